@@ -45,9 +45,10 @@ func overHTTP(env Env, c cobra.Command, takesID bool,
 func newCampaign(env Env) *cobra.Command {
 	c := &cobra.Command{
 		Use: "campaign", Short: "Create, list, show and change campaigns, over HTTP",
-		Long:    "Asks the API of DIBS_URL with DIBS_TOKEN: a viewer's to read, an admin's to change.",
-		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign list --status open\n  dibs campaign set spring --total 1500",
-		Args:    cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Long: "Asks the API of DIBS_URL with DIBS_TOKEN: a viewer's to read, an admin's to change.",
+		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign list --status open\n" +
+			"  dibs campaign set spring --total 1500",
+		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newCampaignCreate(env), newCampaignList(env), newCampaignGet(env), newCampaignSet(env), newCampaignClose(env),
 		newCampaignStatus(env, "pause", "Stop claims of a campaign; it can be opened again", client.StatusPaused),
@@ -250,7 +251,7 @@ func newClaim(env Env) *cobra.Command {
 // watchAgain is how long a broken watch waits before it asks again.
 const watchAgain = 2 * time.Second
 
-func newWatch(env Env) *cobra.Command {
+func newWatch(env Env) *cobra.Command { //nolint:gocognit // two loops, of tries and of lines
 	var once bool
 	c := overHTTP(env, cobra.Command{
 		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C",

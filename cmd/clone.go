@@ -59,7 +59,8 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 	module, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
 	if err != nil || strings.TrimSpace(string(module)) != "dibs" {
 		return fmt.Errorf("%w: `dibs %s` is built when it is used and needs Go on PATH,"+
-			" a clone of the source tree of Dibs as the current folder, and redis-server and mariadbd on PATH (`make servers` installs them). Run it there: go run . %[2]s", ErrUsage, args[0])
+			" a clone of the source tree of Dibs as the current folder, and redis-server and mariadbd on PATH"+
+			" (`make servers` installs them). Run it there: go run . %[2]s", ErrUsage, args[0])
 	}
 	folder, err := os.MkdirTemp("", "dibs-trials-")
 	if err != nil {

@@ -40,7 +40,8 @@ func usage(c *cobra.Command) error {
 		_, _ = fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
 	}
 	if settings > 0 {
-		_, _ = fmt.Fprintln(w, "\nEvery setting is an environment variable and a flag: `dibs help settings` lists them, `dibs config` shows those in force.")
+		_, _ = fmt.Fprintln(w, "\nEvery setting is an environment variable and a flag: `dibs help settings` lists them,"+
+			" `dibs config` shows those in force.")
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	return c
 }
 
-func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error {
+func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
 	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
 	ids, err := s.campaignIDs(ctx, flags.campaign)
 	if err != nil {

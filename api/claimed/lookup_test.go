@@ -162,7 +162,7 @@ func TestLookup_AClaimOnItsWayIsFoundAndAnIndexFromTheLastDeliveredEntryIsCaught
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(t, err)
 	broken, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Fake.Groups, Ledger: apitest.Ledger{}, Streams: fromDelivered{scripts},
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Groups, Ledger: apitest.Ledger{}, Streams: fromDelivered{scripts},
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestLookup_AClaimThatMovesBetweenTheTwoIsNotMissed(t *testing.T) {
 	require.NoError(t, err)
 	moving := &movingStreams{Streams: scripts}
 	server, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Fake.Groups, Ledger: apitest.Ledger{}, Streams: moving,
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Groups, Ledger: apitest.Ledger{}, Streams: moving,
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

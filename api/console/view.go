@@ -54,7 +54,8 @@ func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "âˆ
 // when shows a time in UTC, which the page's script turns into the reader's own zone.
 func when(t time.Time) template.HTML {
 	t = t.UTC()
-	return template.HTML("<time datetime=\"" + t.Format(models.TimeLayout) + "\">" + t.Format("2006-01-02 15:04:05") + " UTC</time>") //nolint:gosec // digits
+	text := "<time datetime=\"" + t.Format(models.TimeLayout) + "\">" + t.Format("2006-01-02 15:04:05") + " UTC</time>"
+	return template.HTML(text) //nolint:gosec // digits
 }
 
 // plural counts things: "1 unit", "2 units".

@@ -64,8 +64,10 @@ func problem(server, detail string) []byte {
 	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
 }
 
-var ( //nolint:gochecknoglobals // constants
+var (
+	//nolint:gochecknoglobals // a constant
 	problemRedis = problem("redis", "Redis does not answer. Events go on when it does.")
+	//nolint:gochecknoglobals // a constant
 	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
 )
 

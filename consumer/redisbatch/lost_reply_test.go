@@ -28,7 +28,7 @@ type cutConn struct {
 func (c cutConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if bytes.Contains(p[:n], []byte("payload")) && c.was.CompareAndSwap(false, true) {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		close(c.cut)
 		return 0, io.EOF
 	}

@@ -66,8 +66,9 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.TLSKey })},
 	{key: "insecure", fallback: "0", meaning: "1: listen beyond loopback without TLS, as behind a proxy that has it",
 		set: boolean(func(c *Config) *bool { return &c.Insecure })},
-	{key: "http-conns", fallback: "10000", meaning: "most connections at once to an address that this process listens on, half of them from one address; more wait",
-		set: integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
+	{key: "http-conns", fallback: "10000",
+		meaning: "most connections at once to an address that this process listens on, half of them from one address; more wait",
+		set:     integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
 	{key: "cors-origins", meaning: "origins, comma-separated, whose pages may call the API from a browser, such as https://shop.example.com",
 		set: origins},
 	{key: "trusted-proxies", meaning: "CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address",
@@ -110,7 +111,8 @@ var settings = []setting{
 	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
 		set: onOff(func(c *Config) *bool { return &c.Console })},
 	{key: "subject-secret", secret: true, meaning: "" +
-		"subjects of claims are stored as digests by this secret, so that e-mails and cards need not be; the same for every API process, for ever; empty: as they are",
+		"subjects of claims are stored as digests by this secret, so that e-mails and cards need not be;" +
+		" the same for every API process, for ever; empty: as they are",
 		set: text(func(c *Config) *string { return &c.SubjectSecret })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
 		set: name},

@@ -126,8 +126,8 @@ func parseDiff(diff string) (edits []Edit, err error) {
 // Overlay writes changed copies of files of the module at root into a folder, and returns the file that -overlay takes. It fails when an
 // edit has no place in its file, or several.
 func Overlay(root, folder string, edits []Edit) (string, error) {
-	overlay := struct { //nolint:musttag // the go command spells it so
-		Replace map[string]string
+	overlay := struct {
+		Replace map[string]string `json:"Replace"` //nolint:tagliatelle // as the go command spells it
 	}{Replace: map[string]string{}}
 	for _, e := range edits {
 		path := filepath.Join(root, e.File)
@@ -143,7 +143,8 @@ func Overlay(root, folder string, edits []Edit) (string, error) {
 			return "", fmt.Errorf("mutants: %s holds the text to change %d times, not once; mend the mutant: %s", e.File, n, e.Old)
 		}
 		changed := filepath.Join(folder, strings.ReplaceAll(e.File, "/", "_"))
-		if err := os.WriteFile(changed, []byte(strings.Replace(string(text), e.Old, e.New, 1)), 0o600); err != nil {
+		err = os.WriteFile(changed, []byte(strings.Replace(string(text), e.Old, e.New, 1)), 0o600) //nolint:gosec // a test's own folder
+		if err != nil {
 			return "", fmt.Errorf("mutants: %w", err)
 		}
 		overlay.Replace[path] = changed

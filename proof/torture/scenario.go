@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A scenario is what happens between two recoveries: mostly one fault by itself, whose cost is measured then. Else faults of several targets at
+// A scenario is what happens between two recoveries: mostly one fault by itself, whose cost is measured then. Else faults of several
+// targets at
 // once, one after the other of each target: process, wire, Redis and SQL server.
 type scenario struct {
 	lanes [][]*injection // a lane is what happens to one target
@@ -161,7 +162,8 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once the books are repaired.
+// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once the books are
+// repaired.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -77,7 +77,8 @@ func (s *sale) sellOut() (got int) {
 	return 0
 }
 
-// A MySQL that was restored has forgotten moves of units between shards, too. Redis, which sold by them, reports what each shard has on loan:
+// A MySQL that was restored has forgotten moves of units between shards, too. Redis, which sold by them, reports what each shard has on
+// loan:
 // no unit is sold twice, and none is left over.
 func TestRestored_MovesThatMySQLForgot(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	countEvery   = time.Minute // rows are counted so often: a million takes MySQL about a second
-	recordEvery  = time.Minute // a comparison that found nothing new is recorded so often
+	countEvery  = time.Minute // rows are counted so often: a million takes MySQL about a second
+	recordEvery = time.Minute // a comparison that found nothing new is recorded so often
 	maxRecorded = 1000        // rows of reconciliations that are kept of a campaign, and up to as many more until the next prune
 )
 
@@ -61,7 +61,7 @@ type Reconciler struct {
 
 	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
 
-	countEvery   time.Duration // is the constant, but in tests
+	countEvery  time.Duration // is the constant, but in tests
 	maxRecorded int           // is the constant, but in tests
 }
 

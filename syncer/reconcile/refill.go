@@ -17,7 +17,8 @@ import (
 // refillAgain is when a campaign is tried again that could not be refilled.
 const refillAgain = time.Minute
 
-// RestoreRows repairs campaigns that take no claims because MySQL was restored and that Redis still holds: each claim that Redis has a record
+// RestoreRows repairs campaigns that take no claims because MySQL was restored and that Redis still holds: each claim that Redis has a
+// record
 // of, or the claim stream an event, gets its row again. It gives nothing up: what a campaign lacks then, and campaigns that Redis does not
 // hold, are for a person. It returns how many it restored. A failure is returned after the others had their turn. Refill is for one
 // goroutine.

@@ -14,7 +14,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// claimsWithoutSeq are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again, and that
+// claimsWithoutSeq are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again,
+// and that
 // may have a new one. The oldest come first. The others are noted in noPlace.
 func (p *repair) claimsWithoutSeq(ctx context.Context) (displaced []writer.ParkedClaim, err error) {
 	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
@@ -86,7 +87,8 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	if len(one.Event.Subjects) > 0 {
 		others = " OR subjects IS NOT NULL" // no index finds those of a subject
 	}
-	err = sqlstore.ScanAll(ctx, q, "SELECT user_id, subjects, quantity, claimed_at, status FROM claims WHERE campaign_id = ? AND (user_id = ?"+others+
+	err = sqlstore.ScanAll(ctx, q, "SELECT user_id, subjects, quantity, claimed_at, status FROM claims"+
+		" WHERE campaign_id = ? AND (user_id = ?"+others+
 		") ORDER BY seq",
 		[]any{one.Event.CampaignID, one.Event.UserID}, func(scan func(...any) error) error {
 			var status models.ClaimStatus

@@ -235,7 +235,8 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		}
 		var units int64
 		var events []*models.Event
-		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, subjects, claimed_at FROM claims WHERE status = ? AND id IN " +
+		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, subjects, claimed_at FROM claims" +
+			" WHERE status = ? AND id IN " +
 			sqlstore.Marks(len(ids))
 		err = sqlstore.ScanAll(ctx, tx, query, args[3:], func(scan func(...any) error) error {
 			at := models.NewTime(now)

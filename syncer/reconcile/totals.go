@@ -193,7 +193,7 @@ func (c *CurrencyTotals) add(more *CurrencyTotals) {
 func firstIDAt(at time.Time) string {
 	var id uuid.UUID
 	ms := at.UnixMilli()
-	for i := 0; i < 6; i++ {
+	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
 	return id.String()

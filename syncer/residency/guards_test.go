@@ -362,7 +362,8 @@ func TestFirsts_ACampaignWithClaimsIsLoadedByItself(t *testing.T) {
 	require.NotNil(t, metas[2])
 }
 
-// A user has two claims with one idempotency key when Redis lost the first, the client sent it again, and a repair restored the first. Such a
+// A user has two claims with one idempotency key when Redis lost the first, the client sent it again, and a repair restored the first.
+// Such a
 // campaign is loaded, and the key replays the later claim.
 func TestRebuild_TwoClaimsWithOneKey(t *testing.T) {
 	t.Parallel()

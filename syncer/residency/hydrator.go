@@ -32,7 +32,7 @@ const (
 	renewEvery                = 5 * time.Second / 3 // a loader renews its time
 
 	stepsMost = 32 // of one run, but for waits
-	maxLoads = 8  // at once in a process: each holds a map of the campaign's users
+	maxLoads  = 8  // at once in a process: each holds a map of the campaign's users
 )
 
 var (
@@ -58,17 +58,17 @@ var (
 // again: nothing is claimed before 5. A late loader, whose step 3 finds Redis empty after another load was confirmed, claimed
 // from and lost, leaves a copy with a number that MySQL does not have: step 5 never opens it.
 type Hydrator struct {
-	db      *gorm.DB
-	scripts campaigns.Scripts
-	log     *slog.Logger
-	applier campaigns.Applier
-	streams streams
-	seconds prometheus.Histogram // of loads
-	flights singleflight.Group
-	loads   chan struct{} // holds a token for each load of claims that is under way
-	lots    sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
-	initialLoads  initialLoads
-	steps   steps.Steps
+	db           *gorm.DB
+	scripts      campaigns.Scripts
+	log          *slog.Logger
+	applier      campaigns.Applier
+	streams      streams
+	seconds      prometheus.Histogram // of loads
+	flights      singleflight.Group
+	loads        chan struct{} // holds a token for each load of claims that is under way
+	lots         sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
+	initialLoads initialLoads
+	steps        steps.Steps
 }
 
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.

@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	maxInitialLoads    = 128                   // campaigns of a group
-	maxGroups    = 4                     // groups under way at once in a process
-	slowAfter = 50 * time.Millisecond // a group that takes longer no longer holds up the next one
-	firstsTimeout = 4 * time.Second       // of a group: the time of its loader is not renewed
-	firstNumber   = 1                     // of a load: the first that MySQL hands out of a campaign
-	neverLoaded   = "epoch = 0 AND load_attempts = 0 AND residency = '" + string(models.ResidencyNone) + "'"
-	withoutCounts = "lots.synced_seq = 0 AND lots.claimed = 0 AND lots.lost_claims = 0 AND lots.seen_seq = 0 AND lots.released_claims = 0" +
+	maxInitialLoads = 128                   // campaigns of a group
+	maxGroups       = 4                     // groups under way at once in a process
+	slowAfter       = 50 * time.Millisecond // a group that takes longer no longer holds up the next one
+	firstsTimeout   = 4 * time.Second       // of a group: the time of its loader is not renewed
+	firstNumber     = 1                     // of a load: the first that MySQL hands out of a campaign
+	neverLoaded     = "epoch = 0 AND load_attempts = 0 AND residency = '" + string(models.ResidencyNone) + "'"
+	withoutCounts   = "lots.synced_seq = 0 AND lots.claimed = 0 AND lots.lost_claims = 0 AND lots.seen_seq = 0 AND lots.released_claims = 0" +
 		" AND lots.archived_claims = 0 AND lots.archived_units = 0 AND lots.archived_released = 0"
 	withoutClaims = withoutCounts + " AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.id AND claims.shard = 0)" +
 		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 )
 
-// initialLoads loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the next
+// initialLoads loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the
+// next
 // group. A group takes the steps of a load, see Hydrator, each for all of its campaigns in one statement or one round trip. What does not
 // go the usual way leaves the group, and is loaded by itself.
 type initialLoads struct {

@@ -142,7 +142,7 @@ func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, e
 		one.Stream = streams[i].StreamPosition
 		one.RecordedAge = streams[i].At.Sub(one.row.TipAt)
 		if errs[i] != nil {
-			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], errs[i])
+			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], errs[i]) //nolint:gosec // one each
 		}
 	}
 	return all, nil

@@ -237,7 +237,8 @@ func (h *Hydrator) fill(
 	return err
 }
 
-// attemptsOf adds up the loads that were started of the peers of a lot. A lot that was never loaded has debited nothing: its first load does
+// attemptsOf adds up the loads that were started of the peers of a lot. A lot that was never loaded has debited nothing: its first load
+// does
 // not count.
 func attemptsOf(ctx context.Context, q sqlstore.Querier, lotID, lock string) (n int64, err error) {
 	campaignID, _ := models.SplitShardID(lotID)

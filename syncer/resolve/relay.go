@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	relayAfter   = 2 * time.Second        // the process that wrote a row applies and deletes it first
-	forgetAfter  = 200 * time.Millisecond // how long rows that Redis has wait to be deleted with others
-	relayPage    = 500                    // rows that are read at a time
-	applyAtOnce  = 8                      // campaigns whose rows are applied at the same time
+	relayAfter          = 2 * time.Second        // the process that wrote a row applies and deletes it first
+	forgetAfter         = 200 * time.Millisecond // how long rows that Redis has wait to be deleted with others
+	relayPage           = 500                    // rows that are read at a time
+	applyAtOnce         = 8                      // campaigns whose rows are applied at the same time
 	maxUnreachablePages = 3                      // pages in a row that an unreachable Redis refuses before a round ends
 
 	// Between two tries of a row that can't be applied, doubled each time.
 	damagedWait    = time.Second
 	damagedWaitMax = time.Minute
-	maxDamaged    = 10_000 // rows whose tries are remembered
+	maxDamaged     = 10_000 // rows whose tries are remembered
 )
 
 // errOutboxKind says that a newer program wrote a row: this one does not know its kind.

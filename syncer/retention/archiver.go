@@ -189,8 +189,9 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
-		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) + " AND claim_id IN " + sqlstore.Marks(len(ordered))
-		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil { //nolint:gosec // marks alone
+		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) + //nolint:gosec // marks
+			" AND claim_id IN " + sqlstore.Marks(len(ordered))
+		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil {
 			return err
 		}
 	}

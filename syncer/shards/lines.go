@@ -174,7 +174,9 @@ func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error
 }
 
 // remaining is how many units a campaign had at a moment between two looks, unless units became free in the meantime.
-func (m *Mover) remaining(ctx context.Context, c *stockLevel, before *snapshot, rows []models.Campaign) (remaining int64, known bool, err error) {
+func (m *Mover) remaining(
+	ctx context.Context, c *stockLevel, before *snapshot, rows []models.Campaign,
+) (remaining int64, known bool, err error) {
 	after, err := m.look(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, false, err
