@@ -89,7 +89,7 @@ func (c Config) Validate() error {
 	case c.Attempts < 1 || c.Attempts > attemptsMax:
 		return fmt.Errorf("%w: Attempts must be 1 to %d", ErrConfig, attemptsMax)
 	case c.AttemptTimeout < 0 || c.InitialBackoff < 0 || c.MaxBackoff < c.InitialBackoff:
-		return fmt.Errorf("%w: AttemptTimeout and BackoffFirst must be positive, BackoffMost no less than BackoffFirst", ErrConfig)
+		return fmt.Errorf("%w: AttemptTimeout and InitialBackoff must be positive, MaxBackoff no less than InitialBackoff", ErrConfig)
 	case c.Connections < 1:
 		return fmt.Errorf("%w: Connections must be positive", ErrConfig)
 	case c.Batch < 1 || c.Batch > DefaultBatch:

@@ -273,7 +273,7 @@ func (s *stack) info() api.Info {
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
 	writer, err := writer.New(writer.Config{
-		DB: s.db, FlushLog: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
+		DB: s.db, FlushLog: residency.NewFlushLog(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
 		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {

@@ -131,7 +131,7 @@ func TestFencedCampaignTakesNothing(t *testing.T) {
 	})
 }
 
-func TestClaimIsRefusedByARedisThatWentBack(t *testing.T) {
+func TestClaimIsRefusedByARedisThatWasRolledBack(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
 		replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, lua.Position{}, wants("u", 3))

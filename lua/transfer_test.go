@@ -125,7 +125,7 @@ func TestFloorsTellALotWhatItForgot(t *testing.T) {
 	})
 }
 
-func TestACreditOfAnEarlierLoadOrToALotThatWentBackIsRefused(t *testing.T) {
+func TestACreditOfAnEarlierLoadOrToALotThatWasRolledBackIsRefused(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newLots(t, rdb, models.KindCoupon, 10)
 		_, err := l.debit(1, 2, 0, 5, nil)

@@ -58,7 +58,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 }
 
 // A first claim finds Redis and MySQL saying different things.
-func TestLanes_ARedisThatWentBackIsLoadedAnew(t *testing.T) {
+func TestLanes_ARedisThatWasRolledBackIsLoadedAnew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		books    models.Campaign

@@ -42,7 +42,7 @@ func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (l
 }
 
 // A process that was notified of a claim takes no other from a Redis that has forgotten it, and says how far it was.
-func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
+func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})

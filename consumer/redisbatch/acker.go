@@ -34,7 +34,7 @@ func (s *subscription) ack(ctx context.Context) {
 		case <-tick.C:
 			s.claim(ctx, time.Now().Add(-s.cfg.MinIdle/refreshesPerMinIdle))
 			s.counters.oldest.Set(s.window.oldest().Seconds())
-			if time.Since(tidied) > tidyEvery {
+			if time.Since(tidied) > pruneInterval {
 				tidied = time.Now()
 				s.dropNames(ctx, abandonedAfter)
 			}
@@ -87,9 +87,9 @@ func (s *subscription) claim(ctx context.Context, before time.Time, options ...a
 	}
 }
 
-// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every tidyEvery. A consumer
+// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every pruneInterval. A consumer
 // that is at work after all is created again by its next read.
-const abandonedAfter, tidyEvery = time.Hour, 10 * time.Minute
+const abandonedAfter, pruneInterval = time.Hour, 10 * time.Minute
 
 // dropAbandoned removes the consumers of a group that have nothing pending and were idle for so many milliseconds, but one. It is a script
 // because a consumer that got an entry in between would lose it with its name.

@@ -43,7 +43,7 @@ type Config struct {
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
 
-	backoffFirst, backoffMost time.Duration // are the constants, except in tests
+	initialBackoff, maxBackoff time.Duration // are the constants, except in tests
 }
 
 // Dispatcher delivers events. One process at a time runs one: two would deliver events of a campaign in any order.
@@ -85,9 +85,9 @@ func New(cfg Config) *Dispatcher {
 	if cfg.GiveUpAfter == 0 {
 		cfg.GiveUpAfter = DefaultGiveUpAfter
 	}
-	if cfg.backoffFirst == 0 {
-		cfg.backoffFirst = backoffFirst
-		cfg.backoffMost = maxBackoff
+	if cfg.initialBackoff == 0 {
+		cfg.initialBackoff = backoffFirst
+		cfg.maxBackoff = maxBackoff
 	}
 	d := &Dispatcher{
 		cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), lanes: make(map[laneKey]*lane), inMemory: make(map[string]int),

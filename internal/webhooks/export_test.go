@@ -7,7 +7,7 @@ import (
 
 // Hurry has retries follow each other within milliseconds.
 func (c Config) Hurry() Config {
-	c.backoffFirst, c.backoffMost = time.Millisecond, 20*time.Millisecond
+	c.initialBackoff, c.maxBackoff = time.Millisecond, 20*time.Millisecond
 	return c
 }
 

@@ -160,7 +160,7 @@ func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errGone):
-		_ = sleep.For(ctx, l.d.cfg.backoffMost/10)
+		_ = sleep.For(ctx, l.d.cfg.maxBackoff/10)
 	case now.Sub(since) < l.d.cfg.GiveUpAfter:
 		l.failed(ctx, err)
 	default:
@@ -229,7 +229,7 @@ func (l *lane) failed(ctx context.Context, err error) {
 		l.log().WarnContext(ctx, "an endpoint did not take an event: it is tried again, and the campaign's events behind it wait",
 			slog.Any("error", err))
 	}
-	wait := min(l.d.cfg.backoffFirst<<min(l.fails, 20), l.d.cfg.backoffMost)
+	wait := min(l.d.cfg.initialBackoff<<min(l.fails, 20), l.d.cfg.maxBackoff)
 	l.fails++
 	_ = sleep.For(ctx, wait/2+rand.N(wait)) //nolint:gosec // spreads requests
 }

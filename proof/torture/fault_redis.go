@@ -170,7 +170,7 @@ func rollBackRedis(w *world, s *injection) error {
 	defer func() { _ = os.RemoveAll(then) }()
 	w.without(s, "consumer")
 	s.what += fmt.Sprintf(" by %s", s.lasts.Round(time.Millisecond))
-	return w.putBack(then)
+	return w.restoreCopy(then)
 }
 
 // aofFolder is where Redis keeps its append-only file.
@@ -272,8 +272,8 @@ func (w *world) copyAOF() (string, error) {
 	return to, wrap(os.CopyFS(to, os.DirFS(from)))
 }
 
-// putBack kills Redis and starts it with the copy.
-func (w *world) putBack(copied string) error {
+// restoreCopy kills Redis and starts it with the copy.
+func (w *world) restoreCopy(copied string) error {
 	folder, err := w.aofFolder()
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ func Rest(r *Reconciler) int { return r.rest }
 
 // Turns takes ids in turns of at most so many, several times, and returns each.
 func Turns(ids []string, most, times int) (all [][]string) {
-	var t turns
+	var t roundRobin
 	for range times {
 		all = append(all, t.next(ids, most))
 	}

@@ -143,11 +143,11 @@ func (r *Reconciler) sum() (sum sums) {
 	return sum
 }
 
-// turns takes a list in turns.
-type turns struct{ last string } // that had its turn
+// roundRobin takes a list in turns.
+type roundRobin struct{ last string } // that had its turn
 
 // next returns up to most of the ids, which are sorted: those behind the turn before, and then from the first on.
-func (t *turns) next(ids []string, most int) []string {
+func (t *roundRobin) next(ids []string, most int) []string {
 	n := min(most, len(ids))
 	if n == 0 {
 		return nil

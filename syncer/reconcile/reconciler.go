@@ -54,8 +54,8 @@ type Reconciler struct {
 	metrics  *metrics
 	past     map[string]*past // by campaign; Reconcile's own
 	round    int              // of Reconcile, counted
-	moved    turns            // of Reconcile, as still
-	still    turns
+	moved    roundRobin       // of Reconcile, as still
+	still    roundRobin
 	rest     int      // rounds of Reconcile until the books are read again
 	resting  []string // the campaigns in the meantime
 

@@ -109,7 +109,7 @@ func newSaleOfTwo(t *testing.T) *sale {
 	h.Scripts, err = lua.New(rdb, lua.Options{Partitions: 2})
 	require.NoError(t, err)
 	h.Group()
-	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, FlushLog: residency.NewWitness(h.Hydrator())})
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, FlushLog: residency.NewFlushLog(h.Hydrator())})
 	s := &sale{Stack: h}
 	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)

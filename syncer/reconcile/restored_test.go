@@ -25,7 +25,7 @@ func newWitnessed(t *testing.T) *syncertest.Stack {
 	t.Helper()
 	h := syncertest.NewStack(t)
 	h.Writer = syncertest.StartWriter(t, writer.Config{
-		DB: h.DB, FlushLog: residency.NewWitness(h.Hydrator()), FlushInterval: time.Millisecond,
+		DB: h.DB, FlushLog: residency.NewFlushLog(h.Hydrator()), FlushInterval: time.Millisecond,
 	})
 	return h
 }

@@ -31,8 +31,8 @@ const (
 	loaderPoll, loaderPollMax = 10 * time.Millisecond, 200 * time.Millisecond
 	renewEvery                = 5 * time.Second / 3 // a loader renews its time
 
-	stepsMost = 32 // of one run, but for waits
-	maxLoads  = 8  // at once in a process: each holds a map of the campaign's users
+	maxSteps = 32 // of one run, but for waits
+	maxLoads = 8  // at once in a process: each holds a map of the campaign's users
 )
 
 var (
@@ -184,7 +184,7 @@ func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, e
 // loaded. o is what was observed of it just now, or nil, and reported what the caller saw in Redis.
 func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Position, loads bool) (_ lua.Meta, err error) {
 	r := run{h: h, reported: reported, pause: loaderPoll}
-	for r.steps < stepsMost {
+	for r.steps < maxSteps {
 		r.steps++
 		o, err = h.observeUnless(ctx, o, id)
 		if err != nil {
@@ -214,7 +214,7 @@ func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Posi
 		}
 		o = nil
 	}
-	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
+	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, maxSteps)
 }
 
 // isMoved reports whether a step found a lot other than it was observed.

@@ -156,7 +156,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 }
 
 // Redis is restored to an older snapshot while the stream goes back with it: no one can tell what it held in the meantime.
-func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
+func TestLost_ARedisThatWasRolledBackIsFencedAndRepaired(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id, quiet1 := h.Create(10, nil), h.Create(10, nil)

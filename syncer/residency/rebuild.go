@@ -50,7 +50,7 @@ type books struct {
 func (h *Hydrator) Rebuild(ctx context.Context, campaignID string) (report RebuildReport, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hydrateTimeout)
 	defer cancel()
-	for range stepsMost {
+	for range maxSteps {
 		o, err := h.stopped(ctx, campaignID, "a rebuild was asked for")
 		if err != nil {
 			return report, err
@@ -67,7 +67,7 @@ func (h *Hydrator) Rebuild(ctx context.Context, campaignID string) (report Rebui
 			return report, wrapped(err, campaignID)
 		}
 	}
-	return report, fmt.Errorf("%w: %s: it changed during each of %d loads: try again", lua.ErrUnavailable, campaignID, stepsMost)
+	return report, fmt.Errorf("%w: %s: it changed during each of %d loads: try again", lua.ErrUnavailable, campaignID, maxSteps)
 }
 
 // Stop has a campaign take no claims, and waits until each claim that it took has its row or is parked. Rebuild brings it back; so does
@@ -79,7 +79,7 @@ func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
 
 // stopped is a lot that takes no claims, and of which each claim that the claim stream holds has its row or is parked.
 func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error) {
-	for range stepsMost {
+	for range maxSteps {
 		o, err := h.observeIntact(ctx, id)
 		if err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error)
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
+	return nil, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, maxSteps)
 }
 
 // rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. force

@@ -22,14 +22,14 @@ const (
 	idleShort = 10 * time.Second
 )
 
-// Witness has Redis remember which flushes MySQL committed. It implements writer.Witness.
-type Witness struct{ streams streams }
+// FlushLog has Redis remember which flushes MySQL committed. It implements writer.Witness.
+type FlushLog struct{ streams streams }
 
-// NewWitness makes a witness for the campaigns that a hydrator loads.
-func NewWitness(h *Hydrator) *Witness { return &Witness{streams: h.streams} }
+// NewFlushLog makes a witness for the campaigns that a hydrator loads.
+func NewFlushLog(h *Hydrator) *FlushLog { return &FlushLog{streams: h.streams} }
 
 // Flushes are flushes that MySQL committed, the last of the partitions of some campaigns. Errors: those of lua.Scripts.
-func (w *Witness) Flushes(ctx context.Context, campaignIDs []string) ([]string, error) {
+func (w *FlushLog) Flushes(ctx context.Context, campaignIDs []string) ([]string, error) {
 	all, err := w.streams.committed(ctx, w.partitionsOf(campaignIDs)...)
 	var ids []string
 	for i := range all {
@@ -39,7 +39,7 @@ func (w *Witness) Flushes(ctx context.Context, campaignIDs []string) ([]string, 
 }
 
 // RecordFlushes remembers flushes by campaign; of those of a partition it takes the last. Errors: those of lua.Scripts.
-func (w *Witness) RecordFlushes(ctx context.Context, byCampaign map[string]string) error {
+func (w *FlushLog) RecordFlushes(ctx context.Context, byCampaign map[string]string) error {
 	last := make(map[int]string)
 	for campaignID, id := range byCampaign {
 		p := lua.PartitionOf(campaignID, w.streams.scripts.Partitions())
@@ -48,8 +48,8 @@ func (w *Witness) RecordFlushes(ctx context.Context, byCampaign map[string]strin
 	return w.streams.scripts.RecordFlushes(ctx, last)
 }
 
-// WentBack takes the campaigns of partitions out of use of which MySQL lacks flushes. Errors: those of lua.Scripts and of the database.
-func (w *Witness) WentBack(ctx context.Context, campaignIDs []string) error {
+// RolledBack takes the campaigns of partitions out of use of which MySQL lacks flushes. Errors: those of lua.Scripts and of the database.
+func (w *FlushLog) RolledBack(ctx context.Context, campaignIDs []string) error {
 	for _, p := range w.partitionsOf(campaignIDs) {
 		if _, err := w.streams.intact(ctx, p); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (w *Witness) WentBack(ctx context.Context, campaignIDs []string) error {
 	return nil
 }
 
-func (w *Witness) partitionsOf(campaignIDs []string) (all []int) {
+func (w *FlushLog) partitionsOf(campaignIDs []string) (all []int) {
 	for _, id := range campaignIDs {
 		all = append(all, lua.PartitionOf(id, w.streams.scripts.Partitions()))
 	}

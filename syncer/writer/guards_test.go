@@ -186,7 +186,7 @@ func (w *witness) RecordFlushes(_ context.Context, byCampaign map[string]string)
 	return nil
 }
 
-func (w *witness) WentBack(_ context.Context, campaignIDs []string) error {
+func (w *witness) RolledBack(_ context.Context, campaignIDs []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.behind = append(w.behind, campaignIDs)

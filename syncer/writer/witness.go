@@ -19,8 +19,8 @@ type FlushLog interface {
 	Flushes(ctx context.Context, campaignIDs []string) (ids []string, err error)
 	// RecordFlushes remembers flushes that were committed, by campaign.
 	RecordFlushes(ctx context.Context, byCampaign map[string]string) error
-	// WentBack is notified of campaigns of which MySQL lacks flushes. It has them taken out of use, and then forgets those flushes.
-	WentBack(ctx context.Context, campaignIDs []string) error
+	// RolledBack is notified of campaigns of which MySQL lacks flushes. It has them taken out of use, and then forgets those flushes.
+	RolledBack(ctx context.Context, campaignIDs []string) error
 }
 
 // witnessTimeout bounds what a flush waits for a Redis that hangs. Then it goes on without.
@@ -69,7 +69,7 @@ func (s *store) recordOutcome(ctx context.Context, sums map[string]*tally, flush
 	switch {
 	case s.witness == nil:
 	case errors.Is(err, errRolledBack):
-		return errors.Join(err, s.witness.WentBack(ctx, slices.Collect(maps.Keys(sums))))
+		return errors.Join(err, s.witness.RolledBack(ctx, slices.Collect(maps.Keys(sums))))
 	case err == nil:
 		ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
 		defer cancel()

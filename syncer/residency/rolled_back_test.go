@@ -50,7 +50,7 @@ func rollBack(h *syncertest.Stack) (id string) {
 }
 
 // One process last looked before the tail that is lost, another saw it: once the latter asks, no one gets a yes any more.
-func TestWentBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
+func TestRolledBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := rollBack(h)
@@ -63,7 +63,7 @@ func TestWentBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
 
 // The claims that follow hide the tip, and then even the count: the stream has had more entries than were known, and Redis more claims
 // than MySQL.
-func TestWentBack_ClaimsThatHideIt(t *testing.T) {
+func TestRolledBack_ClaimsThatHideIt(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{0, 1, 90} {
 		h := syncertest.NewStack(t)
@@ -95,7 +95,7 @@ dibs_stream_entries_lost_total 87
 }
 
 // A process that looks between the fence and the record of why finds the fence alone: the reason is put in its place.
-func TestWentBack_TheReasonIsToldWhoeverLooksFirst(t *testing.T) {
+func TestRolledBack_TheReasonIsToldWhoeverLooksFirst(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := rollBack(h)
@@ -107,7 +107,7 @@ func TestWentBack_TheReasonIsToldWhoeverLooksFirst(t *testing.T) {
 }
 
 // The control of the test above: an intact stream that was trimmed is none that lost entries.
-func TestWentBack_ControlATrimmedStreamIsWhole(t *testing.T) {
+func TestRolledBack_ControlATrimmedStreamIsWhole(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(1000, nil)
@@ -126,7 +126,7 @@ func TestWentBack_ControlATrimmedStreamIsWhole(t *testing.T) {
 }
 
 // Redis holds a campaign that was evicted since. Where the stream lost nothing, MySQL has every claim and it comes back by itself.
-func TestWentBack_AnEvictionThatIsUndone(t *testing.T) {
+func TestRolledBack_AnEvictionThatIsUndone(t *testing.T) {
 	t.Parallel()
 	for _, tail := range []int{0, 5} {
 		h := syncertest.NewStack(t)
@@ -152,7 +152,7 @@ func TestWentBack_AnEvictionThatIsUndone(t *testing.T) {
 }
 
 // An evicted campaign that is just being loaded has a newer load, and is left alone.
-func TestWentBack_ControlALoadUnderWayIsNoEvictionUndone(t *testing.T) {
+func TestRolledBack_ControlALoadUnderWayIsNoEvictionUndone(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, nil)
@@ -170,7 +170,7 @@ func TestWentBack_ControlALoadUnderWayIsNoEvictionUndone(t *testing.T) {
 }
 
 // A replica that stopped hearing from its primary is promoted.
-func TestWentBack_AReplicaThatLagged(t *testing.T) {
+func TestRolledBack_AReplicaThatLagged(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, nil)
