@@ -37,10 +37,9 @@ func newArchive(env Env) *cobra.Command {
 to which it adds. It works in transactions of 1,000 claims with pauses between them, beside anything else, and may be
 interrupted, killed and started again, with the same file: no claim is lost, or there twice.
 
-The counters of a campaign count archived claims still (archived_claims says how many they
-are), so that reconcile and its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An
-archived claim can't be looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until
-it ends.
+The counters of a campaign count archived claims still (archived_claims says how many they are), so that reconcile and
+its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
+looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +

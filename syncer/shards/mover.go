@@ -353,8 +353,8 @@ func (m *Mover) move(ctx context.Context, p *snapshot, s step) (moved, error) {
 // rolled back, are loaded.
 func (m *Mover) credit(ctx context.Context, p *snapshot, s step, upto int64) error {
 	err := m.creditOnce(ctx, p, s, &p.views[s.from], &p.views[s.to], upto)
-	isGone := func(one error) bool { return errors.Is(err, one) }
-	if !slices.ContainsFunc([]error{lua.ErrAbsent, lua.ErrOther, lua.ErrBehind, lua.ErrPeer}, isGone) {
+	isCause := func(one error) bool { return errors.Is(err, one) }
+	if !slices.ContainsFunc([]error{lua.ErrAbsent, lua.ErrOther, lua.ErrBehind, lua.ErrPeer}, isCause) {
 		return err
 	}
 	ids := []string{p.lot(s.from).ID, p.lot(s.to).ID}
