@@ -23,21 +23,50 @@ type office struct {
 	tls  bool
 	busy chan struct{} // each request for /work sends
 	work chan struct{}
+	idle chan struct{} // sends when a connection has become idle
+}
+
+// idleTimeout is what the server asks of a connection that has become idle, and of no other.
+const idleTimeout = time.Hour
+
+// idleListener tells when a connection has become idle, which is after its answer was read.
+type idleListener struct {
+	net.Listener
+
+	idle chan struct{}
+}
+
+func (l idleListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return idleConn{conn, l.idle}, err
+}
+
+type idleConn struct {
+	net.Conn
+
+	idle chan struct{}
+}
+
+func (c idleConn) SetReadDeadline(t time.Time) error {
+	if time.Until(t) > idleTimeout/2 {
+		c.idle <- struct{}{}
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 func open(t *testing.T, c api.Connections, secure *tls.Config) *office {
 	t.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	o := &office{t: t, ln: ln, tls: secure != nil, busy: make(chan struct{}), work: make(chan struct{})}
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	o := &office{t: t, ln: ln, tls: secure != nil, busy: make(chan struct{}), work: make(chan struct{}), idle: make(chan struct{}, 100)}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, IdleTimeout: idleTimeout, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/work" {
 			o.busy <- struct{}{}
 			<-o.work
 		}
 	})}
 	served := make(chan error)
-	go func() { served <- c.Serve(srv, ln, secure) }()
+	go func() { served <- c.Serve(srv, idleListener{ln, o.idle}, secure) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
@@ -85,6 +114,9 @@ func (g *guest) ask() error {
 	_, err := io.WriteString(g, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if err == nil {
 		err = g.answered()
+	}
+	if err == nil {
+		<-g.o.idle
 	}
 	return err
 }

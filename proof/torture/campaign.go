@@ -130,7 +130,7 @@ type operator struct {
 }
 
 func (o *operator) base() string {
-	return "http://" + o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].front.Listen
+	return o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].frontURL
 }
 
 // errRefused says that the API does not take what the kit asks for: the kit is behind the API, or a mutant is broken otherwise than meant.

@@ -110,7 +110,7 @@ func (c *client) pick() *campaign {
 // asked is the API that this client asks.
 func (c *client) asked() *part { return pick(c.w.apis, c.api) }
 
-func (c *client) base() string { return "http://" + c.asked().front.Listen }
+func (c *client) base() string { return c.asked().frontURL }
 
 // leave goes to another API process after one could not answer.
 func (c *client) leave(code string) {

@@ -25,6 +25,7 @@ type part struct {
 	log        string // file with the output of all its lives
 
 	toRedis, toSQL, front *toxiproxy.Proxy // the wires to it; nil: there is none to act on
+	frontURL              string           // of front, which changes its own copy when it starts again
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd

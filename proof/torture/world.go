@@ -246,6 +246,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 		settings["DIBS_HTTP_ADDR"] = addr
 		p.probe = "/readyz"
 		p.front = testenv.Proxy(w.host, addr)
+		p.frontURL = "http://" + p.front.Listen
 	} else {
 		settings["DIBS_METRICS_ADDR"] = addr
 	}
