@@ -97,7 +97,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 	if err != nil {
 		return err
 	}
-	evictor := residency.NewEvictor(s.hydrator, residency.MinIdle, nil)
+	evictor := residency.NewMaintainer(s.hydrator, residency.MinIdle, nil, nil)
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err

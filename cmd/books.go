@@ -152,7 +152,7 @@ func (s *stack) drainEmbedded() {
 
 // packUp records that everything left the embedded Redis in full, so that a later run with the same database goes on from there.
 func (s *stack) packUp(ctx context.Context) error {
-	_, err := residency.NewEvictor(s.hydrator, residency.MinIdle, nil).Evict(ctx)
+	_, err := residency.NewMaintainer(s.hydrator, residency.MinIdle, nil, nil).Evict(ctx)
 	return err
 }
 

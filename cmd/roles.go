@@ -372,15 +372,13 @@ func (s *stack) groups() *retention.Registry {
 func (s *stack) runSyncer(ctx context.Context) error {
 	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
 	registerLeader(s.registry, leader.Leads)
+	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.scripts, s.groups(), s.log, s.registry), Pruner: retention.NewPruner(s.db),
-		Resumer:       residency.NewResumer(s.hydrator, s.registry),
-		StreamWatcher: residency.NewStreamWatcher(s.hydrator),
-		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry),
-		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
-		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
+		Maintainer: residency.NewMaintainer(s.hydrator, s.cfg.IdleEvict, reconciler.Restore, s.registry), Reconciler: reconciler,
+		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Mover:     s.mover, Leader: leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Heartbeat: &s.pulse,
+		Mover:     s.mover, Leader: leader, Logger: s.log, Heartbeat: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

@@ -10,7 +10,6 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
-	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"
 )
@@ -31,10 +30,10 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	require.NoError(t, err)
 	pool.SetMaxOpenConns(1) // counters are a connection's
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-	watcher, expirer := residency.NewStreamWatcher(h.Hydrator()), resolve.NewExpirer(relay, nil)
+	maintainer, expirer := h.Maintainer(), resolve.NewExpirer(relay, nil)
 	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clockwork.NewRealClock(), nil)
 	for name, job := range map[string]func(ctx context.Context) (int, error){
-		"watch streams": watcher.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,
+		"watch streams": maintainer.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,
 		"look at shards": shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look,
 	} {
 		call := func() {

@@ -25,19 +25,16 @@ const (
 
 // Config is what the syncer role works with. Every part is required.
 type Config struct {
-	Trimmer       *retention.Trimmer
-	Pruner        *retention.Pruner
-	Resumer       *residency.Resumer
-	StreamWatcher *residency.StreamWatcher
-	Evictor       *residency.Evictor
-	Reconciler    *reconcile.Reconciler
-	Relay         *resolve.Relay
-	Expirer       *resolve.Expirer
-	Finalizer     *resolve.Finalizer
-	Mover         *shards.Mover
+	Trimmer    *retention.Trimmer
+	Pruner     *retention.Pruner
+	Maintainer *residency.Maintainer
+	Reconciler *reconcile.Reconciler
+	Relay      *resolve.Relay
+	Expirer    *resolve.Expirer
+	Finalizer  *resolve.Finalizer
+	Mover      *shards.Mover
 
-	Leader    *Leader       // Run runs it
-	IdleEvict time.Duration // what the evictor goes by: it looks at least that often
+	Leader    *Leader // Run runs it
 	Logger    *slog.Logger
 	Heartbeat *pulse.Heartbeat // has a beat after each round of a job
 }
@@ -66,13 +63,11 @@ func (s *Syncer) jobs() []job {
 		// Claims go on for so long on a Redis that was rolled back, if no API process saw more. Trimming comes after it, as it takes away
 		// what would tell.
 		{name: "watch and trim streams", every: time.Second, leader: !leader, round: s.watchAndTrim, following: nil},
-		{name: "resume", every: 5 * time.Second, leader: !leader, round: s.resume, following: nil},
-		{name: "evict", every: min(10*time.Second, c.IdleEvict), leader: leader, round: quiet(c.Evictor.Evict), following: nil},
+		{name: "maintain", every: time.Second, leader: !leader, round: s.maintain, following: nil},
 		{
 			name: "compare", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Reconcile),
 			following: c.Reconciler.ResetMetrics,
 		},
-		{name: "refill", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.RestoreRows), following: nil},
 		{name: "relay", every: 250 * time.Millisecond, leader: leader, round: quiet(c.Relay.Relay), following: c.Relay.ResetMetrics},
 		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
 		{name: "expire", every: time.Second, leader: leader, round: s.expire, following: c.Expirer.ResetMetrics},
@@ -131,12 +126,9 @@ func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.C
 	}
 }
 
-func (s *Syncer) resume(ctx context.Context) error {
-	n, err := s.cfg.Resumer.Resume(ctx)
-	if n > 0 {
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "completed campaigns that a crash left half done", slog.Int("campaigns", n))
-	}
-	return err
+// maintain runs in every process; some of it is for the leader.
+func (s *Syncer) maintain(ctx context.Context) error {
+	return s.cfg.Maintainer.Maintain(ctx, s.cfg.Leader.Leads())
 }
 
 func (s *Syncer) finalize(ctx context.Context) error {
@@ -149,7 +141,7 @@ func (s *Syncer) finalize(ctx context.Context) error {
 
 // expire has not failed when it ran out of time over many claims: the next round goes on. A MySQL that was restored may have lost redeems.
 func (s *Syncer) expire(ctx context.Context) error {
-	if err := s.cfg.StreamWatcher.RequireBooks(ctx); err != nil {
+	if err := s.cfg.Maintainer.RequireBooks(ctx); err != nil {
 		return err
 	}
 	n, err := s.cfg.Expirer.Expire(ctx)
@@ -162,12 +154,9 @@ func (s *Syncer) expire(ctx context.Context) error {
 	return err
 }
 
-// watchAndTrim has the campaigns of a stream that lost entries looked at right away.
+// watchAndTrim does not wait for maintain: while that restores a large campaign, streams are still observed each second.
 func (s *Syncer) watchAndTrim(ctx context.Context) error {
-	broken, err := s.cfg.StreamWatcher.Watch(ctx)
-	if broken > 0 {
-		err = errors.Join(err, s.resume(ctx))
-	}
+	_, err := s.cfg.Maintainer.Watch(ctx)
 	_, trimErr := s.cfg.Trimmer.Trim(ctx)
 	return errors.Join(err, trimErr)
 }

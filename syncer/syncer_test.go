@@ -11,7 +11,6 @@ import (
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/shards"
@@ -29,12 +28,11 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	hydrator, relay := syncertest.NewHydrator(t, db, scripts), resolve.NewRelay(db, scripts, nil)
 	return syncer.New(syncer.Config{
 		Trimmer: syncertest.NewTrimmer(t, s.Redis, "syncer"),
-		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewResumer(t, db, scripts),
-		StreamWatcher: residency.NewStreamWatcher(syncertest.NewHydrator(t, db, scripts)), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
+		Pruner:  retention.NewPruner(db), Maintainer: syncertest.NewMaintainer(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
 		Mover:     shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
-		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),
+		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), Logger: syncertest.Quiet(),
 	})
 }
 

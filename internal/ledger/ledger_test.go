@@ -59,7 +59,7 @@ func lines(h *syncertest.Stack, events []models.Event) (all []string) {
 // recorded has the streams recorded as the syncer does, some moments after the last claim.
 func recorded(h *syncertest.Stack) {
 	h.T.Helper()
-	_, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	_, err := h.Maintainer().Watch(h.T.Context())
 	require.NoError(h.T, err)
 	h.Exec("UPDATE streams SET tip_at = ?", time.Now().UTC().Add(2*time.Second))
 }
@@ -231,7 +231,7 @@ func TestLedger_ReadsTheArchiveTableAndNamesTheFile(t *testing.T) {
 	recorded(h)
 	want := read(h, id, 100)
 	archive := func(to retention.ArchiveTo, before time.Time) int64 {
-		evictor := residency.NewEvictor(h.Hydrator(), residency.MinIdle, nil)
+		evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
 		evict := func(ctx context.Context, id string) error {
 			_, err := evictor.EvictOne(ctx, id)
 			return err

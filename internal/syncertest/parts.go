@@ -88,16 +88,10 @@ func NewHydrator(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residenc
 	return residency.NewHydrator(db, scripts, Quiet(), nil)
 }
 
-// NewEvictor makes an evictor of campaigns that have been idle for so long.
-func NewEvictor(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Evictor {
+// NewMaintainer makes a maintainer with a hydrator of its own, which evicts lots that have been idle for so long, and restores none.
+func NewMaintainer(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Maintainer {
 	t.Helper()
-	return residency.NewEvictor(NewHydrator(t, db, scripts), idle, nil)
-}
-
-// NewResumer makes a resumer with a hydrator of its own.
-func NewResumer(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Resumer {
-	t.Helper()
-	return residency.NewResumer(NewHydrator(t, db, scripts), nil)
+	return residency.NewMaintainer(NewHydrator(t, db, scripts), idle, nil, nil)
 }
 
 // ApplyOutbox applies every row of the outbox that Redis has not had, however young.

@@ -179,7 +179,7 @@ func (h *Stack) syncSome(stream string) bool {
 // Evict evicts what has been idle for so long, and returns how many it evicted.
 func (h *Stack) Evict(idle time.Duration) int {
 	h.T.Helper()
-	n, err := NewEvictor(h.T, h.DB, h.Scripts, idle).Evict(h.T.Context())
+	n, err := NewMaintainer(h.T, h.DB, h.Scripts, idle).Evict(h.T.Context())
 	require.NoError(h.T, err)
 	return n
 }
@@ -241,6 +241,21 @@ func (h *Stack) RequireBooks(id string, units int64) {
 		[]int64{b.Claimed, b.Units, state.Taken, b.Total - state.Remaining(), b.Remaining})
 	require.Equal(h.T, state.Seq, b.SyncedSeq)
 	require.LessOrEqual(h.T, units, b.Total)
+}
+
+// Leader makes what the syncer that leads compares and maintains with. It evicts nothing.
+func (h *Stack) Leader() (*reconcile.Reconciler, *residency.Maintainer) {
+	h.T.Helper()
+	hydrator := h.Hydrator()
+	reconciler := reconcile.New(h.DB, h.Scripts, hydrator, Quiet(), nil)
+	return reconciler, residency.NewMaintainer(hydrator, 24*time.Hour, reconciler.Restore, nil)
+}
+
+// Maintainer makes the maintainer of the syncer that leads.
+func (h *Stack) Maintainer() *residency.Maintainer {
+	h.T.Helper()
+	_, maintainer := h.Leader()
+	return maintainer
 }
 
 // Reconciler makes a reconciler.

@@ -36,7 +36,7 @@ type resident struct {
 	*broker
 	store      *store
 	hydrator   *residency.Hydrator
-	evictor    *residency.Evictor
+	evictor    *residency.Maintainer
 	big, small string
 	pid        int // of Redis
 }
@@ -78,7 +78,7 @@ func newResident(b *testing.B) *resident {
 	server := testenv.Redis(b, fmt.Sprint("slowlog-log-slower-than ", heldNoted.Microseconds()), "slowlog-max-len 100000")
 	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
 	r.hydrator = residency.NewHydrator(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), nil)
-	r.evictor = residency.NewEvictor(r.hydrator, residency.MinIdle, nil)
+	r.evictor = residency.NewMaintainer(r.hydrator, residency.MinIdle, nil, nil)
 	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
 	require.NoError(b, err)
 	r.pid, err = strconv.Atoi(info["Server"]["process_id"])

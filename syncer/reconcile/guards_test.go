@@ -382,7 +382,7 @@ func TestCompare_SumsOfShards(t *testing.T) {
 	}
 }
 
-// Of a closed campaign no claim notices that Redis lost the users' records. The round that compares it has it loaded again.
+// Of a closed campaign no claim notices that Redis lost the users' records. The round that compares it queues it, and the maintainer loads it again.
 func TestReconciler_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -391,8 +391,10 @@ func TestReconciler_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
 	h.Shut(id)
 	require.NoError(t, h.Redis.Del(t.Context(), h.Keys(id).Users).Err())
 	require.NotEmpty(t, h.Compare(id).Differences)
-	_, err := h.Reconciler().Reconcile(t.Context())
+	reconciler, maintainer := h.Leader()
+	_, err := reconciler.Reconcile(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, maintainer.Maintain(t.Context(), false))
 	require.Empty(t, h.Compare(id).Differences)
 	h.RequireBooks(id, 3)
 }

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
 // A round compares so many campaigns whose books have moved since they were compared last, and so many others: a round costs what
@@ -43,7 +41,7 @@ type books struct {
 
 // Reconcile goes once over the books of all campaigns that are in Redis, compares those that moved and some of the others in turn,
 // records what it finds in reconciliations, and returns how many differ. The counters are compared each time, the rows now and then.
-// A failure is returned after the others had their turn.
+// It repairs nothing: lots that Redis is behind with are queued for the maintainer. A failure is returned after the others had their turn.
 func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	moved, still, err := r.lists(ctx)
 	if err != nil {
@@ -199,18 +197,10 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, 
 		return err
 	}
 	for _, lot := range found.rolledBack { // the API would go on: an older state takes claims like any other
-		if _, err := r.hydrator.Hydrate(ctx, lot); err != nil && !errors.Is(err, campaigns.ErrLost) {
-			return err
-		}
+		r.hydrator.Queue(lot, 0)
 	}
 	for lot, epoch := range found.unbooked { // its next load writes the rows, by what Redis counts
-		err := r.scripts.Fence(ctx, lot, epoch)
-		if err == nil {
-			_, err = r.hydrator.Hydrate(ctx, lot)
-		}
-		if err != nil && !errors.Is(err, campaigns.ErrLost) && !errors.Is(err, lua.ErrOther) {
-			return err
-		}
+		r.hydrator.Queue(lot, epoch)
 	}
 	r.learn(ctx, &found, p, counts)
 	row := rowOf(&found)

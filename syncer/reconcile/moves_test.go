@@ -9,6 +9,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/models"
 	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
 	"dibs/syncer/shards"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ type sale struct {
 	mover *shards.Mover
 
 	reconciler *reconcile.Reconciler
+	maintainer *residency.Maintainer
 	users      int
 }
 
@@ -36,7 +38,7 @@ func newSale(t *testing.T, packets bool) *sale {
 		s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	}
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
-	s.reconciler = s.Reconciler()
+	s.reconciler, s.maintainer = s.Leader()
 	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
 	return s
 }

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/models"
@@ -127,7 +128,7 @@ func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
 	require.ErrorIs(t, err, residency.ErrUnsynced)
 	require.ErrorContains(t, err, "takes no claims now: when the consumers have caught up it comes back by itself")
 	h.Sync()
-	n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	n, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireBooks(id, 5)

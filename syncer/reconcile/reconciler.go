@@ -59,13 +59,11 @@ type Reconciler struct {
 	rest     int      // rounds of Reconcile until the books are read again
 	resting  []string // the campaigns in the meantime
 
-	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
-
 	countEvery  time.Duration // is the constant, but in tests
 	maxRecorded int           // is the constant, but in tests
 }
 
-// New makes a reconciler; reg may be nil. Reconcile and Refill are for one goroutine each, Compare and Repair for any number.
+// New makes a reconciler; reg may be nil. Reconcile is for one goroutine, the others for any number.
 func New(db *gorm.DB, scripts Scripts, hydrator *residency.Hydrator, log *slog.Logger, reg prometheus.Registerer) *Reconciler {
 	return &Reconciler{
 		db: db, scripts: scripts, hydrator: hydrator, log: log, metrics: newMetrics(reg), past: make(map[string]*past),

@@ -48,6 +48,7 @@ func (s *sale) repaired(sold int) {
 		s.leader()
 		_, err := s.reconciler.Reconcile(s.T.Context())
 		require.NoError(s.T, err)
+		require.NoError(s.T, s.maintainer.Maintain(s.T.Context(), true))
 	}
 	require.Empty(s.T, s.Compare(s.id).Differences)
 	require.Equal(s.T, 40, sold+s.sellOut())
@@ -113,7 +114,7 @@ func newSaleOfTwo(t *testing.T) *sale {
 	s := &sale{Stack: h}
 	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
-	s.reconciler = s.Reconciler()
+	s.reconciler, s.maintainer = s.Leader()
 	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
 	return s
 }

@@ -32,14 +32,14 @@ func newWitnessed(t *testing.T) *syncertest.Stack {
 
 func refill(h *syncertest.Stack) (refilled int) {
 	h.T.Helper()
-	refilled, err := h.Reconciler().RestoreRows(h.T.Context())
+	refilled, err := h.Maintainer().Attend(h.T.Context(), true)
 	require.NoError(h.T, err)
 	return refilled
 }
 
 func look(h *syncertest.Stack) (broken int) {
 	h.T.Helper()
-	broken, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	broken, err := h.Maintainer().Watch(h.T.Context())
 	require.NoError(h.T, err)
 	return broken
 }
@@ -202,7 +202,7 @@ func TestRestored_ARedeemAlone(t *testing.T) {
 	h := newWitnessed(t)
 	id := h.Create(100, func(c *models.Campaign) { c.HoldForMs = 1 })
 	ids := h.Take(id, syncertest.Asks("early", 3)...)
-	watcher := residency.NewStreamWatcher(h.Hydrator())
+	watcher := h.Maintainer()
 	watch := func() int {
 		broken, err := watcher.Watch(t.Context())
 		require.NoError(t, err)
@@ -268,8 +268,9 @@ func TestRestored_BothToDifferentMoments(t *testing.T) {
 	require.ErrorIs(t, err, campaigns.ErrLost)
 	var log testenv.Buffer
 	reconciler := reconcile.New(h.DB, h.Scripts, h.Hydrator(), slog.New(slog.NewTextHandler(&log, nil)), nil)
+	maintainer := residency.NewMaintainer(h.Hydrator(), time.Hour, reconciler.Restore, nil)
 	for range 2 {
-		refilled, err := reconciler.RestoreRows(t.Context())
+		refilled, err := maintainer.Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.Zero(t, refilled)
 	}

@@ -82,7 +82,7 @@ func TestTotals_OfArchivedClaims(t *testing.T) {
 	h.Take(id, syncertest.Asks("u", 4)...)
 	h.Shut(id)
 	h.Exec("UPDATE lots SET closed_told_at = updated_at")
-	evictor := residency.NewEvictor(h.Hydrator(), residency.MinIdle, nil)
+	evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
 	_, err := retention.NewArchiver(h.DB, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err

@@ -8,7 +8,6 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,7 +15,7 @@ import (
 // watch does what each syncer does once a second.
 func watch(h *syncertest.Stack) {
 	h.T.Helper()
-	_, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	_, err := h.Maintainer().Watch(h.T.Context())
 	require.NoError(h.T, err)
 }
 

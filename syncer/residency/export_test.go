@@ -34,10 +34,10 @@ func FirstsWithStep(ctx context.Context, h *Hydrator, ids []string, step func(na
 }
 
 // EvictWithStep is Evict with a function that is called between its steps.
-func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int, error) {
-	e.steps.Observe(step)
-	defer e.steps.Observe(nil)
-	return e.Evict(ctx)
+func EvictWithStep(ctx context.Context, m *Maintainer, step func(name string)) (int, error) {
+	m.h.steps.Observe(step)
+	defer m.h.steps.Observe(nil)
+	return m.Evict(ctx)
 }
 
 // LoadWithStep is one caller's Hydrate, or with force its Rebuild, with a function that is called between its steps.
@@ -53,7 +53,7 @@ func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step 
 }
 
 // LookAt has a round of Evict look at so many campaigns.
-func (e *Evictor) LookAt(n int) { e.looks = n }
+func (m *Maintainer) LookAt(n int) { m.page = n }
 
 // Observe has a function called at each step of a hydrator from now on.
 func Observe(h *Hydrator, step func(name string)) { h.steps.Observe(step) }

@@ -172,7 +172,7 @@ func TestRebuild_RedeemedClaimsHoldTheirUnits(t *testing.T) {
 }
 
 // MySQL says that a campaign was evicted only if it has all that was evicted, and Redis does not hold the campaign.
-func TestEvictor_AnEvictionIsRecordedOnlyInFull(t *testing.T) {
+func TestEvict_AnEvictionIsRecordedOnlyInFull(t *testing.T) {
 	t.Parallel()
 	restore := func(h *syncertest.Stack, id string) {
 		h.Exec("UPDATE lots SET synced_seq = 1, claimed = 1 WHERE id = ?", id)
@@ -180,7 +180,7 @@ func TestEvictor_AnEvictionIsRecordedOnlyInFull(t *testing.T) {
 	}
 	evictUntilGone := func(h *syncertest.Stack, does func()) {
 		h.T.Helper()
-		evictor := syncertest.NewEvictor(h.T, h.DB, h.Scripts, time.Millisecond)
+		evictor := syncertest.NewMaintainer(h.T, h.DB, h.Scripts, time.Millisecond)
 		for range 10_000 { // until it is idle
 			n, err := residency.EvictWithStep(h.T.Context(), evictor, once("gone", does))
 			require.NoError(h.T, err)
@@ -299,7 +299,7 @@ func TestWatch_ALossStopsCampaignsOnce(t *testing.T) {
 		h.Sync()
 		require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Left.Differences)
 	}}
-	_, err := residency.NewStreamWatcher(syncertest.NewHydrator(t, h.DB, slow)).Watch(t.Context())
+	_, err := syncertest.NewMaintainer(t, h.DB, slow, time.Hour).Watch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyResident, h.Residency(id))
 	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
@@ -323,14 +323,14 @@ func TestProof_WaitsForTheTipOfTheLatestLoss(t *testing.T) {
 }
 
 // A campaign that was loaded under an earlier generation of its stream is out of use, though no one has stopped it.
-func TestResumer_LooksAfterCampaignsOfAnEarlierGeneration(t *testing.T) {
+func TestMaintainer_LooksAfterCampaignsOfAnEarlierGeneration(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(9, nil)
 	h.Take(id, syncertest.Ask("u", ""))
 	h.Exec("UPDATE streams SET birth = 'next'")
 	require.NoError(t, h.Scripts.SetGeneration(t.Context(), 0, "next"))
-	_, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	_, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(id))
 	require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)

@@ -68,6 +68,7 @@ type Hydrator struct {
 	loads        chan struct{} // holds a token for each load of claims that is under way
 	lots         sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
 	initialLoads initialLoads
+	queue        chan queued // for the maintainer
 	steps        steps.Steps
 }
 
@@ -77,7 +78,7 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 		db: db, scripts: scripts, log: log, streams: streams{
 			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),
 		},
-		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads),
+		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads), queue: make(chan queued, maxQueued),
 	}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
 	h.initialLoads.h = h

@@ -2,6 +2,7 @@ package residency_test
 
 import (
 	"testing"
+	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
@@ -108,7 +109,7 @@ func TestSweeper_CompletesAFirstLoadThatWasBegun(t *testing.T) {
 	for _, last := range []string{"numbered", "loaded", "confirmed"} {
 		id := syncertest.Stored(t, db, scripts, 1)
 		hydrateUntil(t, db, scripts, id, last)
-		n, err := syncertest.NewResumer(t, db, scripts).Resume(t.Context())
+		n, err := syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, models.OutcomeClaimed, syncertest.Claim(t, scripts, id))
@@ -149,7 +150,7 @@ func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
 		require.ErrorIs(t, err, campaigns.ErrLost)
 		_, err = syncertest.NewCampaigns(t, db, scripts).Change(t.Context(), id, models.Change{Total: new(int64(2))})
 		require.NoError(t, err, "the definition may change")
-		_, err = syncertest.NewResumer(t, db, scripts).Resume(t.Context())
+		_, err = syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.ErrorIs(t, hydrate(t, db, scripts, id), campaigns.ErrLost)
 		require.False(t, syncertest.Claim(t, scripts, id).Took(), "the one unit is taken already")

@@ -41,7 +41,7 @@ func TestLost_AKeyThatVanishedComesBackOnceItsClaimsAreInMySQL(t *testing.T) {
 			require.Equal(t, int64(1), lostCount(h))
 
 			h.Sync()
-			n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+			n, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 			require.NoError(t, err)
 			require.Equal(t, 1, n, "proven, and back by itself")
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},
@@ -81,7 +81,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost)
 	require.False(t, h.Claim(resident, syncertest.Ask("x", ""))[0].Outcome.Took())
 	h.Sync()
-	_, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	_, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost, "time proves nothing")
 
@@ -132,7 +132,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	id := h.Create(100, nil)
 	h.Claim(id, syncertest.Asks("early", 3)...)
 	h.Sync()
-	_, err := residency.NewStreamWatcher(h.Hydrator()).Watch(t.Context())
+	_, err := h.Maintainer().Watch(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, h.Redis.Save(t.Context()).Err())
 	paused, total := models.StatusPaused, int64(5)
@@ -146,8 +146,10 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	require.Equal(t, models.StatusOpen, state.Status, "it forgot")
 
 	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "redis was rolled back: it works by definition 1,")
-	_, err = h.Reconciler().Reconcile(t.Context())
+	reconciler, maintainer := h.Leader()
+	_, err = reconciler.Reconcile(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, maintainer.Maintain(t.Context(), false))
 	require.Empty(t, h.Compare(id).Differences)
 	require.Equal(t, models.OutcomePaused, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
 	state, err = h.Scripts.State(t.Context(), id)
@@ -162,7 +164,7 @@ func TestLost_ARedisThatWasRolledBackIsFencedAndRepaired(t *testing.T) {
 	id, quiet1 := h.Create(10, nil), h.Create(10, nil)
 	h.Claim(id, syncertest.Ask("a", "a"))
 	h.Sync()
-	marker := residency.NewStreamWatcher(h.Hydrator())
+	marker := h.Maintainer()
 	broken, err := marker.Watch(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, broken)
@@ -184,7 +186,7 @@ func TestLost_ARedisThatWasRolledBackIsFencedAndRepaired(t *testing.T) {
 
 	_, err = h.Hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, campaigns.ErrLost)
-	_, err = syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	_, err = syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(quiet1), "it may have had claims as well")
 

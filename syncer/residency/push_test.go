@@ -113,7 +113,7 @@ func TestPush_TheSweeperTellsWhatWasNotTold(t *testing.T) {
 	require.NoError(t, err, "the packets are in mysql")
 	require.EqualValues(t, 10, h.InLists(id))
 	require.EqualValues(t, 20, h.Campaign(id).Remaining, "never below what redis says")
-	n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	n, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireOwners(id, 0)

@@ -69,8 +69,11 @@ func TestReconcile_FencesACampaignThatRedisHoldsFewerClaimsOf(t *testing.T) {
 	h.Claim(id, syncertest.Asks("u", 3)...)
 	h.Sync()
 	require.NoError(t, h.Redis.HSet(t.Context(), h.Keys(id).State, "seq", 1, "taken", 1).Err(), "it forgot two claims")
-	_, err := h.Reconciler().Reconcile(t.Context())
+	reconciler, maintainer := h.Leader()
+	_, err := reconciler.Reconcile(t.Context())
 	require.NoError(t, err)
+	require.Equal(t, int64(1), h.Campaign(id).Epoch, "comparing repairs nothing")
+	require.NoError(t, maintainer.Maintain(t.Context(), false))
 	require.Greater(t, h.Campaign(id).Epoch, int64(1), "loaded again, from the rows")
 	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},
 		syncertest.OutcomesOf(h.Claim(id, syncertest.Asks("v", 3)...)))

@@ -113,8 +113,9 @@ func (s *streams) rollbackOf(ctx context.Context, seen *observed) (*rollback, er
 }
 
 // RequireBooks fails when MySQL lacks what it had committed of any partition, so that nothing is decided by it before Watch has seen it.
-func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
-	all, err := w.streams.observe(ctx, w.streams.partitions()...)
+func (m *Maintainer) RequireBooks(ctx context.Context) error {
+	s := &m.h.streams
+	all, err := s.observe(ctx, s.partitions()...)
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
 		if !all[i].IsMySQLBehind() {
 			continue
 		}
-		found, err := w.streams.rollbackOf(ctx, &all[i])
+		found, err := s.rollbackOf(ctx, &all[i])
 		if err != nil {
 			return err
 		}

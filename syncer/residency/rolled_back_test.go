@@ -31,7 +31,7 @@ func save(h *syncertest.Stack) { h.T.Helper(); require.NoError(h.T, h.Redis.Save
 
 func watch(h *syncertest.Stack) (broken int) {
 	h.T.Helper()
-	broken, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	broken, err := h.Maintainer().Watch(h.T.Context())
 	require.NoError(h.T, err)
 	return broken
 }
@@ -73,7 +73,8 @@ func TestRolledBack_ClaimsThatHideIt(t *testing.T) {
 		}
 		var log testenv.Buffer
 		reg := prometheus.NewRegistry()
-		watcher := residency.NewStreamWatcher(residency.NewHydrator(h.DB, h.Scripts, slog.New(slog.NewTextHandler(&log, nil)), reg))
+		hydrator := residency.NewHydrator(h.DB, h.Scripts, slog.New(slog.NewTextHandler(&log, nil)), reg)
+		watcher := residency.NewMaintainer(hydrator, time.Hour, nil, nil)
 		broken, err := watcher.Watch(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, broken)
@@ -88,7 +89,7 @@ dibs_stream_entries_lost_total 87
 `), "dibs_stream_entries_lost_total"))
 		require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 87 entries of the stream")
 		require.Zero(t, watch(h), "it is told once")
-		_, err = syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+		_, err = syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.Equal(t, models.ResidencyLost, h.Residency(id), "a stream that lost entries proves nothing")
 	}
@@ -145,7 +146,7 @@ func TestRolledBack_AnEvictionThatIsUndone(t *testing.T) {
 		require.Equal(t, min(tail, 1), watch(h))
 		require.Equal(t, models.ResidencyLost, h.Residency(id))
 		require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
-		n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+		n, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.Equal(t, 1-min(tail, 1), n)
 	}

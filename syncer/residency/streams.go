@@ -120,6 +120,14 @@ func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
 	return s.renew(ctx, &seen.row, seen.Recorded, lua.Position{Stream: seen.Stream}.Behind(lua.Position{Stream: seen.Recorded}))
 }
 
+func (s *streams) partitions() []int {
+	all := make([]int, s.scripts.Partitions())
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
+
 // observe reads some partitions, in their order.
 func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, error) {
 	remembered, err := s.committed(ctx, partitions...)

@@ -42,7 +42,7 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 
 // archiver is one of small pages that evicts as the command does.
 func archiver(h *syncertest.Stack, to retention.ArchiveTo) *retention.Archiver {
-	evictor := residency.NewEvictor(h.Hydrator(), residency.MinIdle, nil)
+	evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
 	return retention.ArchiverWithPage(retention.NewArchiver(h.DB, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err

@@ -18,7 +18,7 @@ import (
 )
 
 // I5, I6: a campaign that was evicted comes back exactly, to the byte, with replays, limits and stock.
-func TestEvictor_WhatComesBackIsWhatLeft(t *testing.T) {
+func TestEvict_WhatComesBackIsWhatLeft(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(300, func(c *models.Campaign) { c.PerUser, c.PerUserPerDay, c.TimeZone = 3, 2, "Asia/Kathmandu" })
@@ -60,7 +60,7 @@ func TestEvictor_WhatComesBackIsWhatLeft(t *testing.T) {
 	require.Equal(t, []int64{2, 2}, []int64{c.Epoch, c.LoadAttempts})
 }
 
-func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
+func TestEvict_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(10, nil)
@@ -80,7 +80,7 @@ func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 }
 
 // What begins later is kept for the crowd that comes then.
-func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
+func TestEvict_KeepsWhatIsAwaited(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
@@ -96,7 +96,7 @@ func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
 }
 
 // Whoever dies in an eviction leaves a tombstone by which the next one completes it: by a claim's hydration, or by another round.
-func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
+func TestEvict_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	for _, last := range []string{"gone", "recorded"} {
@@ -107,7 +107,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 			h.Sync()
 			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
 			require.PanicsWithValue(t, syncertest.Died{}, func() {
-				_, _ = residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
+				_, _ = residency.EvictWithStep(t.Context(), syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
 					if step == last {
 						panic(syncertest.Died{})
 					}
@@ -133,13 +133,13 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 }
 
 // A claim that comes between the evictor's look at MySQL and Redis' letting go keeps the campaign, whatever its idle time.
-func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
+func TestEvict_RacesWithClaimsAndLosesNone(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	const units = 200
 	id := h.Create(units, nil)
 	stop, done := make(chan struct{}), make(chan error, 1)
-	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, 3*time.Millisecond)
+	evictor := syncertest.NewMaintainer(t, h.DB, h.Scripts, 3*time.Millisecond)
 	go func() {
 		for {
 			select {
@@ -182,7 +182,7 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 
 // What Redis evicted was answered. A MySQL that has less at the next load was restored to an earlier time: its rows prove nothing, and
 // claims that no evidence restores are given up only by who says so.
-func TestEvictor_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
+func TestEvict_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		restore string
@@ -227,12 +227,12 @@ func TestEvictor_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
 }
 
 // An evictor that slept through the next load must not record its eviction over it.
-func TestEvictor_ALateRecordLeavesANewerLoadResident(t *testing.T) {
+func TestEvict_ALateRecordLeavesANewerLoadResident(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(2, nil)
 	time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
-	_, err := residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
+	_, err := residency.EvictWithStep(t.Context(), syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
 		if step == "gone" {
 			require.NoError(t, h.Hydrate(id))
 		}
@@ -244,7 +244,7 @@ func TestEvictor_ALateRecordLeavesANewerLoadResident(t *testing.T) {
 	h.RequireBooks(id, 1)
 }
 
-func TestEvictor_LooksAtCampaignsInTurn(t *testing.T) {
+func TestEvict_LooksAtCampaignsInTurn(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	var ids []string
@@ -253,14 +253,14 @@ func TestEvictor_LooksAtCampaignsInTurn(t *testing.T) {
 		require.NoError(t, h.Hydrate(ids[len(ids)-1]))
 	}
 	h.Exec("UPDATE lots SET applied_version = 0 WHERE id = ?", slices.Min(ids)) // it may not be evicted, and stands first
-	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, time.Hour)
+	evictor := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour)
 	evictor.LookAt(2)
 	for range 3 { // a lap in which no one has been idle for so long
 		n, err := evictor.Evict(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
 	}
-	evictor = syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond)
+	evictor = syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Millisecond)
 	evictor.LookAt(2)
 	evicted := 0
 	require.Eventually(t, func() bool {
