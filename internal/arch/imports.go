@@ -13,7 +13,7 @@ const module = "dibs"
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
 // startsServers are packages that are no tests and start servers all the same.
-var startsServers = []string{"proof/torture"}
+var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proof/luadebug"}
 
 // tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{

@@ -1,4 +1,4 @@
-// Package migrations holds the schema of Dibs as plain SQL for MySQL, and applies it to a database. SQLite runs a translation, see toSQLite.
+// Package migrations holds the schema of Dibs as plain SQL for MySQL, and applies it to a database. SQLite runs a translation of it.
 //
 // DBAs are meant to read the files before they run: each column has a comment. Both dialects give the same tables, columns and keys; a
 // test checks that. Every statement may run twice: DDL is not transactional on MySQL, so a migration that was interrupted is run again

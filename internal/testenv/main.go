@@ -63,5 +63,9 @@ func (c *closers) closeAll() {
 	}
 }
 
-// Close stops what tests shared and removes the folders, for a program that is no test and so has no Main.
-func Close() { shared.closeAll() }
+// Close stops what is shared and removes the folders, for a program that is no test and so has no Main. In a test it does nothing.
+func Close() {
+	if !testing.Testing() {
+		shared.closeAll()
+	}
+}

@@ -74,7 +74,7 @@ func (s *server) spawn() error {
 	cmd := s.host.command()
 	cmd.Stdout = out
 	cmd.Stderr = out
-	if err := spawn(cmd, s.host.onParentDeath()); err != nil {
+	if err := Spawn(cmd, s.host.onParentDeath()); err != nil {
 		return err
 	}
 	exited := make(chan struct{})

@@ -28,8 +28,8 @@ func spawnForever(requests <-chan spawnRequest) {
 	}
 }
 
-// spawn starts cmd so that it gets the signal when this process ends, however it ends.
-func spawn(cmd *exec.Cmd, onParentDeath syscall.Signal) error {
+// Spawn starts cmd so that it gets the signal when this process ends, however it ends.
+func Spawn(cmd *exec.Cmd, onParentDeath syscall.Signal) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: onParentDeath}
 	r := spawnRequest{cmd: cmd, done: make(chan error, 1)}
 	spawner() <- r

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// spawn starts cmd. Only Linux can tie a child's life to its parent's; elsewhere a killed test binary may leave
+// Spawn starts cmd. Only Linux can tie a child's life to its parent's; elsewhere a killed test binary may leave
 // servers behind, which Ctrl-C reaches as they share the terminal's process group.
-func spawn(cmd *exec.Cmd, _ syscall.Signal) error { return cmd.Start() }
+func Spawn(cmd *exec.Cmd, _ syscall.Signal) error { return cmd.Start() }

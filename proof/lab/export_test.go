@@ -65,7 +65,7 @@ func OwnServers(ctx context.Context) (place Place, closeAll func() error, err er
 	if err != nil {
 		return Place{}, nil, err
 	}
-	return s.place, s.close, nil
+	return s.place, s.Close, nil
 }
 
 // Post sends one claim over a wire.

@@ -255,7 +255,7 @@ func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
 	s, err := openServers(t.Context(), good)
 	require.NoError(t, err, "servers that are given are not started")
 	require.Equal(t, good, s.place)
-	require.Empty(t, s.closers)
+	require.NoError(t, s.Close())
 	_, err = Run(t.Context(), Options{RedisURL: good.RedisURL, MySQLDSN: good.MySQLDSN})
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "Self")

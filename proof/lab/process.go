@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"dibs/internal/testenv"
 )
 
 // Self makes a command that runs this program once more, with other arguments.
@@ -33,21 +34,13 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		cmd.Stdout = p
 	}
 	cmd.Stderr = p
-	tie(cmd)
-	started := make(chan error, 1)
-	go func() {
-		defer close(p.ended)
-		runtime.LockOSThread() // what a child is tied to, on Linux, is this thread
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in what it said
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := testenv.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("lab: start %s: %w", cmd.Path, err)
 	}
+	go func() {
+		_ = cmd.Wait() // how it ended is in what it said
+		close(p.ended)
+	}()
 	return p, nil
 }
 

@@ -38,7 +38,7 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	r, err := newRunner(ctx, opts, s)
 	if err != nil {
 		return Report{}, err

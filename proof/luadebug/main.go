@@ -13,17 +13,17 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 )
 
 // scripts is the folder of the scripts, seen from the root of the module.
 const scripts = "lua"
 
-// startWithin bounds the start of Redis and the loading of the fixture.
+// startWithin bounds the loading of the fixture.
 const startWithin = 30 * time.Second
 
 var errUsage = errors.New("usage")
@@ -45,18 +45,21 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if len(args) != 1 || !slices.Contains(names, args[0]) {
 		return fmt.Errorf("%w: make lua-debug SCRIPT=%s", errUsage, strings.Join(names, "|"))
 	}
-	server, err := startRedis(ctx)
-	if err != nil {
+	defer testenv.Close()
+	program := testenv.NewProgram(ctx)
+	defer func() { _ = program.Close() }() // the Redis holds nothing that matters
+	var addr string
+	if err := program.Try(func() { addr = testenv.Redis(program).Addr() }); err != nil {
 		return err
 	}
-	defer server.stop()
-	call, err := callOf(ctx, server.addr(), ".", args[0])
+	call, err := callOf(ctx, addr, ".", args[0])
 	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(errs, "%s: %d keys, %d arguments. n steps, p prints locals, b LINE breaks, c goes on, quit ends.\n",
 		args[0], len(call.keys), len(call.args))
-	words := append([]string{"-p", strconv.Itoa(server.port)}, call.cliArgs()...)
+	_, port, _ := strings.Cut(addr, ":")
+	words := append([]string{"-p", port}, call.cliArgs()...)
 	cmd := exec.CommandContext(ctx, "redis-cli", words...) //nolint:gosec // what callOf made
 	cmd.Stdin = in
 	cmd.Stdout = out

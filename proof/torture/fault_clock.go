@@ -25,7 +25,7 @@ func clockFaults() []*fault {
 				off = -off
 			}
 			s.what = "by " + off.String()
-			return w.try(func() {
+			return w.Try(func() {
 				w.clock.Set(off)
 				wait(w.ctx, s.lasts)
 				w.clock.Set(0)

@@ -19,10 +19,10 @@ type disks struct {
 // newDisks mounts the disks: of a Redis alone, as nodes with replicas share their lines of configuration, and of the SQL server.
 func (w *world) newDisks() (d disks) {
 	if w.opt.Topology == Alone {
-		d.redis, d.missing = testenv.NewDisk(w.host, diskSize)
+		d.redis, d.missing = testenv.NewDisk(w.Program, diskSize)
 	}
 	if d.missing == nil {
-		d.sql, d.missing = testenv.NewDisk(w.host, diskSize)
+		d.sql, d.missing = testenv.NewDisk(w.Program, diskSize)
 	}
 	return d
 }
@@ -45,7 +45,7 @@ func diskFaults() []*fault {
 	return []*fault{
 		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					w.disks.redis.Fill()
 					wait(w.ctx, s.lasts)
 					w.disks.redis.Free()
@@ -62,7 +62,7 @@ func diskFaults() []*fault {
 				if err != nil {
 					return err
 				}
-				err = w.try(func() {
+				err = w.Try(func() {
 					w.disks.sql.Fill()
 					wait(w.ctx, s.lasts)
 					w.disks.sql.Free()
@@ -98,7 +98,7 @@ func (w *world) requireCommitted(before []string) error {
 	lost := slices.DeleteFunc(before, func(row string) bool { return there[row] })
 	if len(lost) > 0 {
 		return fmt.Errorf("%w: its disk was full, and %d rows are gone that it had committed, among them %q; that is a fault of the SQL server,"+
-			" not of Dibs", errHost, len(lost), lost[0])
+			" not of Dibs", testenv.ErrServer, len(lost), lost[0])
 	}
 	return nil
 }

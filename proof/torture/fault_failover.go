@@ -29,7 +29,7 @@ func failoverFaults() []*fault {
 		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					node, key := w.primary(s)
 					node.Kill()
 					w.awaitPromotion(node, key)
@@ -42,7 +42,7 @@ func failoverFaults() []*fault {
 		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					node, _ := w.primary(s)
 					node.Pause()
 					wait(w.ctx, s.lasts)
@@ -53,7 +53,7 @@ func failoverFaults() []*fault {
 			}},
 		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas,
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					node := w.replica(s)
 					node.Kill()
 					wait(w.ctx, s.lasts)
@@ -63,13 +63,13 @@ func failoverFaults() []*fault {
 			}},
 		{name: "slots move", target: onRedis, weight: 4, lasts: span(1, 30), takes: time.Second, cannot: noCluster,
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
 					w.cluster.MoveSlot(lua.StreamKey(s.who%w.partitions), s.lasts)
 				})
 			}},
 		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), takes: time.Second, cannot: noCluster,
-			inject: func(w *world, s *injection) error { return w.try(func() { w.plannedFailover(s) }) }},
+			inject: func(w *world, s *injection) error { return w.Try(func() { w.plannedFailover(s) }) }},
 	}
 }
 
@@ -119,7 +119,7 @@ func (w *world) demote(back *testenv.RedisServer, s *injection) {
 	}
 	for _, node := range w.redis {
 		if node != back && strings.Contains(w.replication(node), "role:master") {
-			testenv.Replicate(w.host, back, node)
+			testenv.Replicate(w.Program, back, node)
 		}
 	}
 }

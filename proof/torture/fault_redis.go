@@ -29,21 +29,21 @@ func redisFaults() []*fault {
 	return []*fault{
 		{name: "kill redis", target: onRedis, weight: 3, lasts: span(20, 1500), cannot: onlyAlone, loses: unlessFsync,
 			inject: func(w *world, s *injection) error {
-				return w.try(func() {
+				return w.Try(func() {
 					w.redis[0].Kill()
 					wait(w.ctx, s.lasts)
 					w.redis[0].StartRepaired()
 				})
 			}},
 		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone, inject: func(w *world, s *injection) error {
-			return w.try(func() {
+			return w.Try(func() {
 				w.redis[0].Stop()
 				wait(w.ctx, s.lasts)
 				w.redis[0].Start()
 			})
 		}},
 		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone, inject: func(w *world, s *injection) error {
-			return w.try(func() {
+			return w.Try(func() {
 				w.redis[0].Pause()
 				wait(w.ctx, s.lasts)
 				w.redis[0].Resume()
@@ -189,14 +189,14 @@ func powerCut(w *world, s *injection) error {
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.incr.aof"))
 	if err != nil || len(files) != 1 {
-		return fmt.Errorf("%w: %v are the parts of the append-only file that grow, not one", errHost, files)
+		return fmt.Errorf("%w: %v are the parts of the append-only file that grow, not one", testenv.ErrServer, files)
 	}
 	before, err := os.Stat(files[0])
 	if err != nil {
 		return wrap(err)
 	}
 	wait(w.ctx, s.lasts)
-	if err := w.try(w.redis[0].Kill); err != nil {
+	if err := w.Try(w.redis[0].Kill); err != nil {
 		return err
 	}
 	after, err := os.Stat(files[0])
@@ -211,7 +211,7 @@ func powerCut(w *world, s *injection) error {
 	if err := os.Truncate(files[0], kept); err != nil {
 		return wrap(err)
 	}
-	return w.try(func() { w.redis[0].StartRepaired() })
+	return w.Try(func() { w.redis[0].StartRepaired() })
 }
 
 // wholeCommands is the length of the transactions that end within the first most bytes of an append-only file: Dibs demands of a Redis in
@@ -278,7 +278,7 @@ func (w *world) restoreCopy(copied string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.try(w.redis[0].Kill); err != nil {
+	if err := w.Try(w.redis[0].Kill); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(folder); err != nil {
@@ -287,5 +287,5 @@ func (w *world) restoreCopy(copied string) error {
 	if err := os.CopyFS(folder, os.DirFS(copied)); err != nil {
 		return wrap(err)
 	}
-	return w.try(func() { w.redis[0].StartRepaired() })
+	return w.Try(func() { w.redis[0].StartRepaired() })
 }

@@ -15,21 +15,21 @@ import (
 func sqlFaults() []*fault {
 	return []*fault{
 		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second, inject: func(w *world, s *injection) error {
-			return w.try(func() {
+			return w.Try(func() {
 				w.sql.Kill()
 				wait(w.ctx, s.lasts)
 				w.sql.Start()
 			})
 		}},
 		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second, inject: func(w *world, s *injection) error {
-			return w.try(func() {
+			return w.Try(func() {
 				w.sql.Stop()
 				wait(w.ctx, s.lasts)
 				w.sql.Start()
 			})
 		}},
 		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000), inject: func(w *world, s *injection) error {
-			return w.try(func() {
+			return w.Try(func() {
 				w.sql.Pause()
 				wait(w.ctx, s.lasts)
 				w.sql.Resume()
@@ -75,11 +75,11 @@ func rollBackSQL(w *world, s *injection) error {
 				return err
 			}
 		}
-		if err := w.try(w.sql.Kill); err != nil {
+		if err := w.Try(w.sql.Kill); err != nil {
 			return err
 		}
 		err := swap()
-		if err := errors.Join(err, w.try(w.sql.Start)); err != nil {
+		if err := errors.Join(err, w.Try(w.sql.Start)); err != nil {
 			return err
 		}
 		if i == 0 {

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dibs/internal/testenv"
 	"dibs/models"
 )
 
@@ -44,7 +45,7 @@ type hook struct {
 // hookPlace is where a claim is in the order of its shard.
 type hookPlace struct{ epoch, seq int64 }
 
-func newHook(on *host) (*hook, error) {
+func newHook(on *testenv.Program) (*hook, error) {
 	h := &hook{taken: map[string]bool{}, last: map[[2]string]hookPlace{}}
 	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
 	on.Cleanup(h.Close)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
+
+	"dibs/internal/testenv"
 )
 
 // part is a process of Dibs that is started again whenever it ends, as an orchestrator does.
@@ -101,22 +102,14 @@ func (p *part) start() error {
 	p.mu.Unlock()
 	cmd.Stdout = out
 	cmd.Stderr = out
-	tie(cmd)
-	exited := make(chan struct{})
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // what a child is tied to, on Linux, is this thread
-		defer runtime.UnlockOSThread()
-		defer close(exited)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := testenv.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("torture: start %s: %w", p.name, err)
 	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(exited)
+	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = cmd

@@ -110,7 +110,7 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 	}
 	wg.Go(func() { rd.claimInWindow(ctx, window, i, b.length()) })
 	wg.Wait()
-	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) //nolint:makezero // a full disk may end it after there is space again
+	err := errors.Join(append(errs, rd.w.Try(rd.w.startSQL))...) //nolint:makezero // a full disk may end it after there is space again
 	over := time.Now()
 	rd.waitForRecovery(ctx, over)
 	if b.lossy(rd.w.opt) && err == nil {

@@ -20,7 +20,7 @@ const cacheFor = 150 * time.Millisecond
 
 // heal waits until every process answers, and has the books repaired where a fault may have lost claims.
 func (rd *round) heal(ctx context.Context) error {
-	if err := rd.w.try(rd.w.startSQL); err != nil { // a full disk may end it after there is space again
+	if err := rd.w.Try(rd.w.startSQL); err != nil { // a full disk may end it after there is space again
 		return err
 	}
 	for _, p := range rd.w.parts {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -73,7 +74,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{},
 	}
 	started, err := r.inWorld(ctx)
-	for errors.Is(err, errHost) && started && r.report.Void < maxVoid {
+	for errors.Is(err, testenv.ErrServer) && started && r.report.Void < maxVoid {
 		r.report.Void++
 		r.report.Broken = []string{} // rows that the server lost
 		r.n++
@@ -112,7 +113,7 @@ func (r *run) inWorld(ctx context.Context) (started bool, err error) {
 	if err == nil {
 		err = r.rounds(ctx, w)
 	}
-	return true, errors.Join(err, w.close())
+	return true, errors.Join(err, w.Close())
 }
 
 // prepare draws the rounds before the first one.

@@ -39,8 +39,9 @@ const awayGroup = "audit"
 
 // world is a whole Dibs: servers, wires and processes.
 type world struct {
-	*host
+	*testenv.Program
 
+	ctx        context.Context //nolint:containedctx // of the whole run
 	opt        *Options
 	partitions int
 	redis      []*testenv.RedisServer // all there are
@@ -64,13 +65,13 @@ type world struct {
 
 // newWorld starts everything and returns when it answers.
 func newWorld(ctx context.Context, opt *Options) (*world, error) {
-	w := &world{host: &host{ctx: ctx}, opt: opt, partitions: 2}
-	err := w.try(w.startServers)
+	w := &world{Program: testenv.NewProgram(ctx), ctx: ctx, opt: opt, partitions: 2}
+	err := w.Try(w.startServers)
 	if err == nil {
 		err = w.prepare()
 	}
 	if err == nil {
-		err = w.try(w.startParts)
+		err = w.Try(w.startParts)
 	}
 	for _, p := range w.parts {
 		if err == nil {
@@ -78,7 +79,7 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.close())
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
@@ -92,15 +93,15 @@ func (w *world) startServers() {
 	switch w.opt.Topology {
 	case Cluster:
 		w.partitions = 6
-		w.cluster = testenv.RedisReplicatedCluster(w.host, 3, deadAfter, conf...)
+		w.cluster = testenv.RedisReplicatedCluster(w.Program, 3, deadAfter, conf...)
 		w.redis = w.cluster.Nodes()
 		w.redisURL = w.cluster.URL()
 	case Sentinel:
 		conf = append(conf, "repl-diskless-sync-delay 0")
-		primary := testenv.Redis(w.host, conf...)
-		replica := testenv.Redis(w.host, conf...)
-		testenv.Replicate(w.host, replica, primary)
-		w.sentinels = testenv.Sentinels(w.host, primary, 1, deadAfter)
+		primary := testenv.Redis(w.Program, conf...)
+		replica := testenv.Redis(w.Program, conf...)
+		testenv.Replicate(w.Program, replica, primary)
+		w.sentinels = testenv.Sentinels(w.Program, primary, 1, deadAfter)
 		w.redis = []*testenv.RedisServer{primary, replica}
 		w.redisURL = w.sentinels.URL()
 	default:
@@ -108,11 +109,11 @@ func (w *world) startServers() {
 			conf = append(conf, "dir "+w.disks.redis.Path())
 		}
 		var server *testenv.RedisServer
-		w.clock, w.noClock = testenv.NewClock(w.host)
+		w.clock, w.noClock = testenv.NewClock(w.Program)
 		if w.noClock == nil {
 			server = w.clock.Redis(conf...)
 		} else {
-			server = testenv.Redis(w.host, conf...)
+			server = testenv.Redis(w.Program, conf...)
 		}
 		w.redis = []*testenv.RedisServer{server}
 		w.redisURL = server.URL()
@@ -122,7 +123,7 @@ func (w *world) startServers() {
 	if w.disks.sql != nil {
 		options = append(options, "--datadir="+filepath.Join(w.disks.sql.Path(), "data"))
 	}
-	w.sql = testenv.SQLServer(w.host, options...)
+	w.sql = testenv.SQLServer(w.Program, options...)
 }
 
 // user is whom Dibs is in MySQL. It may write only while the server is not read-only, which root always may.
@@ -136,7 +137,7 @@ func (w *world) prepare() (err error) {
 	}
 	w.Cleanup(func() { _ = w.rdb.Close() })
 	var dsn string
-	if err := w.try(func() { dsn = w.sql.DSN("dibs") }); err != nil {
+	if err := w.Try(func() { dsn = w.sql.DSN("dibs") }); err != nil {
 		return err
 	}
 	w.db, err = sql.Open("mysql", dsn)
@@ -154,7 +155,7 @@ func (w *world) prepare() (err error) {
 			return fmt.Errorf("torture: %s: %w", statement, err)
 		}
 	}
-	w.hook, err = newHook(w.host)
+	w.hook, err = newHook(w.Program)
 	if err != nil {
 		return err
 	}
@@ -233,19 +234,19 @@ func (w *world) startParts() {
 func (w *world) newPart(kind, name, folder string) *part {
 	p := &part{kind: kind, name: name, binary: w.opt.Binary, log: filepath.Join(folder, name+".log"), probe: "/healthz"}
 	settings := maps.Clone(w.settings())
-	p.toSQL = testenv.Proxy(w.host, w.sql.Addr())
+	p.toSQL = testenv.Proxy(w.Program, w.sql.Addr())
 	settings["DIBS_MYSQL_DSN"] = w.dsnAt(p.toSQL.Listen)
 	if w.opt.Topology == Alone { // elsewhere clients are told the nodes' own addresses
-		p.toRedis = testenv.Proxy(w.host, w.redis[0].Addr())
+		p.toRedis = testenv.Proxy(w.Program, w.redis[0].Addr())
 		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
 	}
-	addr := testenv.Addr(w.host)
+	addr := testenv.Addr(w.Program)
 	p.url = "http://" + addr
 	settings["DIBS_NAME"] = name
 	if kind == "api" || kind == serve {
 		settings["DIBS_HTTP_ADDR"] = addr
 		p.probe = "/readyz"
-		p.front = testenv.Proxy(w.host, addr)
+		p.front = testenv.Proxy(w.Program, addr)
 		p.frontURL = "http://" + p.front.Listen
 	} else {
 		settings["DIBS_METRICS_ADDR"] = addr

@@ -13,6 +13,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/config"
+	"dibs/internal/testenv"
 	"dibs/proof/lab"
 )
 
@@ -80,6 +81,7 @@ func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error
 	if err != nil {
 		return fmt.Errorf("trials: %w", err)
 	}
+	defer testenv.Close()
 	bar := cmd.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*l.count())
 	report, err := lab.Run(ctx, lab.Options{
 		Workload: l.work, RedisURL: cfg.RedisURL, MySQLDSN: cfg.MySQLDSN,

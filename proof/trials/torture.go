@@ -14,6 +14,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/config"
+	"dibs/internal/testenv"
 	"dibs/proof/torture"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -115,7 +116,7 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 	}
 	t.options.Progress = func(line string) { _, _ = fmt.Fprintln(env.Stderr, line) }
 	t.options.Progress(fmt.Sprintf("seed %d, Redis %s, durability %s", t.options.Seed, t.options.Topology, t.options.Durability))
-	defer torture.Close()
+	defer testenv.Close()
 	report, err := torture.Run(ctx, t.options)
 	if errors.Is(err, torture.ErrOptions) {
 		return fmt.Errorf("%w: %w", cmd.ErrUsage, err)

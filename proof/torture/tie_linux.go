@@ -1,9 +1,0 @@
-package torture
-
-import (
-	"os/exec"
-	"syscall"
-)
-
-// tie has the kernel kill the command when the thread that starts it ends: see part.start, which keeps that thread.
-func tie(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
