@@ -79,10 +79,5 @@ func (s *Scripts) ForgetCommitted(ctx context.Context, partition int) error {
 	return classifyError("del", s.rdb.Del(ctx, recordedKey(partition), flushesKey(partition)).Err())
 }
 
-// ForgetTip forgets how far MySQL has recorded the claim stream of a partition, which starts over. Errors as Stream.
-func (s *Scripts) ForgetTip(ctx context.Context, partition int) error {
-	return classifyError("del", s.rdb.Del(ctx, recordedKey(partition)).Err())
-}
-
 // AnyLoad is above the number of every load.
 const AnyLoad int64 = 999_999_999_999_999

@@ -135,12 +135,19 @@ func (s *Scripts) Generations(ctx context.Context) map[int]string {
 	return generations
 }
 
-// SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
-func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
-	return classifyError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())
-}
+// replaceGeneration also forgets how far MySQL has recorded the stream: the new one may be shorter.
+const replaceGeneration = `
+local held = redis.call('GET', KEYS[1]) or ''
+if held ~= ARGV[1] then return {3} end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('DEL', KEYS[2])
+return {0}`
 
-// LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockLeader.
-func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, generationLockKey(partition), ttl, nil)
+// ReplaceGeneration replaces the generation of a partition's stream if it is old; "" is none. Errors: ErrOther, and those of Stream.
+func (s *Scripts) ReplaceGeneration(ctx context.Context, partition int, old, generation string) error {
+	code, _, err := s.ask(ctx, s.generation, []string{generationKey(partition), recordedKey(partition)}, []any{old, generation})
+	if err == nil && code != statusOK {
+		err = fmt.Errorf("%w: stream %d has another generation", ErrOther, partition)
+	}
+	return err
 }

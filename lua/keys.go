@@ -150,9 +150,6 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 // generationKey names the generation of a partition's stream. It is there as long as nothing of the stream was lost.
 func generationKey(partition int) string { return prefix(partition) + "birth" }
 
-// generationLockKey names the lock for replacing a generation.
-func generationLockKey(partition int) string { return generationKey(partition) + ":lock" }
-
 // flushesKey names the list of the last flushes that MySQL committed of a partition.
 func flushesKey(partition int) string { return prefix(partition) + "flushes" }
 

@@ -47,12 +47,10 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	Places(ctx context.Context, ids []string) ([]lua.Position, error)
 	Generations(ctx context.Context) map[int]string
 	NewGeneration(ctx context.Context, partition int) (string, error)
-	SetGeneration(ctx context.Context, partition int, generation string) error
-	LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
+	ReplaceGeneration(ctx context.Context, partition int, old, generation string) error
 	RecordFlushes(ctx context.Context, byPartition map[int]string) error
 	RecordTip(ctx context.Context, partition int, tip lua.EntryID) error
 	Committed(ctx context.Context, partitions ...int) ([]lua.Committed, error)
-	ForgetTip(ctx context.Context, partition int) error
 	ForgetCommitted(ctx context.Context, partition int) error
 	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
 	Now(ctx context.Context) (time.Time, error)

@@ -1,7 +1,6 @@
 package residency_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 
 	"github.com/google/uuid"
@@ -274,37 +272,6 @@ func TestWatch_AStreamThatBeginsAnewIsNoMySQLThatWasRestored(t *testing.T) {
 	require.Zero(t, watch(h))
 }
 
-// lateLock is a Redis in which something happens before the lock of a generation is taken.
-type lateLock struct {
-	*lua.Scripts
-
-	before func()
-}
-
-func (s *lateLock) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error) {
-	before := s.before
-	s.before = func() {}
-	before()
-	return s.Scripts.LockGeneration(ctx, partition, ttl)
-}
-
-// Two processes find one loss. When the slower one is about to stop the campaigns, they have been repaired already.
-func TestWatch_ALossStopsCampaignsOnce(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := rollBack(h)
-	slow := &lateLock{h.Scripts, func() {
-		require.Equal(t, 1, watch(h))
-		h.Group()
-		h.Sync()
-		require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Left.Differences)
-	}}
-	_, err := syncertest.NewMaintainer(t, h.DB, slow, time.Hour).Watch(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, models.ResidencyResident, h.Residency(id))
-	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
-}
-
 // A process finds a campaign lost twice. The second time it waits for what came into the stream since the first.
 func TestProof_WaitsForTheTipOfTheLatestLoss(t *testing.T) {
 	t.Parallel()
@@ -329,7 +296,7 @@ func TestMaintainer_LooksAfterCampaignsOfAnEarlierGeneration(t *testing.T) {
 	id := h.Create(9, nil)
 	h.Take(id, syncertest.Ask("u", ""))
 	h.Exec("UPDATE streams SET birth = 'next'")
-	require.NoError(t, h.Scripts.SetGeneration(t.Context(), 0, "next"))
+	setGeneration(h, "next")
 	_, err := syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(id))

@@ -2,6 +2,7 @@ package residency
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,8 +19,11 @@ import (
 // renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation.
 func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua.StreamPosition, why string) error {
 	partition := old.Partition
-	return s.newGeneration(ctx, old, func() (loss string, unexplained int64, err error) {
-		stopped, err := s.stopAll(ctx, partition)
+	var stopped []string
+	var lost int64
+	var loss string
+	renewed, err := s.newGeneration(ctx, old, func() (_ string, unexplained int64, err error) {
+		stopped, err = s.stopAll(ctx, partition)
 		if err != nil {
 			return "", 0, err
 		}
@@ -27,75 +31,83 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 		if err != nil {
 			return "", 0, err
 		}
-		lost, err := s.countLost(ctx, partition, known, &stream)
+		lost, err = s.countLost(ctx, partition, known, &stream)
 		if err != nil {
 			return "", 0, err
 		}
 		loss = fmt.Sprintf("redis was rolled back: %s; it lost %d entries of the stream; claims answered from %s to %s are known only as far as"+
 			" API processes reported them", why, lost, old.TipAt.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano))
-		s.lost.Add(float64(lost))
-		s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
-			" `dibs reconcile --repair` rebuilds them",
-			slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
-		if err := s.recordLost(ctx, stopped, loss); err != nil {
+		if err := s.recordLost(ctx, stopped, old.Generation, loss); err != nil {
 			return "", 0, err
 		}
 		unexplained, err = s.keepUnbooked(ctx, partition)
 		return loss, unexplained, err
 	})
+	if renewed {
+		s.lost.Add(float64(lost))
+		s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
+			" `dibs reconcile --repair` rebuilds them",
+			slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
+	}
+	return err
 }
 
 // newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
-// and returned why, and how many claims of unknown campaigns were lost. MySQL has it first: if this process dies in between, the two
-// differ, and the next one goes on.
+// and returned why, and how many claims of unknown campaigns were lost. Several processes may do all of this at the same time: the first
+// one that changes MySQL's row has its change committed if Redis, which still has the generation from before the stop, takes the new one.
+// renewed is false for the others. If the process dies in between, MySQL and Redis differ, and the next one renews the stream again.
 func (s *streams) newGeneration(
 	ctx context.Context, old *models.StreamRecord, stop func() (loss string, unexplained int64, err error),
-) error {
+) (renewed bool, err error) {
 	partition := old.Partition
-	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
-	lock, err := s.scripts.LockGeneration(ctx, partition, generationLockFor)
-	if err != nil {
-		return fail(err)
-	}
-	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it runs out by itself
+	defer func() {
+		if err != nil {
+			renewed = false
+			err = fmt.Errorf("residency: stream %d: %w", partition, err)
+		}
+	}()
 	var row models.StreamRecord
 	if err := s.db.WithContext(ctx).Omit("unbooked").Where("`partition` = ?", partition).Take(&row).Error; err != nil {
-		return fail(err)
+		return false, err
 	}
 	if row.Generation != old.Generation {
-		return nil // another was faster
+		return false, nil // another was faster
+	}
+	before, err := s.scripts.Stream(ctx, partition)
+	if err != nil {
+		return false, err
 	}
 	unexplained, err := s.stillUnexplained(ctx, &row)
 	if err != nil {
-		return fail(err)
+		return false, err
 	}
 	loss, more, err := stop()
 	if err != nil {
-		return fail(err)
+		return false, err
 	}
 	generation, err := uuid.NewV7()
 	if err != nil {
-		return fail(err)
+		return false, err
 	}
 	stream, err := s.scripts.Stream(ctx, partition)
 	if err != nil {
-		return fail(err)
+		return false, err
 	}
-	if err := s.scripts.ForgetTip(ctx, partition); err != nil { // the new one may be lower
-		return fail(err)
-	}
-	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec(
-		"UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
+	err = sqlstore.InTx(ctx, s.db, func(tx *sql.Tx) error {
+		done, err := tx.ExecContext(ctx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
 			" unexplained = ? WHERE `partition` = ? AND birth = ?",
-		generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
-		partition, old.Generation)
-	if err != nil || changed == 0 {
-		return err
-	}
-	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
-		return fail(err)
-	}
-	return nil
+			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
+			partition, old.Generation)
+		if err != nil {
+			return err
+		}
+		if changed, err := done.RowsAffected(); err != nil || changed == 0 {
+			return err
+		}
+		renewed = true
+		return s.scripts.ReplaceGeneration(ctx, partition, before.Generation, generation.String())
+	})
+	return renewed, err
 }
 
 // countLost counts the entries that a stream is known to have had and lost: how many fewer it has ever had, plus those that came since.
@@ -141,13 +153,15 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 }
 
 // recordLost records that campaigns are lost; Redis takes no claims for them any more. One that was lost before keeps its reason, unless
-// that names an effect of the same cause: another process looked between the fence and this.
-func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
+// that names an effect of the same cause: another process looked between the fence and this. Nothing is recorded once the stream has
+// another generation than the one given, unless that is "".
+func (s *streams) recordLost(ctx context.Context, ids []string, generation, reason string) error {
 	for some := range slices.Chunk(ids, lua.MaxFences) {
 		err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
-			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)",
+			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)"+
+			" AND ? IN ('', (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`))",
 			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,
-			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%")
+			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%", generation)
 		if err != nil {
 			return fmt.Errorf("residency: campaigns in redis: %w", err)
 		}

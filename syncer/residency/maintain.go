@@ -138,7 +138,7 @@ func (m *Maintainer) checkEvicted(ctx context.Context) error {
 	}
 	s.log.LogAttrs(ctx, slog.LevelError, "redis was rolled back to before evictions: the campaigns take no claims until mysql is proven to"+
 		" have all of them", slog.Int("stopped", len(stopped)))
-	return s.recordLost(ctx, stopped, "redis was rolled back: it holds a campaign that was evicted")
+	return s.recordLost(ctx, stopped, "", "redis was rolled back: it holds a campaign that was evicted")
 }
 
 // Maintain does what is due: it takes care of the lots that were queued, of those that need attention, and in the process that leads of

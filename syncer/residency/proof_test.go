@@ -37,7 +37,7 @@ func TestProof_AStreamThatIsLostMeanwhileProvesNothing(t *testing.T) {
 		case "lost":
 			h.Sync()
 		case "acknowledged":
-			require.NoError(t, h.Scripts.SetGeneration(t.Context(), 0, "another"))
+			setGeneration(h, "another")
 		}
 	})
 	require.ErrorIs(t, err, campaigns.ErrLost)

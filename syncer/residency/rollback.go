@@ -168,18 +168,19 @@ func (s *streams) stopAfterRollback(ctx context.Context, seen *observed) error {
 	if err != nil {
 		return err
 	}
-	stop := func() (string, int64, error) {
-		suspect, err := s.fenceAfterRollback(ctx, partition, found)
+	var suspect []string
+	renewed, err := s.newGeneration(ctx, &seen.row, func() (_ string, _ int64, err error) {
+		suspect, err = s.fenceAfterRollback(ctx, partition, found)
 		if err != nil {
 			return "", 0, err
 		}
-		s.log.LogAttrs(ctx, slog.LevelError, "mysql was restored: campaigns of the partition take no claims until their rows are restored"+
-			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
-			slog.Int("partition", partition), slog.String("reason", found.reason), slog.Int("stopped", len(suspect)))
-		return found.reason, 0, s.recordLost(ctx, suspect, found.reason)
-	}
-	if err := s.newGeneration(ctx, &seen.row, stop); err != nil {
+		return found.reason, 0, s.recordLost(ctx, suspect, seen.row.Generation, found.reason)
+	})
+	if err != nil || !renewed {
 		return err
 	}
+	s.log.LogAttrs(ctx, slog.LevelError, "mysql was restored: campaigns of the partition take no claims until their rows are restored"+
+		" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
+		slog.Int("partition", partition), slog.String("reason", found.reason), slog.Int("stopped", len(suspect)))
 	return s.scripts.ForgetCommitted(ctx, partition)
 }

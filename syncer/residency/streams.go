@@ -2,6 +2,7 @@ package residency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -22,9 +23,8 @@ import (
 )
 
 const (
-	generationTries   = 5               // steps that a stream may need in a row, as others change its generation
-	generationLockFor = 5 * time.Second // a new generation may take so long to be made
-	replicaPause      = 100 * time.Millisecond
+	generationTries = 5 // steps that a stream may need in a row, as others change its generation
+	replicaPause    = 100 * time.Millisecond
 )
 
 // streams tells an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
@@ -99,7 +99,7 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 			seen.isNew = isNew
 			return seen, nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, lua.ErrOther) { // which is another process's generation
 			return nil, err
 		}
 		rounds = 0
