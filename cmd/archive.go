@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,8 +115,8 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
 		if flags.json {
-			if err := json.NewEncoder(env.Stdout).Encode(one); err != nil {
-				return fmt.Errorf("cmd: archive: %w", err)
+			if err := printJSON(env.Stdout, []archived{one}); err != nil {
+				return err
 			}
 		}
 		all = append(all, one)
@@ -151,20 +150,18 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	if one != "" {
 		return s.campaignIDs(ctx, one)
 	}
-	for after := ""; ; {
-		var page []string
-		err := sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
+	for page, err := range sqlstore.Pages(listAtOnce, sqlstore.Itself, func(after string) (page []string, err error) {
+		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
 			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims + lost_claims"+
 			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
+		return page, err
+	}) {
 		if err != nil {
 			return nil, fmt.Errorf("cmd: archive: %w", err)
 		}
 		ids = append(ids, page...)
-		if len(page) < listAtOnce {
-			return ids, nil
-		}
-		after = page[len(page)-1]
 	}
+	return ids, nil
 }
 
 func printArchived(w io.Writer, all []archived) {

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -113,13 +112,7 @@ func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
 
 func printAudit(w io.Writer, entries []models.AuditEntry, asJSON bool) error {
 	if asJSON {
-		lines := json.NewEncoder(w)
-		for i := range entries {
-			if err := lines.Encode(&entries[i]); err != nil {
-				return fmt.Errorf("cmd: %w", err)
-			}
-		}
-		return nil
+		return printJSON(w, entries)
 	}
 	out := NewTable()
 	out.AppendHeader(table.Row{"at", "actor", "action", "campaign", "change", "request"})

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"dibs/proof/load"
 )
@@ -37,7 +36,7 @@ func rampTable(r *load.RampReport) string {
 		}
 		t.AppendRow(table.Row{whole(s.Rate), whole(s.Reached), fmt.Sprintf("%.2f", s.P99MS), held})
 	}
-	t.SetColumnConfigs([]table.ColumnConfig{right(1), right(2), right(3)})
+	AlignRight(t, 1, 3)
 	return t.Render() + fmt.Sprintf("\n\nthe highest rate that held: %s/s", whole(r.TopRate))
 }
 
@@ -63,7 +62,7 @@ func benchTable(r *load.Report) string {
 	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}} {
 		t.AppendRow(table.Row{"latency " + line.name + " ms", fmt.Sprintf("%.2f", line.ms)})
 	}
-	t.SetColumnConfigs([]table.ColumnConfig{right(2)})
+	AlignRight(t, 2, 2)
 	return t.Render()
 }
 
@@ -88,10 +87,6 @@ func booksWords(b *load.Books) string {
 			b.SyncedAfterMS, number(b.Claimed))
 	}
 	return "THE BOOKS DO NOT AGREE\n  " + strings.Join(b.Wrong, "\n  ")
-}
-
-func right(column int) table.ColumnConfig {
-	return table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight}
 }
 
 func whole(rate float64) string { return number(int64(math.Round(rate))) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/finance"
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/reconcile"
@@ -94,8 +95,6 @@ func (s *stack) held(ctx context.Context, campaignID string) (holding, error) {
 
 // awaitSynced polls until the database has as many claims as Redis handed out, parked ones among them; false when ctx ends first.
 func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error) {
-	ticker := time.NewTicker(drainPoll)
-	defer ticker.Stop()
 	for {
 		held, err := s.held(ctx, campaignID)
 		if err == nil {
@@ -105,12 +104,10 @@ func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error
 			}
 			err = booksErr
 		}
-		select {
-		case <-ctx.Done():
-			return false, nil
-		case <-ticker.C:
+		if sleep.For(ctx, drainPoll) != nil {
+			return false, nil //nolint:nilerr // ctx ended first
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			return false, err
 		}
 	}
@@ -120,24 +117,19 @@ func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error
 func (s *stack) drainEmbedded() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout/2)
 	defer cancel()
-	after := ""
-	for {
-		page, err := s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
+	for page, err := range s.allCampaigns(ctx) {
 		if err != nil {
 			s.log.Error("what is left in the embedded redis may be lost", "error", err)
 			return
 		}
 		for i := range page {
-			after = page[i].ID
+			id := page[i].ID
 			if page[i].Residency != models.ResidencyResident && !page[i].IsSharded() {
 				continue // Redis holds nothing of it that counts
 			}
-			if synced, err := s.awaitSynced(ctx, after); !synced {
-				s.log.Error("claims in the embedded redis did not reach the database", "campaign_id", after, "error", err)
+			if synced, err := s.awaitSynced(ctx, id); !synced {
+				s.log.Error("claims in the embedded redis did not reach the database", "campaign_id", id, "error", err)
 			}
-		}
-		if len(page) < listAtOnce {
-			break
 		}
 	}
 	if err := s.packUp(ctx); err != nil {
@@ -181,8 +173,6 @@ func (s *stack) unpack(ctx context.Context) error {
 
 // awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.
 func (s *stack) awaitCredited(ctx context.Context, partition int) bool {
-	ticker := time.NewTicker(drainPoll)
-	defer ticker.Stop()
 	for {
 		stream, err := s.scripts.Stream(ctx, partition)
 		if err == nil {
@@ -191,10 +181,8 @@ func (s *stack) awaitCredited(ctx context.Context, partition int) bool {
 				return true
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, drainPoll) != nil {
 			return false
-		case <-ticker.C:
 		}
 	}
 }

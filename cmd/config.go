@@ -52,3 +52,12 @@ func NewTable() table.Writer {
 	t.SuppressTrailingSpaces()
 	return t
 }
+
+// AlignRight aligns columns to the right, from the first to the last; the first of a table is 1.
+func AlignRight(t table.Writer, first, last int) {
+	var columns []table.ColumnConfig
+	for i := first; i <= last; i++ {
+		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+}

@@ -27,17 +27,9 @@ with an admin's --token; 'list' needs a viewer's.`,
 }
 
 func newGroupsList(env Env) *cobra.Command {
-	var as outputFlag
-	c := command(env, cobra.Command{
+	return overHTTP(env, cobra.Command{
 		Use: "list", Short: "List the registered groups and how far behind each is, by claim stream", Example: "  dibs groups list -o json",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if err := as.check(); err != nil {
-			return err
-		}
-		api, err := remote(cfg)
-		if err != nil {
-			return err
-		}
+	}, false, func(ctx context.Context, api *client.Client, _ string, as outputFlag) error {
 		groups, err := api.Groups(ctx)
 		if err != nil {
 			return err
@@ -50,8 +42,6 @@ func newGroupsList(env Env) *cobra.Command {
 		}
 		return printAs(env.Stdout, as, groups, table.Row{"group", "partition", "lag", "pending"}, rows)
 	})
-	as.add(c)
-	return c
 }
 
 func newGroupsChange(env Env, verb, short string, change func(c *client.Client, ctx context.Context, name string) error) *cobra.Command {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"dibs/internal/crowd"
 )
@@ -28,9 +27,7 @@ func printOutcome(w io.Writer, t crowd.Tally, b bookFigures) {
 	if later := t.Unready + t.Unknown; later > 0 {
 		out.AppendRow(table.Row{"503 or no answer: asked again", number(int64(later)), "", ""})
 	}
-	out.SetColumnConfigs([]table.ColumnConfig{
-		{Number: 2, Align: text.AlignRight}, {Number: 3, Align: text.AlignRight}, {Number: 4, Align: text.AlignRight},
-	})
+	AlignRight(out, 2, 4)
 	_, _ = fmt.Fprintf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
 		number(int64(t.Sent)), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
 	printShards(w, b)
@@ -56,11 +53,7 @@ func printShards(w io.Writer, b bookFigures) {
 		s := &b.shards[i]
 		out.AppendRow(table.Row{s.Shard, s.Partition, number(s.Granted), number(s.Claimed), number(s.Free), number(s.Seq)})
 	}
-	columns := make([]table.ColumnConfig, 6)
-	for i := range columns {
-		columns[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignRight}
-	}
-	out.SetColumnConfigs(columns)
+	AlignRight(out, 1, 6)
 	_, _ = fmt.Fprintf(w, "\n%s\n", out.Render())
 	for _, m := range b.moves {
 		_, _ = fmt.Fprintf(w, "%s moves of kind %s, %s units\n", number(m.Moves), m.Kind, number(m.Units))

@@ -2,19 +2,19 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
 	"dibs/internal/config"
+	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -208,30 +208,29 @@ func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err 
 		}
 		return []string{one}, err
 	}
-	for after := ""; ; {
-		page, err := s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
+	for page, err := range s.allCampaigns(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		for i := range page {
-			after = page[i].ID
-			ids = append(ids, after)
-		}
-		if len(page) < listAtOnce {
-			return ids, nil
+			ids = append(ids, page[i].ID)
 		}
 	}
+	return ids, nil
+}
+
+// allCampaigns are the campaigns by id, page by page.
+func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, error] {
+	return sqlstore.Pages(listAtOnce, func(c *models.Campaign) string { return c.ID }, func(after string) ([]models.Campaign, error) {
+		return s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
+	})
 }
 
 func printComparisonJSON(w io.Writer, one *reconcile.Repaired, repair bool) error {
-	var v any = one
-	if !repair {
-		v = one.Found
+	if repair {
+		return printJSON(w, []*reconcile.Repaired{one})
 	}
-	if err := json.NewEncoder(w).Encode(v); err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	return nil
+	return printJSON(w, []reconcile.Comparison{one.Found})
 }
 
 // printComparisons prints a line a campaign, then what differs and what was done about it.
@@ -239,11 +238,7 @@ func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
 	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
 		"redis left", "mysql left", "backlog", "drift", "books"})
-	var columns []table.ColumnConfig
-	for i := 3; i <= 10; i++ {
-		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	out.SetColumnConfigs(columns)
+	AlignRight(out, 3, 10)
 	for i := range all {
 		out.AppendRow(comparisonRow(&all[i]))
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/client"
-	"dibs/internal/config"
 )
 
 // ErrNotFinal says that events of the day may be missing in a settlement.
@@ -17,23 +16,15 @@ var ErrNotFinal = errors.New("cmd: the settlement is not final")
 
 func newSettlement(env Env) *cobra.Command {
 	var date, zone string
-	var as outputFlag
-	c := command(env, cobra.Command{
+	c := overHTTP(env, cobra.Command{
 		Use: "settlement", Short: "Add up one day: claims, units and money by campaign, currency and type of event",
 		Long: `Asks the API of --url, with a viewer's --token, for the sums of a day from midnight to midnight in a time zone.
 
 Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all the same, and what is missing is said.`,
 		Example: "  dibs settlement --date 2027-01-31 --time-zone Europe/Berlin -o csv",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+	}, false, func(ctx context.Context, api *client.Client, _ string, as outputFlag) error {
 		if date == "" {
 			return fmt.Errorf("%w: --date is missing: which day?", ErrUsage)
-		}
-		if err := as.check(); err != nil {
-			return err
-		}
-		api, err := remote(cfg)
-		if err != nil {
-			return err
 		}
 		s, err := api.Settlement(ctx, date, zone)
 		if err != nil {
@@ -55,6 +46,5 @@ Exit code 0: the sums are final. 1: events of the day may be missing; they are p
 	})
 	c.Flags().StringVar(&date, "date", "", "the day, such as 2027-01-31; required")
 	c.Flags().StringVar(&zone, "time-zone", "UTC", "whose midnights begin and end the day, an IANA name")
-	as.add(c)
 	return c
 }

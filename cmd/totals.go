@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -33,11 +32,10 @@ func totals(ctx context.Context, env Env, cfg *config.Config, flags reconcileFla
 			return err
 		}
 		if flags.json {
-			err = json.NewEncoder(env.Stdout).Encode(found)
-		} else {
-			printTotals(env.Stdout, found)
+			return printJSON(env.Stdout, []*reconcile.Totals{found})
 		}
-		return err
+		printTotals(env.Stdout, found)
+		return nil
 	})
 }
 

@@ -36,26 +36,15 @@ type RecordedClaim struct {
 // ScanClaimRecords calls each for pages of the claims that Redis holds records of, in no order. A record may come twice, and one that is
 // written in the meantime may not come. Errors as State, and those of each.
 func (s *Scripts) ScanClaimRecords(ctx context.Context, campaignID string, each func([]RecordedClaim) error) error {
-	key := s.KeysOf(campaignID).Keys
-	for cursor := uint64(0); ; {
-		page, next, err := s.rdb.HScan(ctx, key, cursor, "", recordsAtOnce).Result()
-		if err != nil {
-			return classifyError("hscan", err)
-		}
+	return s.scanHash(ctx, s.KeysOf(campaignID).Keys, recordsAtOnce, func(page []string) error {
 		claims := make([]RecordedClaim, 0, len(page)/2)
 		for i := 0; i+1 < len(page); i += 2 {
 			if c, ok := readRecord(page[i], page[i+1]); ok {
 				claims = append(claims, c)
 			}
 		}
-		if err := each(claims); err != nil {
-			return err
-		}
-		cursor = next
-		if cursor == 0 {
-			return nil
-		}
-	}
+		return each(claims)
+	})
 }
 
 // afterHead is what follows the head of a record: seq, time, of a packet its amount and id, and the state of a release.

@@ -35,6 +35,9 @@ var (
 //go:embed *.lua
 var sources embed.FS
 
+//go:embed shared/users_records.lua
+var usersRecords string
+
 // script is a script with its name, which stands in messages and metrics, its text and its digest.
 type script struct {
 	name, source string
@@ -43,14 +46,16 @@ type script struct {
 
 func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
 
-// embedded is the script that stands in a file by its name.
-func embedded(name string) script {
+// Source is the text of the script of a name: its file, and in it the text that it shares with another.
+func Source(name string) string {
 	source, err := sources.ReadFile(name + ".lua")
 	if err != nil { // a name with a slip in it: no Scripts can be made
 		panic(err)
 	}
-	return newScript(name, string(source))
+	return strings.Replace(string(source), "-- include users_records.lua\n", usersRecords, 1)
 }
+
+func embedded(name string) script { return newScript(name, Source(name)) }
 
 // Options of New. The zero value is one partition and the process's clock.
 type Options struct {

@@ -108,7 +108,7 @@ var imports = map[string][]string{
 	"internal/tracing":    {},
 	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
 	"internal/testenv":    {},
-	"proof/torture":       {"lua", "models"}, // and internal/testenv, see startsServers
+	"proof/torture":       {"internal/crowd", "lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
 	"internal/servetest":  everything,
 	"scripts":             {},

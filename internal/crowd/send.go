@@ -6,11 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
-	"sync/atomic"
 
 	"dibs/models"
 )
@@ -26,12 +23,9 @@ type answer struct {
 // unreached is the code of a request that could not be sent: there was no connection.
 const unreached = "unreached"
 
-// errUnsent says that no byte of a request was sent.
-var errUnsent = errors.New("crowd: not sent")
-
 // noAnswer is the answer to a request that failed: one that was surely not sent is unreached, any other may have claimed.
 func noAnswer(err error) answer {
-	if errors.Is(err, errUnsent) {
+	if errors.Is(err, ErrUnsent) {
 		return answer{code: unreached}
 	}
 	return answer{}
@@ -46,9 +40,6 @@ func (a answer) unknown() bool {
 func (a answer) retryable() bool {
 	return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code)
 }
-
-// answerMax bounds what is read of one answer, in bytes.
-const answerMax = 4 << 20
 
 type claimBody struct {
 	CampaignID     string `json:"campaign_id,omitempty"`
@@ -89,10 +80,10 @@ func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 	if err != nil {
 		return noAnswer(err)
 	}
-	if res.status != http.StatusCreated {
-		return answer{code: codeOf(res.body)}
+	if res.Status != http.StatusCreated {
+		return answer{code: CodeOf(res.Body)}
 	}
-	return readClaim(res.body, res.replayed)
+	return readClaim(res.Body, res.Replayed)
 }
 
 func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer {
@@ -118,9 +109,9 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 			Problem json.RawMessage `json:"problem"`
 		} `json:"results"`
 	}
-	if res.status != http.StatusOK || json.Unmarshal(res.body, &batch) != nil || len(batch.Results) != len(users) {
+	if res.Status != http.StatusOK || json.Unmarshal(res.Body, &batch) != nil || len(batch.Results) != len(users) {
 		for i := range answers {
-			answers[i].code = codeOf(res.body)
+			answers[i].code = CodeOf(res.Body)
 		}
 		return answers
 	}
@@ -128,51 +119,15 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 		if result.Status == http.StatusCreated {
 			answers[i] = readClaim(result.Claim, false)
 		} else {
-			answers[i].code = codeOf(result.Problem)
+			answers[i].code = CodeOf(result.Problem)
 		}
 	}
 	return answers
 }
 
-// response is the answer to one request.
-type response struct {
-	status   int
-	replayed bool
-	body     []byte
-}
-
-// post sends a body as JSON and returns the answer. The error wraps errUnsent when nothing was sent.
-func (r *run) post(ctx context.Context, url, key string, body any) (response, error) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return response{}, fmt.Errorf("crowd: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(encoded))
-	if err != nil {
-		return response{}, fmt.Errorf("crowd: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if r.plan.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.plan.Token)
-	}
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	var sent atomic.Bool // the error does not say so: net/http retries by itself and returns the error of the last try
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
-	res, err := r.client.Do(req)
-	switch {
-	case err != nil && !sent.Load():
-		return response{}, fmt.Errorf("%w: %w", errUnsent, err)
-	case err != nil:
-		return response{}, fmt.Errorf("crowd: %w", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	read, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
-	if err != nil {
-		return response{}, fmt.Errorf("crowd: %w", err)
-	}
-	return response{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", read}, nil
+// post sends a claim.
+func (r *run) post(ctx context.Context, url, key string, body any) (Response, error) {
+	return Call(ctx, r.client, http.MethodPost, url, r.plan.Token, key, body)
 }
 
 func readClaim(body []byte, replayed bool) answer {
@@ -181,14 +136,4 @@ func readClaim(body []byte, replayed bool) answer {
 		return answer{code: fmt.Sprintf("not a claim: %.100s", body)}
 	}
 	return answer{claim: &c, body: string(bytes.TrimSpace(body)), replayed: replayed}
-}
-
-func codeOf(body []byte) string {
-	var problem struct {
-		Code string `json:"code"`
-	}
-	if err := json.Unmarshal(body, &problem); err != nil || problem.Code == "" {
-		return fmt.Sprintf("not a problem: %.100s", body)
-	}
-	return problem.Code
 }

@@ -3,25 +3,17 @@ package lab
 import (
 	"context"
 	"fmt"
-
-	"github.com/bsm/redislock"
 )
 
 // lockPerCoupon is the foot of the batch stock article's ladder: the coupon's lock around a Redis counter and its row in
 // MySQL, so that both change together.
-type lockPerCoupon struct {
-	counter
-
-	locks *redislock.Client
-}
+type lockPerCoupon struct{ counter }
 
 func lockPerCouponStrategy() Entry {
 	return Entry{
 		Name: "lock-per-coupon", Title: "one lock a coupon: Redis counter, MySQL row", Sound: true, DieAt: StepWritten,
 		Flaw: "a coupon sells one at a time, at the pace of everything under the lock",
-		New: func(env Env) (Strategy, error) {
-			return &lockPerCoupon{counter: counter{env}, locks: redislock.New(env.Redis)}, nil
-		},
+		New:  func(env Env) (Strategy, error) { return &lockPerCoupon{counter{env}}, nil },
 	}
 }
 
@@ -35,11 +27,11 @@ func (s *lockPerCoupon) Prepare(ctx context.Context) error {
 
 // Claim sells in Redis and in MySQL under the coupon's lock.
 func (s *lockPerCoupon) Claim(ctx context.Context, user string) (outcome Outcome, err error) {
-	lock, err := s.obtain(ctx, s.locks)
-	if err != nil || lock == nil {
+	unlock, err := ownerToken(ctx, &s.counter)
+	if err != nil || unlock == nil {
 		return Busy, err
 	}
-	defer give(ctx, &err, func(ctx context.Context) error { return release(ctx, lock) })
+	defer give(ctx, &err, unlock)
 	outcome, err = s.sell(ctx, user)
 	if err != nil || outcome != Claimed {
 		return outcome, err

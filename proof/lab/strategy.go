@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Outcome is what a claimer is told.
@@ -83,12 +84,10 @@ type Service struct {
 
 // Strategies is the ladder from its foot up.
 func Strategies() []Entry {
-	return []Entry{
-		readThenWriteStrategy(), mutexStrategy(), setNXStrategy(), setNXDeferStrategy(), setNXExpireStrategy(), setNXPXStrategy(),
-		ownerTokenStrategy(),
+	return slices.Concat([]Entry{readThenWriteStrategy(), mutexStrategy()}, lockStrategies(), []Entry{
 		watchdogStrategy(), pipelineStrategy(), watchStrategy(), forUpdateStrategy(), conditionalUpdateStrategy(), lockPerCouponStrategy(),
 		luaUpdateStrategy(), sumFlushStrategy(), copyStockStrategy(), redPacketStrategy(), dibsPackagesStrategy(), dibsHTTPStrategy(),
-	}
+	})
 }
 
 // StrategyNamed finds a strategy.

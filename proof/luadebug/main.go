@@ -52,8 +52,14 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err := program.Try(func() { addr = testenv.Redis(program).Addr() }); err != nil {
 		return err
 	}
-	call, err := callOf(ctx, addr, ".", args[0])
+	call, err := callOf(ctx, addr, args[0])
 	if err != nil {
+		return err
+	}
+	if err := program.Try(func() { call.path = filepath.Join(program.TempDir(), args[0]+".lua") }); err != nil {
+		return err
+	}
+	if err := os.WriteFile(call.path, []byte(lua.Source(args[0])), 0o600); err != nil { //nolint:gosec // a folder of our own, one of scriptNames
 		return err
 	}
 	_, _ = fmt.Fprintf(errs, "%s: %d keys, %d arguments. n steps, p prints locals, b LINE breaks, c goes on, quit ends.\n",
@@ -83,27 +89,21 @@ func scriptNames(root string) ([]string, error) {
 }
 
 // callOf loads the fixture and returns the call of a script as the Go code makes it.
-func callOf(ctx context.Context, addr, root, name string) (call, error) {
+func callOf(ctx context.Context, addr, name string) (call, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	path := filepath.Join(root, scripts, name+".lua")
-	source, err := os.ReadFile(path) //nolint:gosec // one of scriptNames
-	if err != nil {
-		return call{}, err
-	}
 	rdb, err := lua.Connect("redis://" + addr)
 	if err != nil {
 		return call{}, err
 	}
 	defer func() { _ = rdb.Close() }()
-	heard := &tap{source: string(source)}
+	heard := &tap{source: lua.Source(name)}
 	rdb.AddHook(heard)
 	for range capturesMax {
 		if err := perform(ctx, rdb, heard, name); err != nil {
 			return call{}, err
 		}
 		if !heard.call.hasZero() { // a command line can't carry it; ids and digests are bytes of chance
-			heard.call.path = path
 			return heard.call, nil
 		}
 	}

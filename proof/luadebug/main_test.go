@@ -43,7 +43,7 @@ func TestEveryScriptRunsInTheDebugger(t *testing.T) {
 
 func leftovers(t *testing.T) []string {
 	t.Helper()
-	folders, err := filepath.Glob(filepath.Join(os.TempDir(), "dibs-lua-debug-*"))
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), "dibs-program-*"))
 	require.NoError(t, err)
 	return folders
 }

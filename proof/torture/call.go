@@ -1,16 +1,13 @@
 package torture
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
+	"errors"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
-	"sync/atomic"
 	"time"
+
+	"dibs/internal/crowd"
 )
 
 // The codes of requests that no one answered.
@@ -57,52 +54,19 @@ func (c *caller) close() { c.client.CloseIdleConnections() }
 
 // send sends a request once and waits for its answer.
 func (c *caller) send(ctx context.Context, method, url, key string, body any) reply {
-	encoded := []byte(nil)
-	if body != nil {
-		var err error
-		encoded, err = json.Marshal(body)
-		if err != nil {
-			return reply{code: err.Error()}
-		}
-	}
-	var sent atomic.Int32 // net/http sends again by itself when a kept connection breaks, and reports the last try only
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }})
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(encoded))
-	if err != nil {
-		return reply{code: err.Error()}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	res, err := c.client.Do(req)
+	res, err := crowd.Call(ctx, c.client, method, url, "", key, body)
 	switch {
-	case err != nil && sent.Load() == 0:
+	case errors.Is(err, crowd.ErrUnsent):
 		return reply{code: unreached}
 	case err != nil:
 		return reply{code: unheard}
 	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
-	if err != nil {
-		return reply{code: unheard}
-	}
-	r := reply{status: res.StatusCode, body: text, replayed: res.Header.Get("Idempotent-Replayed") == "true"}
+	r := reply{status: res.Status, body: res.Body, replayed: res.Replayed}
 	if r.status/100 != 2 {
-		r.code = codeIn(text)
-		if sent.Load() > 1 && !r.certain() { // the first may have been done
+		r.code = crowd.CodeOf(r.body)
+		if res.Repeated && !r.certain() { // the first may have been done
 			r.code = unheard
 		}
 	}
 	return r
-}
-
-func codeIn(body []byte) string {
-	var problem struct {
-		Code string `json:"code"`
-	}
-	if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
-		return fmt.Sprintf("not a problem: %.200s", body)
-	}
-	return problem.Code
 }

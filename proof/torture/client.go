@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"dibs/internal/crowd"
 	"dibs/models"
 )
 
@@ -230,7 +231,7 @@ func (c *client) askMany(of *campaign, n int) {
 		case batch.Results[i].Claim != nil:
 			t.take(batch.Results[i].Claim)
 		default:
-			t.code = codeIn(batch.Results[i].Problem)
+			t.code = crowd.CodeOf(batch.Results[i].Problem)
 		}
 		c.book(one, &t)
 	}

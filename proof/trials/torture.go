@@ -18,7 +18,6 @@ import (
 	"dibs/proof/torture"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
 
@@ -147,11 +146,7 @@ func printTorture(w io.Writer, r *torture.Report) {
 		out.AppendRow(table.Row{k.Name, k.Times, k.Answers, fmt.Sprintf("%.2f %%", 100*float64(k.Certain)/float64(max(k.Answers, 1))),
 			time.Duration(k.Median) * time.Millisecond, time.Duration(k.Longest) * time.Millisecond})
 	}
-	var columns []table.ColumnConfig
-	for i := 2; i <= 6; i++ {
-		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	out.SetColumnConfigs(columns)
+	cmd.AlignRight(out, 2, 6)
 	_, _ = fmt.Fprintf(w, "%s\n\nseed %d, Redis %s, durability %s: %d faults in %d rounds and %s, %.1f a minute\n", out.Render(), r.Seed,
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),
 		float64(len(r.Faults))/(time.Duration(max(r.TookMs, 1))*time.Millisecond).Minutes())

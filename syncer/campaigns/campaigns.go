@@ -91,32 +91,17 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 
 // initialized is a campaign with the values that it has before anything happened to it.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
+	c = c.Definition()
 	c.Status = cmp.Or(c.Status, models.StatusOpen)
 	c.TimeZone = cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt = milliseconds(c.StartsAt)
 	c.EndsAt = milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
 	c.Shards = max(1, c.Shards)
-	c.RedisTotal = 0
-	c.TSeq = 0
-	c.Lowered = 0
 	c.Version = 1
 	c.Changes = 1
-	c.AppliedVersion = 0
-	c.Epoch = 0
-	c.LoadAttempts = 0
 	c.Residency = models.ResidencyNone
-	c.ResidencyReason = ""
-	c.ResidencyAt = nil
-	c.StreamGeneration = ""
-	c.SeenSeq = 0
-	c.LostClaims = 0
 	c.Remaining = c.Total
-	c.Claimed = 0
-	c.SyncedSeq = 0
-	c.ReleasedClaims = 0
-	c.CreatedAt = time.Time{}
-	c.UpdatedAt = time.Time{}
 	return c
 }
 
