@@ -83,6 +83,13 @@ func (h *Stack) Hydrate(id string) error {
 	return err
 }
 
+// Reload fences a campaign in Redis and loads it again from MySQL.
+func (h *Stack) Reload(id string) {
+	h.T.Helper()
+	require.NoError(h.T, h.Scripts.Fence(h.T.Context(), id, h.Campaign(id).Epoch))
+	require.NoError(h.T, h.Hydrate(id))
+}
+
 // Campaign reads a campaign from MySQL.
 func (h *Stack) Campaign(id string) models.Campaign {
 	h.T.Helper()

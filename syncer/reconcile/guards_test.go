@@ -24,7 +24,7 @@ import (
 type meddled struct {
 	*lua.Scripts
 
-	state, unread, entries, lots func()
+	state, unread, entries, lots, records func()
 }
 
 func (s *meddled) do(does func()) {
@@ -46,6 +46,11 @@ func (s *meddled) Unread(ctx context.Context, partition int, group string) (lua.
 func (s *meddled) Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error) {
 	s.do(s.entries)
 	return s.Scripts.Entries(ctx, partition, from, most)
+}
+
+func (s *meddled) CountClaimRecords(ctx context.Context, id string) (int64, error) {
+	s.do(s.records)
+	return s.Scripts.CountClaimRecords(ctx, id)
 }
 
 func (s *meddled) Lots(ctx context.Context, ids []string, tips map[int]lua.EntryID) ([]lua.LotView, error) {
@@ -284,12 +289,18 @@ func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := synced(h)
 	displace(h, id, nil)
-	r := reconciler(h, &meddled{}, &meddled{unread: func() {
-		h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
+	r := reconciler(h, &meddled{records: func() {
+		if rowsOf(h, id, "1 = 1") == 10 {
+			h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
+		}
+	}}, &meddled{lots: func() {
+		if c := h.Campaign(id); c.Residency == models.ResidencyResident && c.Epoch == 1 {
+			require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
+		}
 	}})
 	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
-	require.ErrorContains(t, err, "was loaded into redis")
-	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
+	require.NoError(t, err)
+	h.RequireBooks(id, 11)
 }
 
 // A new place is behind all that Redis may have handed out.

@@ -45,8 +45,7 @@ func wave(h *syncertest.Stack, id string) string {
 // reload is what a syncer does with a campaign that Redis lost.
 func reload(h *syncertest.Stack, id string) {
 	h.T.Helper()
-	_, err := h.Hydrator().Rebuild(h.T.Context(), id)
-	require.NoError(h.T, err)
+	h.Reload(id)
 }
 
 func del(h *syncertest.Stack, keys ...string) {

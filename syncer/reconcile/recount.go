@@ -15,61 +15,61 @@ import (
 // places are a stretch of places in the order of a campaign, from the first to the last.
 type places [2]int64
 
-// highest is the highest place in the order of the campaign that is known to have been handed out.
-func (p *repair) highest(c *models.Campaign, rows *RowFigures, parked *writer.ParkedClaims) int64 {
-	highest := max(rows.Last, c.SeenSeq)
-	for _, one := range parked.BySeq() {
-		highest = max(highest, one.Event.Seq)
-	}
-	if w := &p.redis; w.borneOut && (w.settled || p.stopped) {
-		highest = max(highest, w.state.Seq)
-		if c.Status != models.StatusClosed {
-			return highest
-		}
-	}
-	return max(highest, c.SyncedSeq+parked.Claims) // nothing tells that the counter is wrong
-}
-
 // recount makes the counters of the campaign again from its rows, with flushes held off for that long: their claims are either
-// among the rows that are counted, or move the counters afterwards. Where claims are missing it leaves them alone, unless it may give
-// the claims up.
-func (p *repair) recount(ctx context.Context) error {
-	p.missing = nil
+// among the rows that are counted, or move the counters afterwards. Where claims are missing it gives them up, or leaves the counters.
+func (p *repair) recount(ctx context.Context, givesUp bool) error {
+	if givesUp && p.archived() { // no one can tell which
+		return fmt.Errorf("%w: claims are missing, and rows of the campaign are archived: they cannot be given up", campaigns.ErrLost)
+	}
 	err := p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
-		rows, err := accounted(ctx, tx, was)
+		if givesUp && was.Residency != models.ResidencyLost {
+			return nil, sqlstore.Final(campaigns.ErrMoved)
+		}
+		rows, parked, err := p.counted(ctx, tx, was)
 		if err != nil {
 			return nil, err
 		}
-		parked, err := writer.ReadParked(ctx, tx, was.ID)
-		if err != nil {
-			return nil, err
+		l := p.lot
+		p.add(&l, was, rows, parked)
+		missing := l.Missing()
+		if missing > 0 && !givesUp {
+			return nil, nil //nolint:nilnil // the next observation tells
 		}
-		highest := p.highest(was, rows, parked)
-		missing := highest - rows.Claims - parked.Claims - was.LostClaims
-		switch {
-		case missing > 0 && (!p.redis.settled && !p.stopped || rows.Archived > 0):
-			return nil, nil //nolint:nilnil // they may be on their way, or archived
-		case missing > 0:
-			p.missing, err = missingPlaces(ctx, tx, p.id, highest, parked)
-			if err != nil || !p.how.GiveUpClaims || !p.stopped {
-				return nil, err
-			}
+		if missing <= 0 {
+			is := byRows(was, rows, p.surplus(&l))
+			return p.writeCounters(ctx, tx, was, &is, rows, "")
 		}
 		is := byRows(was, rows, missing)
-		if missing > 0 {
-			is.SeenSeq = highest
-			if err := p.tellGivenUp(ctx, tx, was, &models.Event{IDs: p.unknownIDs()}, p.missing); err != nil {
-				return nil, err
-			}
+		is.SeenSeq = l.HighestSeq()
+		seqs, err := missingPlaces(ctx, tx, p.id, is.SeenSeq, parked)
+		if err == nil {
+			err = p.tellGivenUp(ctx, tx, was, &models.Event{IDs: p.unknownIDs()}, seqs)
 		}
-		return p.writeCounters(ctx, tx, was, &is, rows)
+		if err != nil {
+			return nil, err
+		}
+		return p.writeCounters(ctx, tx, was, &is, rows, "; given up: "+namesOf(seqs))
 	})
-	if err == nil && p.stopped && p.how.GiveUpClaims {
+	if err == nil && givesUp {
 		p.done.GivenUp = append(p.done.GivenUp, p.unknownIDs()...)
-		p.missing = nil
 		p.unknown = nil
 	}
 	return err
+}
+
+// missing are the seqs of claims that were answered and that nothing accounts for.
+func (p *repair) missing(ctx context.Context) (missing []places, err error) {
+	if !p.counts || p.archived() || p.lot.Missing() <= 0 {
+		return nil, nil
+	}
+	err = sqlstore.InSnapshot(ctx, p.r.db, func(tx *sql.Tx) error {
+		parked, err := writer.ReadParked(ctx, tx, p.id)
+		if err == nil {
+			missing, err = missingPlaces(ctx, tx, p.id, p.lot.HighestSeq(), parked)
+		}
+		return err
+	})
+	return missing, err
 }
 
 // byRows is a campaign with the counters that its rows give, when so many claims are missing.
@@ -86,7 +86,9 @@ func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campai
 	return is
 }
 
-func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures) (*models.Repair, error) {
+func (p *repair) writeCounters(
+	ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures, givenUp string,
+) (*models.Repair, error) {
 	before := counters(was)
 	after := counters(is)
 	if before == after {
@@ -98,11 +100,7 @@ func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.
 	if err != nil {
 		return nil, err
 	}
-	after += fmt.Sprintf(", by %d rows of claims", rows.Claims)
-	if len(p.missing) > 0 {
-		after += "; given up: " + namesOf(p.missing)
-	}
-	return repairOf(is.ID, RepairCampaigns, before, after)
+	return repairOf(is.ID, RepairCampaigns, before, after+fmt.Sprintf(", by %d rows of claims", rows.Claims)+givenUp)
 }
 
 func counters(c *models.Campaign) string {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 	"dibs/syncer/residency"
 
 	"github.com/google/uuid"
@@ -43,21 +45,14 @@ type RepairHow struct {
 	GiveUpClaims bool
 }
 
-// Repair corrects the books of a campaign by the evidence, which is the rows of claims, the events that are in
-// the claim stream still, those that are parked, and the records of claims that Redis holds:
+// Repair corrects what MySQL and Redis hold of a campaign by the evidence: the rows of claims, the events that are still in the claim
+// stream, those that are parked, and the records of claims in Redis. It follows the table of lots in docs/recovery.md by the policy of an
+// operator. At the end it removes lists of packets that earlier loads left behind.
 //
-//  1. a parked claim is written, if that works by now;
-//  2. a row that is missing comes back from its event, or from its record in Redis;
-//  3. packets that claims have, but that are no one's by their own rows, get their owners;
-//  4. counters in MySQL are recreated from the rows;
-//  5. the campaign takes no claims, if Redis differs then or claims have lost their place to others: these get new places while
-//     stock lasts, and Redis is rebuilt from the rows and the claims that are parked still, under a new epoch;
-//  6. lists of packets that earlier loads left behind are taken away.
-//
-// A claim that was answered is given up only if how says so. Else what it lacks is told in Left, and Redis is not rebuilt where that
-// would free its units. Each step is safe to repeat and leaves books that the next may start from. What agrees is not touched.
-// An error does not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced
-// (the campaign takes no claims and is rebuilt as soon as the consumers have caught up), those of lua.Scripts and of the database.
+// A claim that was answered is given up only if how says so. Else Left names what is missing, and Redis is not loaded where that would
+// free its units. Each step is safe to repeat and leaves a state that the next may start from. What agrees is not touched. An error does
+// not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, writer.ErrParked, those of
+// residency.Hydrator.Repair and of the database.
 func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHow) (Repaired, error) {
 	if c, err := campaigns.Read(r.db.WithContext(ctx), campaignID); err == nil && c.IsSharded() {
 		return r.repairShards(ctx, &c, how)
@@ -67,13 +62,8 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	if err != nil || found.Agrees() && !found.parked {
 		return p.done, err
 	}
-	for _, step := range []func(context.Context) error{
-		p.ask, p.retryParked, p.restoreFromStream, p.restoreFromRedis, p.restoreOwners, p.recount, p.compare,
-		p.repairRedis, p.dropForgotten,
-	} {
-		if err := step(ctx); err != nil {
-			return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
-		}
+	if err := p.follow(ctx); err != nil {
+		return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
 	}
 	if ofCampaign, shard := models.SplitShardID(campaignID); shard > 0 {
 		return p.done, campaigns.SumShards(ctx, r.db, ofCampaign)
@@ -81,18 +71,78 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	return p.done, nil
 }
 
-// repair is one call of Repair.
+// repair is one call of Repair. It implements residency.Repairer.
 type repair struct {
 	r       *Reconciler
 	id      string
 	how     RepairHow
 	done    Repaired
-	redis   witness
-	stopped bool              // the campaign takes no claims, and each claim that Redis took has its row or is parked
-	missing []places          // that were answered, and that nothing accounts for
+	lot     recovery.Lot      // the last observation, with what was collected
+	before  string            // what Redis held
 	loss    residency.Loss    // of the claim stream, since the campaign was loaded
 	unknown []string          // ids of claims that Redis has a record of, but not of whose they are
-	noPlace map[string]string // claimsWithoutSeq claims that can't have a new place, by their id among those that are parked, and why
+	noSeq   map[string]string // displaced claims that can't have a new seq, by their id among those that are parked, and why
+	refused map[string]bool   // displaced claims, by the same id, that the database refuses with any seq
+
+	begun, counts                        bool // an observation was made; the next ones count rows
+	triedParked, readStream, readRecords bool
+	compared, differs                    bool // Redis was compared in detail; it differs
+	accepted                             bool // claims that nothing recorded are given up
+}
+
+// follow has the lot follow its table, and compares what is left.
+func (p *repair) follow(ctx context.Context) error {
+	policy := recovery.Repair
+	if p.how.GiveUpClaims {
+		policy = recovery.GiveUp
+	}
+	loaded, err := p.r.hydrator.Repair(ctx, p.id, policy, p)
+	if loaded != nil {
+		after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
+			loaded.Epoch, loaded.Claims, loaded.Units, loaded.LostClaims)
+		if p.loss.Reason != "" {
+			after += "; " + p.loss.Reason
+		}
+		err = errors.Join(err, p.record(ctx, RepairRedis, p.before, after))
+	}
+	if err == nil {
+		err = p.compare(ctx)
+	}
+	if err == nil && p.lot.Evidence.Unwritable > 0 {
+		err = p.refuseParked(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return p.dropForgotten(ctx)
+}
+
+// Do implements residency.Repairer.
+func (p *repair) Do(ctx context.Context, action recovery.Action) error {
+	switch action { //nolint:exhaustive // the others are no operator's
+	case recovery.CountRows:
+		p.counts = true
+		return p.restoreOwners(ctx)
+	case recovery.RestoreParked:
+		p.triedParked = true
+		return p.retryParked(ctx)
+	case recovery.RestoreStream:
+		p.readStream = true
+		return errors.Join(p.restoreFromStream(ctx), p.restoreOwners(ctx))
+	case recovery.RestoreRecords:
+		p.readRecords = true
+		return errors.Join(p.restoreFromRedis(ctx), p.restoreOwners(ctx))
+	case recovery.PlaceDisplaced:
+		return p.place(ctx)
+	case recovery.CorrectCounters, recovery.GiveUpClaims:
+		return p.recount(ctx, action == recovery.GiveUpClaims)
+	case recovery.GiveUpUnrecorded:
+		p.accepted = true
+		return nil
+	case recovery.GiveUpParked:
+		return p.giveUpParked(ctx)
+	}
+	return fmt.Errorf("reconcile: no step of a repair: %s", action)
 }
 
 // compare looks at what is left, with what only the repair knows of.
@@ -104,68 +154,19 @@ func (p *repair) compare(ctx context.Context) (err error) {
 	if len(p.unknown) > 0 {
 		p.done.Left.differf("redis has records of claims without a row, and does not tell whose they are: %s", joined(p.unknown))
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.noPlace)) {
-		p.done.Left.differf("claim %s lost its place and can have no other: %s", id, p.noPlace[id])
+	for _, id := range slices.Sorted(maps.Keys(p.noSeq)) {
+		p.done.Left.differf("claim %s lost its place and can have no other: %s", id, p.noSeq[id])
 	}
 	if p.loss.Unexplained > 0 && !p.how.GiveUpClaims {
 		p.done.Left.differf("redis lost %d claims of campaigns that are not known, perhaps of this one (%s);"+
 			" `dibs reconcile --repair --give-up-claims` opens it, and gives up those of them that were its own", p.loss.Unexplained, p.loss.Reason)
 	}
-	if len(p.missing) > 0 {
+	missing, err := p.missing(ctx)
+	if len(missing) > 0 {
 		p.done.Left.differf("claims that were answered have no row, and nothing is left of them: %s;"+
-			" `dibs reconcile --repair --give-up-claims` gives them up, and their units are free again", namesOf(p.missing))
+			" `dibs reconcile --repair --give-up-claims` gives them up, and their units are free again", namesOf(missing))
 	}
-	return nil
-}
-
-// repairRedis has Redis hold what the rows say, and nothing else.
-func (p *repair) repairRedis(ctx context.Context) error {
-	displaced, err := p.claimsWithoutSeq(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !p.done.Left.inRedis && len(displaced) == 0 && len(p.missing) == 0 && (!p.how.GiveUpClaims || !p.done.Left.parked):
-		return p.compare(ctx)
-	case (len(p.missing) > 0 || p.loss.Unexplained > 0) && !p.how.GiveUpClaims:
-		return p.compare(ctx) // which tells them; a rebuild would free their units
-	}
-	if err := p.r.hydrator.Stop(ctx, p.id); err != nil {
-		return err
-	}
-	p.stopped = true
-	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.recount} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	if len(p.missing) > 0 {
-		return p.compare(ctx)
-	}
-	if err := p.noneInTheWay(ctx); err != nil {
-		return err
-	}
-	if err := p.rebuild(ctx); err != nil {
-		return err
-	}
-	return p.compare(ctx)
-}
-
-// rebuild has Redis hold what the rows say.
-func (p *repair) rebuild(ctx context.Context) error {
-	report, err := p.r.hydrator.Rebuild(ctx, p.id)
-	if err != nil {
-		return err
-	}
-	before := "not there"
-	if w := p.redis; w.held {
-		before = fmt.Sprintf("epoch %d, %d claims, %d units taken", w.state.Epoch, w.state.Seq, w.state.Taken)
-	}
-	after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
-		report.Epoch, report.Claims, report.Units, report.LostClaims)
-	if p.loss.Reason != "" {
-		after += "; " + p.loss.Reason
-	}
-	return p.record(ctx, RepairRedis, before, after)
+	return err
 }
 
 // dropForgotten takes lists of packets of earlier loads out of Redis. Their names hold the numbers of those loads, so no one writes

@@ -93,7 +93,6 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 		}
 		p.done.GivenUp = append(p.done.GivenUp, ids...)
 	}
-	p.noPlace = nil
 	return nil
 }
 
@@ -119,8 +118,8 @@ func (p *repair) tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign
 	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
 }
 
-// noneInTheWay fails with ErrParked when a rebuild would free the units of parked claims that can't be written.
-func (p *repair) noneInTheWay(ctx context.Context) error {
+// refuseParked says that a load would free the units of parked claims that can't be written.
+func (p *repair) refuseParked(ctx context.Context) error {
 	all, err := p.r.hydrator.Parked(ctx, p.id)
 	if err != nil {
 		return err
@@ -128,13 +127,10 @@ func (p *repair) noneInTheWay(ctx context.Context) error {
 	var names []string
 	for i := range all.All {
 		one := &all.All[i]
-		if _, hasNone := p.noPlace[one.ID]; !hasNone && !one.Counts && !one.Written && len(names) < maxUsersNamed {
+		if _, hasNone := p.noSeq[one.ID]; !hasNone && !one.Counts && !one.Written && len(names) < maxUsersNamed {
 			names = append(names, one.String())
 		}
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: a rebuild of redis would free the units of claims that can't be written: %s; put right what they say,"+
+	return fmt.Errorf("%w: a load into redis would free the units of claims that can't be written: %s; put right what they say,"+
 		" or give them up with --give-up-claims", writer.ErrParked, strings.Join(names, "; "))
 }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,33 +13,30 @@ import (
 	"dibs/syncer/writer"
 )
 
-// claimsWithoutSeq are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again,
-// and that
-// may have a new one. The oldest come first. The others are noted in noPlace.
-func (p *repair) claimsWithoutSeq(ctx context.Context) (displaced []writer.ParkedClaim, err error) {
-	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
-	if err != nil {
-		return nil, err
+// displaced are the parked claims whose seq another claim has, because Redis was rolled back and sold it again, and that may have a new
+// one. The oldest come first. The others are noted in noSeq.
+func (p *repair) displaced(ctx context.Context, parked *writer.ParkedClaims) (displaced []writer.ParkedClaim, err error) {
+	p.noSeq = make(map[string]string)
+	all := slices.DeleteFunc(slices.Clone(parked.All), func(one writer.ParkedClaim) bool {
+		return one.Written || one.Counts || one.Record().Check() != nil || p.refused[one.ID]
+	})
+	if len(all) == 0 {
+		return nil, nil
 	}
 	c, err := campaigns.Read(p.r.db.WithContext(ctx), p.id)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all.All, func(a, b writer.ParkedClaim) int { return a.Event.At.Compare(b.Event.At.Time) })
-	p.noPlace = make(map[string]string)
-	for i := range all.All {
-		one := &all.All[i]
-		if one.Written || one.Counts || one.Record().Check() != nil {
-			continue
-		}
-		why, err := seqRefusal(ctx, p.r.db.ConnPool, &c, all.Units, one)
+	slices.SortFunc(all, func(a, b writer.ParkedClaim) int { return a.Event.At.Compare(b.Event.At.Time) })
+	for i := range all {
+		why, err := seqRefusal(ctx, p.r.db.ConnPool, &c, parked.Units, &all[i])
 		switch {
 		case err != nil:
 			return nil, err
 		case why != "":
-			p.noPlace[one.ID] = why
+			p.noSeq[all[i].ID] = why
 		default:
-			displaced = append(displaced, *one)
+			displaced = append(displaced, all[i])
 		}
 	}
 	return displaced, nil
@@ -103,50 +99,54 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	return users.Exceeds(record), err
 }
 
-// errLoadedAgain says that someone brought the campaign back while it was repaired.
-var errLoadedAgain = errors.New("reconcile: the campaign was loaded into redis in the meantime, repair it again")
-
-// place gives displaced claims new places, the oldest first, while stock lasts.
+// place gives displaced claims new seqs, the oldest first, while stock lasts.
 func (p *repair) place(ctx context.Context) error {
-	displaced, err := p.claimsWithoutSeq(ctx)
+	parked, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
 	if err != nil {
 		return err
 	}
+	displaced, err := p.displaced(ctx, parked)
+	if err != nil {
+		return err
+	}
+	p.refused = make(map[string]bool)
 	for i := range displaced {
 		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
 			return p.placeOne(ctx, tx, c, &displaced[i])
 		})
-		if err != nil && !isRefusal(err) { // what the database refuses wherever it stands noneInTheWay tells
+		if isRefusal(err) {
+			p.refused[displaced[i].ID] = true
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// placeOne gives a claim the next place behind all that were ever handed out. It moves the counters with it, so that a load that was
+// placeOne gives a claim the next seq behind all that were ever handed out. It moves the counters with it, so that a load that was
 // started before is not confirmed.
 func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
 	if c.Residency != models.ResidencyLost {
-		return nil, sqlstore.Final(errLoadedAgain)
+		return nil, sqlstore.Final(campaigns.ErrMoved)
 	}
-	rows, err := accounted(ctx, tx, c)
+	l := p.lot
+	rows, parked, err := p.counted(ctx, tx, c)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := writer.ReadParked(ctx, tx, p.id)
-	if err != nil {
-		return nil, err
-	}
+	p.add(&l, c, rows, parked)
 	why, err := seqRefusal(ctx, tx, c, parked.Units, one)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" {
-		p.noPlace[one.ID] = why
+		p.noSeq[one.ID] = why
 		return nil, nil //nolint:nilnil // nothing to do
 	}
 	e := one.Event
-	e.Seq = 1 + max(p.highest(c, rows, parked), p.redis.state.Seq)
+	e.Seq = 1 + max(l.HighestSeq(), l.Redis.At.Seq)
 	if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), []models.Event{e}); err != nil {
 		return nil, err
 	}

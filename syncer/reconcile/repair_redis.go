@@ -3,62 +3,11 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
-
-// witness is what Redis says of the campaign when a repair begins.
-type witness struct {
-	held  bool // Redis holds the campaign
-	state lua.State
-	// borneOut: Redis has a record of each claim that it says it accepted, but for those that are known to be lost.
-	borneOut bool
-	// settled: each claim that Redis had accepted then has its row or is parked.
-	settled bool
-}
-
-// ask asks Redis what it knows of the campaign.
-func (p *repair) ask(ctx context.Context) error {
-	w := &p.redis
-	found := &p.done.Found
-	c, err := campaigns.Read(p.r.db.WithContext(ctx), p.id)
-	if err != nil {
-		return err
-	}
-	p.loss, err = p.r.hydrator.LossOf(ctx, &c)
-	if err != nil {
-		return err
-	}
-	w.state, err = p.r.scripts.State(ctx, p.id)
-	switch {
-	case err == nil:
-		w.held = true
-		records, err := p.r.scripts.CountClaimRecords(ctx, p.id)
-		if err != nil {
-			return err
-		}
-		w.borneOut = records+found.MySQL.LostClaims+found.Rows.Archived == w.state.Seq
-	case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
-		return err
-	}
-	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
-	stream, err := p.r.scripts.Stream(ctx, partition)
-	if err != nil {
-		return err
-	}
-	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
-	w.settled = unread.Upto(stream.Tip)
-	if err == nil && w.held { // a MySQL that was restored numbers loads again, and a load needs a higher number than the one in Redis
-		err = sqlstore.On(p.r.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
-			w.state.Epoch, p.id, w.state.Epoch)
-	}
-	return err
-}
 
 // quantitiesTried is the largest quantity of a claim that is looked for by its digest.
 const quantitiesTried = 100
@@ -66,7 +15,7 @@ const quantitiesTried = 100
 // restoreFromRedis restores rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
 // that Redis accepted has gone through the consumers, else a claim may be on its way.
 func (p *repair) restoreFromRedis(ctx context.Context) error {
-	if !p.redis.held || !p.redis.settled || p.archived() {
+	if !p.lot.Settled && !p.lot.Acknowledged {
 		return nil
 	}
 	var lacking []lua.RecordedClaim
@@ -121,7 +70,7 @@ func (p *repair) identify(ctx context.Context, lacking []lua.RecordedClaim) (eve
 		for _, user := range users {
 			body := lua.BodyDigestOf(user, quantity)
 			for _, c := range byBody[body] {
-				events = append(events, eventOf(p.id, user, quantity, p.redis.state.Epoch, c))
+				events = append(events, eventOf(p.id, user, quantity, p.lot.Redis.At.Epoch, c))
 				if c.Released {
 					released = append(released, c.ID)
 				}

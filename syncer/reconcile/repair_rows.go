@@ -208,9 +208,7 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 // move moves the counters of the campaign, or shard, by rows that came back, in their transaction, so that a reader finds both agree at
 // every instant. Counters that did not agree with the rows may count these already, and are left for recount.
 func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released int64) error {
-	rows := p.done.Found.Rows
-	m := &p.done.Found.MySQL
-	if rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
+	if p.lot.Evidence.Rows.Differ {
 		return nil
 	}
 	return writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: units, Claims: claims, Released: released}}, sqlstore.Now())
@@ -219,7 +217,7 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 // release marks claims as released that MySQL holds as claimed though Redis was notified of their release, which was decided in MySQL:
 // it was restored since.
 func (p *repair) release(ctx context.Context, ids []string) error {
-	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {
+	if len(ids) == 0 || p.lot.Redis.At.Released <= p.lot.MySQL.ReleasedClaims {
 		return nil
 	}
 	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {

@@ -244,7 +244,7 @@ func (a *actor) setLot(o *observed) {
 	e.RedisDiffers = a.differs
 	e.Displaced = len(m.parked) - len(parked)
 	if e.Rows != nil { // counted with this observation
-		e.Rows = &Rows{Claims: int64(len(m.rows)), Units: int64(len(m.rows))}
+		e.Rows = &Rows{Claims: int64(len(m.rows)), SyncedSeq: int64(m.synced), Differ: len(m.rows)+len(m.gaveUp) != m.synced}
 		for seq := range m.rows {
 			e.Rows.LastSeq = max(e.Rows.LastSeq, int64(seq))
 		}

@@ -28,8 +28,8 @@ var lotRows = []row[Lot]{
 		}),
 	{name: "L10", when: "sound, idle, in an eviction pass", auto: Evict, holds: func(l *Lot) bool { return l.IsSound() && l.IsToBeEvicted }},
 	{name: "L11", when: "sound", auto: None, holds: (*Lot).IsSound},
-	{name: "L12", when: "sound, and Redis has a newer definition than MySQL", repair: Refuse, giveUp: Refuse,
-		holds: func(l *Lot) bool { return l.IsSound() && l.Redis.At.Version > l.MySQL.Version }},
+	operator("L12", "sound, and Redis has a newer definition than MySQL", Fence,
+		func(l *Lot) bool { return l.IsSound() && l.Redis.At.Version > l.MySQL.Version }),
 	same("L13", "resident, evicted by Redis just as MySQL has it", RecordEviction,
 		func(l *Lot) bool { return l.MySQL.Residency == models.ResidencyResident && l.isEvicted() }),
 	same("L14", "resident, and anything else; Redis is not fenced", Fence, func(l *Lot) bool { return l.isDoubtful() && l.mayTake() }),
@@ -45,8 +45,7 @@ var lotRows = []row[Lot]{
 	same("L20", "lost, and the stream ends before that tip", StopPartition,
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip != nil && l.StreamTip.Less(*l.MySQL.FenceTip) }),
 	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.IsSound() && l.Loader == LoaderOther }),
-	same("L22", "away, and claims are missing, or the rows contradict the counters", MarkLost,
-		func(l *Lot) bool { return l.isAway() && l.lacksEvidence() }),
+	same("L22", "away, and claims are missing", MarkLost, func(l *Lot) bool { return l.isAway() && l.Missing() > 0 }),
 
 	// Lost: what proves that MySQL has every claim.
 	{name: "L23", when: "lost, and the stream lost entries since it was loaded, or Redis evicted more than MySQL has", auto: Refuse,
@@ -54,10 +53,8 @@ var lotRows = []row[Lot]{
 	same("L24", "lost, and claims may be on their way into MySQL", WaitConsumers, func(l *Lot) bool { return l.isLost() && !l.Acknowledged }),
 
 	// Operators: rows come back from all evidence, with the lot open as long as nothing is taken from it.
-	operator("L25", "the rows are not counted", CountRows, func(l *Lot) bool { return !l.isAway() && l.Evidence.Rows == nil }),
-	operator("L26", "parked claims may be written", RestoreParked, func(l *Lot) bool {
-		return !l.isAway() && l.Evidence.ParkedToRestore > 0 && !l.Evidence.IsParkedTried
-	}),
+	operator("L25", "the rows are not counted", CountRows, func(l *Lot) bool { return l.Evidence.Rows == nil }),
+	operator("L26", "parked claims may be written", RestoreParked, func(l *Lot) bool { return l.Evidence.ParkedToRestore > 0 }),
 	operator("L27", "lost, or claims are missing or counters differ; the stream is not searched", RestoreStream,
 		func(l *Lot) bool { return (l.isLost() || l.IsSound() && l.lacksEvidence()) && !l.Evidence.IsStreamRead }),
 	operator("L28", "the same; Redis holds the lot, and its records are not searched", RestoreRecords,
@@ -65,25 +62,26 @@ var lotRows = []row[Lot]{
 			return (l.isLost() || l.IsSound() && l.lacksEvidence()) && l.Redis.Held == Present && l.MySQL.ArchivedClaims == 0 &&
 				!l.Evidence.AreRecordsRead
 		}),
-	operator("L29", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
+	{name: "L29", when: "sound, and claims are missing", repair: Refuse, holds: func(l *Lot) bool { return l.IsSound() && l.Missing() > 0 }},
+	operator("L30", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
 		func(l *Lot) bool { return l.IsSound() && (l.Evidence.Displaced > 0 || l.Evidence.RedisDiffers) }),
-	{name: "L30", when: "sound, and claims are to be given up", giveUp: Fence,
-		holds: func(l *Lot) bool { return l.IsSound() && (l.missing() > 0 || l.Evidence.Unwritable > 0) }},
-	{name: "L31", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
+	{name: "L31", when: "sound, and claims are to be given up", giveUp: Fence,
+		holds: func(l *Lot) bool { return l.IsSound() && (l.Missing() > 0 || l.Evidence.Unwritable > 0) }},
+	{name: "L32", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
 		holds: func(l *Lot) bool { return l.isLost() && l.Evidence.Displaced > 0 }},
-	{name: "L32", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
-		holds: func(l *Lot) bool { return !l.isAway() && l.missing() > 0 }},
-	{name: "L33", when: "counters contradict the rows", auto: Refuse, repair: CorrectCounters, giveUp: CorrectCounters,
-		holds: func(l *Lot) bool { return !l.isAway() && l.differs() }},
-	{name: "L34", when: "the stream was lost, and nothing recorded how far the lot was", auto: Refuse, repair: Refuse,
+	{name: "L33", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
+		holds: func(l *Lot) bool { return l.Missing() > 0 }},
+	{name: "L34", when: "counters contradict the rows", auto: Refuse, repair: CorrectCounters, giveUp: CorrectCounters,
+		holds: (*Lot).differs},
+	{name: "L35", when: "the stream was lost, and nothing recorded how far the lot was", auto: Refuse, repair: Refuse,
 		giveUp: GiveUpUnrecorded, holds: func(l *Lot) bool { return l.isLost() && l.MySQL.MayLackClaims }},
-	{name: "L35", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
+	{name: "L36", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
 		holds: func(l *Lot) bool { return !l.isAway() && l.Evidence.Unwritable > 0 }},
-	operator("L36", "sound", None, (*Lot).IsSound),
+	operator("L37", "sound", None, (*Lot).IsSound),
 
 	// Nothing is missing: it is loaded.
-	same("L37", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
-	same("L38", "else", Load, always[Lot]),
+	same("L38", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
+	same("L39", "else", Load, always[Lot]),
 }
 
 // isForgotten reports whether MySQL forgot a load: a caller saw it open.

@@ -32,7 +32,7 @@ func mutants() map[string][]row[Lot] {
 }
 
 // sameTables are mutants that decide as the table does: L11 decides on every sound lot by auto, before these rows are asked.
-var sameTables = []string{"L12 of auto as of --repair", "L29 of auto as of --repair", "L36 of auto as of --repair"}
+var sameTables = []string{"L12 of auto as of --repair", "L29 of auto as of --repair", "L30 of auto as of --repair", "L37 of auto as of --repair"}
 
 // TestTable_EveryRowIsNeeded: a table without a row, or with another policy's action in a cell, is found to be wrong.
 func TestTable_EveryRowIsNeeded(t *testing.T) {

@@ -123,7 +123,6 @@ type Tombstone struct{ Epoch, Seq, TransferSeq int64 }
 // Evidence is what a run has collected of a lot and that no single statement reads.
 type Evidence struct {
 	Rows            *Rows
-	IsParkedTried   bool // parked claims that can be written have their rows
 	IsStreamRead    bool // rows whose events are in the stream are restored
 	AreRecordsRead  bool // rows of claims that Redis has recorded are restored
 	LacksRecords    bool // Redis counts claims that it has no record of
@@ -133,8 +132,12 @@ type Evidence struct {
 	ParkedToRestore int  // parked claims that may be written by now
 }
 
-// Rows are sums over the rows of a lot's claims, archived ones included.
-type Rows struct{ Claims, Units, Released, LastSeq int64 }
+// Rows are what the rows of a lot's claims add up to, archived ones included, and what the counters said at that moment.
+type Rows struct {
+	Claims, LastSeq int64
+	SyncedSeq       int64 // the counter
+	Differ          bool  // the counters contradict the rows
+}
 
 // IsSound reports whether a lot that is resident by MySQL is in Redis as MySQL knows it.
 func (l *Lot) IsSound() bool {
@@ -207,34 +210,46 @@ func (l *Lot) isCopied() bool {
 }
 
 // differs reports whether the counters in MySQL contradict the rows that were counted.
-func (l *Lot) differs() bool {
+func (l *Lot) differs() bool { return l.Evidence.Rows != nil && l.Evidence.Rows.Differ }
+
+// rows are those that were counted. Before, the counters stand for them.
+func (l *Lot) rows() *Rows {
+	if l.Evidence.Rows != nil {
+		return l.Evidence.Rows
+	}
 	m := &l.MySQL
-	rows := l.Evidence.Rows
-	return rows != nil &&
-		(rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.ReleasedClaims)
+	return &Rows{Claims: m.SyncedSeq - m.LostClaims, LastSeq: m.SyncedSeq, SyncedSeq: m.SyncedSeq}
 }
 
-// missing is how many claims were answered, by any evidence, and have no row, are not parked and were not given up.
-// Those of a lot that takes claims may be on their way while the consumers are behind.
-func (l *Lot) missing() int64 {
+// HighestSeq is the highest seq that was handed out, by any evidence.
+func (l *Lot) HighestSeq() int64 {
 	m := &l.MySQL
 	r := &l.Redis
-	rows := l.Evidence.Rows
-	if l.IsSound() && !l.Settled {
-		return 0
-	}
-	if rows == nil { // then the counters stand for the rows
-		rows = &Rows{Claims: m.SyncedSeq - m.LostClaims, LastSeq: m.SyncedSeq}
+	rows := l.rows()
+	isRecorded := r.Held == Present && !l.Evidence.LacksRecords
+	if l.IsSound() && isRecorded { // rows may have come since Redis was observed
+		return max(r.At.Seq, m.SeenSeq)
 	}
 	highest := max(rows.LastSeq, m.SeenSeq, m.ParkedSeq)
 	if r.Tombstone != nil {
 		highest = max(highest, r.Tombstone.Seq)
 	}
-	if r.Held == Present && !l.Evidence.LacksRecords {
-		highest = max(highest, r.At.Seq)
+	if isRecorded {
+		return max(highest, r.At.Seq)
 	}
-	return highest - rows.Claims - m.ParkedClaims - m.LostClaims
+	return max(highest, rows.SyncedSeq+m.ParkedClaims) // nothing tells that the counter is wrong
+}
+
+// Missing is how many claims were answered, by any evidence, and have no row, are not parked and were not given up. Those of a lot that
+// takes claims may be on their way while the consumers are behind: then it is how many rows are gone that the counter had counted.
+func (l *Lot) Missing() int64 {
+	m := &l.MySQL
+	rows := l.rows()
+	if l.IsSound() && !l.Settled {
+		return rows.SyncedSeq - rows.Claims - m.LostClaims
+	}
+	return l.HighestSeq() - rows.Claims - m.ParkedClaims - m.LostClaims
 }
 
 // lacksEvidence reports whether rows may be missing, or counters wrong.
-func (l *Lot) lacksEvidence() bool { return l.differs() || l.missing() > 0 }
+func (l *Lot) lacksEvidence() bool { return l.differs() || l.Missing() > 0 }

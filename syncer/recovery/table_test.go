@@ -135,7 +135,9 @@ func checkStep(v *view, l *Lot, p Policy, step Step) error {
 			return fail("fences a load that was confirmed after MySQL was read")
 		case isSound && p == Auto && !isForgotten && v.reported != moreClaims:
 			return fail("fences a sound lot")
-		case isSound && p == Repair && v.parked != displaced && !v.differs && v.reported == unreported:
+		case isSound && p == Repair && v.isMissing && v.isSettled && v.reported == unreported && v.definition != definitionAhead:
+			return fail("closes a lot whose claims it may not give up")
+		case isSound && p == Repair && v.parked != displaced && !v.differs && v.reported == unreported && v.definition != definitionAhead:
 			return fail("fences a sound lot for nothing")
 		}
 	case RecordEviction:
@@ -148,19 +150,19 @@ func checkStep(v *view, l *Lot, p Policy, step Step) error {
 		switch {
 		case v.isMissing && (v.isSettled || v.residency == lost):
 			return fail("frees the units of missing claims")
-		case !isSearched:
+		case !isSearched && (v.residency == lost || v.residency == resident):
 			return fail("corrects counters before it searches for claims")
 		}
 	case Refuse:
 		isStuck := v.isMissing || v.isBlind || v.parked == unwritable
 		switch {
-		case p == GiveUp && v.definition != definitionAhead:
+		case p == GiveUp:
 			return fail("refuses what an operator gives up")
 		case isSound && p == Auto:
 			return fail("refuses a sound lot")
-		case p == Repair && v.definition != definitionAhead && !isStuck:
+		case p == Repair && !isStuck:
 			return fail("refuses what it may repair")
-		case p == Repair && v.isMissing && !v.isBlind && v.definition != definitionAhead && v.parked != unwritable && !isSearched:
+		case p == Repair && v.isMissing && !v.isBlind && v.parked != unwritable && !isSearched:
 			return fail("refuses before it searches for claims")
 		}
 	case None:
@@ -248,7 +250,7 @@ func (x *explored) check(every int) (observations int, err error) {
 				return observations, fmt.Errorf("%w: %s is stricter than %s at %+v", errTable, p, p-1, v)
 			}
 		}
-		if v.definition != definitionAhead && !ends[GiveUp].mayOpen {
+		if !ends[GiveUp].mayOpen {
 			return observations, fmt.Errorf("%w: %s ends closed at %+v", errTable, GiveUp, v)
 		}
 	}

@@ -141,10 +141,10 @@ func (v *view) lot() *Lot {
 		m.SeenSeq = mysqlSeq + 1
 	}
 	if v.rows != uncounted {
-		e.Rows = &Rows{Claims: mysqlSeq, Units: mysqlSeq, LastSeq: mysqlSeq}
+		e.Rows = &Rows{Claims: mysqlSeq, LastSeq: mysqlSeq, SyncedSeq: mysqlSeq}
 	}
 	if v.rows == contradict {
-		e.Rows.Units--
+		e.Rows.Differ = true
 	}
 	switch v.parked {
 	case noneParked:

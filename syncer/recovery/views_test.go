@@ -3,10 +3,9 @@ package recovery
 import "iter"
 
 var (
-	bools    = []bool{false, true}
-	onlyOff  = []bool{false}
-	epochs   = []epoch{epochSame, epochOlder, epochNewer, epochBeyond}
-	noParked = []parked{noneParked}
+	bools   = []bool{false, true}
+	onlyOff = []bool{false}
+	epochs  = []epoch{epochSame, epochOlder, epochNewer, epochBeyond}
 )
 
 // redisViews lists what Redis may hold of a lot.
@@ -59,7 +58,7 @@ func ackViews(of residency) []view {
 func evidenceViews(of residency) (all []view) {
 	parkedOnes, tried := []parked{noneParked, toRestore, displaced, unwritable}, bools
 	if of == none || of == evicted {
-		parkedOnes, tried = noParked, onlyOff
+		parkedOnes, tried = []parked{noneParked, toRestore}, onlyOff
 	}
 	for _, rows := range []rowsSeen{uncounted, agree, contradict} {
 		for _, isMissing := range bools {

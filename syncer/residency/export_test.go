@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"dibs/lua"
+	"dibs/syncer/recovery"
 )
 
 // HydrateWithStep is one caller's Hydrate, with a function that is called between its steps, in the caller's goroutine.
@@ -14,7 +15,7 @@ func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name
 		return *metas[0], nil
 	}
 	h.steps.Observe(step)
-	return h.run(ctx, id, nil, lua.Position{}, true)
+	return h.newRun(recovery.Auto).follow(ctx, id, nil, true)
 }
 
 // FirstsWithStep loads a group of campaigns, with a function that is called between its steps, in the caller's goroutine. It returns nil
@@ -38,18 +39,6 @@ func EvictWithStep(ctx context.Context, m *Maintainer, step func(name string)) (
 	m.h.steps.Observe(step)
 	defer m.h.steps.Observe(nil)
 	return m.Evict(ctx)
-}
-
-// LoadWithStep is one caller's Hydrate, or with force its Rebuild, with a function that is called between its steps.
-func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step func(name string)) error {
-	if !force {
-		_, err := HydrateWithStep(ctx, h, id, step)
-		return err
-	}
-	h.steps.Observe(step)
-	defer h.steps.Observe(nil)
-	_, err := h.Rebuild(ctx, id)
-	return err
 }
 
 // LookAt has a round of Evict look at so many campaigns.

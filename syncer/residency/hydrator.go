@@ -38,8 +38,6 @@ const (
 var (
 	// ErrUnsynced says that the claim stream holds claims that have no rows yet: a rebuild now would lose them.
 	ErrUnsynced = errors.New("residency: claims are still on their way into mysql")
-	// ErrMissing says that MySQL counts claims, or someone saw them, that have no row: a rebuild would give them up.
-	ErrMissing = errors.New("residency: claims that were answered have no row")
 )
 
 // Hydrator takes lots into Redis: those that were never there, those that were evicted, and those that Redis lost and that MySQL provably
@@ -99,7 +97,8 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 		if meta != nil {
 			return *meta, nil
 		}
-		return h.run(ctx, campaignID, seen, lua.Position{}, true)
+		r := h.newRun(recovery.Auto)
+		return r.follow(ctx, campaignID, seen, true)
 	})
 	select {
 	case got := <-flight:
@@ -124,8 +123,31 @@ func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Posi
 // Report records in MySQL what a process saw of a campaign in Redis, if it is more than MySQL knows, and what that says of it. Errors as
 // Examine.
 func (h *Hydrator) Report(ctx context.Context, campaignID string, seen lua.Position) error {
-	_, err := h.run(ctx, campaignID, nil, seen, false)
+	r := h.newRun(recovery.Auto)
+	r.reported = seen
+	_, err := r.follow(ctx, campaignID, nil, false)
 	return err
+}
+
+// Repairer does what an operator's steps need beside a load.
+type Repairer interface {
+	// Collect adds what the repair knows of a lot to an observation of it.
+	Collect(ctx context.Context, l *recovery.Lot) error
+	// Do takes a step that restores rows, corrects counters or gives claims up. An error that wraps campaigns.ErrMoved has the lot observed
+	// again.
+	Do(ctx context.Context, action recovery.Action) error
+}
+
+// Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy.
+// loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no claims, and is loaded as soon
+// as the consumers have caught up.
+func (h *Hydrator) Repair(
+	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer,
+) (loaded *LoadReport, err error) {
+	r := h.newRun(policy)
+	r.repairer = repairer
+	_, err = r.follow(ctx, campaignID, nil, true)
+	return r.loaded, err
 }
 
 // Examine compares a campaign with Redis, and records the eviction or the loss that it finds. It loads nothing. Errors:
@@ -181,10 +203,27 @@ func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, e
 	return nil, fmt.Errorf("%w: claim streams changed %d times in a row", lua.ErrUnavailable, generationTries)
 }
 
-// run does what package recovery decides for a lot, until nothing is to be done, or all that is left is to load it and it is not to be
-// loaded. o is what was observed of it just now, or nil, and reported what the caller saw in Redis.
-func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Position, loads bool) (_ lua.Meta, err error) {
-	r := run{h: h, reported: reported, pause: loaderPoll}
+// run is one run of a Hydrator for a lot.
+type run struct {
+	h        *Hydrator
+	policy   recovery.Policy
+	repairer Repairer     // nil: no operator asked for it
+	reported lua.Position // the caller saw it in Redis
+	steps    int          // but waits for other loaders
+	pause    time.Duration
+	before   recovery.Before
+	refused  string // the row that refused the last observation
+	loaded   *LoadReport
+}
+
+func (h *Hydrator) newRun(policy recovery.Policy) *run {
+	return &run{h: h, policy: policy, pause: loaderPoll}
+}
+
+// follow does what package recovery decides for a lot, until nothing is to be done, or all that is left is to load it and it is not to be
+// loaded. o is what was observed of it just now, or nil.
+func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.Meta, err error) {
+	h := r.h
 	for r.steps < maxSteps {
 		r.steps++
 		o, err = h.observeUnless(ctx, o, id)
@@ -210,7 +249,7 @@ func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Posi
 			}
 			err = loadErr
 		}
-		if err != nil && !isMoved(err) {
+		if err != nil && !isMoved(err) && (r.repairer == nil || !errors.Is(err, errContradicts)) {
 			return lua.Meta{}, err
 		}
 		o = nil
@@ -223,28 +262,23 @@ func isMoved(err error) bool {
 	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, campaigns.ErrMoved)
 }
 
-// run is one run of a Hydrator for a lot.
-type run struct {
-	h        *Hydrator
-	reported lua.Position
-	steps    int // but waits for other loaders
-	pause    time.Duration
-	before   recovery.Before
-	refused  string // the row that refused the last observation
-}
-
 // decide says what is done next. That a lot is lost is recorded at once, as its effect is known.
 func (r *run) decide(ctx context.Context, o *lot) (step recovery.Step, err error) {
 	o.Reported = r.reported
 	o.Before = r.before
 	r.before = recovery.Before{Epoch: o.Redis.At.Epoch, IsTaking: o.IsTaking()}
-	step = recovery.PlanLot(&o.Lot, recovery.Auto)
+	if r.repairer != nil {
+		if err := r.repairer.Collect(ctx, &o.Lot); err != nil {
+			return step, err
+		}
+	}
+	step = recovery.PlanLot(&o.Lot, r.policy)
 	if step.Action == recovery.MarkLost {
 		isLost, err := r.h.markLost(ctx, o, o.doubt())
 		if err != nil || !isLost {
 			return step, err
 		}
-		step = recovery.PlanLot(&o.Lot, recovery.Auto)
+		step = recovery.PlanLot(&o.Lot, r.policy)
 	}
 	return step, nil
 }
@@ -264,14 +298,19 @@ func (r *run) record(ctx context.Context, o *lot, step recovery.Step) (done bool
 	case recovery.StopPartition:
 		return true, h.streams.renew(ctx, &models.StreamRecord{Partition: o.row.Partition, Generation: o.Generation}, o.partition.Recorded,
 			"its claim stream ends before the last claims of "+o.row.ID)
+	case recovery.CountRows, recovery.RestoreParked, recovery.RestoreStream, recovery.RestoreRecords, recovery.PlaceDisplaced,
+		recovery.CorrectCounters, recovery.GiveUpClaims, recovery.GiveUpUnrecorded, recovery.GiveUpParked:
+		if r.repairer != nil {
+			return true, r.repairer.Do(ctx, step.Action)
+		}
 	}
 	return false, nil
 }
 
-// load takes the other steps. done says that Redis takes the claims of the lot.
+// load takes the other steps. done says that nothing is left to do.
 func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, err error) {
 	h := r.h
-	switch step.Action { //nolint:exhaustive // an operator's steps are refused
+	switch step.Action { //nolint:exhaustive // see record; an operator's steps are refused where no operator asked for them
 	case recovery.None:
 		return true, nil
 	case recovery.Push, recovery.Adjust, recovery.RecordApplied:
@@ -283,20 +322,28 @@ func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, 
 		return false, wrapped(err, o.row.ID)
 	case recovery.WaitConsumers:
 		err := h.acknowledged(ctx, o)
-		if errors.Is(err, ErrUnsynced) {
+		switch {
+		case errors.Is(err, ErrUnsynced) && r.repairer != nil:
+			err = fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
+				" add up; else repair it again", err, o.row.ID)
+		case errors.Is(err, ErrUnsynced):
 			err = fmt.Errorf("%w: %s: %s: %w", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason, err)
 		}
 		return false, err
 	case recovery.Load, recovery.Confirm:
-		_, done, err := h.rebuild(ctx, o, step, false)
-		if err == nil && done {
+		loaded, err := h.rebuild(ctx, o, step)
+		if err == nil && loaded != nil {
+			r.loaded = loaded
 			err = h.open(ctx, o)
 		}
-		return done, err
+		return loaded != nil, err
 	}
 	if r.refused != step.Row { // MySQL was read before Redis: what it lacked may have come since
 		r.refused = step.Row
 		return false, nil
+	}
+	if r.repairer != nil { // who asked for the repair compares what is left
+		return true, nil
 	}
 	return false, fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason)
 }

@@ -2,6 +2,7 @@ package residency_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,10 +88,9 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 
 	_, err = h.Hydrator().Recover(t.Context(), resident, lua.Position{Epoch: 1, Seq: 3}) // by an API process that saw them
 	require.ErrorIs(t, err, campaigns.ErrLost)
-	_, err = h.Hydrator().Rebuild(t.Context(), resident)
-	require.ErrorIs(t, err, residency.ErrMissing)
+	require.Contains(t, strings.Join(h.Repair(resident, reconcile.RepairHow{}).Left.Differences, "\n"), "seq 2 to 3;")
 	require.Empty(t, h.Repair(resident, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)
-	require.Equal(t, int64(3), h.Campaign(resident).Epoch)
+	require.Equal(t, int64(2), h.Campaign(resident).Epoch)
 	replies := h.Claim(resident, syncertest.Ask("u", "k"), syncertest.Ask("x", ""))
 	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed}, syncertest.OutcomesOf(replies))
 	require.Equal(t, int64(4), replies[1].Claim.Seq, "places that someone was told of are not given again")
@@ -190,12 +190,9 @@ func TestLost_ARedisThatWasRolledBackIsFencedAndRepaired(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(quiet1), "it may have had claims as well")
 
-	_, err = h.Hydrator().Rebuild(t.Context(), id)
-	require.ErrorIs(t, err, residency.ErrMissing, "the watcher saw d")
+	require.Contains(t, strings.Join(h.Repair(id, reconcile.RepairHow{}).Left.Differences, "\n"), "seq 4;", "the watcher saw d")
 	require.Empty(t, h.Repair(id, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)
-	_, err = h.Hydrator().Rebuild(t.Context(), quiet1)
-	require.NoError(t, err)
-	require.NoError(t, h.Hydrate(quiet1))
+	require.Empty(t, h.Repair(quiet1, reconcile.RepairHow{}).Left.Differences)
 	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed, models.OutcomeReplayed},
 		syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("a", "a"), syncertest.Ask("b", "b"), syncertest.Ask("c", "c"))))
 	fresh, _ := h.ClaimAfter(id, now.Position, syncertest.Asks("n", 20)...)

@@ -15,30 +15,29 @@ import (
 // back is in Redis afterwards.
 func TestRebuild_GoesThroughWhileClaimsAreReleased(t *testing.T) {
 	t.Parallel()
-	for _, force := range []bool{false, true} {
-		h := syncertest.NewStack(t)
-		id := h.Create(3, func(c *models.Campaign) { c.PerUser = 1 })
-		ids := h.Take(id, syncertest.Ask("u", ""), syncertest.Ask("v", ""), syncertest.Ask("w", ""))
-		h.Lose(id, syncertest.WholeCampaign)
-		relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-		resolver := resolve.NewResolver(h.DB, relay, syncertest.Quiet())
-		release := func(step string) {
-			if step == "staged" && len(ids) > 1 {
-				_, err := resolver.Release(t.Context(), ids[0], "")
-				require.NoError(t, err)
-				ids = ids[1:]
-			}
+	h := syncertest.NewStack(t)
+	id := h.Create(3, func(c *models.Campaign) { c.PerUser = 1 })
+	ids := h.Take(id, syncertest.Ask("u", ""), syncertest.Ask("v", ""), syncertest.Ask("w", ""))
+	h.Lose(id, syncertest.WholeCampaign)
+	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
+	resolver := resolve.NewResolver(h.DB, relay, syncertest.Quiet())
+	release := func(step string) {
+		if step == "staged" && len(ids) > 1 {
+			_, err := resolver.Release(t.Context(), ids[0], "")
+			require.NoError(t, err)
+			ids = ids[1:]
 		}
-		require.NoError(t, residency.LoadWithStep(t.Context(), h.Hydrator(), id, force, release))
-		require.Len(t, ids, 2, "one was released")
-		require.Equal(t, int64(2), h.Campaign(id).LoadAttempts, "the first try is the last one")
-		syncertest.ApplyOutbox(t, h.DB, relay)
-		require.Zero(t, syncertest.Unapplied(t, h.DB))
-		require.Equal(t, []models.Outcome{models.OutcomeUserLimit, models.OutcomeClaimed, models.OutcomeSoldOut},
-			syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("v", ""), syncertest.Ask("u", ""), syncertest.Ask("x", ""))))
-		h.Sync()
-		require.Empty(t, h.Compare(id).Differences)
 	}
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, release)
+	require.NoError(t, err)
+	require.Len(t, ids, 2, "one was released")
+	require.Equal(t, int64(2), h.Campaign(id).LoadAttempts, "the first try is the last one")
+	syncertest.ApplyOutbox(t, h.DB, relay)
+	require.Zero(t, syncertest.Unapplied(t, h.DB))
+	require.Equal(t, []models.Outcome{models.OutcomeUserLimit, models.OutcomeClaimed, models.OutcomeSoldOut},
+		syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("v", ""), syncertest.Ask("u", ""), syncertest.Ask("x", ""))))
+	h.Sync()
+	require.Empty(t, h.Compare(id).Differences)
 }
 
 // Consumers that are steadily behind never reach the newest tip of a stream; they do reach the one of the fence.

@@ -63,11 +63,7 @@ func TestResolver_ReleasesAmongEvictionsRestocksAndRebuilds(t *testing.T) {
 			h.Sync()
 			switch random.IntN(4) {
 			case 0:
-				_, err := h.Hydrator().Rebuild(t.Context(), id)
-				require.NoError(t, err)
-			case 1:
-				require.NoError(t, h.Hydrator().Stop(t.Context(), id))
-				require.NoError(t, h.Hydrate(id))
+				h.Reload(id)
 			default:
 				h.Evict(time.Millisecond)
 			}
