@@ -47,9 +47,11 @@ func (p *repair) collect(ctx context.Context, l *recovery.Lot) error {
 	var rows *RowFigures
 	var parked *writer.ParkedClaims
 	err := sqlstore.InSnapshot(ctx, p.r.db, func(tx *sql.Tx) (err error) {
-		if _, err = readBooks(ctx, tx, p.id, &was); err == nil {
-			rows, parked, err = p.counted(ctx, tx, &was)
+		_, err = readBooks(ctx, tx, p.id, &was)
+		if err != nil {
+			return err
 		}
+		rows, parked, err = p.counted(ctx, tx, &was)
 		return err
 	})
 	if err != nil {
