@@ -16,7 +16,7 @@ import (
 // Collect implements residency.Repairer.
 func (p *repair) Collect(ctx context.Context, l *recovery.Lot) (err error) {
 	if !p.begun {
-		err = p.begin(ctx, l)
+		err = p.begin(ctx)
 	}
 	l.MySQL.MayLackClaims = p.loss.Unexplained > 0 && !p.accepted
 	l.Evidence = recovery.Evidence{IsStreamRead: p.readStream, AreRecordsRead: p.readRecords}
@@ -28,10 +28,10 @@ func (p *repair) Collect(ctx context.Context, l *recovery.Lot) (err error) {
 }
 
 // begin finds out what the claim stream lost. API processes have had time to report what they answered.
-func (p *repair) begin(ctx context.Context, l *recovery.Lot) error {
+func (p *repair) begin(ctx context.Context) error {
 	p.before = "not there"
-	if l.Redis.Held == recovery.Present {
-		p.before = fmt.Sprintf("epoch %d, %d claims", l.Redis.At.Epoch, l.Redis.At.Seq)
+	if state, err := p.r.scripts.State(ctx, p.id); err == nil {
+		p.before = fmt.Sprintf("epoch %d, %d claims, %d units taken", state.Epoch, state.Seq, state.Taken)
 	}
 	c, err := campaigns.Read(p.r.db.WithContext(ctx), p.id)
 	if err == nil {
