@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,12 +264,9 @@ func (withMaxLen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // textOf returns the script with that digest, with MAXLEN where it adds to the stream.
 func textOf(digest string) (string, error) {
 	for _, name := range []string{"claim", "load", "adjust", "state", "fence", "evict", "forget"} {
-		text, err := os.ReadFile("../../lua/" + name + ".lua")
-		if err != nil {
-			return "", err
-		}
-		if redis.NewScript(string(text)).Hash() == digest {
-			return strings.Replace(string(text), "'XADD', stream_key, '*'", "'XADD', stream_key, 'MAXLEN', 10, '*'", 1), nil
+		text := lua.Source(name)
+		if redis.NewScript(text).Hash() == digest {
+			return strings.Replace(text, "'XADD', stream_key, '*'", "'XADD', stream_key, 'MAXLEN', 10, '*'", 1), nil
 		}
 	}
 	return "", fmt.Errorf("no script has the digest %s", digest)
@@ -278,11 +274,10 @@ func textOf(digest string) (string, error) {
 
 func TestControlStreamWithMaxLenHasAHole(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../lua/claim.lua")
+	text := lua.Source("claim")
+	changed, err := textOf(redis.NewScript(text).Hash())
 	require.NoError(t, err)
-	changed, err := textOf(redis.NewScript(string(text)).Hash())
-	require.NoError(t, err)
-	require.NotEqual(t, string(text), changed, "the control must change the script")
+	require.NotEqual(t, text, changed, "the control must change the script")
 	broken := swaps{redis: func(rdb redis.UniversalClient) { rdb.AddHook(withMaxLen{}) }}
 	control(t, broken, swaps{}, "accepted claims have no row", func(p *inProcess) books {
 		c := openCampaign(p.t, p.urls[0], campaign{Total: 100})

@@ -2,10 +2,7 @@ package bench_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -24,7 +21,7 @@ func benchLimits(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
 	earlier := brokerOn(b, r.server)
-	earlier.rdb.AddHook(&swapScript{from: digestOf(b, "../../lua/claim.lua"), to: earlier.loadCommit(b, fixedLimits)})
+	earlier.rdb.AddHook(&swapScript{from: redis.NewScript(lua.Source("claim")).Hash(), to: earlier.loadCommit(b, fixedLimits)})
 	subject := brokerOn(b, r.server)
 	subject.subjects = []string{"device"}
 	nameOf := func(what string, perCall int) string { return fmt.Sprintf("%s, %d a call", what, perCall) }
@@ -42,14 +39,6 @@ func benchLimits(b *testing.B, s *sheet) {
 	}
 	s.ratio(b, "script, 128 a call, a further subject / none", nameOf(one, 128)+script, nameOf(today, 128)+script, 0)
 	s.note("A further subject may cost 1.5 µs: the difference of the two figures in the script at 128 a call.")
-}
-
-func digestOf(b *testing.B, path string) string {
-	b.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(b, err)
-	sum := sha1.Sum(text) // Redis names scripts so
-	return hex.EncodeToString(sum[:])
 }
 
 // loadCommit has Redis know the claim script of a commit, and returns its digest.

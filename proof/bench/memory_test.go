@@ -16,7 +16,7 @@ func benchMemory(b *testing.B, s *sheet) {
 	s.rounds = 1 // these figures are the same each time
 	claims := amount(100_000)
 	earlier := brokerOn(b, r.server)
-	earlier.rdb.AddHook(&swapScript{from: digestOf(b, "../../lua/claim.lua"), to: earlier.loadCommit(b, fixedLimits)})
+	earlier.rdb.AddHook(&swapScript{from: redis.NewScript(lua.Source("claim")).Hash(), to: earlier.loadCommit(b, fixedLimits)})
 	subject := brokerOn(b, r.server)
 	subject.subjects = []string{"device"}
 	const uuids = "0190a6f2-7c1e-7b5a-9d3e-4f6a8b"

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err := program.Try(func() { call.path = filepath.Join(program.TempDir(), args[0]+".lua") }); err != nil {
 		return err
 	}
-	if err := os.WriteFile(call.path, []byte(lua.Source(args[0])), 0o600); err != nil { //nolint:gosec // a folder of our own, one of scriptNames
+	if err := os.WriteFile(call.path, []byte(lua.Source(args[0])), 0o600); err != nil { //nolint:gosec // one of scriptNames
 		return err
 	}
 	_, _ = fmt.Fprintf(errs, "%s: %d keys, %d arguments. n steps, p prints locals, b LINE breaks, c goes on, quit ends.\n",
