@@ -14,7 +14,6 @@ import (
 
 	"dibs/api/auth"
 	"dibs/api/wire"
-	"dibs/docs/asyncapi"
 	"dibs/models"
 )
 
@@ -198,13 +197,15 @@ func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
 }
 
-func documentMetrics(_ *huma.OpenAPI, op *huma.Operation) {
-	wire.DocumentAnswer(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
+// documented describes an answer with a document of its own form.
+func documented(description, contentType string, schema huma.Schema) func(*huma.OpenAPI, *huma.Operation) {
+	return func(_ *huma.OpenAPI, op *huma.Operation) {
+		wire.DocumentAnswer(op, "200", description, contentType, &schema)
+	}
 }
 
-func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
-	wire.DocumentAnswer(op, "200", "OpenAPI 3.1", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
-}
+// anyObject is the schema of a document that others define.
+var anyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
 
 // documentCreated adds the answer that huma can't see in a handler: it answers 200 or 201.
 func documentCreated(oapi *huma.OpenAPI) {
@@ -216,20 +217,11 @@ func documentCreated(oapi *huma.OpenAPI) {
 	}
 }
 
-func documentAsyncAPI(_ *huma.OpenAPI, op *huma.Operation) {
-	wire.DocumentAnswer(op, "200", "AsyncAPI 3.0", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
-}
-
-// getAsyncAPI is GET /asyncapi.json.
-func getAsyncAPI(w http.ResponseWriter, _ *http.Request) int {
-	w.Header()["Content-Type"] = wire.JSONContentType
-	_, _ = w.Write(asyncapi.Document) // a client that is gone needs no answer
-	return http.StatusOK
-}
-
-// getOpenAPI is GET /openapi.json.
-func (s *Server) getOpenAPI(w http.ResponseWriter, _ *http.Request) int {
-	w.Header()["Content-Type"] = wire.JSONContentType
-	_, _ = w.Write(s.openAPI) // a client that is gone needs no answer
-	return http.StatusOK
+// serveJSON answers with a JSON document.
+func serveJSON(text *[]byte) endpoint {
+	return func(w http.ResponseWriter, _ *http.Request) int {
+		w.Header()["Content-Type"] = wire.JSONContentType
+		_, _ = w.Write(*text) // a client that is gone needs no answer
+		return http.StatusOK
+	}
 }

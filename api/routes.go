@@ -11,6 +11,7 @@ import (
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/wire"
+	"dibs/docs/asyncapi"
 )
 
 // route is a line of the table of routes.
@@ -167,15 +168,16 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		},
 		{
 			method: "GET", path: "/metrics", scope: reads, id: "get-metrics", summary: "Metrics for Prometheus",
-			refusals: nil, run: plain(s.getMetrics, documentMetrics),
+			refusals: nil, run: plain(s.getMetrics, documented("Prometheus text", "text/plain", huma.Schema{Type: "string"})),
 		},
 		{
 			method: "GET", path: "/openapi.json", scope: auth.Open, id: "get-openapi", summary: "This document",
-			refusals: nil, run: plain(s.getOpenAPI, documentOpenAPI),
+			refusals: nil, run: plain(serveJSON(&s.openAPI), documented("OpenAPI 3.1", wire.JSONContentType[0], anyObject)),
 		},
 		{
 			method: "GET", path: "/asyncapi.json", scope: auth.Open, id: "get-asyncapi",
-			summary: "The document of the claim streams, AsyncAPI 3.0", run: plain(getAsyncAPI, documentAsyncAPI),
+			summary: "The document of the claim streams, AsyncAPI 3.0", run: plain(serveJSON(&asyncapi.Document),
+				documented("AsyncAPI 3.0", wire.JSONContentType[0], anyObject)),
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,16 +154,7 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	if err != nil {
 		return false, err
 	}
-	for i := range consumers {
-		if consumers[i].Idle < readNow {
-			return true, nil
-		}
-		leased, err := s.rdb.Exists(ctx, consumerKey(group, consumers[i].Name)).Result()
-		if err != nil || leased > 0 {
-			return leased > 0, classifyError("exists", err)
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(consumers, func(c Consumer) bool { return c.Idle < readNow || c.Holds }), nil
 }
 
 // IsPending reports whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.

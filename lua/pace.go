@@ -2,11 +2,8 @@ package lua
 
 import (
 	"context"
-	"regexp"
-	"strconv"
+	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/sleep"
 )
@@ -103,31 +100,18 @@ func (p *pace) look(ctx context.Context, now time.Time) {
 	p.callsThen = calls
 }
 
-var scriptCallsLine = regexp.MustCompile(`(?m)^cmdstat_(?:evalsha|eval):calls=(\d+)`)
-
 // scriptCalls is how many scripts the server of a key has run, ever.
 func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
-	var node interface {
-		Info(ctx context.Context, sections ...string) *redis.StringCmd
-	} = s.rdb
-	if cluster, is := s.rdb.(*redis.ClusterClient); is {
-		master, err := cluster.MasterForKey(ctx, key)
-		if err != nil {
-			return 0, classifyError("info", err)
-		}
-		node = master
-	}
-	text, err := node.Info(ctx, "commandstats").Result()
+	node, err := s.nodeOf(ctx, key)
 	if err != nil {
 		return 0, classifyError("info", err)
 	}
-	var calls int64
-	for _, line := range scriptCallsLine.FindAllStringSubmatch(text, -1) {
-		n, err := strconv.ParseInt(line[1], 10, 64)
-		if err != nil {
-			return 0, classifyError("info", err)
-		}
-		calls += n
+	info, err := Info(ctx, node, "commandstats")
+	if err != nil {
+		return 0, classifyError("info", err)
 	}
-	return calls, nil
+	var evalsha, eval int64
+	_, _ = fmt.Sscanf(info["cmdstat_evalsha"], "calls=%d", &evalsha) // none where it ran none
+	_, _ = fmt.Sscanf(info["cmdstat_eval"], "calls=%d", &eval)
+	return evalsha + eval, nil
 }

@@ -2,8 +2,6 @@ package lua
 
 import (
 	"context"
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -49,8 +47,6 @@ type Health struct {
 	LimitBytes int64         // maxmemory; 0: none, or the server does not say
 }
 
-var memoryLine = regexp.MustCompile(`(?m)^(used_memory|maxmemory):(\d+)`)
-
 // Health asks Redis how it is; of a cluster, one of its servers. Errors as State.
 func (s *Scripts) Health(ctx context.Context) (Health, error) {
 	start := time.Now()
@@ -58,20 +54,11 @@ func (s *Scripts) Health(ctx context.Context) (Health, error) {
 		return Health{}, classifyError("ping", err)
 	}
 	h := Health{Took: time.Since(start)}
-	text, err := s.rdb.Info(ctx, "memory").Result()
+	info, err := Info(ctx, s.rdb, "memory")
 	if err != nil {
 		return h, nil //nolint:nilerr // the embedded Redis and some services do not say
 	}
-	for _, line := range memoryLine.FindAllStringSubmatch(text, -1) {
-		n, err := strconv.ParseInt(line[2], 10, 64)
-		if err != nil {
-			return h, fmt.Errorf("%w: info: %w", ErrOutcomeUnknown, err)
-		}
-		if line[1] == "maxmemory" {
-			h.LimitBytes = n
-		} else {
-			h.UsedBytes = n
-		}
-	}
+	h.UsedBytes, _ = strconv.ParseInt(info["used_memory"], 10, 64) // 0 where it is not there
+	h.LimitBytes, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
 	return h, nil
 }

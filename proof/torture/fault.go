@@ -121,6 +121,17 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	return nil
 }
 
+// lasting injects a fault that begins, lasts for its time and ends.
+func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error {
+		return w.Try(func() {
+			begin(w)
+			wait(w.ctx, s.lasts)
+			end(w)
+		})
+	}
+}
+
 // lossy reports whether a fault may lose answered claims under these options.
 func (f *fault) lossy(o *Options) bool { return f.loses != nil && f.loses(o) }
 

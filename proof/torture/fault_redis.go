@@ -28,27 +28,11 @@ func redisFaults() []*fault {
 	}
 	return []*fault{
 		{name: "kill redis", target: onRedis, weight: 3, lasts: span(20, 1500), cannot: onlyAlone, loses: unlessFsync,
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					w.redis[0].Kill()
-					wait(w.ctx, s.lasts)
-					w.redis[0].StartRepaired()
-				})
-			}},
-		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone, inject: func(w *world, s *injection) error {
-			return w.Try(func() {
-				w.redis[0].Stop()
-				wait(w.ctx, s.lasts)
-				w.redis[0].Start()
-			})
-		}},
-		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone, inject: func(w *world, s *injection) error {
-			return w.Try(func() {
-				w.redis[0].Pause()
-				wait(w.ctx, s.lasts)
-				w.redis[0].Resume()
-			})
-		}},
+			inject: lasting(func(w *world) { w.redis[0].Kill() }, func(w *world) { w.redis[0].StartRepaired() })},
+		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone,
+			inject: lasting(func(w *world) { w.redis[0].Stop() }, func(w *world) { w.redis[0].Start() })},
+		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone,
+			inject: lasting(func(w *world) { w.redis[0].Pause() }, func(w *world) { w.redis[0].Resume() })},
 		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600),
 			inject: again(func(ctx context.Context, rdb *redis.Client) error { return rdb.ScriptFlush(ctx).Err() })},
 		{name: "redis is slow", target: onRedis, weight: 2, lasts: span(500, 4000), inject: again(holdUp)},

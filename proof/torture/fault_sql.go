@@ -14,27 +14,12 @@ import (
 // sqlFaults befall MariaDB or MySQL.
 func sqlFaults() []*fault {
 	return []*fault{
-		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second, inject: func(w *world, s *injection) error {
-			return w.Try(func() {
-				w.sql.Kill()
-				wait(w.ctx, s.lasts)
-				w.sql.Start()
-			})
-		}},
-		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second, inject: func(w *world, s *injection) error {
-			return w.Try(func() {
-				w.sql.Stop()
-				wait(w.ctx, s.lasts)
-				w.sql.Start()
-			})
-		}},
-		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000), inject: func(w *world, s *injection) error {
-			return w.Try(func() {
-				w.sql.Pause()
-				wait(w.ctx, s.lasts)
-				w.sql.Resume()
-			})
-		}},
+		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second,
+			inject: lasting(func(w *world) { w.sql.Kill() }, func(w *world) { w.sql.Start() })},
+		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second,
+			inject: lasting(func(w *world) { w.sql.Stop() }, func(w *world) { w.sql.Start() })},
+		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000),
+			inject: lasting(func(w *world) { w.sql.Pause() }, func(w *world) { w.sql.Resume() })},
 		{name: "roll back sql", target: onSQL, weight: 3, lasts: nearRollback, takes: 2 * time.Second, loses: always, undoes: true,
 			inject: rollBackSQL},
 		{name: "roll back sql far", target: onSQL, weight: 1, lasts: farRollback, takes: 2 * time.Second, loses: always, undoes: true,
