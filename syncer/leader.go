@@ -19,18 +19,11 @@ const leaseFor = 10 * time.Second
 // ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// Leases is the part of lua.Scripts that a Leader uses.
-type Leases interface {
-	LockLeader(ctx context.Context, name string, ttl time.Duration) (*lua.Lock, error)
-}
-
-var _ Leases = (*lua.Scripts)(nil)
-
 // Leader holds, among many processes, the one lease there is, or waits for it. It saves duplicate work and guards nothing: a
 // process that was asleep may find out late that it leads no more, so whatever is done under the lease must be safe to do
 // twice.
 type Leader struct {
-	leases   Leases
+	leases   *lua.Scripts
 	name     string // of this process
 	log      *slog.Logger
 	leaseFor time.Duration // is the constant, but in tests
@@ -41,7 +34,7 @@ type Leader struct {
 }
 
 // NewLeader makes a candidate, whose name is for people who ask the leader; Run makes it stand for election.
-func NewLeader(leases Leases, name string, log *slog.Logger) *Leader {
+func NewLeader(leases *lua.Scripts, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }
 

@@ -1,7 +1,6 @@
 package syncertest
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -121,12 +120,4 @@ func AddPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
 	t.Helper()
 	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
 	require.NoError(t, db.Create(&packet).Error)
-}
-
-// PushFails is a Redis that takes no packets.
-type PushFails struct{ *lua.Scripts }
-
-// Push fails as a Redis does that cannot be reached.
-func (*PushFails) Push(_ context.Context, id string, _ *lua.Push) (int64, error) {
-	return 0, fmt.Errorf("%w: %s", lua.ErrUnavailable, id)
 }

@@ -35,7 +35,7 @@ func OpenScripts(t testing.TB) *lua.Scripts {
 }
 
 // NewCampaigns makes a repository that logs nothing.
-func NewCampaigns(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *campaigns.Repository {
+func NewCampaigns(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *campaigns.Repository {
 	t.Helper()
 	return campaigns.New(db, scripts, Quiet())
 }
@@ -62,7 +62,7 @@ func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.S
 }
 
 // Stored makes a campaign that is in MySQL and was never loaded.
-func Stored(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, total int64) string {
+func Stored(t *testing.T, db *gorm.DB, scripts *lua.Scripts, total int64) string {
 	t.Helper()
 	id := testenv.UniqueID(t, "c")
 	_, created, err := NewCampaigns(t, db, scripts).Create(t.Context(), CampaignOf(id, total))
@@ -83,13 +83,13 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 }
 
 // NewHydrator makes a hydrator that logs nothing.
-func NewHydrator(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Hydrator {
+func NewHydrator(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *residency.Hydrator {
 	t.Helper()
 	return residency.NewHydrator(db, scripts, Quiet(), nil)
 }
 
 // NewMaintainer makes a maintainer with a hydrator of its own, which evicts lots that have been idle for so long, and restores none.
-func NewMaintainer(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Maintainer {
+func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Duration) *residency.Maintainer {
 	t.Helper()
 	return residency.NewMaintainer(NewHydrator(t, db, scripts), idle, nil, nil)
 }

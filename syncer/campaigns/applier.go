@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
@@ -24,51 +23,15 @@ var ErrMoved = fmt.Errorf("%w, or loaded or evicted in the meantime", ErrLost)
 // MySQLRolledBack begins the reason of a campaign that is lost because MySQL was restored.
 const MySQLRolledBack = "mysql was rolled back"
 
-// Scripts is the part of lua.Scripts that the packages of the syncer use.
-type Scripts interface { //nolint:interfacebloat // one for each verb that they use
-	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
-	Credit(ctx context.Context, c *models.Campaign, d *lua.Credit) (lua.Transferred, error)
-	Shards(ctx context.Context, ids []string) []lua.ShardView
-	Debited(ctx context.Context, lotID string, epoch int64, peer int, from int64) ([]string, error)
-	Push(ctx context.Context, campaignID string, p *lua.Push) (pushed int64, err error)
-	State(ctx context.Context, campaignID string) (lua.State, error)
-	MetaOf(c *models.Campaign) (lua.Meta, error)
-	Fence(ctx context.Context, campaignID string, epoch int64) error
-	FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error)
-	Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error)
-	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
-	Lots(ctx context.Context, ids []string, tips map[int]lua.EntryID) ([]lua.LotView, error)
-	LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error)
-	AdjustAll(ctx context.Context, cs []models.Campaign) []error
-	Stream(ctx context.Context, partition int) (lua.Stream, error)
-	Streams(ctx context.Context, partitions []int, tips map[int]lua.EntryID) ([]lua.Stream, []error)
-	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
-	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
-	Places(ctx context.Context, ids []string) ([]lua.Position, error)
-	Generations(ctx context.Context) map[int]string
-	NewGeneration(ctx context.Context, partition int) (string, error)
-	ReplaceGeneration(ctx context.Context, partition int, old, generation string) error
-	RecordFlushes(ctx context.Context, byPartition map[int]string) error
-	RecordTip(ctx context.Context, partition int, tip lua.EntryID) error
-	Committed(ctx context.Context, partitions ...int) ([]lua.Committed, error)
-	ForgetCommitted(ctx context.Context, partition int) error
-	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
-	Now(ctx context.Context) (time.Time, error)
-	Append(ctx context.Context, campaignID, eventID string, payload []byte) error
-	Partitions() int
-}
-
-var _ Scripts = (*lua.Scripts)(nil)
-
 // Applier sends the newest definition of a campaign to Redis. Any number may run at once, in any process.
 type Applier struct {
 	db      *gorm.DB
-	scripts Scripts
+	scripts *lua.Scripts
 	steps   *steps.Steps
 }
 
 // NewApplier makes an applier. It names its steps to observed.
-func NewApplier(db *gorm.DB, scripts Scripts, observed *steps.Steps) Applier {
+func NewApplier(db *gorm.DB, scripts *lua.Scripts, observed *steps.Steps) Applier {
 	return Applier{db: db, scripts: scripts, steps: observed}
 }
 

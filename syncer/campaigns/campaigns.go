@@ -35,7 +35,7 @@ type Repository struct {
 }
 
 // New makes the repository. Changes go to scripts after MySQL has committed them.
-func New(db *gorm.DB, scripts Scripts, log *slog.Logger) *Repository {
+func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger) *Repository {
 	return &Repository{db: db, applier: NewApplier(db, scripts, &steps.Steps{}), partitions: scripts.Partitions(), log: log}
 }
 

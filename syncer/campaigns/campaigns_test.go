@@ -18,6 +18,7 @@ import (
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -248,31 +249,16 @@ func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 	})
 }
 
-// deaf are scripts whose Adjust fails as long as away is set; before runs before each one that does not.
-type deaf struct {
-	*lua.Scripts
-	mu     sync.Mutex
-	away   bool
-	before func()
-}
-
-func (d *deaf) Adjust(ctx context.Context, c *models.Campaign) (lua.State, error) {
-	d.mu.Lock()
-	away := d.away
-	d.mu.Unlock()
-	if away {
-		return lua.State{}, fmt.Errorf("%w: pulled", lua.ErrUnavailable)
-	}
-	if d.before != nil {
-		d.before()
-	}
-	return d.Scripts.Adjust(ctx, c)
-}
-
-func (d *deaf) set(away bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.away = away
+// around are scripts on the shared Redis that call before ahead of each change of a definition.
+func around(t *testing.T, before func() error) *lua.Scripts {
+	t.Helper()
+	opts := lua.Options{Partitions: syncertest.Partitions}
+	return syncertest.Hooked(t, testenv.SharedRedis(t).Client(), opts, syncertest.Hooks{Before: func(name string) error {
+		if name == "adjust" {
+			return before()
+		}
+		return nil
+	}})
 }
 
 // Between the two transactions of a change Redis works by the old definition or by the new one: MySQL says at least what
@@ -281,13 +267,13 @@ func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		_, scripts, id := syncertest.Live(t, db, 100)
-		between := &deaf{Scripts: scripts}
 		var seen, want int64
-		between.before = func() {
+		between := around(t, func() error {
 			b, err := syncertest.NewCampaigns(t, db, scripts).Books(t.Context(), id)
 			require.NoError(t, err)
 			seen = b.Remaining
-		}
+			return nil
+		})
 		repo := syncertest.NewCampaigns(t, db, between)
 		for _, total := range []int64{150, 30, 31} {
 			want = max(total, syncertest.BooksOf(t, db, id).Remaining)
@@ -303,7 +289,13 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		_, scripts, id := syncertest.Live(t, db, 100)
-		ears := &deaf{Scripts: scripts, away: true}
+		isAway := true
+		ears := around(t, func() error {
+			if isAway {
+				return redis.ErrPoolTimeout // it was not sent
+			}
+			return nil
+		})
 		_, err := syncertest.NewCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: new(int64(30))})
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		require.Equal(t, int64(100), syncertest.BooksOf(t, db, id).Remaining, "redis still hands out 100")
@@ -311,7 +303,7 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 		sweeper := syncertest.NewMaintainer(t, db, ears, time.Hour)
 		_, err = sweeper.Attend(t.Context(), true)
 		require.ErrorIs(t, err, lua.ErrUnavailable)
-		ears.set(false)
+		isAway = false
 		n, err := sweeper.Attend(t.Context(), true)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)

@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -20,51 +19,25 @@ import (
 	"gorm.io/gorm"
 )
 
-// meddled is a Redis in which something happens before some of its answers.
-type meddled struct {
-	*lua.Scripts
-
-	state, unread, entries, lots, records func()
-}
-
-func (s *meddled) do(does func()) {
-	if does != nil {
-		does()
-	}
-}
-
-func (s *meddled) State(ctx context.Context, id string) (lua.State, error) {
-	s.do(s.state)
-	return s.Scripts.State(ctx, id)
-}
-
-func (s *meddled) Unread(ctx context.Context, partition int, group string) (lua.Unread, error) {
-	s.do(s.unread)
-	return s.Scripts.Unread(ctx, partition, group)
-}
-
-func (s *meddled) Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error) {
-	s.do(s.entries)
-	return s.Scripts.Entries(ctx, partition, from, most)
-}
-
-func (s *meddled) CountClaimRecords(ctx context.Context, id string) (int64, error) {
-	s.do(s.records)
-	return s.Scripts.CountClaimRecords(ctx, id)
-}
-
-func (s *meddled) Lots(ctx context.Context, ids []string, tips map[int]lua.EntryID) ([]lua.LotView, error) {
-	s.do(s.lots)
-	return s.Scripts.Lots(ctx, ids, tips)
+// meddled are the scripts of a Redis in which something happens before some commands.
+func meddled(h *syncertest.Stack, does map[string]func()) *lua.Scripts {
+	h.T.Helper()
+	return syncertest.Hooked(h.T, h.Redis, lua.Options{}, syncertest.Hooks{Before: func(name string) error {
+		if do := does[name]; do != nil {
+			do()
+		}
+		return nil
+	}})
 }
 
 // reconciler makes a reconciler that works with one Redis, and rebuilds with another.
-func reconciler(h *syncertest.Stack, scripts, rebuilds *meddled) *reconcile.Reconciler {
+func reconciler(h *syncertest.Stack, scripts, rebuilds *lua.Scripts) *reconcile.Reconciler {
 	h.T.Helper()
-	scripts.Scripts = h.Scripts
-	rebuilds.Scripts = h.Scripts
 	return reconcile.New(h.DB, scripts, syncertest.NewHydrator(h.T, h.DB, rebuilds), syncertest.Quiet(), nil)
 }
+
+// observesLots is what a load sends first, see syncertest.Hooks.
+const observesLots = "pipeline state"
 
 // displace parks a claim of a campaign whose seq another claim has.
 func displace(h *syncertest.Stack, id string, change func(e *models.Event)) {
@@ -172,12 +145,12 @@ func TestRepair_GivesClaimsUpOnlyOnceTheCampaignIsStopped(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := missingOne(h)
 	observed := 0
-	r := reconciler(h, &meddled{}, &meddled{lots: func() {
+	r := reconciler(h, h.Scripts, meddled(h, map[string]func(){observesLots: func() {
 		if c := h.Campaign(id); c.Residency == models.ResidencyResident && c.Epoch == 1 {
 			require.Zero(t, c.LostClaims, "while it takes claims")
 			observed++
 		}
-	}})
+	}}))
 	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{GiveUpClaims: true})
 	require.NoError(t, err)
 	require.Positive(t, observed)
@@ -249,7 +222,7 @@ func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 	late[0].Quantity = 1
 	h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
 	flushing := make(chan *gorm.DB, 1)
-	r := reconciler(h, &meddled{entries: func() {
+	r := reconciler(h, meddled(h, map[string]func(){"xrange": func() {
 		if len(flushing) > 0 {
 			return
 		}
@@ -258,7 +231,7 @@ func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 		require.NoError(t, syncertest.InsertRows(t.Context(), tx, late))
 		require.NoError(t, flush.Exec("UPDATE lots SET claimed = claimed + 1, synced_seq = synced_seq + 1 WHERE id = ?", id).Error)
 		flushing <- flush
-	}}, &meddled{})
+	}}), h.Scripts)
 	repaired := make(chan error, 1)
 	var done reconcile.Repaired
 	go func() {
@@ -286,10 +259,10 @@ func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
 	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: new(int64(100))})
 	require.NoError(t, err)
 	users := 0
-	r := reconciler(h, &meddled{
-		state:  func() { users++; h.Claim(id, syncertest.Asks(fmt.Sprint("late", users), 2)...) },
-		unread: h.Sync,
-	}, &meddled{})
+	r := reconciler(h, meddled(h, map[string]func(){
+		"state": func() { users++; h.Claim(id, syncertest.Asks(fmt.Sprint("late", users), 2)...) },
+		"xinfo": h.Sync,
+	}), h.Scripts)
 	found, err := r.Compare(t.Context(), id, reconcile.DepthUsers)
 	require.NoError(t, err)
 	require.Len(t, found.Differences, 1)
@@ -302,15 +275,15 @@ func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := synced(h)
 	displace(h, id, nil)
-	r := reconciler(h, &meddled{records: func() {
+	r := reconciler(h, meddled(h, map[string]func(){"pipeline hlen": func() {
 		if rowsOf(h, id, "1 = 1") == 10 {
 			h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
 		}
-	}}, &meddled{lots: func() {
+	}}), meddled(h, map[string]func(){observesLots: func() {
 		if c := h.Campaign(id); c.Residency == models.ResidencyResident && c.Epoch == 1 {
 			require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
 		}
-	}})
+	}}))
 	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	h.RequireBooks(id, 11)

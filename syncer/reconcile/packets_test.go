@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"context"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -163,7 +162,7 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	id := syncedPackets(h)
 	h.Claim(id, syncertest.Asks("late", 7)...)
 	require.Empty(t, h.Compare(id).Differences)
-	_, err := syncertest.NewCampaigns(t, h.DB, &syncertest.PushFails{Scripts: h.Scripts}).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Without("push")).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
 	require.NoError(t, err)
 	require.Empty(t, h.Compare(id).Differences)
 	h.Sync()
@@ -188,18 +187,6 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences, "what went back is not in the rows to give away")
 }
 
-// afterPush is a Redis that does something after each call that brings packets.
-type afterPush struct {
-	*lua.Scripts
-
-	after func()
-}
-
-func (s *afterPush) Push(ctx context.Context, id string, p *lua.Push) (int64, error) {
-	defer s.after()
-	return s.Scripts.Push(ctx, id, p)
-}
-
 // A load that brings packets takes a while; one that stands still is a difference.
 func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 	t.Parallel()
@@ -208,13 +195,16 @@ func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 	h.Lose(id, syncertest.WholeCampaign)
 	pushed, goOn, loaded := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once sync.Once
-	go func() {
-		_, err := syncertest.NewHydrator(t, h.DB, &afterPush{Scripts: h.Scripts, after: func() {
+	slow := syncertest.Hooked(t, h.Redis, lua.Options{}, syncertest.Hooks{After: func(name string) {
+		if name == "push" {
 			once.Do(func() {
 				close(pushed)
 				<-goOn
 			})
-		}}).Hydrate(t.Context(), id)
+		}
+	}})
+	go func() {
+		_, err := syncertest.NewHydrator(t, h.DB, slow).Hydrate(t.Context(), id)
 		loaded <- err
 	}()
 	<-pushed

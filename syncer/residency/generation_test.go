@@ -1,9 +1,9 @@
 package residency_test
 
 import (
-	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,30 +33,13 @@ func setGeneration(h *syncertest.Stack, generation string) {
 	require.NoError(h.T, h.Scripts.ReplaceGeneration(h.T.Context(), 0, old, generation))
 }
 
-// late is a Redis in which something happens after the second observation of the streams, or before a generation is replaced.
-type late struct {
-	*lua.Scripts
+// What a process sends, see syncertest.Hooks.
+const observesStreams, replacesGeneration = "pipeline xrange", "evalsha" // a script without a file
 
-	observed, replaces func()
-	observations       int
-}
-
-func (s *late) Streams(ctx context.Context, partitions []int, tips map[int]lua.EntryID) ([]lua.Stream, []error) {
-	streams, errs := s.Scripts.Streams(ctx, partitions, tips)
-	s.observations++
-	if s.observations == 2 && s.observed != nil {
-		s.observed()
-	}
-	return streams, errs
-}
-
-func (s *late) ReplaceGeneration(ctx context.Context, partition int, old, generation string) error {
-	replaces := s.replaces
-	s.replaces = nil
-	if replaces != nil {
-		replaces()
-	}
-	return s.Scripts.ReplaceGeneration(ctx, partition, old, generation)
+// hooked are scripts on a stack's Redis with hooks.
+func hooked(h *syncertest.Stack, hooks syncertest.Hooks) *lua.Scripts {
+	h.T.Helper()
+	return syncertest.Hooked(h.T, h.Redis, lua.Options{}, hooks)
 }
 
 // dealtWith has another process deal with the loss of a stream, and an operator with the campaign.
@@ -83,7 +66,15 @@ func TestWatch_ALossStopsCampaignsOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := rollBack(h)
-	slow := &late{Scripts: h.Scripts, observed: func() { dealtWith(h, id) }}
+	observations := 0
+	slow := hooked(h, syncertest.Hooks{After: func(name string) {
+		if name == observesStreams {
+			observations++
+			if observations == 2 {
+				dealtWith(h, id)
+			}
+		}
+	}})
 	_, err := syncertest.NewMaintainer(t, h.DB, slow, time.Hour).Watch(t.Context())
 	require.NoError(t, err)
 	requireInUse(h, id)
@@ -95,16 +86,22 @@ func TestWatch_ALateProcessLeavesTheGenerationOfAnother(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := rollBack(h)
-	slow := &late{Scripts: h.Scripts, replaces: func() {
-		var connection int64
-		require.Eventually(t, func() bool { // it has the row of the stream
-			err := h.DB.Raw("SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx t JOIN information_schema.processlist p" +
-				" ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()").Row().Scan(&connection)
-			return err == nil
-		}, time.Minute, 10*time.Millisecond)
-		h.Exec("KILL ?", connection)
-		dealtWith(h, id)
-	}}
+	var once sync.Once
+	slow := hooked(h, syncertest.Hooks{Before: func(name string) error {
+		if name == replacesGeneration {
+			once.Do(func() {
+				var connection int64
+				require.Eventually(t, func() bool { // it has the row of the stream
+					err := h.DB.Raw("SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx t JOIN information_schema.processlist p" +
+						" ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()").Row().Scan(&connection)
+					return err == nil
+				}, time.Minute, 10*time.Millisecond)
+				h.Exec("KILL ?", connection)
+				dealtWith(h, id)
+			})
+		}
+		return nil
+	}})
 	_, err := syncertest.NewMaintainer(t, h.DB, slow, time.Hour).Watch(t.Context())
 	requireInUse(h, id)
 	require.NoError(t, err, "it observes again")

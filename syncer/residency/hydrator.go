@@ -57,7 +57,7 @@ var (
 // from and lost, leaves a copy with a number that MySQL does not have: step 5 never opens it.
 type Hydrator struct {
 	db           *gorm.DB
-	scripts      campaigns.Scripts
+	scripts      *lua.Scripts
 	log          *slog.Logger
 	applier      campaigns.Applier
 	streams      streams
@@ -71,7 +71,7 @@ type Hydrator struct {
 }
 
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.
-func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
+func NewHydrator(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
 	h := &Hydrator{
 		db: db, scripts: scripts, log: log, streams: streams{
 			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),

@@ -40,14 +40,14 @@ func unlock(t *testing.T, db *gorm.DB, id string) {
 	require.NoError(t, db.Exec("UPDATE lots SET loader = '' WHERE id = ?", id).Error)
 }
 
-func hydrate(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, id string) error {
+func hydrate(t *testing.T, db *gorm.DB, scripts *lua.Scripts, id string) error {
 	t.Helper()
 	_, err := syncertest.NewHydrator(t, db, scripts).Hydrate(t.Context(), id)
 	return err
 }
 
 // hydrateUntil is a hydration by a process that dies right after a step.
-func hydrateUntil(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, id, last string) {
+func hydrateUntil(t *testing.T, db *gorm.DB, scripts *lua.Scripts, id, last string) {
 	t.Helper()
 	require.PanicsWithValue(t, syncertest.Died{}, func() {
 		_, _ = residency.HydrateWithStep(t.Context(), syncertest.NewHydrator(t, db, scripts), id, func(step string) {

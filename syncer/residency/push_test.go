@@ -108,8 +108,7 @@ func TestPush_TheSweeperTellsWhatWasNotTold(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.OpenPackets(syncertest.ListOf("x", 10))
-	faulty := &syncertest.PushFails{Scripts: h.Scripts}
-	_, err := syncertest.NewCampaigns(t, h.DB, faulty).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Without("push")).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
 	require.NoError(t, err, "the packets are in mysql")
 	require.EqualValues(t, 10, h.InLists(id))
 	require.EqualValues(t, 20, h.Campaign(id).Remaining, "never below what redis says")

@@ -13,7 +13,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 	"dibs/syncer/recovery"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +32,7 @@ const (
 // campaigns that were loaded under the old one.
 type streams struct {
 	db      *gorm.DB
-	scripts campaigns.Scripts
+	scripts *lua.Scripts
 	log     *slog.Logger
 	lost    prometheus.Counter // entries
 	looks   *singleflight.Group

@@ -76,7 +76,7 @@ func badRows(err error) map[string]struct{} {
 // Any number may run at once.
 type Relay struct {
 	db          *gorm.DB
-	scripts     campaigns.Scripts
+	scripts     *lua.Scripts
 	metrics     *relayMetrics
 	after       time.Duration // is relayAfter, but in tests
 	deleteDelay time.Duration // is forgetAfter, but in tests; 0 is not at all
@@ -97,7 +97,7 @@ type tries struct {
 }
 
 // NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
-func NewRelay(db *gorm.DB, scripts campaigns.Scripts, reg prometheus.Registerer) *Relay {
+func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
 		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, deleteDelay: forgetAfter, damaged: make(map[string]tries),
 	}

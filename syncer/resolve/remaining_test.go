@@ -1,27 +1,17 @@
 package resolve_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 	"pgregory.net/rapid"
 )
-
-// deaf is a Redis that takes no change of a definition.
-type deaf struct{ *lua.Scripts }
-
-func (deaf) Adjust(context.Context, *models.Campaign) (lua.State, error) {
-	return lua.State{}, errors.Join(lua.ErrUnavailable, errors.New("redis is away"))
-}
 
 // Total is lowered below what is claimed, changed again while Redis is away, and then claims are released: nothing remains.
 func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
@@ -32,7 +22,7 @@ func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
 	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: new(int64(10))})
 	require.NoError(t, err)
 	require.Zero(t, h.Campaign(id).Remaining)
-	_, err = syncertest.NewCampaigns(t, h.DB, deaf{h.Scripts}).Change(t.Context(), id, models.Change{Total: new(int64(12))})
+	_, err = syncertest.NewCampaigns(t, h.DB, h.Without("adjust")).Change(t.Context(), id, models.Change{Total: new(int64(12))})
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 	for i := range 3 {
 		_, err := resolver(h).Release(t.Context(), claims[i], "")
@@ -56,6 +46,7 @@ func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
 func playRemaining(rt *rapid.T, h *syncertest.Stack) {
 	total := rapid.Int64Range(0, 12).Draw(rt, "total")
 	id := h.Create(total, nil)
+	unheard := h.Without("adjust")
 	var open []string
 	highest, pending, claimed := int64(0), false, int64(0)
 	check := func(step string) {
@@ -95,9 +86,9 @@ func playRemaining(rt *rapid.T, h *syncertest.Stack) {
 		case "change", "change unheard":
 			was := total
 			total = rapid.Int64Range(0, 15).Draw(rt, "new total")
-			scripts := campaigns.Scripts(h.Scripts)
+			scripts := h.Scripts
 			if step == "change unheard" {
-				scripts = deaf{h.Scripts}
+				scripts = unheard
 			}
 			_, err := syncertest.NewCampaigns(h.T, h.DB, scripts).Change(h.T.Context(), id, models.Change{Total: &total})
 			switch {

@@ -15,29 +15,17 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Groups is the part of lua.Scripts that a Registry uses.
-type Groups interface {
-	Partitions() int
-	Stream(ctx context.Context, partition int) (lua.Stream, error)
-	Groups(ctx context.Context, partition int) ([]lua.Group, error)
-	NewGroup(ctx context.Context, partition int, group string) error
-	DestroyGroup(ctx context.Context, partition int, group string) error
-	IsRead(ctx context.Context, partition int, group string) (bool, error)
-}
-
-var _ Groups = (*lua.Scripts)(nil)
-
 // Registry is the list of the consumer groups whose unread entries are kept. MySQL records their names, each claim stream has the groups
 // themselves, and each makes up for what the other lost: a Trimmer registers every group that it finds in a stream, and creates a
 // registered group that a stream lacks. Any number of processes may share a registry.
 type Registry struct {
 	db      *gorm.DB
-	groups  Groups
+	groups  *lua.Scripts
 	initial []string
 }
 
 // NewRegistry makes a Registry. The groups of initial are registered when none is; one of them is models.GroupSyncer.
-func NewRegistry(db *gorm.DB, groups Groups, initial []string) *Registry {
+func NewRegistry(db *gorm.DB, groups *lua.Scripts, initial []string) *Registry {
 	return &Registry{db: db, groups: groups, initial: initial}
 }
 

@@ -92,11 +92,22 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 	rdb := testenv.Redis(t).Client()
 	scripts := syncertest.ScriptsOn(t, rdb, streams)
 	db := syncertest.OpenServer(t)
-	failing := &failsAfter{Scripts: scripts, destroys: 1}
+	isRemoving, destroys := false, 0
+	failing := syncertest.Hooked(t, rdb, lua.Options{Partitions: streams}, syncertest.Hooks{Before: func(name string) error {
+		if name == "xgroup" && isRemoving {
+			destroys++
+			if destroys == 2 {
+				return errStep
+			}
+		}
+		return nil
+	}})
 	registry := retention.NewRegistry(db, failing, []string{"syncer", "finance"})
 	trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil)
 	trim(t, trimmer)
+	isRemoving = true
 	require.ErrorIs(t, registry.Remove(t.Context(), "finance"), errStep)
+	isRemoving = false
 	require.NotContains(t, groupsIn(t, scripts)[0], "finance")
 	trim(t, trimmer)
 	for _, groups := range groupsIn(t, scripts) {
@@ -105,20 +116,6 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 }
 
 var errStep = errors.New("the step that fails")
-
-// failsAfter destroys so many groups and then fails.
-type failsAfter struct {
-	*lua.Scripts
-
-	destroys int
-}
-
-func (f *failsAfter) DestroyGroup(ctx context.Context, partition int, group string) error {
-	if f.destroys--; f.destroys < 0 {
-		return errStep
-	}
-	return f.Scripts.DestroyGroup(ctx, partition, group)
-}
 
 // Trimmers that create what is missing and a removal run at once: a group that was removed does not come back.
 func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {

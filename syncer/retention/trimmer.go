@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
 	"dibs/lua"
 	"dibs/models"
@@ -21,21 +20,9 @@ const (
 	farBehind = 500_000 // entries, about 100 MB of Redis; a group that is further behind is warned of
 )
 
-// Streams is the part of lua.Scripts that a Trimmer uses.
-type Streams interface {
-	Groups
-
-	PublishPartitions(ctx context.Context) error
-	TrimBelow(ctx context.Context, partition int, id lua.EntryID, most int64) (int64, error)
-	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
-	Now(ctx context.Context) (time.Time, error)
-}
-
-var _ Streams = (*lua.Scripts)(nil)
-
 // Trimmer removes from the claim streams what every registered group has acknowledged. Any number may run at once.
 type Trimmer struct {
-	streams  Streams
+	streams  *lua.Scripts
 	registry *Registry
 	log      *slog.Logger
 	metrics  *trimmerMetrics
@@ -46,7 +33,7 @@ type Trimmer struct {
 }
 
 // NewTrimmer makes a trimmer, which is for one goroutine; reg may be nil.
-func NewTrimmer(streams Streams, registry *Registry, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
+func NewTrimmer(streams *lua.Scripts, registry *Registry, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
 	return &Trimmer{
 		streams: streams, registry: registry, log: log, metrics: newTrimmerMetrics(reg),
 		behind: make(map[string]bool), known: make(map[int][]string), call: trimCall, farBehind: farBehind,
