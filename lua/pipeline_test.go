@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -49,6 +50,18 @@ func TestTogether_EachHasItsOwnOutcome(t *testing.T) {
 		state, err := b.s.State(t.Context(), cs[2].ID)
 		require.NoError(t, err)
 		require.Equal(t, []int64{2, 20}, []int64{state.Version, state.Total})
+
+		old := cs[2]
+		old.SyncedSeq = 7
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+		gone, errs := b.s.EvictAll(t.Context(), []models.Campaign{cs[0], cs[1], old, other}, 0)
+		require.Equal(t, []bool{true, false, false, false}, gone)
+		require.NoError(t, errors.Join(errs[0], errs[2]), "it has another number of claims, so it stays")
+		require.ErrorIs(t, errs[1], lua.ErrDamaged)
+		require.ErrorIs(t, errs[3], lua.ErrAbsent)
+		gone, errs = b.s.EvictAll(t.Context(), cs[2:], time.Hour)
+		require.NoError(t, errs[0])
+		require.False(t, gone[0], "it was loaded just now")
 	})
 }
 
@@ -98,4 +111,7 @@ func TestTogether_OnACluster(t *testing.T) {
 		require.True(t, views[i].Unread.NoGroup)
 	}
 	require.ErrorIs(t, views[len(ids)].Err, lua.ErrAbsent)
+	gone, errs := s.EvictAll(t.Context(), cs, 0)
+	require.NoError(t, errors.Join(errs...))
+	require.NotContains(t, gone, false)
 }

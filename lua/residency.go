@@ -78,19 +78,42 @@ const tombstoneLife = 90 * 24 * time.Hour
 // from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see LotView. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error) {
-	k := s.KeysOf(c.ID)
-	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
-	args := []any{s.serverNow(), c.Epoch, c.SyncedSeq, idle.Milliseconds(), int64(tombstoneLife.Seconds()), c.TSeq}
-	code, reply, err := s.ask(ctx, s.evict, keys, args)
+	all, errs := s.EvictAll(ctx, []models.Campaign{*c}, idle)
+	return all[0], errs[0]
+}
+
+// EvictAll is Evict for many campaigns in one round trip. An error is of its campaign alone.
+func (s *Scripts) EvictAll(ctx context.Context, cs []models.Campaign, idle time.Duration) (evicted []bool, errs []error) {
+	calls := make([]call, len(cs))
+	for i := range cs {
+		c := &cs[i]
+		k := s.KeysOf(c.ID)
+		calls[i] = call{
+			keys: []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves},
+			args: []any{s.serverNow(), c.Epoch, c.SyncedSeq, idle.Milliseconds(), int64(tombstoneLife.Seconds()), c.TSeq},
+		}
+	}
+	evicted = make([]bool, len(cs))
+	errs = make([]error, len(cs))
+	for i, a := range s.runPipelined(ctx, s.evict, calls) {
+		errs[i] = a.err
+		if a.err == nil {
+			evicted[i], errs[i] = readEvict(s.evict.name, cs[i].ID, calls[i].keys, a.reply) //nolint:gosec // one each
+		}
+	}
+	return evicted, errs
+}
+
+// readEvict reads a reply of evict.lua. Errors: ErrAbsent, ErrDamaged, ErrOutcomeUnknown.
+func readEvict(script, campaignID string, keys []string, reply []any) (evicted bool, err error) {
+	code, err := status(script, reply)
 	switch {
 	case err != nil:
 		return false, err
-	case code == statusOK:
-		return true, nil
-	case code == statusElse:
-		return false, nil
+	case code == statusOK, code == statusElse:
+		return code == statusOK, nil
 	}
-	return false, refusal(s.evict.name, c.ID, keys, code, reply)
+	return false, refusal(script, campaignID, keys, code, reply)
 }
 
 func tombstone(seen Position) string {

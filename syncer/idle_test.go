@@ -45,6 +45,17 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 		call()
 		require.Less(t, rowsRead(t, h)-before, int64(100), name)
 	}
+	before := selects(t, h)
+	_, err = relay.Relay(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(1), selects(t, h)-before, "a relay that finds no row asks once")
+}
+
+// selects is how many SELECTs the connection has run.
+func selects(t *testing.T, h *syncertest.Stack) (n int64) {
+	t.Helper()
+	require.NoError(t, h.DB.ConnPool.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Com_select'").Scan(new(string), &n))
+	return n
 }
 
 // rowsRead is how many rows the connection has read.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -242,6 +244,52 @@ func TestEvict_ALateRecordLeavesANewerLoadResident(t *testing.T) {
 	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("u", ""))[0].Outcome)
 	h.Sync()
 	h.RequireBooks(id, 1)
+}
+
+// A pass asks Redis about many lots together. One that fails does not stop the others, and if it dies the next pass completes it.
+func TestEvict_APassHasFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	var ids []string
+	for range residency.EvictAtOnce + 2 {
+		ids = append(ids, h.Create(10, nil))
+		require.NoError(t, h.Hydrate(ids[len(ids)-1]))
+	}
+	slices.Sort(ids)
+	damaged := ids[1]
+	state := lua.KeysOf(damaged, 0).State
+	require.NoError(t, h.Redis.Rename(t.Context(), state, state+":aside").Err())
+	require.NoError(t, h.Redis.Set(t.Context(), state, "no hash", 0).Err())
+
+	rdb := redis.NewClient(h.Redis.Options())
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	require.NoError(t, rdb.Ping(t.Context()).Err())
+	var trips atomic.Int64
+	rdb.AddHook(countedTrips{&trips})
+	scripts, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	require.NoError(t, scripts.Preload(t.Context()))
+	trips.Store(0)
+	n, err := syncertest.NewMaintainer(t, h.DB, scripts, time.Hour).Evict(t.Context())
+	require.ErrorIs(t, err, lua.ErrDamaged)
+	require.Zero(t, n)
+	require.Equal(t, int64(2), trips.Load())
+
+	time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
+	require.PanicsWithValue(t, syncertest.Died{}, func() {
+		_, _ = residency.EvictWithStep(t.Context(), syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Millisecond), func(string) {
+			panic(syncertest.Died{})
+		})
+	})
+	_, err = syncertest.NewMaintainer(t, h.DB, h.Scripts, time.Millisecond).Evict(t.Context())
+	require.ErrorIs(t, err, lua.ErrDamaged)
+	for _, id := range ids {
+		want := models.ResidencyEvicted
+		if id == damaged {
+			want = models.ResidencyResident
+		}
+		require.Equal(t, want, h.Residency(id), id)
+	}
 }
 
 func TestEvict_LooksAtCampaignsInTurn(t *testing.T) {

@@ -41,6 +41,9 @@ func EvictWithStep(ctx context.Context, m *Maintainer, step func(name string)) (
 	return m.Evict(ctx)
 }
 
+// EvictAtOnce is how many lots are sent to Redis together.
+const EvictAtOnce = evictAtOnce
+
 // LookAt has a round of Evict look at so many campaigns.
 func (m *Maintainer) LookAt(n int) { m.page = n }
 

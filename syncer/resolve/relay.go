@@ -110,11 +110,16 @@ func (r *Relay) LoadDamagedBy(h *residency.Hydrator) { r.hydrator = h }
 // Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
 // applied now are returned as an error after the others had their turn.
 func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
-	if err := r.measure(ctx); err != nil {
+	isEmpty, err := r.measure(ctx)
+	if err != nil {
 		return 0, err
 	}
 	before := r.damaged // a row that is gone is not damaged any more
 	r.damaged = make(map[string]tries)
+	if isEmpty {
+		r.metrics.damaged.Set(0)
+		return 0, nil
+	}
 	var failed []error
 	vain := 0
 	for page, err := range sqlstore.Pages(relayPage, func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
@@ -311,19 +316,19 @@ func (r *Relay) forget(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// measure sets the age of the oldest row that Redis has not had.
-func (r *Relay) measure(ctx context.Context) error {
+// measure sets the age of the oldest row that Redis has not had, and reports whether there is none.
+func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	var rows []models.OutboxRow
-	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT id, created_at FROM outbox ORDER BY id LIMIT 1")
+	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT id, created_at FROM outbox ORDER BY id LIMIT 1")
 	if err != nil {
-		return fmt.Errorf("resolve: read outbox: %w", err)
+		return false, fmt.Errorf("resolve: read outbox: %w", err)
 	}
 	if len(rows) == 0 {
 		r.metrics.oldest.Set(0)
-		return nil
+		return true, nil
 	}
 	r.metrics.oldest.Set(max(0, time.Since(rows[0].CreatedAt)).Seconds())
-	return nil
+	return false, nil
 }
 
 // ResetMetrics sets the figures of the outbox to 0: another process leads.
