@@ -30,7 +30,7 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 		return err
 	}
 	all = append(all, e.IDs...)
-	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(all))), sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
+	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(all))), sqlstore.RowsPerInsert(b.cfg.DB)) {
 		var taken int
 		err := sqlstore.Retry(ctx, func() error {
 			return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {

@@ -39,7 +39,7 @@ func (b *Books) commit(ctx context.Context, entries []Entry) error {
 			b.metrics.retries.Inc()
 		}
 		return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			rows := sqlstore.RowsPerInsert(tx.Name())
+			rows := sqlstore.RowsPerInsert(tx)
 			for chunk := range slices.Chunk(entries, rows) {
 				if err := tx.Create(chunk).Error; err != nil {
 					return fmt.Errorf("account_entries: %w", err)
@@ -135,7 +135,7 @@ func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]E
 
 // read reads entries by a condition on many values.
 func (b *Books) read(ctx context.Context, values []string, where string, more []any, take func(Entry)) error {
-	for chunk := range slices.Chunk(values, sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
+	for chunk := range slices.Chunk(values, sqlstore.RowsPerInsert(b.cfg.DB)) {
 		var there []Entry
 		if err := b.cfg.DB.WithContext(ctx).Where(where, append([]any{chunk}, more...)...).Find(&there).Error; err != nil {
 			return fmt.Errorf("finance: look up: %w", err)

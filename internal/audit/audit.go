@@ -103,7 +103,7 @@ func NewLog(db *gorm.DB) *Log { return &Log{db} }
 
 // Note writes what no transaction of MySQL does, such as a sign-in or the use of a token that is refused.
 func (l *Log) Note(ctx context.Context, action string, after any) error {
-	return sqlstore.InTx(ctx, l.db, func(tx *sql.Tx) error { return Put(ctx, tx, action, "", nil, after) })
+	return sqlstore.InTx(ctx, l.db, func(tx *sqlstore.Tx) error { return Put(ctx, tx, action, "", nil, after) })
 }
 
 // List returns the newest entries first, by their time: who can only insert into the table chooses ids as he likes.

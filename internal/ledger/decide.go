@@ -21,9 +21,9 @@ const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "
 
 // Time returns the time of what a transaction decides: now, but after every time that a reader of a ledger was told to be complete. It
 // holds a shared lock until the transaction ends, for which moveBound waits.
-func Time(ctx context.Context, tx *sql.Tx, dialect string) (at time.Time, err error) {
+func Time(ctx context.Context, tx *sqlstore.Tx) (at time.Time, err error) {
 	query := readBound
-	if dialect != migrations.SQLite { // where a transaction that writes is alone
+	if tx.Name() != migrations.SQLite { // where a transaction that writes is alone
 		query += " LOCK IN SHARE MODE"
 	}
 	bound, err := scanBound(tx.QueryRowContext(ctx, query))
@@ -57,7 +57,7 @@ func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Tim
 		return bound, err
 	}
 	text := upto.UTC().Format(sqlstore.TimeLayout)
-	err = sqlstore.InTxBrief(ctx, db, func(tx *sql.Tx) error {
+	err = sqlstore.InTxBrief(ctx, db, func(tx *sqlstore.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE settings SET value = ? WHERE name = ? AND value < ?", text, boundSetting, text)
 		return err
 	})
@@ -111,7 +111,7 @@ func Put(ctx context.Context, tx sqlstore.Execer, events []*models.Event) error 
 }
 
 // PutOnce is Put for an event that is taken from the stream again, and that may be there.
-func PutOnce(ctx context.Context, tx *sql.Tx, e *models.Event) error {
+func PutOnce(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
 	var there int
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM ledger_events WHERE campaign_id = ? AND at = ? AND id = ?",
 		e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID).Scan(&there)

@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -184,8 +183,8 @@ func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	recorded(h)
 	e := models.Event{V: models.EventVersion, Type: models.EventCampaignClosed, ID: "late", CampaignID: id}
 	var before time.Time
-	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sql.Tx) error {
-		at, err := ledger.Time(t.Context(), tx, h.DB.Name())
+	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sqlstore.Tx) error {
+		at, err := ledger.Time(t.Context(), tx)
 		require.NoError(t, err)
 		e.At = models.NewTime(at)
 		_, before, err = ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 10)
@@ -196,8 +195,8 @@ func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	events, upto, err := ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, "late", events[len(events)-1].ID)
-	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sql.Tx) error {
-		at, err := ledger.Time(t.Context(), tx, h.DB.Name())
+	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sqlstore.Tx) error {
+		at, err := ledger.Time(t.Context(), tx)
 		require.False(t, at.Before(upto), "%s is before %s, which was told to be complete", at, upto)
 		return err
 	}))

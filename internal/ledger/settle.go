@@ -127,7 +127,7 @@ func (r *Reader) accepted(
 		one := []any{b.id, l.shard, first[i], end[i]}
 		var claims, units, amount int64
 		err := r.db.ConnPool.QueryRowContext(ctx, "SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
-			sums+"claims"+sqlstore.ByIndex(r.db.Name(), "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
+			sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
 			append(slices.Clone(one), one...)...).Scan(&claims, &units, &amount)
 		if err != nil {
 			return err

@@ -124,7 +124,7 @@ const claimColumns = "id, seq, user_id, quantity, key_digest, subjects, epoch, p
 // rowsQuery reads rows of a lot in order of seq, wherever they are, as of one moment.
 func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int) (query string, args []any) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? ORDER BY seq LIMIT ?"
-	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db.Name(), "claims_place") + where
+	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db, "claims_place") + where
 	args = []any{l.campaignID, l.shard, from, most}
 	if !b.archivable {
 		return query, args

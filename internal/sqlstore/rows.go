@@ -13,7 +13,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Execer writes: a *sql.Tx, or tx.Statement.ConnPool of a gorm transaction.
+// Execer writes: a Tx, or tx.Statement.ConnPool of a gorm transaction.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -43,16 +43,16 @@ func ScanAll(ctx context.Context, q Querier, query string, args []any, take func
 }
 
 // ByIndex has a query go by an index of the table before it, whatever the server thinks of its statistics.
-func ByIndex(dialect, index string) string {
-	if dialect == migrations.SQLite {
+func ByIndex(on Database, index string) string {
+	if on.Name() == migrations.SQLite {
 		return " INDEXED BY " + index
 	}
 	return " FORCE INDEX (" + index + ")"
 }
 
 // ForUpdate ends a query whose rows are locked until the transaction ends. In SQLite a transaction that writes is alone.
-func ForUpdate(dialect string) string {
-	if dialect == migrations.SQLite {
+func ForUpdate(on Database) string {
+	if on.Name() == migrations.SQLite {
 		return ""
 	}
 	return " FOR UPDATE"

@@ -19,8 +19,8 @@ const (
 )
 
 // RowsPerInsert is the most rows of one INSERT: well below the packet limit of MySQL and the statement limit of SQLite.
-func RowsPerInsert(dialect string) int {
-	if dialect == migrations.SQLite {
+func RowsPerInsert(on Database) int {
+	if on.Name() == migrations.SQLite {
 		return 500
 	}
 	return 2000

@@ -11,14 +11,27 @@ import (
 	"gorm.io/gorm"
 )
 
+// Database is a gorm.DB or a Tx. Its name is migrations.MySQL or migrations.SQLite.
+type Database interface{ Name() string }
+
+// Tx is a transaction.
+type Tx struct {
+	*sql.Tx
+
+	name string
+}
+
+// Name implements Database.
+func (tx *Tx) Name() string { return tx.name }
+
 // InTx runs change in a transaction and commits it. An error of change rolls the transaction back and is returned as it is.
 // After an error of the commit itself no one knows whether it took effect. To try again, see Retry.
-func InTx(ctx context.Context, db *gorm.DB, change func(tx *sql.Tx) error) error {
+func InTx(ctx context.Context, db *gorm.DB, change func(tx *Tx) error) error {
 	return inTx(ctx, db, nil, change)
 }
 
 // InSnapshot runs read in a transaction that sees the database at one moment and changes nothing. Errors: as of InTx.
-func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *sql.Tx) error) error {
+func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *Tx) error) error {
 	if db.Name() == migrations.SQLite { // its transactions are snapshots, and its driver takes no options
 		return inTx(ctx, db, nil, read)
 	}
@@ -26,7 +39,7 @@ func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *sql.Tx) error) e
 }
 
 // InTxBrief is InTx, but waits only a second for each lock of another transaction; see IsLockWait. SQLite has no such locks.
-func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *sql.Tx) error) error {
+func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *Tx) error) error {
 	if db.Name() == migrations.SQLite {
 		return InTx(ctx, db, change)
 	}
@@ -44,7 +57,7 @@ func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *sql.Tx) error) 
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
 	defer restoreLockWait(ctx, conn)
-	return runTx(ctx, conn, nil, change)
+	return runTx(ctx, db, conn, nil, change)
 }
 
 // restoreLockWait undoes what InTxBrief set, or drops the connection.
@@ -56,12 +69,12 @@ func restoreLockWait(ctx context.Context, conn *sql.Conn) {
 	}
 }
 
-func inTx(ctx context.Context, db *gorm.DB, how *sql.TxOptions, run func(tx *sql.Tx) error) error {
+func inTx(ctx context.Context, db *gorm.DB, how *sql.TxOptions, run func(tx *Tx) error) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
-	return runTx(ctx, pool, how, run)
+	return runTx(ctx, db, pool, how, run)
 }
 
 // beginner is a pool or a connection.
@@ -69,13 +82,13 @@ type beginner interface {
 	BeginTx(ctx context.Context, how *sql.TxOptions) (*sql.Tx, error)
 }
 
-func runTx(ctx context.Context, on beginner, how *sql.TxOptions, run func(tx *sql.Tx) error) error {
+func runTx(ctx context.Context, db *gorm.DB, on beginner, how *sql.TxOptions, run func(tx *Tx) error) error {
 	tx, err := on.BeginTx(ctx, how)
 	if err != nil {
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-	if err := run(tx); err != nil {
+	if err := run(&Tx{tx, db.Name()}); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {

@@ -2,7 +2,6 @@ package sqlstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"gorm.io/gorm"
 )
 
-func exec(ctx context.Context, tx *sql.Tx, query string) error {
+func exec(ctx context.Context, tx *sqlstore.Tx, query string) error {
 	_, err := tx.ExecContext(ctx, query)
 	return err
 }
@@ -31,7 +30,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 1)
 		set := func(query string, then error) error {
-			return sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error {
+			return sqlstore.InTx(t.Context(), db, func(tx *sqlstore.Tx) error {
 				require.NoError(t, exec(t.Context(), tx, query))
 				return then
 			})
@@ -42,7 +41,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 		refused := errors.New("refused")
 		require.Equal(t, refused, set("UPDATE lots SET total = 3", refused), "as it is")
 		require.PanicsWithValue(t, "stop", func() {
-			_ = sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error {
+			_ = sqlstore.InTx(t.Context(), db, func(tx *sqlstore.Tx) error {
 				require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 4"))
 				panic("stop")
 			})
@@ -50,7 +49,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 		require.EqualValues(t, 2, totalOf(t, db))
 
 		ended, end := context.WithCancel(t.Context())
-		err := sqlstore.InTx(ended, db, func(tx *sql.Tx) error {
+		err := sqlstore.InTx(ended, db, func(tx *sqlstore.Tx) error {
 			err := exec(ended, tx, "UPDATE lots SET total = 5")
 			end()
 			return err
@@ -66,7 +65,7 @@ func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1)
 	var first, second int64
-	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error {
+	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *sqlstore.Tx) error {
 		read := "SELECT total FROM campaigns"
 		require.NoError(t, tx.QueryRowContext(t.Context(), read).Scan(&first))
 		require.NoError(t, db.Exec("UPDATE lots SET total = 2").Error)
@@ -74,7 +73,7 @@ func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	}))
 	require.Equal(t, []int64{1, 1, 2}, []int64{first, second, totalOf(t, db)})
 
-	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
+	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.ErrorContains(t, err, "1792", "read-only")
 }
 
@@ -85,13 +84,13 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	stranger := db.Begin()
 	require.NoError(t, stranger.Exec("UPDATE lots SET total = 2").Error)
 	begun := time.Now()
-	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
+	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
 	require.Less(t, time.Since(begun), 8*time.Second)
 	var wait int
 	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error) // on the one connection that is free
 	require.Equal(t, 10, wait)
 	require.NoError(t, stranger.Commit().Error)
-	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))
+	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))
 	require.EqualValues(t, 3, totalOf(t, db))
 }

@@ -2,7 +2,6 @@ package campaigns
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"time"
@@ -27,8 +26,8 @@ const (
 // once: the second then finds another total in the row, or a duplicate position.
 func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
-	return sqlstore.InTx(ctx, db, func(tx *sql.Tx) error {
-		if err := b.insertRows(ctx, tx, db.Name(), total, at); err != nil {
+	return sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
+		if err := b.insertRows(ctx, tx, total, at); err != nil {
 			return err
 		}
 		if err := b.insertBatch(ctx, tx, total, at); err != nil {
@@ -58,7 +57,7 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 	})
 }
 
-func (b *packetBatch) insertBatch(ctx context.Context, tx *sql.Tx, total int64, at time.Time) error {
+func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, total int64, at time.Time) error {
 	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
 	s.BeginRow(0)
 	s.Text(b.campaignID)
@@ -76,8 +75,8 @@ func (b *packetBatch) insertBatch(ctx context.Context, tx *sql.Tx, total int64, 
 	return nil
 }
 
-func (b *packetBatch) insertRows(ctx context.Context, tx *sql.Tx, dialect string, total int64, at time.Time) error {
-	most := sqlstore.RowsPerInsert(dialect)
+func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, total int64, at time.Time) error {
+	most := sqlstore.RowsPerInsert(tx)
 	n := int(b.count())
 	for from := 0; from < n; from += most {
 		to := min(from+most, n)

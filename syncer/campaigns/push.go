@@ -54,7 +54,7 @@ func (a Applier) lastPosition(ctx context.Context, c *models.Campaign) (last int
 }
 
 // ByPosition has a query on packets use the index of their positions.
-func ByPosition(dialect string) string { return sqlstore.ByIndex(dialect, "packets_place") }
+func ByPosition(on sqlstore.Database) string { return sqlstore.ByIndex(on, "packets_place") }
 
 // pusher sends packets in runs: one call a run, and one time of release.
 type pusher struct {
@@ -105,7 +105,7 @@ func (p *pusher) addAll(ctx context.Context, last int64) error {
 		for _, id := range ids {
 			p.not[id] = true
 		}
-		return each(ByPosition(p.db.Name()), " ORDER BY position", nil, func(row pushRow) error { return p.add(ctx, row) })
+		return each(ByPosition(p.db), " ORDER BY position", nil, func(row pushRow) error { return p.add(ctx, row) })
 	}
 	var rows []pushRow
 	for chunk := range slices.Chunk(ids, idsPerQuery) {

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -46,7 +45,7 @@ func (p *repair) collect(ctx context.Context, l *recovery.Lot) error {
 	var was models.Campaign
 	var rows *RowFigures
 	var parked *writer.ParkedClaims
-	err := sqlstore.InSnapshot(ctx, p.r.db, func(tx *sql.Tx) (err error) {
+	err := sqlstore.InSnapshot(ctx, p.r.db, func(tx *sqlstore.Tx) (err error) {
 		_, err = readBooks(ctx, tx, p.id, &was)
 		if err != nil {
 			return err
@@ -82,7 +81,7 @@ func (p *repair) collect(ctx context.Context, l *recovery.Lot) error {
 }
 
 // counted reads what MySQL has of the claims of a lot.
-func (p *repair) counted(ctx context.Context, tx *sql.Tx, was *models.Campaign) (*RowFigures, *writer.ParkedClaims, error) {
+func (p *repair) counted(ctx context.Context, tx *sqlstore.Tx, was *models.Campaign) (*RowFigures, *writer.ParkedClaims, error) {
 	rows, err := accounted(ctx, tx, was)
 	if err != nil {
 		return nil, nil, err

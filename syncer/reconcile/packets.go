@@ -29,7 +29,7 @@ type PacketFigures struct {
 }
 
 // countPackets counts the packets of a lot, and holds their owners against its claims if they may differ, or thorough.
-func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
+func countPackets(ctx context.Context, tx *sqlstore.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
 	var p PacketFigures
 	campaignID, shard := models.SplitShardID(id)
 	waves, err := packetsByRelease(ctx, tx, id, "", nil)
@@ -268,13 +268,13 @@ func (p *repair) restoreOwners(ctx context.Context) error {
 		return nil
 	}
 	for more := true; more; {
-		err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
 			rows, err := robbed(ctx, tx, p.id)
 			more = len(rows) == packetsAtOnce
 			if err != nil || len(rows) == 0 {
 				return nil, err
 			}
-			if err := writer.OwnPackets(ctx, tx, p.r.db.Name(), rows); err != nil {
+			if err := writer.OwnPackets(ctx, tx, rows); err != nil {
 				return nil, err
 			}
 			return repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
@@ -288,7 +288,7 @@ func (p *repair) restoreOwners(ctx context.Context) error {
 }
 
 // robbed are claims whose packets have no owner and did not go back.
-func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, err error) {
+func robbed(ctx context.Context, tx *sqlstore.Tx, id string) (claims []models.Event, err error) {
 	campaignID, shard := models.SplitShardID(id)
 	err = sqlstore.ScanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c"+
 		" JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+

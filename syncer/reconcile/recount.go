@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 
@@ -21,7 +20,7 @@ func (p *repair) recount(ctx context.Context, givesUp bool) error {
 	if givesUp && p.archived() { // no one can tell which
 		return fmt.Errorf("%w: claims are missing, and rows of the campaign are archived: they cannot be given up", campaigns.ErrLost)
 	}
-	err := p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
+	err := p.change(ctx, func(tx *sqlstore.Tx, was *models.Campaign) (*models.Repair, error) {
 		if givesUp && was.Residency != models.ResidencyLost {
 			return nil, sqlstore.Final(campaigns.ErrMoved)
 		}
@@ -62,7 +61,7 @@ func (p *repair) missing(ctx context.Context) (missing []places, err error) {
 	if !p.counts || p.archived() || p.lot.Missing() <= 0 {
 		return nil, nil
 	}
-	err = sqlstore.InSnapshot(ctx, p.r.db, func(tx *sql.Tx) error {
+	err = sqlstore.InSnapshot(ctx, p.r.db, func(tx *sqlstore.Tx) error {
 		parked, err := writer.ReadParked(ctx, tx, p.id)
 		if err == nil {
 			missing, err = missingPlaces(ctx, tx, p.id, p.lot.HighestSeq(), parked)
@@ -87,7 +86,7 @@ func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campai
 }
 
 func (p *repair) writeCounters(
-	ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures, givenUp string,
+	ctx context.Context, tx *sqlstore.Tx, was, is *models.Campaign, rows *RowFigures, givenUp string,
 ) (*models.Repair, error) {
 	before := counters(was)
 	after := counters(is)
@@ -109,7 +108,9 @@ func counters(c *models.Campaign) string {
 }
 
 // missingPlaces are the places up to highest that no row and no parked claim has. Places that were given up before are among them.
-func missingPlaces(ctx context.Context, tx *sql.Tx, id string, highest int64, parked *writer.ParkedClaims) (missing []places, err error) {
+func missingPlaces(
+	ctx context.Context, tx *sqlstore.Tx, id string, highest int64, parked *writer.ParkedClaims,
+) (missing []places, err error) {
 	claims := parked.BySeq()
 	next := int64(1)
 	upto := func(seq int64) {

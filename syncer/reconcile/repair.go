@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -187,13 +186,15 @@ func (p *repair) dropForgotten(ctx context.Context) error {
 
 // record writes down a step that changed nothing in MySQL.
 func (p *repair) record(ctx context.Context, what, before, after string) error {
-	return p.change(ctx, func(*sql.Tx, *models.Campaign) (*models.Repair, error) { return repairOf(p.id, what, before, after) })
+	return p.change(ctx, func(*sqlstore.Tx, *models.Campaign) (*models.Repair, error) {
+		return repairOf(p.id, what, before, after)
+	})
 }
 
 // change makes one step in a transaction that holds the row of the campaign. change returns nil when there is nothing to do.
-func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error)) error {
+func (p *repair) change(ctx context.Context, change func(tx *sqlstore.Tx, c *models.Campaign) (*models.Repair, error)) error {
 	var step *models.Repair
-	err := p.r.locked(ctx, p.id, func(tx *sql.Tx, c *models.Campaign) (err error) {
+	err := p.r.locked(ctx, p.id, func(tx *sqlstore.Tx, c *models.Campaign) (err error) {
 		step, err = change(tx, c)
 		if err != nil || step == nil {
 			return err
@@ -209,7 +210,7 @@ func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.C
 	return nil
 }
 
-func writeRepair(ctx context.Context, tx *sql.Tx, step *models.Repair) error {
+func writeRepair(ctx context.Context, tx *sqlstore.Tx, step *models.Repair) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
 		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
 	if err != nil {
@@ -229,9 +230,9 @@ func repairOf(campaignID, what, before, after string) (*models.Repair, error) {
 
 // locked runs change in a transaction that holds the row of the campaign, and so any flush of it. It is run again when it
 // lost against another transaction.
-func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.Tx, c *models.Campaign) error) error {
+func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sqlstore.Tx, c *models.Campaign) error) error {
 	return sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
+		return sqlstore.InTx(ctx, r.db, func(tx *sqlstore.Tx) error {
 			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
 			if _, err := tx.ExecContext(ctx, "UPDATE lots SET version = version WHERE id = ?", id); err != nil {
 				return err

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ func (p *repair) retryParked(ctx context.Context) error {
 				return err
 			}
 		}
-		err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
 			if err := unpark(ctx, tx, one.ID); err != nil {
 				return nil, err
 			}
@@ -45,7 +44,7 @@ func (p *repair) retryParked(ctx context.Context) error {
 	return nil
 }
 
-func unpark(ctx context.Context, tx *sql.Tx, id string) error {
+func unpark(ctx context.Context, tx *sqlstore.Tx, id string) error {
 	_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id = ?", id)
 	return err
 }
@@ -78,8 +77,8 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 		if gone.Currency != "" || amount > 0 {
 			gone.Amount = &amount
 		}
-		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
-			query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(part)) //nolint:gosec // question marks only
+		err := p.change(ctx, func(tx *sqlstore.Tx, c *models.Campaign) (*models.Repair, error) {
+			query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(part))
 			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return nil, err
 			}
@@ -97,8 +96,8 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 }
 
 // tellGivenUp leaves the event of claims that were given up in the outbox. e has what is known of them.
-func (p *repair) tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign, e *models.Event, missing []places) error {
-	at, err := ledger.Time(ctx, tx, p.r.db.Name())
+func (p *repair) tellGivenUp(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, e *models.Event, missing []places) error {
+	at, err := ledger.Time(ctx, tx)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -111,7 +110,7 @@ func (p *repair) place(ctx context.Context) error {
 	}
 	p.refused = make(map[string]bool)
 	for i := range displaced {
-		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sqlstore.Tx, c *models.Campaign) (*models.Repair, error) {
 			return p.placeOne(ctx, tx, c, &displaced[i])
 		})
 		if isRefusal(err) {
@@ -127,7 +126,7 @@ func (p *repair) place(ctx context.Context) error {
 
 // placeOne gives a claim the next seq behind all that were ever handed out. It moves the counters with it, so that a load that was
 // started before is not confirmed.
-func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
+func (p *repair) placeOne(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
 	if c.Residency != models.ResidencyLost {
 		return nil, sqlstore.Final(campaigns.ErrMoved)
 	}
@@ -147,7 +146,7 @@ func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, o
 	}
 	e := one.Event
 	e.Seq = 1 + max(l.HighestSeq(), l.Redis.At.Seq)
-	if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), []models.Event{e}); err != nil {
+	if err := writer.InsertMissing(ctx, tx, []models.Event{e}); err != nil {
 		return nil, err
 	}
 	err = writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: e.Quantity, Claims: 1}}, sqlstore.Now())

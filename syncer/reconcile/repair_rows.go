@@ -3,7 +3,6 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -110,7 +109,7 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
 		var redeemed int64
 		for i := range events {
 			e := &events[i]
@@ -187,8 +186,8 @@ func isRefusal(err error) bool {
 }
 
 func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence string) error {
-	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
-		if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), events); err != nil {
+	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
+		if err := writer.InsertMissing(ctx, tx, events); err != nil {
 			return nil, err
 		}
 		var units int64
@@ -207,7 +206,7 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 
 // move moves the counters of the campaign, or shard, by rows that came back, in their transaction, so that a reader finds both agree at
 // every instant. Counters that did not agree with the rows may count these already, and are left for recount.
-func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released int64) error {
+func (p *repair) move(ctx context.Context, tx *sqlstore.Tx, claims, units, released int64) error {
 	if p.lot.Evidence.Rows.Differ {
 		return nil
 	}
@@ -220,8 +219,8 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.lot.Redis.At.Released <= p.lot.MySQL.ReleasedClaims {
 		return nil
 	}
-	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
-		now, err := ledger.Time(ctx, tx, p.r.db.Name())
+	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
+		now, err := ledger.Time(ctx, tx)
 		if err != nil {
 			return nil, err
 		}

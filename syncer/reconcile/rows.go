@@ -35,7 +35,7 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 		}
 	}
 	s := &snapshot{}
-	return s, sqlstore.InSnapshot(ctx, r.db, func(tx *sql.Tx) (err error) {
+	return s, sqlstore.InSnapshot(ctx, r.db, func(tx *sqlstore.Tx) (err error) {
 		s.untold, err = readBooks(ctx, tx, id, &s.campaign)
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func intoBooks(c *models.Campaign, untold *int64, parked *bool) []any {
 }
 
 // readBooks reads a lot with bookColumns.
-func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) (untold int64, err error) {
+func readBooks(ctx context.Context, tx *sqlstore.Tx, id string, c *models.Campaign) (untold int64, err error) {
 	parked := false
 	err = tx.QueryRowContext(ctx, "SELECT "+bookColumns+" FROM lots WHERE id = ?", id).Scan(intoBooks(c, &untold, &parked)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -134,7 +134,7 @@ const rowSums = "COUNT(*) AS claims, COALESCE(SUM(CASE WHEN " + liveClaims + " T
 
 // accounted adds up the claims of a campaign, whose books were read in the same transaction, that MySQL accounts for: those that have a
 // row, and those whose rows were moved away.
-func accounted(ctx context.Context, tx *sql.Tx, c *models.Campaign) (*RowFigures, error) {
+func accounted(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign) (*RowFigures, error) {
 	var rows RowFigures
 	campaignID, shard := models.SplitShardID(c.ID)
 	err := tx.QueryRowContext(ctx, "SELECT "+rowSums+" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).
@@ -156,7 +156,9 @@ func (r *RowFigures) addArchived(c *models.Campaign) {
 
 // readUsers adds up what each user holds, as a load into Redis would. A limit that was added while Redis held the campaign counts from the
 // moment at which Redis got it.
-func (r *Reconciler) readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign, parked *writer.ParkedClaims) (*lua.UserRecords, error) {
+func (r *Reconciler) readUsers(
+	ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, parked *writer.ParkedClaims,
+) (*lua.UserRecords, error) {
 	inRedis := *c
 	if len(c.Limits) > 0 {
 		state, err := r.scripts.State(ctx, c.ID)
@@ -168,7 +170,7 @@ func (r *Reconciler) readUsers(ctx context.Context, tx *sql.Tx, c *models.Campai
 	if err != nil {
 		return nil, err
 	}
-	return users, residency.EachClaim(ctx, tx, r.db.Name(), c.ID, parked.BySeq(), func(p *lua.ClaimRecord) error {
+	return users, residency.EachClaim(ctx, tx, c.ID, parked.BySeq(), func(p *lua.ClaimRecord) error {
 		users.Add(p)
 		return nil
 	})

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,7 +67,7 @@ func (r *Reconciler) Totals(ctx context.Context, day time.Time, zone *time.Locat
 	if err := r.syncedUntil(ctx, t); err != nil { // before the rows are read: each of these claims has its row then
 		return nil, fmt.Errorf("reconcile: totals: %w", err)
 	}
-	err := sqlstore.InSnapshot(ctx, r.db, func(tx *sql.Tx) error {
+	err := sqlstore.InSnapshot(ctx, r.db, func(tx *sqlstore.Tx) error {
 		if err := t.missing(ctx, tx); err != nil {
 			return err
 		}
@@ -115,7 +114,7 @@ func (r *Reconciler) syncedUntil(ctx context.Context, t *Totals) error {
 }
 
 // missing says which claims can't be in the figures.
-func (t *Totals) missing(ctx context.Context, tx *sql.Tx) error {
+func (t *Totals) missing(ctx context.Context, tx *sqlstore.Tx) error {
 	for _, one := range []struct {
 		words, query string
 		args         []any
@@ -152,7 +151,7 @@ const selectTotals = "SELECT campaign_id, currency, shard, COUNT(*), SUM(quantit
 	" WHERE k.archived_claims > 0 AND k.created_at < ? AND k.closed_told_at >= ? AND a.claimed_at >= ? AND a.claimed_at < ?" +
 	") t GROUP BY campaign_id, currency, shard ORDER BY campaign_id, shard"
 
-func (t *Totals) read(ctx context.Context, tx *sql.Tx) error {
+func (t *Totals) read(ctx context.Context, tx *sqlstore.Tx) error {
 	span := t.span()
 	args := []any{firstIDAt(t.From.Add(-idSlack)), firstIDAt(t.To.Add(idSlack)), span[1], span[0], span[0], span[1], span[1], span[0]}
 	sums := make(map[string]*CurrencyTotals)

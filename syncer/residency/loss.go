@@ -2,7 +2,6 @@ package residency
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -93,7 +92,7 @@ func (s *streams) newGeneration(
 	if err != nil {
 		return false, err
 	}
-	err = sqlstore.InTx(ctx, s.db, func(tx *sql.Tx) error {
+	err = sqlstore.InTx(ctx, s.db, func(tx *sqlstore.Tx) error {
 		done, err := tx.ExecContext(ctx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
 			" unexplained = ? WHERE `partition` = ? AND birth = ?",
 			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,

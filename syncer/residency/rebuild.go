@@ -3,7 +3,6 @@ package residency
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -233,7 +232,7 @@ func (h *Hydrator) snapshot(ctx context.Context, o *lot, staging *lua.Rebuild) (
 		return snap, &writer.ParkedClaims{}, nil
 	}
 	hasParked := false
-	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
+	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sqlstore.Tx) (err error) {
 		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
 			" archived_claims, archived_units, archived_released,"+
 			" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) FROM lots WHERE id = ?", c.ID).
@@ -256,9 +255,9 @@ func (h *Hydrator) snapshot(ctx context.Context, o *lot, staging *lua.Rebuild) (
 }
 
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.
-func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
+func (h *Hydrator) stageRows(ctx context.Context, tx *sqlstore.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
 	n := 0
-	err := EachClaim(ctx, tx, h.db.Name(), id, parked, func(p *lua.ClaimRecord) error {
+	err := EachClaim(ctx, tx, id, parked, func(p *lua.ClaimRecord) error {
 		n++
 		if n%rebuildPage == 0 {
 			h.steps.At("page")

@@ -14,12 +14,12 @@ import (
 
 // EachClaim calls each for every claim of a campaign in order of seq: those with rows, and among them the parked ones. A claim is
 // each's own until it returns. MySQL is read no faster than that.
-func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*writer.ParkedClaim, each func(*lua.ClaimRecord) error) error {
+func EachClaim(ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer.ParkedClaim, each func(*lua.ClaimRecord) error) error {
 	campaignID, shard := models.SplitShardID(id)
 	// By their places: sorting a million rows would take a server longer than anything else here.
-	//nolint:gosec // the name of an index
+
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
-		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(dialect, "claims_place")+
+		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
 	if err != nil {
 		return fmt.Errorf("residency: claims of %s: %w", id, err)

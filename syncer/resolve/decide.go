@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
 	"time"
@@ -49,7 +48,7 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 // others it returns as MySQL has them. The transaction writes what Redis and the stream are to be told into the outbox, and takes what was
 // released off the counters.
 func (d *decision) decide(
-	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sql.Tx) error) error,
+	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sqlstore.Tx) error) error,
 ) (decided, others []heldClaim, err error) {
 	for {
 		decided, err = readClaims(ctx, db, ids)
@@ -67,8 +66,8 @@ func (d *decision) decide(
 		if len(decided) == 0 {
 			return nil, others, nil
 		}
-		err := inTx(func(tx *sql.Tx) error {
-			now, err := ledger.Time(ctx, tx, db.Name())
+		err := inTx(func(tx *sqlstore.Tx) error {
+			now, err := ledger.Time(ctx, tx)
 			if err == nil {
 				err = d.apply(decided, now)
 			}
@@ -130,7 +129,7 @@ func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
 }
 
 // write is the transaction. It fails with errRaced unless all claims are undecided.
-func (d *decision) write(ctx context.Context, tx *sql.Tx, decided []heldClaim, at *steps.Steps) error {
+func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim, at *steps.Steps) error {
 	args := []any{string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed)}
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {

@@ -107,7 +107,7 @@ func TestExpirer_ReadsByAnIndex(t *testing.T) {
 	require.NoError(t, db.CreateInBatches(held, 1000).Error)
 	require.NoError(t, db.Exec("ANALYZE TABLE stock_flushes, claims").Error)
 	read := false
-	for _, step := range syncertest.Explain(t, db, nil, resolve.DueQuery(db.Name()), 2000, 50_000, 500) {
+	for _, step := range syncertest.Explain(t, db, nil, resolve.DueQuery(db), 2000, 50_000, 500) {
 		if step.Table == "f" {
 			read = true
 			require.Equal(t, "stock_flushes_due", step.Key)
@@ -115,7 +115,7 @@ func TestExpirer_ReadsByAnIndex(t *testing.T) {
 		}
 	}
 	require.True(t, read)
-	query, args := resolve.ExamineQuery(db.Name(), map[string][2]int64{"c1": {2490, 2500}, "c2": {2490, 2500}}, time.Now())
+	query, args := resolve.ExamineQuery(db, map[string][2]int64{"c1": {2490, 2500}, "c2": {2490, 2500}}, time.Now())
 	for _, step := range syncertest.Explain(t, db, nil, query, args...) {
 		if step.Table == "claims" {
 			require.Equal(t, "claims_place", step.Key)

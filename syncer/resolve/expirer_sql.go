@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,12 +33,12 @@ func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard)
 // dueQuery reads the first due rows of each lot, those that wait longest first. The rows of one lot may be very many: it goes over a window
 // of all due rows, so that a lot with few is not behind them. A lot whose redeems were lost with a MySQL that was restored waits until it
 // has them again.
-func dueQuery(dialect string) string {
+func dueQuery(db sqlstore.Database) string {
 	const lot = " FROM lots WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 	return "SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, (SELECT hold_for_ms" + lot + ") AS hold_for_ms FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
-		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
+		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(db, "stock_flushes_due") +
 		" WHERE due_ms <= ? AND (SELECT residency_reason" + lot + ") NOT LIKE '" + campaigns.MySQLRolledBack + "%'" +
 		" ORDER BY due_ms, id LIMIT ?) AS due) AS f WHERE n <= ? ORDER BY due_ms, id"
 }
@@ -48,7 +47,7 @@ func dueQuery(dialect string) string {
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
 	var rows []heldFlush
 	db := e.relay.db.WithContext(ctx)
-	if err := sqlstore.On(db).Scan(&rows, dueQuery(db.Name()), now.UnixMilli(), expireWindow, expireBatch); err != nil {
+	if err := sqlstore.On(db).Scan(&rows, dueQuery(db), now.UnixMilli(), expireWindow, expireBatch); err != nil {
 		return nil, fmt.Errorf("resolve: due rows of stock_flushes: %w", err)
 	}
 	at := make(map[string]int)
@@ -64,8 +63,8 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 }
 
 // examineQuery finds the first due claims of each lot, up to share of each.
-func examineQuery(dialect string, page []heldLot, share int, now time.Time) (query string, args []any) {
-	byPlace := sqlstore.ByIndex(dialect, "claims_place")
+func examineQuery(db sqlstore.Database, page []heldLot, share int, now time.Time) (query string, args []any) {
+	byPlace := sqlstore.ByIndex(db, "claims_place")
 	parts := make([]string, len(page))
 	for i := range page {
 		lot := &page[i]
@@ -82,7 +81,7 @@ func examineQuery(dialect string, page []heldLot, share int, now time.Time) (que
 
 // examine finds due claims by examineQuery, those of each lot in order of seq.
 func (e *Expirer) examine(ctx context.Context, page []heldLot, share int, now time.Time) (found map[string][]openHold, err error) {
-	query, args := examineQuery(e.relay.db.Name(), page, share, now)
+	query, args := examineQuery(e.relay.db, page, share, now)
 	var rows []openHold
 	if err := sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&rows, query, args...); err != nil {
 		return nil, fmt.Errorf("resolve: due claims: %w", err)
@@ -99,8 +98,8 @@ func (e *Expirer) examine(ctx context.Context, page []heldLot, share int, now ti
 }
 
 // openQuery finds the oldest open claim in the range of each row.
-func openQuery(dialect string, rows []heldFlush) (query string, args []any) {
-	byPlace := sqlstore.ByIndex(dialect, "claims_place")
+func openQuery(db sqlstore.Database, rows []heldFlush) (query string, args []any) {
+	byPlace := sqlstore.ByIndex(db, "claims_place")
 	parts := make([]string, len(rows))
 	for i := range rows {
 		f := &rows[i]
@@ -115,7 +114,7 @@ func openQuery(dialect string, rows []heldFlush) (query string, args []any) {
 // that two processes that do this at once can at most have a row examined too early.
 func (e *Expirer) settle(ctx context.Context, rows []heldFlush, now time.Time) error {
 	for part := range slices.Chunk(rows, expirePage) {
-		query, args := openQuery(e.relay.db.Name(), part)
+		query, args := openQuery(e.relay.db, part)
 		var open []models.ClaimRow // the columns that are asked for
 		if err := sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&open, query, args...); err != nil {
 			return fmt.Errorf("resolve: open claims: %w", err)
@@ -125,7 +124,7 @@ func (e *Expirer) settle(ctx context.Context, rows []heldFlush, now time.Time) e
 			oldest[open[i].ID] = open[i].ClaimedAt
 		}
 		query, args = settleQuery(part, oldest, now)
-		err := e.inTx(ctx, func(tx *sql.Tx) error {
+		err := e.inTx(ctx, func(tx *sqlstore.Tx) error {
 			_, err := tx.ExecContext(ctx, query, args...)
 			return err
 		})

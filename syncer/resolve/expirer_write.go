@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -36,7 +35,7 @@ func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) 
 }
 
 // inTx tries a transaction again, but not after it waited in vain for a lock.
-func (e *Expirer) inTx(ctx context.Context, change func(tx *sql.Tx) error) error {
+func (e *Expirer) inTx(ctx context.Context, change func(tx *sqlstore.Tx) error) error {
 	return sqlstore.Retry(ctx, func() error {
 		err := sqlstore.InTxBrief(ctx, e.relay.db, change)
 		if sqlstore.IsLockWait(err) {
@@ -55,7 +54,7 @@ func (e *Expirer) expire(ctx context.Context, due []openHold) (expired int, err 
 		for i := range part {
 			ids[i] = part[i].ID
 		}
-		decided, _, err := d.decide(ctx, e.relay.db, ids, &e.steps, func(change func(tx *sql.Tx) error) error { return e.inTx(ctx, change) })
+		decided, _, err := d.decide(ctx, e.relay.db, ids, &e.steps, func(change func(tx *sqlstore.Tx) error) error { return e.inTx(ctx, change) })
 		all = append(all, decided...)
 		if err != nil {
 			return fmt.Errorf("resolve: expire: %w", err)

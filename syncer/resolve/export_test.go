@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"golang.org/x/time/rate"
@@ -64,12 +65,12 @@ func ExpirerWithReach(e *Expirer, places int64) *Expirer {
 var DueQuery = dueQuery
 
 // ExamineQuery is how the due claims of lots are read, each by the range of its seqs.
-func ExamineQuery(dialect string, ranges map[string][2]int64, now time.Time) (query string, args []any) {
+func ExamineQuery(db sqlstore.Database, ranges map[string][2]int64, now time.Time) (query string, args []any) {
 	var page []heldLot
 	for id, seqs := range ranges {
 		page = append(page, heldLot{flushes: []heldFlush{{CampaignID: id}}, firstSeq: seqs[0], lastSeq: seqs[1]})
 	}
-	return examineQuery(dialect, page, expireBatch, now)
+	return examineQuery(db, page, expireBatch, now)
 }
 
 // ExpireBatch is the most claims of one transaction.

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"dibs/internal/ledger"
@@ -20,7 +19,7 @@ func closedEventID(campaignID string) string {
 
 // returnPackets is step 1: it goes over the places of the campaign's packets. No packets are added to a closed campaign.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
-	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
+	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db) + " SET returned_at = ? WHERE campaign_id = ?" +
 		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	for from := f.cursors[c.ID]; from < c.Total; from = f.cursors[c.ID] {
 		upto := min(from+int64(f.batch), c.Total)
@@ -56,8 +55,8 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 }
 
 func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.OutboxRow, ended bool, err error) {
-	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sql.Tx) error {
-		at, err := ledger.Time(ctx, tx, f.relay.db.Name())
+	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sqlstore.Tx) error {
+		at, err := ledger.Time(ctx, tx)
 		if err != nil {
 			return err
 		}

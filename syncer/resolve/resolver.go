@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"time"
@@ -49,7 +48,7 @@ func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.
 func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.Resolution, error) {
 	var decided, others []heldClaim
 	err := sqlstore.Retry(ctx, func() (err error) {
-		decided, others, err = d.decide(ctx, r.db, []string{id}, &r.steps, func(change func(tx *sql.Tx) error) error {
+		decided, others, err = d.decide(ctx, r.db, []string{id}, &r.steps, func(change func(tx *sqlstore.Tx) error) error {
 			return sqlstore.InTx(ctx, r.db, change)
 		})
 		return err

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,12 +20,12 @@ type ArchiveTable struct{}
 func (ArchiveTable) String() string { return "claims_archive" }
 
 // Put copies the rows, within the server.
-func (ArchiveTable) Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error {
+func (ArchiveTable) Put(ctx context.Context, tx *sqlstore.Tx, claims []models.ClaimRow) error {
 	args := []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
 	for i := range claims {
 		args = append(args, claims[i].ID)
 	}
-	//nolint:gosec // names of columns and question marks only
+
 	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
 		" FROM claims WHERE id IN " + sqlstore.Marks(len(claims))
 	_, err := tx.ExecContext(ctx, query, args...)
@@ -125,7 +124,7 @@ func (a *ArchiveFile) readLast() error {
 }
 
 // Put adds the claims that the file does not have, and waits until they are on disk.
-func (a *ArchiveFile) Put(_ context.Context, _ *sql.Tx, claims []models.ClaimRow) error {
+func (a *ArchiveFile) Put(_ context.Context, _ *sqlstore.Tx, claims []models.ClaimRow) error {
 	var lines bytes.Buffer
 	now := make(map[string]bool, len(claims))
 	for i := range claims {

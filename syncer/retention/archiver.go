@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -25,7 +24,7 @@ const archivePage = 1000
 // ArchiveTo is where claims go that leave the table claims.
 type ArchiveTo interface {
 	// Put keeps claims. They are safe once it returned, or once tx is committed. After a transaction that failed they come again.
-	Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error
+	Put(ctx context.Context, tx *sqlstore.Tx, claims []models.ClaimRow) error
 	// String names the place, for the audit log, and a file for who looks for the claims later.
 	String() string
 }
@@ -121,7 +120,7 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 // of the run.
 func (a *Archiver) page(ctx context.Context, lotID string, after int64, before time.Time, isFirst bool) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, a.db, func(tx *sql.Tx) error {
+		return sqlstore.InTx(ctx, a.db, func(tx *sqlstore.Tx) error {
 			claims, err := a.read(ctx, tx, lotID, after, before)
 			moved = int64(len(claims))
 			if err != nil || moved == 0 {
@@ -148,13 +147,12 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 
 // read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
 func (a *Archiver) read(
-	ctx context.Context, tx *sql.Tx, lotID string, after int64, before time.Time,
+	ctx context.Context, tx *sqlstore.Tx, lotID string, after int64, before time.Time,
 ) (claims []models.ClaimRow, err error) {
-	dialect := a.db.Name()
 	id, shard := models.SplitShardID(lotID)
-	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(dialect, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
+	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
 		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" +
-		sqlstore.ForUpdate(dialect)
+		sqlstore.ForUpdate(a.db)
 	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
@@ -167,7 +165,7 @@ func (a *Archiver) read(
 	return claims, err
 }
 
-func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []models.ClaimRow) error {
+func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, claims []models.ClaimRow) error {
 	var units, released int64
 	ids := make([]any, len(claims))
 	var orders, ordered []any
@@ -189,13 +187,13 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
-		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) + //nolint:gosec // marks
+		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) +
 			" AND claim_id IN " + sqlstore.Marks(len(ordered))
 		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil {
 			return err
 		}
 	}
-	query := "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids)) //nolint:gosec // question marks only
+	query := "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
 	if _, err := tx.ExecContext(ctx, query, ids...); err != nil {
 		return err
 	}

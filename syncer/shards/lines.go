@@ -2,7 +2,6 @@ package shards
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -222,7 +221,7 @@ func (m *Mover) tell(ctx context.Context, c *stockLevel, now line, remaining int
 		rows = append(rows, row)
 	}
 	err := sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, m.db, func(tx *sql.Tx) error {
+		return sqlstore.InTx(ctx, m.db, func(tx *sqlstore.Tx) error {
 			changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND total = ?",
 				int(now), c.ID, int(c.ToldLine), c.Total)
 			if err == nil && changed == 0 {

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 	"maps"
 	"slices"
 	"time"
@@ -21,8 +20,8 @@ const (
 )
 
 // insertClaims inserts all rows into claims, or fails: with FailureDuplicate when a claim with the id or the seq of one exists.
-func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, syncedAt time.Time) error {
-	for chunk := range slices.Chunk(rows, sqlstore.RowsPerInsert(dialect)) {
+func insertClaims(ctx context.Context, tx *sqlstore.Tx, rows []*row, syncedAt time.Time) error {
+	for chunk := range slices.Chunk(rows, sqlstore.RowsPerInsert(tx)) {
 		s := sqlstore.NewStatement(insertClaimsHead, len(chunk)*sqlstore.RowBytes)
 		synced := syncedAt.UTC().Format(sqlstore.TimeLayout)
 		for i, r := range chunk {
@@ -76,7 +75,7 @@ func holdsOf(ctx context.Context, q sqlstore.Querier, sums map[string]*tally) (h
 // insertFlushes inserts a row a campaign, or a shard, into stock_flushes, and returns the ids of the rows by lot.
 // The row of a campaign that holds claims says when the first hold ends.
 func insertFlushes(
-	ctx context.Context, tx *sql.Tx, sums map[string]*tally, holdForMs map[string]int64, took time.Duration, now time.Time,
+	ctx context.Context, tx *sqlstore.Tx, sums map[string]*tally, holdForMs map[string]int64, took time.Duration, now time.Time,
 ) (ids map[string]string, err error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
 	ids = make(map[string]string, len(sums))

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -19,10 +18,10 @@ func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 
 // InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It does not
 // move the counters of the lot. Errors: see FailureOf.
-func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []models.Event) error {
+func InsertMissing(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
 	rows := rowsOf(events)
 	now := sqlstore.Now()
-	if err := insertClaims(ctx, tx, dialect, rows, now); err != nil {
+	if err := insertClaims(ctx, tx, rows, now); err != nil {
 		return err
 	}
 	sums := sumOf(rows)
@@ -33,7 +32,7 @@ func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []mod
 	if _, err := insertFlushes(ctx, tx, sums, holdForMs, 0, now); err != nil {
 		return err
 	}
-	return setOwners(ctx, tx, dialect, rows)
+	return setOwners(ctx, tx, rows)
 }
 
 // PutOrder notes which order redeemed a claim, in the transaction that redeems it.
@@ -43,8 +42,8 @@ func PutOrder(ctx context.Context, tx sqlstore.Execer, orderID, claimID string) 
 }
 
 // OwnPackets gives the packets of claims, whose rows exist already, to their users. Errors: see FailureOf.
-func OwnPackets(ctx context.Context, tx *sql.Tx, dialect string, claims []models.Event) error {
-	return setOwners(ctx, tx, dialect, rowsOf(claims))
+func OwnPackets(ctx context.Context, tx *sqlstore.Tx, claims []models.Event) error {
+	return setOwners(ctx, tx, rowsOf(claims))
 }
 
 func rowsOf(events []models.Event) []*row {

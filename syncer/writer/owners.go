@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -26,7 +25,7 @@ const (
 
 // setOwners gives the packets of a batch, whose claims are inserted already, to their users. It fails with errPacketTaken when one
 // of them cannot be given.
-func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) error {
+func setOwners(ctx context.Context, tx *sqlstore.Tx, rows []*row) error {
 	var ids []any
 	for _, r := range rows {
 		if r.event.PacketID != "" {
@@ -37,7 +36,7 @@ func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) err
 		return nil
 	}
 	query := setOwnersMySQL
-	if dialect == migrations.SQLite {
+	if tx.Name() == migrations.SQLite {
 		query = setOwnersSQLite
 	}
 	set, err := sqlstore.Exec(ctx, tx, query+sqlstore.Marks(len(ids)), ids...)

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -43,8 +42,8 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 		return fmt.Errorf("lots: %w", err)
 	}
 	var ids map[string]string
-	err = inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
-		err = requireFlushes(ctx, tx, s.db.Name(), before)
+	err = inTx(ctx, s.db, func(tx *sqlstore.Tx) (err error) {
+		err = requireFlushes(ctx, tx, before)
 		if err == nil {
 			ids, err = s.write(ctx, tx, begun, rows, sums, holdForMs)
 		}
@@ -58,18 +57,18 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 
 // write is the transaction. It returns the ids of the rows in stock_flushes by lot.
 func (s *store) write(
-	ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
+	ctx context.Context, tx *sqlstore.Tx, begun time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
 ) (flushes map[string]string, err error) {
 	s.steps.At("begun")
 	rows, transfers := split(rows)
-	if err := insertClaims(ctx, tx, s.db.Name(), rows, begun); err != nil {
+	if err := insertClaims(ctx, tx, rows, begun); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
 	if err := insertTransfers(ctx, tx, transfers); err != nil {
 		return nil, err
 	}
 	s.steps.At("claims in")
-	if err := setOwners(ctx, tx, s.db.Name(), rows); err != nil {
+	if err := setOwners(ctx, tx, rows); err != nil {
 		return nil, fmt.Errorf("packets: %w", err)
 	}
 	ids, err := insertFlushes(ctx, tx, sums, holdForMs, s.clock.Since(begun), s.clock.Now())

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,12 +43,12 @@ func (s *store) flushesBefore(ctx context.Context, sums map[string]*tally) []str
 
 // requireFlushes fails with errRolledBack when MySQL lacks a flush that it had committed. It asks in the transaction of the next one, which
 // no other server commits. A locking read takes no snapshot, to which a server might tie the statements after it.
-func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []string) error {
+func requireFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids))
-	if dialect != migrations.SQLite {
+	if tx.Name() != migrations.SQLite {
 		query += " LOCK IN SHARE MODE"
 	}
 	args := make([]any, len(ids))
