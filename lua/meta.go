@@ -42,8 +42,11 @@ func (m *Meta) subject(user string, subjects models.Subjects) string {
 	return subjects[m.ShardBy]
 }
 
-// ShardOf is the shard of a claim in a campaign of several, from 1 on.
+// ShardOf is the shard of a claim, from 1 on.
 func (m *Meta) ShardOf(user string, subjects models.Subjects) int {
+	if !m.IsSharded() {
+		return 1
+	}
 	return models.ShardOfUser(m.subject(user, subjects), m.Shards)
 }
 

@@ -63,16 +63,8 @@ type batchPart struct {
 	claims     []*batchClaim
 	tickets    []*ticket // of the claims that are sent
 	lane       *lane
+	shard      *lane // that the claims are sent by, see Routes.shardOf
 	err        error
-	shard      *lane // of a campaign of several shards: that of these users
-}
-
-// taker is the lane that the claims are sent by.
-func (p *batchPart) taker() *lane {
-	if p.shard != nil {
-		return p.shard
-	}
-	return p.lane
 }
 
 // claimAll makes all claims of a batch. Each gets a refusal or a ticket with its answer.
@@ -89,7 +81,7 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	}
 	for i := range parts {
 		if len(parts[i].tickets) > 0 {
-			parts[i].taker().coalescer.submit(parts[i].tickets)
+			parts[i].shard.coalescer.submit(parts[i].tickets)
 		}
 	}
 	<-w.done

@@ -16,11 +16,10 @@ import (
 	"dibs/models"
 )
 
-// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard, or in a
-// campaign with another shard_by
-// the value of that subject has. A shard that has
-// fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks for the units in
-// the other shards and in the reserve. It is sold out only if the mover has proven so.
+// A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane of the campaign itself; the lane of a
+// campaign of several makes no calls. A user has one shard, or in a campaign with another shard_by the value of that subject has. Of
+// several shards, one that has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks
+// for the units in the other shards and in the reserve. It is sold out only if the mover has proven so.
 
 const (
 	maxRefillWait = 200 * time.Millisecond // that a claim is held for a dry shard
@@ -45,12 +44,17 @@ func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, e
 	return meta, nil
 }
 
+// shardOf finds the lane of a shard, which makes the calls. The one shard of a campaign is the campaign itself.
+func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane, error) {
+	if !campaign.meta.IsSharded() {
+		return campaign, nil
+	}
+	return s.lanes.get(ctx, models.ShardID(campaign.meta.ID, shard), s.cfg.Clock())
+}
+
 // send makes one claim.
 func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket {
-	if !l.meta.IsSharded() {
-		return l.coalescer.claim(ctx, req)
-	}
-	shard, err := s.lanes.get(ctx, models.ShardID(l.meta.ID, l.meta.ShardOf(req.UserID, req.Subjects)), s.cfg.Clock())
+	shard, err := s.shardOf(ctx, l, l.meta.ShardOf(req.UserID, req.Subjects))
 	if err != nil {
 		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
 	}
@@ -79,23 +83,20 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 	var all []batchPart
 	for i := range parts {
 		part := &parts[i]
-		if part.err != nil || !part.lane.meta.IsSharded() {
+		if part.err != nil {
 			all = append(all, *part)
 			continue
 		}
-		shards := make([]batchPart, part.lane.meta.Shards)
+		byShard := make([][]*batchClaim, max(1, part.lane.meta.Shards))
 		for _, c := range part.claims {
-			shard := &shards[part.lane.meta.ShardOf(c.UserID, c.Subjects)-1]
-			shard.claims = append(shard.claims, c)
+			shard := part.lane.meta.ShardOf(c.UserID, c.Subjects)
+			byShard[shard-1] = append(byShard[shard-1], c)
 		}
-		for j := range shards {
-			if len(shards[j].claims) == 0 {
-				continue
+		for j, claims := range byShard {
+			if len(claims) > 0 {
+				shard, err := s.shardOf(ctx, part.lane, j+1)
+				all = append(all, batchPart{campaignID: part.campaignID, claims: claims, lane: part.lane, shard: shard, err: err})
 			}
-			shards[j].campaignID = part.campaignID
-			shards[j].lane = part.lane
-			shards[j].shard, shards[j].err = s.lanes.get(ctx, models.ShardID(part.campaignID, j+1), s.cfg.Clock())
-			all = append(all, shards[j])
 		}
 	}
 	return all
@@ -105,9 +106,6 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 func (s *Routes) waitForRefills(ctx context.Context, parts []batchPart) {
 	var dry []starvedClaim
 	for i := range parts {
-		if parts[i].shard == nil {
-			continue
-		}
 		for _, t := range parts[i].tickets {
 			if t.isDry() {
 				dry = append(dry, starvedClaim{parts[i].lane, parts[i].shard, t})
