@@ -83,8 +83,7 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 }
 
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
-// so many, and
-// only whole nodes of 100 entries. Errors as Stream.
+// so many, and only whole nodes of 100 entries. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
 	n, err := s.rdb.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most).Result()
 	return n, classifyError("xtrim", err)

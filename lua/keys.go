@@ -142,7 +142,7 @@ func barrierKey(partition int) string { return barrierOf(StreamKey(partition)) }
 // barrierOf is the barrierKey of the partition of a claim stream.
 func barrierOf(stream string) string { return strings.TrimSuffix(stream, "claims") + "kept" }
 
-// noListKey names a list of a partition that never exists, see Scripts.Writable.
+// noListKey names a list of a partition that never exists, see Scripts.Away.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }

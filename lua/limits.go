@@ -16,11 +16,6 @@ import (
 // The first two limits of a user have fields of their own in a campaign's state, and codes of their own in claim.lua. All that a user
 // holds, in all and on the last day, is counted whether they are set or not: so they count earlier claims when they are set.
 
-// LimitRefusals are what limits refuse with.
-func LimitRefusals() []models.Outcome {
-	return []models.Outcome{models.OutcomeUserLimit, models.OutcomeUserDayLimit, models.OutcomeLimit, models.OutcomeInvalid}
-}
-
 // LimitHit is the limit that refuses a claim.
 type LimitHit struct {
 	models.Limit
@@ -230,10 +225,7 @@ var errUserRecord = errors.New("no record of a user")
 
 // parseRecordOf reads the record of a subject with these limits. Counts of limits that are removed are left out.
 func parseRecordOf(limits []models.Limit, text string) (record, error) {
-	r := make(record, len(limits))
-	for i := range r {
-		r[i].window = notCounted
-	}
+	r := newRecord(limits)
 	plain := 0
 	for i := range limits {
 		if isPlain(&limits[i]) {

@@ -73,15 +73,6 @@ func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions [
 	return errs
 }
 
-// Writable returns nil if at least one partition takes claims now, see Away. Else the error wraps ErrUnavailable and says why not.
-func (s *Scripts) Writable(ctx context.Context) error {
-	away := s.Away(ctx)
-	if len(away) < s.opts.Partitions {
-		return nil
-	}
-	return away[0]
-}
-
 func takesNoWrites(err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return err

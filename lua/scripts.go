@@ -174,17 +174,14 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
 	}
 	start := s.opts.Clock()
-	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) { return s.send(ctx, command, script, keys, args) })
+	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) {
+		cmd := scriptCmd(ctx, command, script, keys, args)
+		_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
+		return cmd.Slice()
+	})
 	err = classifyError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
 	return reply, err
-}
-
-// send sends a script once.
-func (s *Scripts) send(ctx context.Context, command, script string, keys []string, args []any) ([]any, error) {
-	cmd := scriptCmd(ctx, command, script, keys, args)
-	_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
-	return cmd.Slice()
 }
 
 func scriptCmd(ctx context.Context, command, script string, keys []string, args []any) onceCmd {

@@ -5,24 +5,24 @@ import "time"
 // ClaimRow is a row of MySQL's claims table: one per accepted claim. Its key is the claim's id, so that a redelivered event finds its
 // row.
 type ClaimRow struct {
-	ID         string `gorm:"primaryKey"`
-	CampaignID string
-	Shard      int // from 1; 0 in a campaign of one shard
-	Seq        int64
-	UserID     string
-	Quantity   int64
-	Status     ClaimStatus
-	KeyDigest  string   // of the client's idempotency key, see Event.Key
-	Subjects   Subjects `gorm:"type:varchar(4000)"`
-	Epoch      int64
-	PacketID   *string
-	Amount     *int64
-	OrderID    *string
-	ClaimedAt  time.Time
-	SyncedAt   time.Time
+	ID         string      `gorm:"primaryKey" json:"id"`
+	CampaignID string      `json:"campaign_id"`
+	Shard      int         `json:"shard"` // from 1; 0 in a campaign of one shard
+	Seq        int64       `json:"seq"`
+	UserID     string      `json:"user_id"`
+	Quantity   int64       `json:"quantity"`
+	Status     ClaimStatus `json:"status"`
+	KeyDigest  string      `json:"key_digest"` // of the client's idempotency key, see Event.Key
+	Subjects   Subjects    `gorm:"type:varchar(4000)" json:"subjects,omitempty"`
+	Epoch      int64       `json:"epoch"`
+	PacketID   *string     `json:"packet_id"`
+	Amount     *int64      `json:"amount"`
+	OrderID    *string     `json:"order_id"`
+	ClaimedAt  time.Time   `json:"claimed_at"`
+	SyncedAt   time.Time   `json:"synced_at"`
 
-	ResolvedAt    *time.Time // when it was redeemed, released or expired
-	ReleaseReason string
+	ResolvedAt    *time.Time `json:"resolved_at"` // when it was redeemed, released or expired
+	ReleaseReason string     `json:"release_reason"`
 }
 
 // TableName names the table for gorm.

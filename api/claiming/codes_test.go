@@ -8,7 +8,6 @@ import (
 
 	"dibs/api/claiming"
 	"dibs/api/wire"
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -42,7 +41,9 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 // A limit that refuses has a code of its own, which the document lists for claims.
 func TestCodes_EachLimitHasOne(t *testing.T) {
 	t.Parallel()
-	for _, refusal := range lua.LimitRefusals() {
+	for _, refusal := range []models.Outcome{
+		models.OutcomeUserLimit, models.OutcomeUserDayLimit, models.OutcomeLimit, models.OutcomeInvalid,
+	} {
 		require.Equal(t, wire.Code(refusal), claiming.CodeOf(refusal))
 		require.Contains(t, wire.ClaimCodes, wire.Code(refusal))
 		status := 409

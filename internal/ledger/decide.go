@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
@@ -22,11 +21,7 @@ const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "
 // Time returns the time of what a transaction decides: now, but after every time that a reader of a ledger was told to be complete. It
 // holds a shared lock until the transaction ends, for which moveBound waits.
 func Time(ctx context.Context, tx *sqlstore.Tx) (at time.Time, err error) {
-	query := readBound
-	if tx.Name() != migrations.SQLite { // where a transaction that writes is alone
-		query += " LOCK IN SHARE MODE"
-	}
-	bound, err := scanBound(tx.QueryRowContext(ctx, query))
+	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx.Name())))
 	if err != nil {
 		return at, err
 	}

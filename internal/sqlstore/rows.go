@@ -3,7 +3,9 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
+	"time"
 
 	"dibs/internal/migrations"
 )
@@ -58,8 +60,40 @@ func ForUpdate(on Database) string {
 	return " FOR UPDATE"
 }
 
+// InShareMode ends a query whose rows no other transaction changes until this one ends. In SQLite a transaction that writes is alone.
+func InShareMode(dialect string) string {
+	if dialect == migrations.SQLite {
+		return ""
+	}
+	return " LOCK IN SHARE MODE"
+}
+
 // Marks are the placeholders of n values behind IN; n is at least 1.
 func Marks(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
+
+// Args are values as arguments of a query.
+func Args[T any](values []T) []any {
+	args := make([]any, len(values))
+	for i := range values {
+		args[i] = values[i]
+	}
+	return args
+}
+
+// Keys are the keys of rows, in their order.
+func Keys[T any](rows []T, key func(*T) string) []string {
+	keys := make([]string, len(rows))
+	for i := range rows {
+		keys[i] = key(&rows[i])
+	}
+	return keys
+}
+
+// FirstIDAt is how every UUIDv7 of a millisecond begins that is not before at.
+func FirstIDAt(at time.Time) string {
+	text := fmt.Sprintf("%012x", at.UnixMilli())
+	return text[:8] + "-" + text[8:]
+}
 
 // Case is an expression that has a value for each of some rows, by their ids, and 0 for other rows. Its arguments are appended to args.
 func Case[T any](args *[]any, of []T, id func(*T) string, value func(*T) any) string {

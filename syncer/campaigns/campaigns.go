@@ -22,9 +22,6 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// PageSize is how many campaigns a round reads at a time.
-const PageSize = 100
-
 // Repository stores the definitions of campaigns in MySQL, which is their authority, and sends changes to Redis.
 type Repository struct {
 	db         *gorm.DB

@@ -109,11 +109,7 @@ func (p *pusher) addAll(ctx context.Context, last int64) error {
 	}
 	var rows []pushRow
 	for chunk := range slices.Chunk(ids, idsPerQuery) {
-		var args []any
-		for _, id := range chunk {
-			args = append(args, id)
-		}
-		err := each("", " AND id IN "+sqlstore.Marks(len(chunk)), args, func(row pushRow) error {
+		err := each("", " AND id IN "+sqlstore.Marks(len(chunk)), sqlstore.Args(chunk), func(row pushRow) error {
 			rows = append(rows, row)
 			return nil
 		})

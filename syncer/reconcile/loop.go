@@ -214,7 +214,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, 
 	if p.differs && row.Drift != nil && *row.Drift == 0 {
 		row.Drift = &p.drift // of the rows, which are not counted each time
 	}
-	if !sameFigures(&row, &p.row) || row.At.Sub(p.row.At) >= recordEvery {
+	if !sameFigures(row, p.row) || row.At.Sub(p.row.At) >= recordEvery {
 		*rows = append(*rows, row)
 	}
 	return nil

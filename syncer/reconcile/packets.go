@@ -64,7 +64,7 @@ func packetsByRelease(ctx context.Context, q sqlstore.Querier, id, where string,
 	}
 	for chunk := range slices.Chunk(ids, packetsAtOnce) {
 		if err == nil {
-			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)), append(slices.Clone(args), anys(chunk)...))
+			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)), append(slices.Clone(args), sqlstore.Args(chunk)...))
 		}
 	}
 	return sums, err
@@ -85,13 +85,6 @@ func addPackets(ctx context.Context, q sqlstore.Querier, sums map[int64]packetSu
 		}
 		return err
 	})
-}
-
-func anys(ids []string) (args []any) {
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	return args
 }
 
 // isEndedLot reports whether the rows of stock_moves, which say what packets a lot has, may be pruned.
@@ -191,7 +184,7 @@ func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, 
 	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
 		if err == nil {
 			err = addPackets(ctx, l.r.db.ConnPool, sums, -1, id, told+" AND id IN "+sqlstore.Marks(len(chunk)),
-				append([]any{state.Pushed}, anys(chunk)...))
+				append([]any{state.Pushed}, sqlstore.Args(chunk)...))
 		}
 	}
 	counts := make(map[int64]int64)

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -29,16 +30,11 @@ func rowOf(found *Comparison) models.Reconciliation {
 	return row
 }
 
-func sameFigures(a, b *models.Reconciliation) bool {
-	return a.CampaignID == b.CampaignID && a.MySQLRemaining == b.MySQLRemaining &&
-		sameNumber(a.RedisRemaining, b.RedisRemaining) && sameNumber(a.Backlog, b.Backlog) && sameNumber(a.Drift, b.Drift)
-}
-
-func sameNumber(a, b *int64) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
+// sameFigures reports whether two rows differ in nothing but their ids and times.
+func sameFigures(a, b models.Reconciliation) bool {
+	b.ID = a.ID
+	b.At = a.At
+	return reflect.DeepEqual(a, b)
 }
 
 // record writes the rows of a round, and now and then takes away old ones.

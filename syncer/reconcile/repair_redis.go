@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -20,11 +21,7 @@ func (p *repair) restoreFromRedis(ctx context.Context) error {
 	}
 	var lacking []lua.RecordedClaim
 	err := p.r.scripts.ScanClaimRecords(ctx, p.id, func(page []lua.RecordedClaim) error {
-		ids := make([]string, len(page))
-		for i := range page {
-			ids[i] = page[i].ID
-		}
-		known, err := p.known(ctx, ids)
+		known, err := p.known(ctx, sqlstore.Keys(page, func(c *lua.RecordedClaim) string { return c.ID }))
 		if err != nil {
 			return err
 		}

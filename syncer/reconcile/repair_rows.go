@@ -69,11 +69,7 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		events = append(events, event)
 		at[event.ID] = entry.ID
 	}
-	ids := make([]string, len(events))
-	for i := range events {
-		ids[i] = events[i].ID
-	}
-	known, err := p.known(ctx, ids)
+	known, err := p.known(ctx, sqlstore.Keys(events, func(e *models.Event) string { return e.ID }))
 	if err != nil {
 		return nil, err
 	}
@@ -227,9 +223,7 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		const reason = "released before mysql was restored"
 		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), reason,
 			string(models.ClaimClaimed)}
-		for _, id := range ids {
-			args = append(args, id)
-		}
+		args = append(args, sqlstore.Args(ids)...)
 		var units int64
 		var events []*models.Event
 		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, subjects, claimed_at FROM claims" +

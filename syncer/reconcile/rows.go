@@ -69,10 +69,7 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 		return plain, nil
 	}
 	in := sqlstore.Marks(len(ids))
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
+	args := sqlstore.Args(ids)
 	columns := ", 0, 0, 0, 0"
 	join := ""
 	if depth >= DepthRows {

@@ -9,8 +9,6 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
-
-	"github.com/google/uuid"
 )
 
 // idSlack is by how much the time in a claim's id, by the clock of the process that took it, may differ from that of Redis.
@@ -153,7 +151,7 @@ const selectTotals = "SELECT campaign_id, currency, shard, COUNT(*), SUM(quantit
 
 func (t *Totals) read(ctx context.Context, tx *sqlstore.Tx) error {
 	span := t.span()
-	args := []any{firstIDAt(t.From.Add(-idSlack)), firstIDAt(t.To.Add(idSlack)), span[1], span[0], span[0], span[1], span[1], span[0]}
+	args := []any{sqlstore.FirstIDAt(t.From.Add(-idSlack)), sqlstore.FirstIDAt(t.To.Add(idSlack)), span[1], span[0], span[0], span[1], span[1], span[0]}
 	sums := make(map[string]*CurrencyTotals)
 	err := sqlstore.ScanAll(ctx, tx, selectTotals, args, func(scan func(...any) error) error {
 		var id string
@@ -186,14 +184,4 @@ func (c *CurrencyTotals) add(more *CurrencyTotals) {
 	c.Claims += more.Claims
 	c.Units += more.Units
 	c.Amount += more.Amount
-}
-
-// firstIDAt is below every UUIDv7 that is made at a moment or later.
-func firstIDAt(at time.Time) string {
-	var id uuid.UUID
-	ms := at.UnixMilli()
-	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i))
-	}
-	return id.String()
 }

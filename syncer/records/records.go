@@ -57,8 +57,7 @@ const comparedWithin = 20 * time.Minute
 
 // Trouble counts what needs a person, over all campaigns.
 func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
-	since := time.Now().Add(-comparedWithin).UnixMilli() // ids are UUIDv7, which begin with their time
-	from := fmt.Sprintf("%08x-%04x-", since>>16, since&0xffff)
+	from := sqlstore.FirstIDAt(time.Now().Add(-comparedWithin))
 	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&t, "SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
 		" (SELECT COUNT(DISTINCT r.campaign_id) FROM reconciliations r WHERE r.id > ? AND r.drift <> 0 AND NOT EXISTS"+
 		" (SELECT 1 FROM reconciliations later WHERE later.campaign_id = r.campaign_id AND later.at > r.at AND later.drift = 0)) AS drifting,"+

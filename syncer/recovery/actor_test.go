@@ -237,7 +237,7 @@ func (a *actor) setLot(o *observed) {
 		l.Redis.At.Version = 0
 	}
 	if m.loader != 0 && m.loader != a.id && m.loaderUntil > a.w.turns {
-		l.Loader = LoaderOther
+		l.IsLoading = true
 	}
 	e := &l.Evidence
 	*e = a.tried

@@ -44,7 +44,7 @@ var lotRows = []row[Lot]{
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip == nil }),
 	same("L20", "lost, and the stream ends before that tip", StopPartition,
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip != nil && l.StreamTip.Less(*l.MySQL.FenceTip) }),
-	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.IsSound() && l.Loader == LoaderOther }),
+	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.IsSound() && l.IsLoading }),
 	same("L22", "away, and claims are missing", MarkLost, func(l *Lot) bool { return l.isAway() && l.Missing() > 0 }),
 
 	// Lost: what proves that MySQL has every claim.

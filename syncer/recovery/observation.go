@@ -46,7 +46,7 @@ type Lot struct {
 	Settled       bool         // group syncer has acknowledged all of the stream
 	Reported      lua.Position // the highest position that a caller saw
 	Before        Before       // what the previous observation found in Redis
-	Loader        Loader       // who loads it
+	IsLoading     bool         // another run loads it, and the time of that is not over
 	Evidence      Evidence     // what the run has collected
 	IsToBeEvicted bool         // by an eviction pass: it is idle, and MySQL has all its claims
 }
@@ -56,16 +56,6 @@ type Before struct {
 	Epoch    int64
 	IsTaking bool // it took claims
 }
-
-// Loader says who loads a lot.
-type Loader int
-
-// Who loads a lot.
-const (
-	LoaderNone  Loader = iota // no one, or a loader whose time is over
-	LoaderThis                // this run
-	LoaderOther               // another run
-)
 
 // MySQL is a lot by MySQL.
 type MySQL struct {

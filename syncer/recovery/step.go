@@ -53,16 +53,6 @@ const (
 	next Action = "" // the row does not concern the policy
 )
 
-// Waiting is what a wait is for and who ends it.
-type Waiting struct{ For, By string }
-
-// Waits has a line for each action that waits.
-var Waits = map[Action]Waiting{
-	WaitReplica:   {"MySQL has every flush that Redis remembers", "a replica that lags, or the partition is stopped"},
-	WaitLoader:    {"the load under way is confirmed, or its time is over", "the process that loads the lot"},
-	WaitConsumers: {"group syncer has acknowledged the stream up to the lot's fence tip", "the consumers"},
-}
-
 // Step is the decision for one observation.
 type Step struct {
 	Action Action

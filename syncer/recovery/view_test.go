@@ -156,7 +156,7 @@ func (v *view) lot() *Lot {
 		e.Unwritable = 1
 	}
 	if v.isLoading {
-		l.Loader = LoaderOther
+		l.IsLoading = true
 	}
 	switch v.reported {
 	case unreported:

@@ -121,9 +121,7 @@ func (o *lot) setMySQL() {
 			o.setFenceTip(tip)
 		}
 	}
-	if c.IsLoading {
-		o.Loader = recovery.LoaderOther
-	}
+	o.IsLoading = c.IsLoading
 }
 
 func (o *lot) setFenceTip(tip lua.EntryID) {

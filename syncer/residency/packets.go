@@ -68,10 +68,7 @@ func (h *Hydrator) stageDebited(ctx context.Context, c *models.Campaign, staging
 
 // entriesOf are packets as the lists of those debited have them.
 func (h *Hydrator) entriesOf(ctx context.Context, campaignID string, ids []string) ([]string, error) {
-	args := []any{campaignID}
-	for _, id := range ids {
-		args = append(args, id)
-	}
+	args := append([]any{campaignID}, sqlstore.Args(ids)...)
 	byID := make(map[string]string, len(ids))
 	err := sqlstore.ScanAll(ctx, h.db.ConnPool, "SELECT id, amount, release_at FROM packets WHERE campaign_id = ? AND id IN "+
 		sqlstore.Marks(len(ids)), args, func(scan func(...any) error) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -238,8 +237,7 @@ func (h *Hydrator) fill(
 }
 
 // attemptsOf adds up the loads that were started of the peers of a lot. A lot that was never loaded has debited nothing: its first load
-// does
-// not count.
+// does not count.
 func attemptsOf(ctx context.Context, q sqlstore.Querier, lotID, lock string) (n int64, err error) {
 	campaignID, _ := models.SplitShardID(lotID)
 	err = sqlstore.ScanAll(ctx, q, "SELECT load_attempts FROM lots WHERE campaign_id = ? AND shard > 0 AND id <> ? AND load_attempts > 1"+lock,
@@ -261,11 +259,7 @@ func (h *Hydrator) confirmMoved(ctx context.Context, tx *gorm.DB, c *models.Camp
 	if err := sqlstore.On(tx).Scan(&known, "SELECT tseq FROM lots WHERE id = ?", c.ID); err != nil {
 		return err
 	}
-	lock := ""
-	if h.db.Name() != migrations.SQLite {
-		lock = " LOCK IN SHARE MODE"
-	}
-	attempts, err := attemptsOf(ctx, tx.Statement.ConnPool, c.ID, lock)
+	attempts, err := attemptsOf(ctx, tx.Statement.ConnPool, c.ID, sqlstore.InShareMode(h.db.Name()))
 	if err != nil {
 		return err
 	}

@@ -75,11 +75,7 @@ func (s *streams) unbookedOfAll(ctx context.Context, partition int, found *unboo
 		if err != nil {
 			return err
 		}
-		ids := make([]string, len(page))
-		for i := range page {
-			ids[i] = page[i].ID
-		}
-		places, err := s.scripts.Places(ctx, ids)
+		places, err := s.scripts.Places(ctx, sqlstore.Keys(page, campaigns.ID))
 		if err != nil {
 			return err
 		}

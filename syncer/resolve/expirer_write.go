@@ -50,10 +50,7 @@ func (e *Expirer) expire(ctx context.Context, due []openHold) (expired int, err 
 	var all []heldClaim
 	d := &decision{status: models.ClaimExpired}
 	err = apart(due, (*openHold).lotID, func(part []openHold) error {
-		ids := make([]string, len(part))
-		for i := range part {
-			ids[i] = part[i].ID
-		}
+		ids := sqlstore.Keys(part, func(h *openHold) string { return h.ID })
 		decided, _, err := d.decide(ctx, e.relay.db, ids, &e.steps, func(change func(tx *sqlstore.Tx) error) error { return e.inTx(ctx, change) })
 		all = append(all, decided...)
 		if err != nil {

@@ -40,34 +40,17 @@ type ArchiveFile struct {
 
 // archivedClaim is a line of the file.
 type archivedClaim struct {
-	ID            string             `json:"id"`
-	CampaignID    string             `json:"campaign_id"`
-	Shard         int                `json:"shard"`
-	Seq           int64              `json:"seq"`
-	UserID        string             `json:"user_id"`
-	Quantity      int64              `json:"quantity"`
-	Status        models.ClaimStatus `json:"status"`
-	KeyDigest     string             `json:"key_digest"`
-	Subjects      models.Subjects    `json:"subjects,omitempty"`
-	Epoch         int64              `json:"epoch"`
-	PacketID      *string            `json:"packet_id"`
-	Amount        *int64             `json:"amount"`
-	OrderID       *string            `json:"order_id"`
-	ClaimedAt     models.Time        `json:"claimed_at"`
-	SyncedAt      models.Time        `json:"synced_at"`
-	ResolvedAt    *models.Time       `json:"resolved_at"`
-	ReleaseReason string             `json:"release_reason"`
+	models.ClaimRow
+
+	ClaimedAt  models.Time  `json:"claimed_at"`
+	SyncedAt   models.Time  `json:"synced_at"`
+	ResolvedAt *models.Time `json:"resolved_at"`
 }
 
 func newArchivedClaim(c *models.ClaimRow) archivedClaim {
-	line := archivedClaim{
-		ID: c.ID, CampaignID: c.CampaignID, Shard: c.Shard, Seq: c.Seq, UserID: c.UserID, Quantity: c.Quantity, Status: c.Status,
-		KeyDigest: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, PacketID: c.PacketID, Amount: c.Amount, OrderID: c.OrderID,
-		ClaimedAt: models.NewTime(c.ClaimedAt), SyncedAt: models.NewTime(c.SyncedAt), ResolvedAt: nil, ReleaseReason: c.ReleaseReason,
-	}
+	line := archivedClaim{ClaimRow: *c, ClaimedAt: models.NewTime(c.ClaimedAt), SyncedAt: models.NewTime(c.SyncedAt)}
 	if c.ResolvedAt != nil {
-		at := models.NewTime(*c.ResolvedAt)
-		line.ResolvedAt = &at
+		line.ResolvedAt = new(models.NewTime(*c.ResolvedAt))
 	}
 	return line
 }

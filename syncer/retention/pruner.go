@@ -82,7 +82,7 @@ func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
 	err = sqlstore.On(p.db.WithContext(ctx)).Scan(&page,
 		"SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND due_ms IS NULL ORDER BY id LIMIT ?",
-		p.flushesDone, firstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage)
+		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage)
 	if err == nil {
 		n, err = p.flushPage(ctx, page)
 	}
@@ -118,12 +118,6 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	}
 	changed, err := sqlstore.On(db).Exec("DELETE FROM stock_flushes WHERE id IN ?", old)
 	return int(changed), err
-}
-
-// firstIDAt is how every UUIDv7 of a millisecond begins that is not before at.
-func firstIDAt(at time.Time) string {
-	text := fmt.Sprintf("%012x", at.UnixMilli())
-	return text[:8] + "-" + text[8:]
 }
 
 // moves deletes a page of the transfers of a campaign that ended long ago, by the key of the last row of the page.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 )
 
@@ -47,16 +46,9 @@ func requireFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids))
-	if tx.Name() != migrations.SQLite {
-		query += " LOCK IN SHARE MODE"
-	}
-	args := make([]any, len(ids))
-	for i := range ids {
-		args[i] = ids[i]
-	}
+	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(tx.Name())
 	var n int
-	err := tx.QueryRowContext(ctx, query, args...).Scan(&n)
+	err := tx.QueryRowContext(ctx, query, sqlstore.Args(ids)...).Scan(&n)
 	if err == nil && n < len(ids) {
 		err = errRolledBack
 	}

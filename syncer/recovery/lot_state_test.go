@@ -34,3 +34,13 @@ func (l *Lot) state() State {
 	}
 	return Cold
 }
+
+// Waiting is what a wait is for and who ends it.
+type Waiting struct{ For, By string }
+
+// Waits has a line for each action that waits.
+var Waits = map[Action]Waiting{
+	WaitReplica:   {"MySQL has every flush that Redis remembers", "a replica that lags, or the partition is stopped"},
+	WaitLoader:    {"the load under way is confirmed, or its time is over", "the process that loads the lot"},
+	WaitConsumers: {"group syncer has acknowledged the stream up to the lot's fence tip", "the consumers"},
+}
