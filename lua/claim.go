@@ -193,7 +193,7 @@ const columns = 6
 
 // fillColumns writes a claim's element of each column. Columns are n apart.
 func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
-	body := bodyDigest(req)
+	body := BodyDigestOf(req.UserID, req.Quantity, req.Subjects)
 	key := string(req.ID[:])
 	record := string(body[:])
 	keyDigest := ""

@@ -64,7 +64,8 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 			return b[:at], fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
 		}
 	}
-	b = appendBodyDigest(b, p.UserID, p.Quantity, p.Subjects)
+	body := BodyDigestOf(p.UserID, p.Quantity, p.Subjects)
+	b = append(b, body[:]...)
 	if len(p.KeyDigest) > 0 {
 		b = append(b, id[:]...)
 	}
@@ -100,14 +101,11 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 	return id, seq, at, packet, nil
 }
 
-// bodyDigest is the digest of a claim's body. It differs between two bodies that are sent under one key.
-func bodyDigest(req *ClaimRequest) (digest [digestLength]byte) {
-	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity, req.Subjects)
-	return digest
-}
+// BodyDigest is the digest of a claim's user, quantity and other subjects, which is all that Redis keeps of them in the record of a claim.
+type BodyDigest [digestLength]byte
 
-// appendBodyDigest appends the digest of a claim's body.
-func appendBodyDigest(b, userID []byte, quantity int64, subjects models.Subjects) []byte {
+// BodyDigestOf is the digest of a claim of so many units. It differs between two bodies that are sent under one key.
+func BodyDigestOf[ID string | []byte](userID ID, quantity int64, subjects models.Subjects) BodyDigest {
 	body := make([]byte, 8, 8+models.UserIDLength)
 	binary.BigEndian.PutUint64(body, uint64(quantity))
 	body = append(body, userID...)
@@ -115,5 +113,5 @@ func appendBodyDigest(b, userID []byte, quantity int64, subjects models.Subjects
 		body = append(append(body, 0), subjects.JSON()...)
 	}
 	sum := sha256.Sum256(body)
-	return append(b, sum[:digestLength]...)
+	return BodyDigest(sum[:digestLength])
 }

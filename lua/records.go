@@ -12,15 +12,6 @@ import (
 // recordsAtOnce is how many records of claims one call reads.
 const recordsAtOnce = 500
 
-// BodyDigest is the digest of a claim's user and quantity, which is all that Redis keeps of them in the record of a claim.
-type BodyDigest [digestLength]byte
-
-// BodyDigestOf is the digest of a claim of so many units by a user, without other subjects.
-func BodyDigestOf(user string, quantity int64) (digest BodyDigest) {
-	appendBodyDigest(digest[:0], []byte(user), quantity, nil)
-	return digest
-}
-
 // RecordedClaim is what the record of a claim in Redis says.
 type RecordedClaim struct {
 	ID        string

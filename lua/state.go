@@ -132,11 +132,9 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		st.Transfers = transfersOf(f)
 		st.Meta.ShardBy = f.text["shard_by"]
 	}
-	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
+	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
 		f.number(name) // claim.lua refuses a state without it
 	}
-	f.number("per_user")
-	f.number("per_user_per_day")
 	if _, err := parseLimits(st.limits); err != nil {
 		f.refuse("limits", err)
 	}

@@ -8,11 +8,6 @@ import (
 	"dibs/models"
 )
 
-// auditCreated writes, in the transaction that creates a campaign, who created what.
-func auditCreated(ctx context.Context, tx sqlstore.Execer, c *models.Campaign) error {
-	return audit.Put(ctx, tx, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
-}
-
 // auditChanged writes, in the transaction that changes a campaign, who changed what.
 func auditChanged(ctx context.Context, tx sqlstore.Execer, before, after *models.Campaign) error {
 	was, is, err := audit.Differences(before.DefinitionJSON(), after.DefinitionJSON())

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
@@ -76,7 +77,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 					return err
 				}
 			}
-			return auditCreated(ctx, tx.Statement.ConnPool, &c)
+			return audit.Put(ctx, tx.Statement.ConnPool, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
 		})
 	})
 	if err != nil {

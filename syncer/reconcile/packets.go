@@ -215,7 +215,7 @@ func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
 // to them. It looks for the names that loads and times of release make.
 func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 	id := l.snap.campaign.ID
-	keys := l.r.keysOf(id)
+	keys := l.r.scripts.KeysOf(id)
 	var releases []int64
 	const query = "SELECT DISTINCT release_at FROM packet_batches WHERE campaign_id = ?"
 	campaignID, _ := models.SplitShardID(id)

@@ -10,7 +10,6 @@ import (
 
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
-	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/recovery"
@@ -244,8 +243,4 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sqls
 			return change(tx, &c)
 		})
 	})
-}
-
-func (r *Reconciler) keysOf(id string) lua.CampaignKeys {
-	return lua.KeysOf(id, lua.PartitionOf(id, r.scripts.Partitions()))
 }

@@ -65,7 +65,7 @@ func (p *repair) identify(ctx context.Context, lacking []lua.RecordedClaim) (eve
 	}
 	for quantity := int64(1); quantity <= quantitiesTried && len(byBody) > 0; quantity++ {
 		for _, user := range users {
-			body := lua.BodyDigestOf(user, quantity)
+			body := lua.BodyDigestOf(user, quantity, nil) // those of claims with other subjects are not found
 			for _, c := range byBody[body] {
 				events = append(events, eventOf(p.id, user, quantity, p.lot.Redis.At.Epoch, c))
 				if c.Released {

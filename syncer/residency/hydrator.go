@@ -177,14 +177,6 @@ func (h *Hydrator) observeIntact(ctx context.Context, id string) (*lot, error) {
 	return all[0], nil
 }
 
-// observeUnless is observeIntact of what was not observed just now.
-func (h *Hydrator) observeUnless(ctx context.Context, o *lot, id string) (*lot, error) {
-	if o != nil {
-		return o, nil
-	}
-	return h.observeIntact(ctx, id)
-}
-
 // observeAll observes lots of partitions that are intact, or that are taken care of first.
 func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, err error) {
 	for range generationTries {
@@ -226,7 +218,9 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 	h := r.h
 	for r.steps < maxSteps {
 		r.steps++
-		o, err = h.observeUnless(ctx, o, id)
+		if o == nil {
+			o, err = h.observeIntact(ctx, id)
+		}
 		if err != nil {
 			return lua.Meta{}, err
 		}

@@ -39,35 +39,6 @@ var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 // errRow says that one row can't be applied, which says nothing of the others.
 var errRow = errors.New("resolve: row of outbox can't be applied")
 
-// rowError is an errRow or errOutboxKind about a row.
-type rowError struct {
-	id  string
-	why error
-}
-
-func (e *rowError) Error() string { return e.why.Error() }
-func (e *rowError) Unwrap() error { return e.why }
-
-// badRows are the rows that an error of several is about.
-func badRows(err error) map[string]struct{} {
-	bad := make(map[string]struct{})
-	var walk func(err error)
-	walk = func(err error) {
-		switch e := err.(type) { //nolint:errorlint // the whole tree is walked
-		case *rowError:
-			bad[e.id] = struct{}{}
-		case interface{ Unwrap() []error }:
-			for _, one := range e.Unwrap() {
-				walk(one)
-			}
-		case interface{ Unwrap() error }:
-			walk(e.Unwrap())
-		}
-	}
-	walk(err)
-	return bad
-}
-
 // Relay applies the rows of outbox to Redis, each at least once. A row takes two steps, and anybody may repeat either:
 //
 //  1. Redis gets it. A released claim is known there by its record, so that its quota comes back once.
@@ -127,8 +98,8 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
 		page = r.due(page, before)
-		n, err := r.Apply(ctx, page)
-		r.remember(page, err)
+		n, bad, err := r.apply(ctx, page)
+		r.remember(page, bad)
 		applied += n
 		vain++
 		if n > 0 || !isAway(err) {
@@ -159,13 +130,12 @@ func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.O
 	})
 }
 
-// remember takes note of the rows of a page that err says can't be applied, and forgets the others.
-func (r *Relay) remember(page []models.OutboxRow, err error) {
-	bad := badRows(err)
+// remember takes note of the rows of a page that can't be applied, by their ids, and forgets the others.
+func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	for i := range page {
 		id := page[i].ID
 		was, known := r.damaged[id]
-		if _, isBad := bad[id]; !isBad {
+		if !slices.Contains(bad, id) {
 			delete(r.damaged, id)
 		} else if known || len(r.damaged) < maxDamaged {
 			wait := min(max(2*was.wait, damagedWait), damagedWaitMax)
@@ -194,25 +164,27 @@ func isAway(err error) bool {
 // Apply applies rows, those of a campaign in their order, deletes those that Redis has now, and returns how many these are. A campaign
 // that fails does not stop the others.
 func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
-	messages := make([]message, len(rows))
-	for i := range rows {
-		messages[i].OutboxRow = rows[i]
-	}
-	done, err := r.deliver(ctx, messages)
+	applied, _, err = r.apply(ctx, rows)
+	return applied, err
+}
+
+// apply is Apply, which also names the rows that can't be applied, whatever becomes of others.
+func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
+	done, bad, err := r.deliver(ctx, rows)
 	if forgetErr := r.forget(ctx, done); forgetErr != nil {
-		return 0, errors.Join(err, forgetErr)
+		return 0, bad, errors.Join(err, forgetErr)
 	}
-	return len(done), err
+	return len(done), bad, err
 }
 
 // applyDecided is Apply for decisions that this process just committed. Their rows are deleted some moments later, with those of others,
 // so that this costs no commit of its own. A process that dies before leaves rows that the leader's relay applies again.
 func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
-	messages := make([]message, len(decided))
+	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {
-		messages[i] = message{OutboxRow: decided[i].outbox, release: releaseOf(&decided[i])}
+		rows[i] = decided[i].outbox
 	}
-	done, err := r.deliver(ctx, messages)
+	done, _, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
 		return err
 	}
@@ -232,20 +204,20 @@ func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	return err
 }
 
-// deliver brings messages to Redis and returns the ids of those that it has.
-func (r *Relay) deliver(ctx context.Context, messages []message) (done []string, err error) {
+// deliver brings rows to Redis and returns the ids of those that it has, and of those that can't be applied.
+func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad []string, err error) {
 	var order []string
-	byCampaign := make(map[string][]message)
-	for i := range messages {
-		id := messages[i].CampaignID
+	byCampaign := make(map[string][]models.OutboxRow)
+	for i := range rows {
+		id := rows[i].CampaignID
 		if byCampaign[id] == nil {
 			order = append(order, id)
 		}
-		byCampaign[id] = append(byCampaign[id], messages[i])
+		byCampaign[id] = append(byCampaign[id], rows[i])
 	}
-	known, err := r.campaigns(ctx, messages)
+	known, err := r.campaigns(ctx, rows)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var mu sync.Mutex
 	var failed []error
@@ -253,10 +225,11 @@ func (r *Relay) deliver(ctx context.Context, messages []message) (done []string,
 	g.SetLimit(applyAtOnce)
 	for _, id := range order {
 		g.Go(func() error {
-			ids, err := r.applyToRedis(ctx, known[id], byCampaign[id])
+			ids, refused, err := r.applyToRedis(ctx, known[id], byCampaign[id])
 			mu.Lock()
 			defer mu.Unlock()
 			done = append(done, ids...)
+			bad = append(bad, refused...)
 			if err != nil {
 				failed = append(failed, err)
 			}
@@ -265,7 +238,7 @@ func (r *Relay) deliver(ctx context.Context, messages []message) (done []string,
 	}
 	_ = g.Wait() // what failed is in failed
 	r.steps.At("applied")
-	return done, errors.Join(failed...)
+	return done, bad, errors.Join(failed...)
 }
 
 // DeletePublished deletes the rows that Redis has and that wait for it. A process calls it when it ends.
@@ -278,7 +251,7 @@ func (r *Relay) DeletePublished(ctx context.Context) error {
 }
 
 // campaigns reads the campaigns of releases.
-func (r *Relay) campaigns(ctx context.Context, rows []message) (map[string]*models.Campaign, error) {
+func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
 	var ids []string
 	for i := range rows {

@@ -21,24 +21,17 @@ func seqKeyOf(r *row) seqKey {
 	return seqKey{campaignID: r.event.CampaignID, shard: r.event.Shard, seq: r.event.Seq}
 }
 
-// known is a claim that MySQL has.
-type known struct {
-	id, campaignID, userID string
-	shard                  int
-	seq, quantity          int64
-}
-
+// selectKnown reads the columns of claims that tell whether a claim is that of an event.
 const selectKnown = "SELECT id, campaign_id, shard, seq, user_id, quantity FROM claims WHERE "
 
-func scanKnown(scan func(...any) error) (k known, err error) {
-	err = scan(&k.id, &k.campaignID, &k.shard, &k.seq, &k.userID, &k.quantity)
+func scanKnown(scan func(...any) error) (k models.ClaimRow, err error) {
+	err = scan(&k.ID, &k.CampaignID, &k.Shard, &k.Seq, &k.UserID, &k.Quantity)
 	return k, err
 }
 
-// is reports whether a claim is that of an event. A repair may have given it another seq.
-func (k *known) is(r *row) bool {
-	e := &r.event
-	return k.id == e.ID && k.campaignID == e.CampaignID && k.shard == e.Shard && k.userID == e.UserID && k.quantity == e.Quantity
+// isOf reports whether a claim is that of an event. A repair may have given it another seq.
+func isOf(k *models.ClaimRow, e *models.Event) bool {
+	return k.ID == e.ID && k.CampaignID == e.CampaignID && k.Shard == e.Shard && k.UserID == e.UserID && k.Quantity == e.Quantity
 }
 
 // finding is what a check found about a row. Without any, the row may be written.
@@ -110,17 +103,17 @@ func (s *conflicts) findWritten() (func(*row) finding, error) {
 	for i, r := range s.rows {
 		ids[i] = r.event.ID
 	}
-	there := make(map[string]known, len(ids))
-	err := s.claims("id IN "+sqlstore.Marks(len(ids)), ids, func(k known) { there[k.id] = k })
+	there := make(map[string]models.ClaimRow, len(ids))
+	err := s.claims("id IN "+sqlstore.Marks(len(ids)), ids, func(k models.ClaimRow) { there[k.ID] = k })
 	return func(r *row) finding {
 		k, exists := there[r.event.ID]
 		switch {
 		case !exists:
 			return finding{}
-		case k.is(r):
+		case isOf(&k, &r.event):
 			return finding{written: true}
 		}
-		return finding{kind: parkedID, reason: fmt.Sprintf("a different claim has this id: seq %d of %s", k.seq, k.campaignID)}
+		return finding{kind: parkedID, reason: fmt.Sprintf("a different claim has this id: seq %d of %s", k.Seq, k.CampaignID)}
 	}, err
 }
 
@@ -176,8 +169,8 @@ func (s *conflicts) findSeqTaken() (func(*row) finding, error) {
 	for _, id := range slices.Sorted(maps.Keys(seqs)) {
 		campaignID, shard := models.SplitShardID(id)
 		args := append([]any{campaignID, shard}, seqs[id]...)
-		err := s.claims("campaign_id = ? AND shard = ? AND seq IN "+sqlstore.Marks(len(seqs[id])), args, func(k known) {
-			owners[seqKey{campaignID: k.campaignID, shard: k.shard, seq: k.seq}] = k.id
+		err := s.claims("campaign_id = ? AND shard = ? AND seq IN "+sqlstore.Marks(len(seqs[id])), args, func(k models.ClaimRow) {
+			owners[seqKey{campaignID: k.CampaignID, shard: k.Shard, seq: k.Seq}] = k.ID
 		})
 		if err != nil {
 			return nil, err
@@ -197,7 +190,7 @@ func seqTaken(r *row, other string) finding {
 }
 
 // claims reads claims by a condition that has no more arguments than a batch has rows, and two.
-func (s *conflicts) claims(where string, args []any, take func(known)) error {
+func (s *conflicts) claims(where string, args []any, take func(models.ClaimRow)) error {
 	return s.read(selectKnown+where, args, func(scan func(...any) error) error {
 		k, err := scanKnown(scan)
 		take(k)

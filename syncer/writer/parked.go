@@ -97,7 +97,7 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 	for i := range all.All {
 		p := &all.All[i]
 		k, exists := rows[p.Event.ID]
-		p.Written = exists && k.is(&row{event: p.Event})
+		p.Written = exists && isOf(&k, &p.Event)
 		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
 		if p.Counts {
 			seqs[p.Event.Seq] = true
@@ -110,8 +110,8 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 
 // rows reads the rows of claims that have the id, or the seq in the campaign, of a parked one: all by their id, and the seqs
 // that are taken.
-func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignID string) (map[string]known, map[int64]bool, error) {
-	rows := make(map[string]known)
+func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignID string) (map[string]models.ClaimRow, map[int64]bool, error) {
+	rows := make(map[string]models.ClaimRow)
 	seqs := make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
 		var ids, args []any
@@ -125,9 +125,9 @@ func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignI
 		query := selectKnown + "id IN " + marks + " UNION " + selectKnown + "campaign_id = ? AND shard = ? AND seq IN " + marks
 		err := sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
 			k, err := scanKnown(scan)
-			rows[k.id] = k
-			if k.campaignID == ofCampaign && k.shard == shard {
-				seqs[k.seq] = true
+			rows[k.ID] = k
+			if k.CampaignID == ofCampaign && k.Shard == shard {
+				seqs[k.Seq] = true
 			}
 			return err
 		})
