@@ -21,7 +21,7 @@ const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "
 // Time returns the time of what a transaction decides: now, but after every time that a reader of a ledger was told to be complete. It
 // holds a shared lock until the transaction ends, for which moveBound waits.
 func Time(ctx context.Context, tx *sqlstore.Tx) (at time.Time, err error) {
-	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx.Name())))
+	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx)))
 	if err != nil {
 		return at, err
 	}

@@ -61,8 +61,8 @@ func ForUpdate(on Database) string {
 }
 
 // InShareMode ends a query whose rows no other transaction changes until this one ends. In SQLite a transaction that writes is alone.
-func InShareMode(dialect string) string {
-	if dialect == migrations.SQLite {
+func InShareMode(on Database) string {
+	if on.Name() == migrations.SQLite {
 		return ""
 	}
 	return " LOCK IN SHARE MODE"

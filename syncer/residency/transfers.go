@@ -259,7 +259,7 @@ func (h *Hydrator) confirmMoved(ctx context.Context, tx *gorm.DB, c *models.Camp
 	if err := sqlstore.On(tx).Scan(&known, "SELECT tseq FROM lots WHERE id = ?", c.ID); err != nil {
 		return err
 	}
-	attempts, err := attemptsOf(ctx, tx.Statement.ConnPool, c.ID, sqlstore.InShareMode(h.db.Name()))
+	attempts, err := attemptsOf(ctx, tx.Statement.ConnPool, c.ID, sqlstore.InShareMode(h.db))
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func requireFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(tx.Name())
+	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(tx)
 	var n int
 	err := tx.QueryRowContext(ctx, query, sqlstore.Args(ids)...).Scan(&n)
 	if err == nil && n < len(ids) {
