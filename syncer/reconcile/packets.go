@@ -64,7 +64,8 @@ func packetsByRelease(ctx context.Context, q sqlstore.Querier, id, where string,
 	}
 	for chunk := range slices.Chunk(ids, packetsAtOnce) {
 		if err == nil {
-			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)), append(slices.Clone(args), sqlstore.Args(chunk)...))
+			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)),
+				slices.Concat(args, sqlstore.Args(chunk)))
 		}
 	}
 	return sums, err

@@ -151,7 +151,9 @@ const selectTotals = "SELECT campaign_id, currency, shard, COUNT(*), SUM(quantit
 
 func (t *Totals) read(ctx context.Context, tx *sqlstore.Tx) error {
 	span := t.span()
-	args := []any{sqlstore.FirstIDAt(t.From.Add(-idSlack)), sqlstore.FirstIDAt(t.To.Add(idSlack)), span[1], span[0], span[0], span[1], span[1], span[0]}
+	args := []any{
+		sqlstore.FirstIDAt(t.From.Add(-idSlack)), sqlstore.FirstIDAt(t.To.Add(idSlack)), span[1], span[0], span[0], span[1], span[1], span[0],
+	}
 	sums := make(map[string]*CurrencyTotals)
 	err := sqlstore.ScanAll(ctx, tx, selectTotals, args, func(scan func(...any) error) error {
 		var id string

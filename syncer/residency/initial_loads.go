@@ -32,8 +32,8 @@ const (
 )
 
 // initialLoads loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the
-// next group. A group takes the steps of a load, see Hydrator, each for all of its campaigns in one statement or one round trip. What does not
-// go the usual way leaves the group, and is loaded by itself.
+// next group. A group takes the steps of a load, see Hydrator, each for all of its campaigns in one statement or one round trip. What does
+// not go the usual way leaves the group, and is loaded by itself.
 type initialLoads struct {
 	h *Hydrator
 

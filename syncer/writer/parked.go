@@ -110,9 +110,11 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 
 // rows reads the rows of claims that have the id, or the seq in the campaign, of a parked one: all by their id, and the seqs
 // that are taken.
-func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignID string) (map[string]models.ClaimRow, map[int64]bool, error) {
-	rows := make(map[string]models.ClaimRow)
-	seqs := make(map[int64]bool)
+func (all *ParkedClaims) rows(
+	ctx context.Context, q sqlstore.Querier, campaignID string,
+) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
+	rows = make(map[string]models.ClaimRow)
+	seqs = make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
 		var ids, args []any
 		for i := range chunk {
