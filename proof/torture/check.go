@@ -94,22 +94,15 @@ const claimColumns = "id, campaign_id, shard, seq, user_id, quantity, status, ke
 
 // read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
-	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
-		c.claimed_at, c.resolved_at,
-		c.packet_id, c.amount FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, c.id)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	defer func() { _ = found.Close() }()
 	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
-	for found.Next() {
+	err := rd.w.each(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
+		c.claimed_at, c.resolved_at,
+		c.packet_id, c.amount FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, []any{c.id}, func(scan func(...any) error) error {
 		var r row
-		err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.shard, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
-		if err != nil {
-			return nil, wrap(err)
-		}
+		err := scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.shard, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
 		l.rows = append(l.rows, r)
-	}
+		return err
+	})
 	for i := range l.rows {
 		r := &l.rows[i]
 		r.applied = s.released[r.id]
@@ -122,7 +115,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 		l.byKey[r.key] = r
 		l.byID[r.id] = r
 	}
-	return l, wrap(found.Err())
+	return l, err
 }
 
 // mark is how the row of a request is found: by the digest of its key, or by its user, who has no other.

@@ -170,20 +170,15 @@ func (rd *round) equal(invariant, id, what string, a, b int64) {
 
 // checkPackets: each packet has one owner or was returned, and the accounts say so to the cent (I10).
 func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
-	found, err := rd.w.db.QueryContext(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
-		(SELECT COUNT(*) FROM account_entries e WHERE e.claim_id = p.claim_id AND e.amount = p.amount AND e.user_id = p.user_id)
-		FROM packets p WHERE p.campaign_id = ?`, l.id)
-	if err != nil {
-		return wrap(err)
-	}
-	defer func() { _ = found.Close() }()
 	var in, owned, returned, owners, due int64
-	for found.Next() {
+	err := rd.w.each(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
+		(SELECT COUNT(*) FROM account_entries e WHERE e.claim_id = p.claim_id AND e.amount = p.amount AND e.user_id = p.user_id)
+		FROM packets p WHERE p.campaign_id = ?`, []any{l.id}, func(scan func(...any) error) error {
 		var id, claim string
 		var amount, credits int64
 		var back bool
-		if err := found.Scan(&id, &amount, &claim, &back, &credits); err != nil {
-			return wrap(err)
+		if err := scan(&id, &amount, &claim, &back, &credits); err != nil {
+			return err
 		}
 		in += amount
 		switch {
@@ -204,9 +199,10 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 		case back:
 			returned += amount
 		}
-	}
-	if err := found.Err(); err != nil {
-		return wrap(err)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	rd.equal("I10", l.id, "packets with an owner and rows", owners, int64(len(l.rows)))
 	var credited, ghosts int64

@@ -121,14 +121,27 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	return nil
 }
 
+// trying injects a fault by calls of the kit, which end the round if they fail.
+func trying(do func(w *world, s *injection)) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error { return w.Try(func() { do(w, s) }) }
+}
+
 // lasting injects a fault that begins, lasts for its time and ends.
 func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
-	return func(w *world, s *injection) error {
-		return w.Try(func() {
-			begin(w)
-			wait(w.ctx, s.lasts)
-			end(w)
-		})
+	return trying(func(w *world, s *injection) {
+		begin(w)
+		wait(w.ctx, s.lasts)
+		end(w)
+	})
+}
+
+// only has a fault happen in one topology of Redis; otherwise says why it can't happen in the others.
+func only(topology, otherwise string) func(w *world) string {
+	return func(w *world) string {
+		if w.opt.Topology == topology {
+			return ""
+		}
+		return otherwise
 	}
 }
 

@@ -44,18 +44,16 @@ func diskFaults() []*fault {
 	ofSQL := func(w *world) *testenv.Disk { return w.disks.sql }
 	return []*fault{
 		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					w.disks.redis.Fill()
-					wait(w.ctx, s.lasts)
-					w.disks.redis.Free()
-					if w.redis[0].Ended() { // as it does in mode fsync
-						s.what = "it ended by that"
-						w.redis[0].Kill()
-						w.redis[0].StartRepaired()
-					}
-				})
-			}},
+			inject: trying(func(w *world, s *injection) {
+				w.disks.redis.Fill()
+				wait(w.ctx, s.lasts)
+				w.disks.redis.Free()
+				if w.redis[0].Ended() { // as it does in mode fsync
+					s.what = "it ended by that"
+					w.redis[0].Kill()
+					w.redis[0].StartRepaired()
+				}
+			})},
 		{name: "disk of sql is full", target: onSQL, weight: 3, lasts: span(500, 6000), cannot: cannot(ofSQL),
 			inject: func(w *world, s *injection) error {
 				before, err := w.committed()

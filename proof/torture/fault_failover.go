@@ -19,57 +19,44 @@ func failoverFaults() []*fault {
 		}
 		return ""
 	}
-	noCluster := func(w *world) string {
-		if w.opt.Topology != Cluster {
-			return "only a cluster hands over without a loss"
-		}
-		return ""
-	}
+	noCluster := only(Cluster, "only a cluster hands over without a loss")
 	return []*fault{
 		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					node, key := w.primary(s)
-					node.Kill()
-					w.awaitPromotion(node, key)
-					wait(w.ctx, s.lasts)
-					node.StartRepaired()
-					w.demote(node, s)
-					w.awaitWhole()
-				})
-			}},
+			inject: trying(func(w *world, s *injection) {
+				node, key := w.primary(s)
+				node.Kill()
+				w.awaitPromotion(node, key)
+				wait(w.ctx, s.lasts)
+				node.StartRepaired()
+				w.demote(node, s)
+				w.awaitWhole()
+			})},
 		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					node, _ := w.primary(s)
-					node.Pause()
-					wait(w.ctx, s.lasts)
-					node.Resume()
-					w.demote(node, s)
-					w.awaitWhole()
-				})
-			}},
+			inject: trying(func(w *world, s *injection) {
+				node, _ := w.primary(s)
+				node.Pause()
+				wait(w.ctx, s.lasts)
+				node.Resume()
+				w.demote(node, s)
+				w.awaitWhole()
+			})},
 		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas,
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					node := w.replica(s)
-					node.Kill()
-					wait(w.ctx, s.lasts)
-					node.StartRepaired()
-					w.awaitWhole()
-				})
-			}},
+			inject: trying(func(w *world, s *injection) {
+				node := w.replica(s)
+				node.Kill()
+				wait(w.ctx, s.lasts)
+				node.StartRepaired()
+				w.awaitWhole()
+			})},
 		{name: "slots move", target: onRedis, weight: 4, lasts: span(1, 30), takes: time.Second, cannot: noCluster,
-			inject: func(w *world, s *injection) error {
-				return w.Try(func() {
-					s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
-					w.cluster.MoveSlot(lua.StreamKey(s.who%w.partitions), s.lasts)
-				})
-			}},
+			inject: trying(func(w *world, s *injection) {
+				s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
+				w.cluster.MoveSlot(lua.StreamKey(s.who%w.partitions), s.lasts)
+			})},
 		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), takes: time.Second, cannot: noCluster,
-			inject: func(w *world, s *injection) error { return w.Try(func() { w.plannedFailover(s) }) }},
+			inject: trying((*world).plannedFailover)},
 	}
 }
 

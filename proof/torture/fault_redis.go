@@ -20,12 +20,7 @@ import (
 
 // redisFaults befall a Redis that keeps its data.
 func redisFaults() []*fault {
-	onlyAlone := func(w *world) string {
-		if w.opt.Topology != Alone {
-			return "another fault kills nodes that have replicas"
-		}
-		return ""
-	}
+	onlyAlone := only(Alone, "another fault kills nodes that have replicas")
 	return []*fault{
 		{name: "kill redis", target: onRedis, weight: 3, lasts: span(20, 1500), cannot: onlyAlone, loses: unlessFsync,
 			inject: lasting(func(w *world) { w.redis[0].Kill() }, func(w *world) { w.redis[0].StartRepaired() })},
@@ -131,12 +126,7 @@ func (w *world) without(s *injection, kind string) {
 
 // snapshotFaults put Redis back to what it was before.
 func snapshotFaults() []*fault {
-	cannot := func(w *world) string {
-		if w.opt.Topology != Alone {
-			return "the nodes have no common moment to go back to"
-		}
-		return ""
-	}
+	cannot := only(Alone, "the nodes have no common moment to go back to")
 	return []*fault{{
 		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, inject: powerCut,
 	}, {

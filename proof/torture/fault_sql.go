@@ -180,19 +180,28 @@ func (w *world) stranger(do func(ctx context.Context, tx *sql.Tx) error) error {
 	return wrap(do(ctx, tx))
 }
 
-// strings are the first column of a query.
-func (w *world) strings(query string, args ...any) (all []string, err error) {
-	rows, err := w.db.QueryContext(w.ctx, query, args...)
+// each runs a query and calls take for each of its rows.
+func (w *world) each(ctx context.Context, query string, args []any, take func(scan func(...any) error) error) error {
+	rows, err := w.db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, wrap(err)
+		return wrap(err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var one string
-		if err := rows.Scan(&one); err != nil {
-			return nil, wrap(err)
+		if err := take(rows.Scan); err != nil {
+			return wrap(err)
 		}
-		all = append(all, one)
 	}
-	return all, wrap(rows.Err())
+	return wrap(rows.Err())
+}
+
+// strings are the first column of a query.
+func (w *world) strings(query string, args ...any) (all []string, err error) {
+	err = w.each(w.ctx, query, args, func(scan func(...any) error) error {
+		var one string
+		err := scan(&one)
+		all = append(all, one)
+		return err
+	})
+	return all, err
 }

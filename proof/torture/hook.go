@@ -111,23 +111,17 @@ func (rd *round) owesWebhooks() bool {
 
 // undelivered counts the claims of a campaign that the receiver does not have.
 func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err error) {
-	rows, err := rd.w.db.QueryContext(ctx, "SELECT id FROM "+everyClaim+" c WHERE campaign_id = ?", c.id)
-	if err != nil {
-		return 0, wrap(err)
-	}
-	defer func() { _ = rows.Close() }()
-	rd.w.hook.mu.Lock()
-	defer rd.w.hook.mu.Unlock()
-	for rows.Next() {
+	err = rd.w.each(ctx, "SELECT id FROM "+everyClaim+" c WHERE campaign_id = ?", []any{c.id}, func(scan func(...any) error) error {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			return missing, wrap(err)
-		}
+		err := scan(&id)
+		rd.w.hook.mu.Lock()
+		defer rd.w.hook.mu.Unlock()
 		if !rd.w.hook.taken[id] {
 			missing++
 		}
-	}
-	return missing, wrap(rows.Err())
+		return err
+	})
+	return missing, err
 }
 
 // checkWebhooks: what the receiver got was signed, under its own id, and the claims of a shard in order.

@@ -60,26 +60,22 @@ func (rd *round) lookAt(ctx context.Context, c *campaign) {
 func (rd *round) lookAtShards(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.claimed, c.synced_seq, c.lost_claims,
+	// Of a connection that broke nothing more is read.
+	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq, c.lost_claims,
 		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard
-		WHERE c.campaign_id = ? GROUP BY c.id`, c.id)
-	if err != nil {
-		return // no one is shown anything
-	}
-	defer func() { _ = found.Close() }()
-	for found.Next() {
+		WHERE c.campaign_id = ? GROUP BY c.id`, []any{c.id}, func(scan func(...any) error) error {
 		var id string
 		var claimed, synced, lost, units, rows int64
-		if found.Scan(&id, &claimed, &synced, &lost, &units, &rows) != nil {
-			return
+		if err := scan(&id, &claimed, &synced, &lost, &units, &rows); err != nil {
+			return err
 		}
 		rd.report.Looks++
 		if claimed != units || synced != rows+lost {
 			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units", id, claimed, synced, lost, rows, units)
 		}
-	}
-	_ = found.Err() // the rows of a connection that broke were read
+		return nil
+	})
 }
 
 func maxOf(values []int64) (most int64) {
