@@ -1,13 +1,10 @@
 package syncertest
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/models"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -76,21 +73,3 @@ func (s *Stream) Left() (first, n int) {
 
 // Died is what a step panics with, to end a hydration in its tracks.
 type Died struct{}
-
-// EachAtOnce runs do for all events, n at a time.
-func EachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
-	b.Helper()
-	var next, failed atomic.Int64
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(events)); i = next.Add(1) - 1 {
-				if do(&events[i]) != nil {
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(b, failed.Load())
-}

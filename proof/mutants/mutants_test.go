@@ -31,7 +31,7 @@ const (
 func triesAll() bool { return testenv.Soak() || os.Getenv("DIBS_MUTANTS") != "" }
 
 // load is every mutant of the folder.
-func load(t *testing.T) (all []mutants.Mutant) {
+func load(t *testing.T) (all []mutant) {
 	t.Helper()
 	files, err := filepath.Glob("patches/*.patch")
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func load(t *testing.T) (all []mutants.Mutant) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		m, err := mutants.Parse(string(text))
+		m, err := parse(string(text))
 		require.NoError(t, err, file)
 		all = append(all, m)
 	}
@@ -47,9 +47,9 @@ func load(t *testing.T) (all []mutants.Mutant) {
 }
 
 // everyday are the mutants of everyday runs by package.
-func everyday(t *testing.T) map[string][]mutants.Mutant {
+func everyday(t *testing.T) map[string][]mutant {
 	t.Helper()
-	byPackage := make(map[string][]mutants.Mutant)
+	byPackage := make(map[string][]mutant)
 	for _, m := range load(t) {
 		if m.Everyday {
 			byPackage[m.Package] = append(byPackage[m.Package], m)
@@ -58,7 +58,7 @@ func everyday(t *testing.T) map[string][]mutants.Mutant {
 	return byPackage
 }
 
-func overlay(t *testing.T, all ...mutants.Mutant) string {
+func overlay(t *testing.T, all ...mutant) string {
 	t.Helper()
 	abs, err := filepath.Abs(root)
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestMutantsAreKilled(t *testing.T) {
 		}
 		t.Run(m.Name, func(t *testing.T) { // one after the other: each uses every core to compile
 			of.add(&m)
-			if !m.MustBeNoticed() {
+			if !m.mustBeNoticed() {
 				t.Skip(m.Equivalent + m.Survives)
 			}
 			path := overlay(t, m)
@@ -154,7 +154,7 @@ func TestMutantsAreKilled(t *testing.T) {
 // share is how many mutants of a package were killed, of those that were tried or are known to survive.
 type share struct{ all, killed, equivalent, survive int }
 
-func (s *share) add(m *mutants.Mutant) {
+func (s *share) add(m *mutant) {
 	switch {
 	case m.Equivalent != "":
 		s.equivalent++
@@ -189,7 +189,7 @@ func TestTheWorstMutantsAreKilled(t *testing.T) {
 			for _, test := range failed {
 				var by []string
 				for i := range group {
-					if group[i].Selects(test) {
+					if group[i].selects(test) {
 						by = append(by, group[i].Name)
 					}
 				}
@@ -206,22 +206,22 @@ func TestTheWorstMutantsAreKilled(t *testing.T) {
 
 func TestSelects(t *testing.T) {
 	t.Parallel()
-	m := mutants.Mutant{Run: "TestA/one$|TestB"}
+	m := mutant{Run: "TestA/one$|TestB"}
 	for test, is := range map[string]bool{
 		"TestA": false, "TestA/one": true, "TestA/one/more": true, "TestA/one_more": false, "TestA/two": false, "TestB": true, "TestB/x": true, "TestC": false,
 	} {
-		require.Equal(t, is, m.Selects(test), test)
+		require.Equal(t, is, m.selects(test), test)
 	}
 }
 
 func TestParse_RefusesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	const header, diff = "Mutant: m\nTest: ./p -run T\n\n", "--- a/f\n+++ b/f\n@@\n a\n-b\n+c\n"
-	m, err := mutants.Parse(header + diff)
+	m, err := parse(header + diff)
 	require.NoError(t, err)
-	require.Equal(t, mutants.Mutant{Name: "m", Package: "./p", Run: "T", Edits: []mutants.Edit{{File: "f", Old: "a\nb\n", New: "a\nc\n"}}}, m)
+	require.Equal(t, mutant{Name: "m", Package: "./p", Run: "T", Edits: []mutants.Edit{{File: "f", Old: "a\nb\n", New: "a\nc\n"}}}, m)
 	for _, bad := range []string{"", header, "Mutant: m\n\n" + diff, "Test: ./p\n\n" + diff, "Why: x\n" + header + diff, header + "-b\n", header + diff + "x\n"} {
-		_, err := mutants.Parse(bad)
+		_, err := parse(bad)
 		require.Error(t, err, bad)
 	}
 	folder := t.TempDir()
@@ -241,7 +241,7 @@ func TestEachRuleOfTransfersHasAMutant(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([a-z0-9-]+)` \\|[^|]*\\| `([a-z/]+)` (\\w+) \\|$").FindAllStringSubmatch(string(text), -1) {
 		patch, err := os.ReadFile(filepath.Join("patches", row[2]+".patch"))
 		require.NoError(t, err)
-		m, err := mutants.Parse(string(patch))
+		m, err := parse(string(patch))
 		require.NoError(t, err)
 		require.Equal(t, []string{"./" + row[3], row[4]}, []string{m.Package, m.Run}, row[2])
 		rules[row[1]] = true

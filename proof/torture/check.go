@@ -96,8 +96,8 @@ const claimColumns = "id, campaign_id, shard, seq, user_id, quantity, status, ke
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
 	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
 	err := rd.w.each(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
-		c.claimed_at, c.resolved_at,
-		c.packet_id, c.amount FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, []any{c.id}, func(scan func(...any) error) error {
+		c.claimed_at, c.resolved_at, c.packet_id, c.amount
+		FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, []any{c.id}, func(scan func(...any) error) error {
 		var r row
 		err := scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.shard, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
 		l.rows = append(l.rows, r)

@@ -3,6 +3,8 @@ package writer_test
 import (
 	"context"
 	"database/sql"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,7 +64,7 @@ func submitted(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	w := syncertest.StartWriter(b, writer.Config{DB: db})
 	begun := time.Now()
-	syncertest.EachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e, nil) })
+	eachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e, nil) })
 	return time.Since(begun)
 }
 
@@ -72,7 +74,7 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	pool, err := db.DB()
 	require.NoError(b, err)
 	begun := time.Now()
-	syncertest.EachAtOnce(b, 16, events, func(e *models.Event) error {
+	eachAtOnce(b, 16, events, func(e *models.Event) error {
 		syncertest.InTx(b, pool, func(ctx context.Context, tx *sql.Tx) error {
 			if err := syncertest.InsertRows(ctx, tx, []models.Event{*e}); err != nil {
 				return err
@@ -84,4 +86,22 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 		return nil
 	})
 	return time.Since(begun)
+}
+
+// eachAtOnce runs do for all events, n at a time.
+func eachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
+	b.Helper()
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(events)); i = next.Add(1) - 1 {
+				if do(&events[i]) != nil {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(b, failed.Load())
 }
