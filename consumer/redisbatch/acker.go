@@ -87,8 +87,8 @@ func (s *subscription) claim(ctx context.Context, before time.Time, options ...a
 	}
 }
 
-// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every pruneInterval. A consumer
-// that is at work after all is created again by its next read.
+// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every pruneInterval. A
+// consumer that is at work after all is created again by its next read.
 const abandonedAfter, pruneInterval = time.Hour, 10 * time.Minute
 
 // dropAbandoned removes the consumers of a group that have nothing pending and were idle for so many milliseconds, but one. It is a script

@@ -243,12 +243,18 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 			}
 			err = loadErr
 		}
-		if err != nil && !isMoved(err) && (r.repairer == nil || !errors.Is(err, errContradicts)) {
+		if r.isEnd(err) {
 			return lua.Meta{}, err
 		}
 		o = nil
 	}
 	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, maxSteps)
+}
+
+// isEnd reports whether an error of a step ends the run. The next observation tells of the others; only a repair goes on with a lot
+// whose rows and counters contradict each other.
+func (r *run) isEnd(err error) bool {
+	return err != nil && !isMoved(err) && (r.repairer == nil || !errors.Is(err, errContradicts))
 }
 
 // isMoved reports whether a step found a lot other than it was observed.
