@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -38,24 +39,36 @@ type tap struct {
 // DialHook changes nothing.
 func (t *tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook changes nothing: without durability no script goes by one.
+// ProcessPipelineHook keeps back a pipeline that has what the tap is for.
 func (t *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, t.hears) {
+			return errHeard
+		}
+		return next(ctx, cmds)
+	}
 }
 
 // ProcessHook keeps back what the tap is for.
 func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	digest := redis.NewScript(t.source).Hash()
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		all := cmd.Args()
-		if !t.open || cmd.Name() != "evalsha" || all[1] != digest {
-			return next(ctx, cmd)
+		if t.hears(cmd) {
+			return errHeard
 		}
-		t.heard = true
-		t.call = callIn(all)
-		cmd.SetErr(errHeard)
-		return errHeard
+		return next(ctx, cmd)
 	}
+}
+
+// hears reports whether a command is what an open tap is for, which then fails and is remembered.
+func (t *tap) hears(cmd redis.Cmder) bool {
+	all := cmd.Args()
+	if !t.open || cmd.Name() != "evalsha" || all[1] != redis.NewScript(t.source).Hash() {
+		return false
+	}
+	t.heard = true
+	t.call = callIn(all)
+	cmd.SetErr(errHeard)
+	return true
 }
 
 // callIn reads EVALSHA digest n key… arg….
