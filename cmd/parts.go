@@ -50,10 +50,11 @@ func (p *parts) now(ctx context.Context) map[string]error {
 	found, _, _ := p.flights.Do("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partsTimeout)
 		defer cancel()
+		begun := time.Now()
 		is := p.check(ctx)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.at = time.Now()
+		p.at = begun // a check that waited for one server may know old things of another
 		p.is = is
 		return is, nil
 	})
