@@ -3,14 +3,12 @@ package residency_test
 import (
 	"context"
 	"database/sql"
-	"net"
 	"sync/atomic"
 	"testing"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -40,29 +38,15 @@ func (p countedPool) QueryRowContext(ctx context.Context, query string, args ...
 // GetDBConn is the pool, for transactions.
 func (p countedPool) GetDBConn() (*sql.DB, error) { return p.ConnPool.(*sql.DB), nil }
 
-// countedTrips counts round trips to Redis, but for those that open a connection.
-type countedTrips struct{ n *atomic.Int64 }
-
-func (c countedTrips) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (c countedTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "hello" {
-			c.n.Add(1)
+// counted are scripts on a stack's Redis whose round trips are counted, but for those that open a connection.
+func counted(h *syncertest.Stack, trips *atomic.Int64) *lua.Scripts {
+	h.T.Helper()
+	return hooked(h, syncertest.Hooks{Before: func(name string) error {
+		if name != "hello" && name != "pipeline client" {
+			trips.Add(1)
 		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c countedTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() != "client" {
-			c.n.Add(1)
-		}
-		return next(ctx, cmds)
-	}
+		return nil
+	}})
 }
 
 // What a run costs: statements, but for the four of the transaction that reads claims, and round trips to Redis.
@@ -78,13 +62,7 @@ func TestHydrator_Budgets(t *testing.T) {
 	config.ConnPool = countedPool{db.ConnPool, &statements}
 	db.Config = &config
 	db.Statement.ConnPool = config.ConnPool
-	rdb := redis.NewClient(h.Redis.Options())
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	require.NoError(t, rdb.Ping(t.Context()).Err())
-	rdb.AddHook(countedTrips{&trips})
-	scripts, err := lua.New(rdb, lua.Options{})
-	require.NoError(t, err)
-	require.NoError(t, scripts.Preload(t.Context()))
+	scripts := counted(h, &trips)
 	for _, c := range []struct {
 		name              string
 		does              func()

@@ -15,7 +15,6 @@ import (
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -261,15 +260,8 @@ func TestEvict_APassHasFewRoundTrips(t *testing.T) {
 	require.NoError(t, h.Redis.Rename(t.Context(), state, state+":aside").Err())
 	require.NoError(t, h.Redis.Set(t.Context(), state, "no hash", 0).Err())
 
-	rdb := redis.NewClient(h.Redis.Options())
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	require.NoError(t, rdb.Ping(t.Context()).Err())
 	var trips atomic.Int64
-	rdb.AddHook(countedTrips{&trips})
-	scripts, err := lua.New(rdb, lua.Options{})
-	require.NoError(t, err)
-	require.NoError(t, scripts.Preload(t.Context()))
-	trips.Store(0)
+	scripts := counted(h, &trips)
 	n, err := syncertest.NewMaintainer(t, h.DB, scripts, time.Hour).Evict(t.Context())
 	require.ErrorIs(t, err, lua.ErrDamaged)
 	require.Zero(t, n)

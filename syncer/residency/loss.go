@@ -93,14 +93,11 @@ func (s *streams) newGeneration(
 		return false, err
 	}
 	err = sqlstore.InTx(ctx, s.db, func(tx *sqlstore.Tx) error {
-		done, err := tx.ExecContext(ctx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
+		changed, err := sqlstore.Exec(ctx, tx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
 			" unexplained = ? WHERE `partition` = ? AND birth = ?",
 			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
 			partition, old.Generation)
-		if err != nil {
-			return err
-		}
-		if changed, err := done.RowsAffected(); err != nil || changed == 0 {
+		if err != nil || changed == 0 {
 			return err
 		}
 		renewed = true
