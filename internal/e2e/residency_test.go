@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
@@ -26,10 +28,11 @@ func TestIdleCampaignLeavesRedisButItsTombstoneAndComesBackExactly(t *testing.T)
 			UserID: func(user int) string { return fmt.Sprintf("user-%d-%d", i, user) },
 		}).wait()
 		tallies = merged(tallies, tally)
-		eventually(t, upTimeout, "it does not leave Redis", func() bool {
+		require.EventuallyWithT(t, func(c1 *assert.CollectT) {
 			keys, err := s.keysIn(t.Context(), c.ID)
-			return err == nil && len(keys) == 1 && keys[0] == s.keysOf(c.ID).Evicted // the tombstone
-		})
+			assert.NoError(c1, err)
+			assert.Equal(c1, []string{s.keysOf(c.ID).Evicted}, keys, "the tombstone is left")
+		}, upTimeout, 50*time.Millisecond)
 		var remaining int64
 		eventually(t, upTimeout, "MySQL does not record the eviction, which it does after Redis", func() bool {
 			var residency string

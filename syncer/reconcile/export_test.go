@@ -5,6 +5,9 @@ import "time"
 // CountAlways has each round count the rows of each campaign.
 func (r *Reconciler) CountAlways() { r.countEvery = time.Nanosecond }
 
+// CountNoMore ends CountAlways.
+func (r *Reconciler) CountNoMore() { r.countEvery = time.Hour }
+
 // KeepRecords keeps so many rows of a campaign in reconciliations.
 func (r *Reconciler) KeepRecords(most int) { r.maxRecorded = most }
 

@@ -212,7 +212,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, 
 		r.rest = 0
 	}
 	if p.differs && row.Drift != nil && *row.Drift == 0 {
-		row.Drift = &p.drift // of the rows, which are not counted each time
+		row.Drift = new(p.drift) // of the rows, which are not counted each time
 	}
 	if !sameFigures(row, p.row) || row.At.Sub(p.row.At) >= recordEvery {
 		*rows = append(*rows, row)

@@ -335,6 +335,28 @@ func TestReconciler_ARoundRecordsWhatChangedAndNoMoreThanItKeeps(t *testing.T) {
 	require.Equal(t, int64(68), rows[len(rows)-1].MySQLRemaining, "the newest are kept")
 }
 
+// A drift is recorded until the rows have been counted again, and its end as soon as they were.
+func TestReconciler_TheEndOfADriftIsRecordedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	r := h.Reconciler()
+	drift := func() (last int64) {
+		_, err := r.Reconcile(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.DB.Raw("SELECT drift FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1", id).Scan(&last).Error)
+		return last
+	}
+	r.CountAlways()
+	hset(h, h.Keys(id).State, "taken", "5")
+	require.Equal(t, int64(5), drift())
+	hset(h, h.Keys(id).State, "taken", "10")
+	r.CountNoMore()
+	require.Equal(t, int64(5), drift(), "the rows may differ still")
+	r.CountAlways()
+	require.Zero(t, drift())
+}
+
 func TestReconciler_ARoundFindsADeletedRow(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
