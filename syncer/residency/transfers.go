@@ -26,6 +26,10 @@ type moved struct {
 	rows         []models.Event // all, as they are then
 	add          []models.Event // those of rows that MySQL lacks
 	void         []int64        // tseqs of debits that Redis forgot
+
+	lots   []models.Campaign // of the campaign, and what Redis holds of them
+	views  []lua.ShardView
+	places *places // read if it is not known otherwise which packets went
 }
 
 // peersAtOnce is how many peers of a lot are notified of its load at the same time.
@@ -35,7 +39,7 @@ const peersAtOnce = 16
 //
 //   - It was credited what either of its rows and its hash in Redis say: the giver had debited that, on its disk.
 //   - It has debited what Redis says, as long as Redis holds it, and what its rows say else. A debit that Redis does not know was not
-//     on its disk, so no one was credited.
+//     on its disk, so no one was credited. Nor was one that only rows know and that no one was credited, if a third lot has its packets.
 //   - It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
 func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64) (m *moved, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
@@ -44,14 +48,13 @@ func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int6
 	if err != nil {
 		return nil, err
 	}
-	var lots []models.Campaign
-	if err := h.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("shard").Find(&lots).Error; err != nil {
+	if err := h.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("shard").Find(&m.lots).Error; err != nil {
 		return nil, err
 	}
-	whole := &lots[0]
-	lots = lots[1:]
+	whole := &m.lots[0]
+	m.lots = m.lots[1:]
 	ids := whole.LotIDs()
-	views := h.scripts.Shards(ctx, ids)
+	m.views = h.scripts.Shards(ctx, ids)
 	// After Redis: what it holds may be booked by now, and evicted.
 	mine, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, c.ID)
 	if err != nil {
@@ -62,23 +65,23 @@ func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int6
 		return nil, err
 	}
 	at := slices.Index(ids, c.ID)
-	if err := m.begin(&lots[at], &views[at], mine); err != nil {
+	if err := m.begin(&m.lots[at], &m.views[at], mine); err != nil {
 		return nil, err
 	}
 	if shard == models.ReserveLot {
 		m.counts.Out[0] = max(m.counts.Out[0], whole.Lowered)
 	}
-	if err := h.floors(ctx, m, lots, views, shard, epoch); err != nil {
+	if err := h.floors(ctx, m, credited, shard, epoch); err != nil {
 		return nil, err
 	}
-	for peer, n := range credited {
-		m.counts.Out[peer] = max(m.counts.Out[peer], n)
+	if err := h.giveNoLess(ctx, c, m, mine, credited); err != nil {
+		return nil, err
 	}
 	if len(mine) == 0 && m.known > 0 { // the rows of a campaign that ended are pruned
 		m.units = m.total
 		return m, nil
 	}
-	if err := h.correct(ctx, c, m, mine, views, epoch); err != nil {
+	if err := h.correct(ctx, c, m, mine, epoch); err != nil {
 		return nil, err
 	}
 	if shard == models.ReserveLot && c.Kind == models.KindPacket {
@@ -128,22 +131,42 @@ func (h *Hydrator) creditedFrom(ctx context.Context, campaignID string, shard in
 // isHeld reports whether what Redis says of a lot is what it last held, or what a load that was not confirmed found out of that.
 func isHeld(v *lua.ShardView) bool { return v.Status != "" && !errors.Is(v.Err, lua.ErrDamaged) }
 
-// floors raises what a lot has debited to what its peers were credited, by Redis, and has them refuse credits of loads before epoch.
-func (h *Hydrator) floors(ctx context.Context, m *moved, lots []models.Campaign, views []lua.ShardView, shard int, epoch int64) error {
-	found := make([]int64, len(lots))
+// giveNoLess has a lot debit what its peers were credited, and no more if that is contested.
+func (h *Hydrator) giveNoLess(ctx context.Context, c *models.Campaign, m *moved, mine []models.Event, credited map[int]int64) error {
+	campaignID, shard := models.SplitShardID(c.ID)
+	own := &m.views[min(shard, len(m.views))-1]
+	for peer, n := range credited {
+		isContested := false
+		if c.Kind == models.KindPacket && !isHeld(own) && m.counts.Out[peer] > n {
+			p, err := h.placesOf(ctx, campaignID, m)
+			if err != nil {
+				return err
+			}
+			isContested = p.isContested(mine, peer, n)
+		}
+		if isContested || m.counts.Out[peer] < n {
+			m.counts.Out[peer] = n
+		}
+	}
+	return nil
+}
+
+// floors raises what peers were credited from a lot to what Redis says, and has them refuse credits of its loads before epoch.
+func (h *Hydrator) floors(ctx context.Context, m *moved, credited map[int]int64, shard int, epoch int64) error {
+	found := make([]int64, len(m.lots))
 	var asked errgroup.Group
 	asked.SetLimit(peersAtOnce)
-	for i := range lots {
-		_, peer := models.SplitShardID(lots[i].ID)
+	for i := range m.lots {
+		_, peer := models.SplitShardID(m.lots[i].ID)
 		if peer == shard {
 			continue
 		}
-		m.counts.Load[peer] = lots[i].LoadAttempts
-		if views[i].Err == nil { // loads that were started after it never came to be
-			m.counts.Load[peer] = views[i].Epoch
+		m.counts.Load[peer] = m.lots[i].LoadAttempts
+		if m.views[i].Err == nil { // loads that were started after it never came to be
+			m.counts.Load[peer] = m.views[i].Epoch
 		}
 		asked.Go(func() (err error) {
-			found[i], err = h.floor(ctx, &lots[i], &views[i], shard, epoch)
+			found[i], err = h.floor(ctx, &m.lots[i], &m.views[i], shard, epoch)
 			return err
 		})
 	}
@@ -151,8 +174,9 @@ func (h *Hydrator) floors(ctx context.Context, m *moved, lots []models.Campaign,
 		return err //nolint:wrapcheck // floor's
 	}
 	for i, floor := range found {
-		_, peer := models.SplitShardID(lots[i].ID)
-		m.counts.Out[peer] = max(m.counts.Out[peer], floor)
+		if _, peer := models.SplitShardID(m.lots[i].ID); peer != shard {
+			credited[peer] = max(credited[peer], floor)
+		}
 	}
 	return nil
 }
@@ -180,9 +204,7 @@ func (h *Hydrator) floor(ctx context.Context, peer *models.Campaign, v *lua.Shar
 }
 
 // correct has the rows of a lot say what the load begins with: debits that Redis forgot have none, and what no row has gets one.
-func (h *Hydrator) correct(
-	ctx context.Context, c *models.Campaign, m *moved, mine []models.Event, views []lua.ShardView, epoch int64,
-) error {
+func (h *Hydrator) correct(ctx context.Context, c *models.Campaign, m *moved, mine []models.Event, epoch int64) error {
 	slices.SortFunc(mine, func(a, b models.Event) int { return cmp.Compare(a.Cumulative, b.Cumulative) })
 	for peer := range models.ReserveLot + 1 {
 		for kind, upto := range map[models.EventType]int64{
@@ -196,14 +218,14 @@ func (h *Hydrator) correct(
 				case row.Cumulative > upto:
 					m.void = append(m.void, row.TSeq)
 				default:
-					if err := h.fill(ctx, c, m, &last, row.Cumulative-row.Quantity, views); err != nil {
+					if err := h.fill(ctx, c, m, &last, row.Cumulative-row.Quantity); err != nil {
 						return err
 					}
 					last.Cumulative = row.Cumulative
 					m.rows = append(m.rows, *row)
 				}
 			}
-			if err := h.fill(ctx, c, m, &last, upto, views); err != nil {
+			if err := h.fill(ctx, c, m, &last, upto); err != nil {
 				return err
 			}
 		}
@@ -212,14 +234,12 @@ func (h *Hydrator) correct(
 }
 
 // fill adds the rows that a lot lacks behind its last one of a kind and a peer, up to a number of units.
-func (h *Hydrator) fill(
-	ctx context.Context, c *models.Campaign, m *moved, last *models.Event, upto int64, views []lua.ShardView,
-) (err error) {
+func (h *Hydrator) fill(ctx context.Context, c *models.Campaign, m *moved, last *models.Event, upto int64) (err error) {
 	most := upto // units of a row
 	var ids []string
 	if c.Kind == models.KindPacket && last.Cumulative < upto {
 		most = lua.PushMax
-		ids, err = h.lackingPackets(ctx, last, upto, views)
+		ids, err = h.lackingPackets(ctx, last, upto, m)
 	}
 	for err == nil && last.Cumulative < upto {
 		m.tseq++
