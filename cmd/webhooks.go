@@ -67,6 +67,9 @@ func (s *stack) dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispat
 // runWebhooks delivers events until ctx ends.
 func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpoints) error {
 	d := s.dispatcher(endpoints)
+	for partition := range s.cfg.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
+		_ = s.scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
+	}
 	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
 		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions)
 		return d.Run(ctx, func(ctx context.Context) error {

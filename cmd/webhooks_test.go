@@ -12,15 +12,19 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/sleep"
 )
 
 // hook is an endpoint that keeps the places of the claims that it takes.
 type hook struct {
 	*httptest.Server
+
+	takes time.Duration // to answer
 
 	down atomic.Bool
 	mu   sync.Mutex
@@ -38,6 +42,7 @@ func newHook(t *testing.T) (*hook, string) {
 				Seq int64  `json:"seq"`
 			} `json:"data"`
 		}
+		_ = sleep.For(r.Context(), h.takes)
 		text, err := io.ReadAll(r.Body)
 		if err != nil || json.Unmarshal(text, &body) != nil || h.down.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -108,6 +113,37 @@ func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 		return s.number("SELECT COUNT(*) FROM consumer_groups WHERE name = 'webhooks'") == 1
 	})
 	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
+}
+
+// Redis loses the lease of the process that delivers, as when its clock jumps ahead. Who takes over waits until the first has noticed, so that
+// no event overtakes another. The first stands by, and takes over in turn.
+func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	h, file := newHook(t)
+	h.takes = 10 * time.Millisecond
+	serve := start(t, s.with("DIBS_GROUPS=syncer"), "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10000}`)
+	one := start(t, s.with(file, "DIBS_NAME=one"), "webhooks")
+	two := start(t, s.with(file, "DIBS_NAME=two"), "webhooks")
+	claimed := 0
+	claim := func() {
+		serve.claim("spring", fmt.Sprint("u", claimed))
+		claimed++
+	}
+	claim()
+	eventually(t, "delivered", h.took(1))
+	for turns := 1; turns <= 2; turns++ {
+		require.NoError(t, s.rdb.Del(t.Context(), "dibs:consumer:webhooks:webhooks").Err())
+		eventually(t, "one of them stands by again", func() bool {
+			for range 10 { // faster than they are delivered
+				claim()
+			}
+			const told = "another process has taken over"
+			return strings.Count(one.problems.String()+two.problems.String(), told) == turns
+		})
+		eventually(t, "delivered in order", h.took(claimed))
+	}
 }
 
 func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {

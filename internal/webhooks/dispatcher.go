@@ -19,6 +19,9 @@ import (
 // Group is the consumer group of the role.
 const Group = "webhooks"
 
+// ErrReplaced is the cause of a context that ended because another process delivers now.
+var ErrReplaced = errors.New("webhooks: another process delivers")
+
 // DefaultGiveUpAfter is how long an event is tried before it is parked.
 const DefaultGiveUpAfter = 24 * time.Hour
 
@@ -89,24 +92,27 @@ func New(cfg Config) *Dispatcher {
 		cfg.initialBackoff = backoffFirst
 		cfg.maxBackoff = maxBackoff
 	}
-	d := &Dispatcher{
-		cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), lanes: make(map[laneKey]*lane), inMemory: make(map[string]int),
-		turns: make(map[string]chan struct{}), spilled: make(chan struct{}, 1),
-	}
+	d := &Dispatcher{cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), spilled: make(chan struct{}, 1)}
 	d.metrics = newMetrics(cfg.Registerer, d)
 	return d
 }
 
-// Run delivers what Submit is given, until consume returns. It is called once. What is then neither delivered nor in the table is settled
-// with an error.
+// Run delivers what Submit is given, until consume returns. What is then neither delivered nor in the table is settled with an error.
+// Requests under way have five seconds to end, but none if ctx ended by ErrReplaced. It may run again
+// when it has returned.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	finishing, finish := context.WithCancel(context.WithoutCancel(ctx))
 	defer finish()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, finish) })()
-	d.ctx = ctx
-	d.finishing = finishing
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrReplaced) {
+			finish()
+			return
+		}
+		time.AfterFunc(finishWithin, finish)
+	})()
+	d.begin(ctx, finishing)
 	if d.recover(ctx) != nil { // it was stopped
 		return nil
 	}
@@ -115,6 +121,18 @@ func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) erro
 	cancel()
 	d.running.Wait()
 	return err
+}
+
+// begin forgets what an earlier run left in memory.
+func (d *Dispatcher) begin(ctx, finishing context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ctx = ctx
+	d.finishing = finishing
+	d.lanes = make(map[laneKey]*lane)
+	d.inMemory = make(map[string]int)
+	d.turns = make(map[string]chan struct{})
+	d.spilling = nil
 }
 
 // recover starts the lanes that have events in the table. It waits for MySQL.
