@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"dibs/internal/testenv"
 )
@@ -77,9 +78,17 @@ func diskFaults() []*fault {
 	}
 }
 
+// sqlBackWithin is how long a server that was started again may break connections of the one before.
+const sqlBackWithin = 10 * time.Second
+
 // committed names the rows of claims and packets that are there: no one deletes one.
-func (w *world) committed() ([]string, error) {
-	return w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
+func (w *world) committed() (rows []string, err error) {
+	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
+		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
+		if err == nil || w.ctx.Err() != nil || time.Now().After(until) {
+			return rows, err
+		}
+	}
 }
 
 // requireCommitted ends the round when the SQL server has lost rows that it had committed, as MariaDB 10.11.19 does now and then when an
