@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/config"
+	"dibs/internal/testenv"
 	"dibs/proof/load"
 )
 
 func runBench(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, problems bytes.Buffer
+	var out, problems testenv.Buffer
 	code = Run(t.Context(), Env{Args: append([]string{"bench"}, args...), Environ: environ, Stdout: &out, Stderr: &problems})
 	return code, out.String(), problems.String()
 }

@@ -35,8 +35,8 @@ var (
 // Env is what a run of the program is given from outside.
 type Env struct {
 	Args           []string
-	Environ        []string // "NAME=value"
-	Stdout, Stderr io.Writer
+	Environ        []string  // "NAME=value"
+	Stdout, Stderr io.Writer // of Stderr any goroutine makes use
 	// Registry takes the metrics; nil makes one for each run.
 	Registry *prometheus.Registry
 	// Trials make the commands of another program than this, see proof/trials.

@@ -212,11 +212,18 @@ func (r *running) post(path, body string, headers ...string) answer {
 	return got
 }
 
-// claim has users claim a unit each.
+// claim has users claim a unit each, again while the campaign is being loaded.
 func (r *running) claim(campaign string, users ...string) {
 	r.t.Helper()
 	for _, user := range users {
-		r.post("/campaigns/"+campaign+"/claims", `{"user_id":"`+user+`"}`)
+		claim := func() answer {
+			return call(r.t, http.MethodPost, r.url+"/v1/campaigns/"+campaign+"/claims", `{"user_id":"`+user+`"}`)
+		}
+		got := claim()
+		for until := time.Now().Add(within); strings.Contains(got.body, `"code":"unavailable"`) && time.Now().Before(until); {
+			got = claim()
+		}
+		require.Equal(r.t, 2, got.status/100, "%s: %s", user, got.body)
 	}
 }
 
