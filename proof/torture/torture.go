@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"dibs/internal/testenv"
@@ -35,6 +37,7 @@ type Options struct {
 	Serve      bool              // processes of all roles, two of them, instead of two of each
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
+	KeepLogs   bool              // of the processes, in a folder that Progress names, when a promise did not hold
 	Progress   func(line string) // told what happens; nil: no one
 }
 
@@ -113,7 +116,23 @@ func (r *run) inWorld(ctx context.Context) (started bool, err error) {
 	if err == nil {
 		err = r.rounds(ctx, w)
 	}
+	if len(r.report.Broken) > 0 && r.opt.KeepLogs {
+		w.keepLogs()
+	}
 	return true, errors.Join(err, w.Close())
+}
+
+// keepLogs copies what the processes said to where it outlives the run.
+func (w *world) keepLogs() {
+	folder, err := os.MkdirTemp("", "dibs-torture-logs-")
+	if err == nil {
+		err = os.CopyFS(folder, os.DirFS(filepath.Dir(w.parts[0].log)))
+	}
+	if err != nil {
+		w.opt.Progress("the logs of the processes are lost: " + err.Error())
+		return
+	}
+	w.opt.Progress("the logs of the processes are in " + folder)
 }
 
 // prepare draws the rounds before the first one.

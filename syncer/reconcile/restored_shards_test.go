@@ -269,6 +269,42 @@ func TestRestored_PacketsWhoseNamesAreLostAreWhereTheyWent(t *testing.T) {
 	}
 }
 
+// The same after a shard gave packets back, and the reserve gave them to another: what a shard has does not tell any more who gave what. The
+// reserve is not loaded, and no packet is given to two users.
+func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, true)
+	s.refill(1, 3)
+	s.refill(2, 3)
+	sold := s.take(1, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 30)
+	sold += s.take(2, 50)
+	s.refill(2, 1)
+	sold += s.take(2, 2)
+	require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 1)})[0].Out[models.ReserveLot], "a recall")
+	reserve := s.Campaign(models.ShardID(s.id, models.ReserveLot))
+	evicted, err := s.Scripts.Evict(t.Context(), &reserve, 0)
+	require.NoError(t, err)
+	require.True(t, evicted)
+	restore()
+	for range 3 {
+		look(s.Stack)
+		_, err = s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
+		require.ErrorContains(t, err, "is not known yet")
+	}
+	for shard := 1; shard <= 2; shard++ {
+		s.tryRefill(shard, 1)
+		sold += s.take(shard, 50)
+	}
+	require.LessOrEqual(t, sold, 40)
+	var packets, owned int
+	require.NoError(t, s.DB.Raw("SELECT COUNT(DISTINCT packet_id), COUNT(*) FROM claims WHERE campaign_id = ?", s.id).Row().Scan(&packets, &owned))
+	require.Equal(t, owned, packets)
+	require.Empty(t, syncertest.ParkedIDs(t, s.DB))
+}
+
 // The shard whose grant is forgotten is fenced for another reason. MySQL has all of its claims; what it was credited Redis knows.
 func TestRestored_AProofLeavesUnitsWhereRedisHasThem(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package residency
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -48,8 +47,9 @@ func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int
 	if !isLacking() {
 		return ids[from:upto], nil
 	}
+	copy(ids[:from], campaigns.PacketsOf(m.rows, e.Type, e.Peer)) // which the rows of the lot name
 	p, err := h.placesOf(ctx, e.CampaignID, m)
-	if err == nil && !p.name(giver, taker, ids[:upto]) {
+	if err == nil && !p.name(taker, ids[:upto]) {
 		err = fmt.Errorf("%w: which packets lots %d and %d of %s exchanged is not known yet", lua.ErrUnavailable, giver, taker, e.CampaignID)
 	}
 	return ids[from:upto], err
@@ -57,10 +57,12 @@ func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int
 
 // places say which lots have the packets of a campaign.
 type places struct {
-	order   []string       // of the packets, by position
-	moved   map[string]int // the shards that they went to, by the rows of transfers
-	had     map[string]int // the lots that have them: by claims, and by the lists that lots give packets away from
-	isWhole bool           // MySQL has all claims that Redis has counted
+	order []string       // of the packets, by position
+	moved map[string]int // the shards that they went to, by the rows of transfers
+	had   map[string]int // the lots that have them: by claims, and by the lists that lots give packets away from
+
+	// A shard has debited packets. What a lot has does not tell who gave it then.
+	isMixed bool
 }
 
 // placesOf reads which lots have the packets of a campaign. Lists are read before claims: a packet that is taken then is in both.
@@ -68,7 +70,7 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 	if m.places != nil {
 		return m.places, nil
 	}
-	p := &places{moved: make(map[string]int), had: make(map[string]int), isWhole: true}
+	p := &places{moved: make(map[string]int), had: make(map[string]int)}
 	for i := range m.lots {
 		if err := h.addPlaces(ctx, p, &m.lots[i], &m.views[i]); err != nil {
 			return nil, err
@@ -91,21 +93,30 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 
 func (h *Hydrator) addPlaces(ctx context.Context, p *places, lot *models.Campaign, v *lua.ShardView) error {
 	_, shard := models.SplitShardID(lot.ID)
-	ids, allBut, err := campaigns.PacketsOfLot(ctx, h.db.ConnPool, lot.ID)
-	for _, id := range ids {
-		if !allBut {
-			p.moved[id] = shard
+	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, lot.ID)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		isDebit := rows[i].Type == models.EventUnitsDebited
+		p.isMixed = p.isMixed || isDebit && shard != models.ReserveLot
+		for _, id := range rows[i].IDs {
+			if !isDebit {
+				p.moved[id] = shard
+			}
 		}
 	}
 	var listed []string
-	if err == nil && isHeld(v) {
-		p.isWhole = p.isWhole && v.Seq <= lot.SyncedSeq
+	if isHeld(v) {
+		for _, units := range v.Out {
+			p.isMixed = p.isMixed || units > 0 && shard != models.ReserveLot
+		}
 		listed, err = h.scripts.PacketNames(ctx, lot.ID, v.Epoch)
+		if err != nil {
+			return err
+		}
 	}
-	var parked *writer.ParkedClaims
-	if err == nil {
-		parked, err = writer.ReadParked(ctx, h.db.ConnPool, lot.ID)
-	}
+	parked, err := writer.ReadParked(ctx, h.db.ConnPool, lot.ID)
 	if err != nil {
 		return err
 	}
@@ -115,43 +126,50 @@ func (h *Hydrator) addPlaces(ctx context.Context, p *places, lot *models.Campaig
 	return nil
 }
 
-// name puts names in place of the empty ones in ids, the packets that went from one lot to another. The taker has them, whoever had them
-// before; and if it is known who has which, others of the giver that no lot has will do. It reports whether there were enough.
-func (p *places) name(giver, taker int, ids []string) (done bool) {
+// name puts names in place of the empty ones in ids, the packets that the reserve gave to a shard: those that the shard has and that no row
+// says where they went. It reports whether they are as many. Fewer may be on their way into MySQL.
+func (p *places) name(taker int, ids []string) (done bool) {
 	known := make(map[string]bool, len(ids))
+	lacking := 0
 	for _, id := range ids {
 		known[id] = true
-	}
-	had := func(id string) int { return p.had[id] }
-	at := func(id string) int { return cmp.Or(p.moved[id], models.ReserveLot) }
-	for _, is := range []func(id string) bool{
-		func(id string) bool { return had(id) == taker && at(id) == giver },
-		func(id string) bool { return had(id) == taker && at(id) != taker },
-		func(id string) bool { return had(id) == 0 && at(id) == giver && p.isWhole },
-	} {
-		for _, id := range p.order {
-			i := slices.Index(ids, "")
-			if i < 0 {
-				return true
-			}
-			if !known[id] && is(id) {
-				ids[i] = id
-				known[id] = true
-			}
+		if id == "" {
+			lacking++
 		}
 	}
-	return !slices.Contains(ids, "")
+	var found []string
+	for _, id := range p.order {
+		if p.had[id] == taker && p.moved[id] == 0 && !known[id] {
+			found = append(found, id)
+		}
+	}
+	if p.isMixed || len(found) != lacking {
+		return false
+	}
+	for i, id := range ids {
+		if id == "" {
+			ids[i] = found[0]
+			found = found[1:]
+		}
+	}
+	return true
 }
 
-// isContested reports whether a packet of the rows, which debit a peer units that it was not credited, is in a third lot.
-func (p *places) isContested(rows []models.Event, peer int, credited int64) bool {
+// uncontested is how many units the reserve has debited for a peer by its rows, up to the first that the peer was not credited and that
+// names a packet which another lot has.
+func (p *places) uncontested(rows []models.Event, peer int, credited int64) int64 {
+	upto := credited
 	for i := range rows {
-		if e := &rows[i]; e.Type == models.EventUnitsDebited && e.Peer == peer && e.Cumulative > credited &&
-			slices.ContainsFunc(e.IDs, func(id string) bool { return p.had[id] > 0 && p.had[id] != peer && p.had[id] != e.Shard }) {
-			return true
+		e := &rows[i]
+		if e.Type != models.EventUnitsDebited || e.Peer != peer || e.Cumulative <= credited {
+			continue
 		}
+		if !p.isMixed && slices.ContainsFunc(e.IDs, func(id string) bool { return p.had[id] > 0 && p.had[id] != peer }) {
+			return upto
+		}
+		upto = e.Cumulative
 	}
-	return false
+	return upto
 }
 
 // stageDebited stages the packets that a lot has debited, as its rows have them.

@@ -131,22 +131,19 @@ func (h *Hydrator) creditedFrom(ctx context.Context, campaignID string, shard in
 // isHeld reports whether what Redis says of a lot is what it last held, or what a load that was not confirmed found out of that.
 func isHeld(v *lua.ShardView) bool { return v.Status != "" && !errors.Is(v.Err, lua.ErrDamaged) }
 
-// giveNoLess has a lot debit what its peers were credited, and no more if that is contested.
+// giveNoLess has a lot debit what its peers were credited, and of what only rows know no more than is uncontested.
 func (h *Hydrator) giveNoLess(ctx context.Context, c *models.Campaign, m *moved, mine []models.Event, credited map[int]int64) error {
 	campaignID, shard := models.SplitShardID(c.ID)
-	own := &m.views[min(shard, len(m.views))-1]
+	knowsByRows := c.Kind == models.KindPacket && shard == models.ReserveLot && !isHeld(&m.views[len(m.views)-1])
 	for peer, n := range credited {
-		isContested := false
-		if c.Kind == models.KindPacket && !isHeld(own) && m.counts.Out[peer] > n {
+		if knowsByRows && m.counts.Out[peer] > n {
 			p, err := h.placesOf(ctx, campaignID, m)
 			if err != nil {
 				return err
 			}
-			isContested = p.isContested(mine, peer, n)
+			m.counts.Out[peer] = p.uncontested(mine, peer, n)
 		}
-		if isContested || m.counts.Out[peer] < n {
-			m.counts.Out[peer] = n
-		}
+		m.counts.Out[peer] = max(m.counts.Out[peer], n)
 	}
 	return nil
 }
