@@ -106,6 +106,7 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 		_, err := fmt.Fprintln(env.Stdout, strings.Join(torture.Names(), "\n"))
 		return err
 	}
+	t.options.KeepLogs = true
 	if t.options.Binary == "" {
 		self, err := os.Executable()
 		if err != nil {
