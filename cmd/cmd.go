@@ -36,7 +36,7 @@ var (
 type Env struct {
 	Args           []string
 	Environ        []string  // "NAME=value"
-	Stdout, Stderr io.Writer // of Stderr any goroutine makes use
+	Stdout, Stderr io.Writer // Stderr is written to by several goroutines
 	// Registry takes the metrics; nil makes one for each run.
 	Registry *prometheus.Registry
 	// Trials make the commands of another program than this, see proof/trials.

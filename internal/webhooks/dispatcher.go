@@ -98,8 +98,8 @@ func New(cfg Config) *Dispatcher {
 }
 
 // Run delivers what Submit is given, until consume returns. What is then neither delivered nor in the table is settled with an error.
-// Requests under way have five seconds to end, but none if ctx ended by ErrReplaced. It may run again
-// when it has returned.
+// Requests under way have five seconds to end, but none if ctx ended by ErrReplaced. It may run again when it has
+// returned.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

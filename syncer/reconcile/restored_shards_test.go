@@ -153,10 +153,7 @@ func TestRestored_AReserveThatWasEvictedDoesNotLoadBehindItsTombstone(t *testing
 			s.refill(2, 30)
 			sold := s.take(2, 30)
 			for _, lot := range []int{2, models.ReserveLot} {
-				c := s.Campaign(models.ShardID(s.id, lot))
-				evicted, err := s.Scripts.Evict(t.Context(), &c, 0)
-				require.NoError(t, err)
-				require.True(t, evicted, c.ID)
+				s.evict(lot)
 			}
 			restore()
 			if isTold { // as if another dump had been restored
@@ -218,12 +215,27 @@ func TestRestored_PacketsOfRowsBetweenOthersHaveOneOwner(t *testing.T) {
 	s.ownedOnce(sold)
 }
 
+// evict has Redis evict a lot.
+func (s *sale) evict(lot int) {
+	s.T.Helper()
+	c := s.Campaign(models.ShardID(s.id, lot))
+	evicted, err := s.Scripts.Evict(s.T.Context(), &c, 0)
+	require.NoError(s.T, err)
+	require.True(s.T, evicted, c.ID)
+}
+
+// owners are how many packets were given to users, and how often one was.
+func (s *sale) owners() (packets, owned int) {
+	s.T.Helper()
+	require.NoError(s.T, s.DB.Raw("SELECT COUNT(DISTINCT packet_id), COUNT(*) FROM claims WHERE campaign_id = ?", s.id).Row().Scan(&packets, &owned))
+	return packets, owned
+}
+
 // ownedOnce sells what is left of 40 packets, and finds an owner for each.
 func (s *sale) ownedOnce(sold int) {
 	s.T.Helper()
 	s.repaired(sold)
-	var packets, owned int
-	require.NoError(s.T, s.DB.Raw("SELECT COUNT(DISTINCT packet_id), COUNT(*) FROM claims WHERE campaign_id = ?", s.id).Row().Scan(&packets, &owned))
+	packets, owned := s.owners()
 	require.Equal(s.T, []int{40, 40}, []int{packets, owned})
 }
 
@@ -246,10 +258,7 @@ func TestRestored_PacketsWhoseNamesAreLostAreWhereTheyWent(t *testing.T) {
 			var ids string
 			require.NoError(t, s.DB.Raw("SELECT tseq, units, packets FROM stock_moves WHERE campaign_id = ? AND shard = 65 AND peer = 2 ORDER BY tseq DESC LIMIT 1",
 				s.id).Row().Scan(&row.TSeq, &row.Quantity, &ids))
-			reserve := s.Campaign(models.ShardID(s.id, models.ReserveLot))
-			evicted, err := s.Scripts.Evict(t.Context(), &reserve, 0)
-			require.NoError(t, err)
-			require.True(t, evicted)
+			s.evict(models.ReserveLot)
 			restore()
 			if isDebitedTwice {
 				s.Exec("INSERT INTO stock_moves (campaign_id, shard, tseq, kind, peer, units, cumulative, packets, epoch, event_id, at)"+
@@ -284,14 +293,11 @@ func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
 	s.refill(2, 1)
 	sold += s.take(2, 2)
 	require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 1)})[0].Out[models.ReserveLot], "a recall")
-	reserve := s.Campaign(models.ShardID(s.id, models.ReserveLot))
-	evicted, err := s.Scripts.Evict(t.Context(), &reserve, 0)
-	require.NoError(t, err)
-	require.True(t, evicted)
+	s.evict(models.ReserveLot)
 	restore()
 	for range 3 {
 		look(s.Stack)
-		_, err = s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
+		_, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
 		require.ErrorContains(t, err, "is not known yet")
 	}
 	for shard := 1; shard <= 2; shard++ {
@@ -299,8 +305,7 @@ func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
 		sold += s.take(shard, 50)
 	}
 	require.LessOrEqual(t, sold, 40)
-	var packets, owned int
-	require.NoError(t, s.DB.Raw("SELECT COUNT(DISTINCT packet_id), COUNT(*) FROM claims WHERE campaign_id = ?", s.id).Row().Scan(&packets, &owned))
+	packets, owned := s.owners()
 	require.Equal(t, owned, packets)
 	require.Empty(t, syncertest.ParkedIDs(t, s.DB))
 }

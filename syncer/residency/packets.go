@@ -87,8 +87,11 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 	if err == nil {
 		err = sqlstore.On(h.db.WithContext(ctx)).Scan(&p.order, "SELECT id FROM packets WHERE campaign_id = ? ORDER BY position", campaignID)
 	}
+	if err != nil {
+		return nil, err
+	}
 	m.places = p
-	return p, err
+	return p, nil
 }
 
 func (h *Hydrator) addPlaces(ctx context.Context, p *places, lot *models.Campaign, v *lua.ShardView) error {
