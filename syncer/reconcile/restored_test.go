@@ -107,6 +107,20 @@ func TestRestored_ControlPrunedFlushes(t *testing.T) {
 	require.Zero(t, look(h))
 }
 
+// A connection breaks when a flush is recorded, and the record is sent again: Redis has it twice. MySQL has it.
+func TestRestored_ControlAFlushThatWasRecordedTwice(t *testing.T) {
+	t.Parallel()
+	h := newWitnessed(t)
+	id := h.Create(100, nil)
+	h.Take(id, syncertest.Ask("u", ""))
+	committed, err := h.Scripts.Committed(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, h.Scripts.RecordFlushes(t.Context(), map[int]string{0: committed[0].Flushes[0]}))
+	h.Take(id, syncertest.Ask("v", ""))
+	require.Zero(t, look(h))
+	h.RequireBooks(id, 2)
+}
+
 // A campaign that was loaded and evicted after the dump: MySQL's rows look whole. What they lack no one knows, so a person decides.
 func TestRestored_AnEvictedCampaignIsForAPerson(t *testing.T) {
 	t.Parallel()

@@ -218,14 +218,17 @@ func flushes(lots []*lot) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// keptFlushes are those of a partition's flushes that surely have a row.
+// keptFlushes are those of a partition's flushes that surely have a row, each once: Redis got one twice if the connection broke when it was
+// recorded.
 func keptFlushes(ids []string) []string {
 	if len(ids) == 0 {
 		return nil
 	}
 	newest := slices.Max(ids)
 	sure := time.Now().Add(-flushRetention)
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != newest && madeAt(id).Before(sure) })
+	kept := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != newest && madeAt(id).Before(sure) })
+	slices.Sort(kept)
+	return slices.Compact(kept)
 }
 
 // Parked reads the parked claims of a lot.
