@@ -35,8 +35,8 @@ func (s *Scripts) RecordTip(ctx context.Context, partition int, tip EntryID) err
 	return classifyError("set", s.rdb.Set(ctx, recordedKey(partition), tip.String(), 0).Err())
 }
 
-// Committed is what Redis remembers of some partitions, in their order. Errors as Stream.
-func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed, error) {
+// Committed is what Redis remembers of some partitions, in their order. An error is of its partition alone. Errors as Stream.
+func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed, []error) {
 	lists := make([]*redis.StringSliceCmd, len(partitions))
 	tips := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
@@ -47,14 +47,11 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 		return nil
 	})
 	all := make([]Committed, len(partitions))
+	errs := make([]error, len(partitions))
 	for i := range all {
-		var err error
-		all[i], err = readCommitted(partitions[i], lists[i], tips[i])
-		if err != nil {
-			return nil, err
-		}
+		all[i], errs[i] = readCommitted(partitions[i], lists[i], tips[i])
 	}
-	return all, nil
+	return all, errs
 }
 
 func readCommitted(partition int, flushes *redis.StringSliceCmd, recorded *redis.StringCmd) (all Committed, err error) {

@@ -141,7 +141,7 @@ func (s *Syncer) finalize(ctx context.Context) error {
 
 // expire has not failed when it ran out of time over many claims: the next round goes on. A MySQL that was restored may have lost redeems.
 func (s *Syncer) expire(ctx context.Context) error {
-	if err := s.cfg.Maintainer.RequireBooks(ctx); err != nil {
+	if err := s.cfg.Maintainer.RequireIntact(ctx); err != nil {
 		return err
 	}
 	n, err := s.cfg.Expirer.Expire(ctx)

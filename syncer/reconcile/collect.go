@@ -73,7 +73,7 @@ func (p *repair) collect(ctx context.Context, l *recovery.Lot) error {
 		if err != nil {
 			return err
 		}
-		p.differs = found.inRedis
+		p.differs = len(found.inRedis) > 0
 	}
 	p.differs = p.differs && l.IsSound()
 	l.Evidence.RedisDiffers = p.differs

@@ -56,10 +56,9 @@ type Comparison struct {
 	parked    bool     // there are events on the list of those that are parked, with a row or without
 	forgotten []string // lists of packets of earlier loads
 
-	inRedis    bool             // what differs is in Redis, or can only be told from it: the rows alone don't mend it
-	lacks      map[int]int64    // units that lots of a campaign of several shards have sold and lack
-	unbooked   map[string]int64 // loads of lots whose debits and credits MySQL lacks
-	rolledBack []string         // what Redis is behind with, or has lost a key of: the campaign, or some of its shards
+	inRedis  []string         // lots that differ in Redis, or where it can only be told from Redis: the rows alone do not correct it
+	lacks    map[int]int64    // units that lots of a campaign of several shards have sold and lack
+	unbooked map[string]int64 // loads of lots whose debits and credits MySQL lacks
 }
 
 // Agrees reports whether nothing is wrong with the books.
@@ -70,6 +69,6 @@ func (c *Comparison) differf(format string, args ...any) {
 }
 
 func (c *Comparison) differInRedisf(format string, args ...any) {
-	c.inRedis = true
+	c.inRedis = []string{c.CampaignID}
 	c.differf(format, args...)
 }

@@ -91,7 +91,6 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 		return false, nil
 	case errors.Is(err, lua.ErrDamaged):
 		l.found.differInRedisf("%v", err)
-		l.found.rolledBack = []string{c.ID}
 		return true, nil
 	case err != nil:
 		return false, err
@@ -132,9 +131,6 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	backlog := max(0, state.Seq-known)
 	l.found.Backlog = &backlog
 	behind := state.Position().Behind(campaigns.Known(c))
-	if behind != "" {
-		l.found.rolledBack = []string{c.ID}
-	}
 	switch {
 	case state.Epoch != c.Epoch:
 		l.found.differInRedisf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
@@ -246,6 +242,8 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 	}
 	l.found.differf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
 	l.drift(state)
-	l.found.inRedis = records+c.LostClaims+l.snap.rows.Archived != state.Seq // else Redis has a record of each: mysql lacks claims
+	if records+c.LostClaims+l.snap.rows.Archived != state.Seq { // else Redis has a record of each: mysql lacks claims
+		l.found.inRedis = []string{c.ID}
+	}
 	return true, nil
 }

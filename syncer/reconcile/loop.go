@@ -41,7 +41,7 @@ type books struct {
 
 // Reconcile goes once over the books of all campaigns that are in Redis, compares those that moved and some of the others in turn,
 // records what it finds in reconciliations, and returns how many differ. The counters are compared each time, the rows now and then.
-// It repairs nothing: lots that Redis is behind with are queued for the maintainer. A failure is returned after the others had their turn.
+// It repairs nothing: lots that differ in Redis are queued for the maintainer. A failure is returned after the others had their turn.
 func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	moved, still, err := r.lists(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, 
 		r.rest = 0
 		return err
 	}
-	for _, lot := range found.rolledBack { // the API would go on: an older state takes claims like any other
+	for _, lot := range found.inRedis {
 		r.hydrator.Queue(lot, 0)
 	}
 	for lot, epoch := range found.unbooked { // its next load writes the rows, by what Redis counts

@@ -49,9 +49,8 @@ func (c *Comparison) addShard(one *Comparison) {
 		(c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
 		c.Residency = one.Residency
 	}
-	c.inRedis = c.inRedis || one.inRedis
+	c.inRedis = append(c.inRedis, one.inRedis...)
 	c.parked = c.parked || one.parked
-	c.rolledBack = append(c.rolledBack, one.rolledBack...)
 	maps.Copy(c.unbooked, one.unbooked)
 	c.MySQL.Claimed += one.MySQL.Claimed
 	c.MySQL.SyncedSeq += one.MySQL.SyncedSeq

@@ -156,13 +156,20 @@ func (h *Hydrator) Examine(ctx context.Context, campaignID string) error {
 	return h.Report(ctx, campaignID, lua.Position{})
 }
 
-// Wrong says what is wrong with what Redis holds of a campaign that is resident by its books; "" is nothing. Errors as Examine.
-func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error) {
-	o, err := h.observeIntact(ctx, c.ID)
-	if err != nil || o.IsSound() {
-		return "", err
+// Sound is Examine, and returns what Redis holds of a lot that is sound. Errors also: lua.ErrAbsent of one that is not resident, and
+// campaigns.ErrLost.
+func (h *Hydrator) Sound(ctx context.Context, id string) (lua.State, error) {
+	r := h.newRun(recovery.Auto)
+	_, err := r.follow(ctx, id, nil, false)
+	switch {
+	case err != nil:
+		return lua.State{}, err
+	case r.last.IsSound():
+		return r.last.view.State, nil
+	case r.last.MySQL.Residency == models.ResidencyLost:
+		return lua.State{}, fmt.Errorf("%w: %s: %s", campaigns.ErrLost, id, r.last.row.ResidencyReason)
 	}
-	return o.doubt(), nil
+	return lua.State{}, fmt.Errorf("%w: %s: it is %s", lua.ErrAbsent, id, r.last.MySQL.Residency)
 }
 
 // observeIntact observes a lot of an intact partition.
@@ -205,6 +212,7 @@ type run struct {
 	pause    time.Duration
 	before   recovery.Before
 	refused  string // the row that refused the last observation
+	last     *lot   // that was observed
 	loaded   *LoadReport
 }
 
@@ -224,6 +232,7 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 		if err != nil {
 			return lua.Meta{}, err
 		}
+		r.last = o
 		if o.row.IsSharded() { // its shards are loaded, each by itself
 			return h.scripts.MetaOf(&o.row.Campaign)
 		}

@@ -125,7 +125,7 @@ func (m *Maintainer) Watch(ctx context.Context) (broken int, err error) {
 	return broken, errors.Join(append(failed, m.checkEvicted(ctx))...)
 }
 
-// checkEvicted stops lots that Redis holds although they were evicted: it was rolled back to a time before that. Perhaps nothing else
+// checkEvicted examines lots that Redis holds although they were evicted: it was rolled back to a time before that. Perhaps nothing else
 // shows it, and such a lot would not be notified of changes.
 func (m *Maintainer) checkEvicted(ctx context.Context) error {
 	s := &m.h.streams
@@ -135,12 +135,10 @@ func (m *Maintainer) checkEvicted(ctx context.Context) error {
 	}
 	m.evicted = after(page, lua.MaxFences)
 	stopped, err := s.stop(ctx, page)
-	if err != nil || len(stopped) == 0 {
-		return err
+	for _, id := range stopped {
+		err = errors.Join(err, m.h.Examine(ctx, id))
 	}
-	s.log.LogAttrs(ctx, slog.LevelError, "redis was rolled back to before evictions: the campaigns take no claims until mysql is proven to"+
-		" have all of them", slog.Int("stopped", len(stopped)))
-	return s.recordLost(ctx, stopped, "", "redis was rolled back: it holds a campaign that was evicted")
+	return err
 }
 
 // Maintain does what is due: it takes care of the lots that were queued, of those that need attention, and in the process that leads of

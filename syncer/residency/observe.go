@@ -188,6 +188,8 @@ func (o *lot) doubt() string {
 			m.Epoch, m.SyncedSeq)
 	case o.Reported.Epoch > max(m.Epoch, m.LoadAttempts):
 		return fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", o.Reported.Epoch, m.Epoch)
+	case m.Residency == models.ResidencyEvicted && r.Held != recovery.Absent && r.At.Epoch <= m.Epoch:
+		return fmt.Sprintf("redis was rolled back: it holds load %d, which was evicted", r.At.Epoch)
 	case m.Residency != models.ResidencyResident && r.Held != recovery.Absent:
 		return fmt.Sprintf("redis holds load %d, which mysql does not know of", r.At.Epoch)
 	case m.Residency != models.ResidencyResident:

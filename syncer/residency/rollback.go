@@ -2,6 +2,7 @@ package residency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 
 	"github.com/google/uuid"
 )
@@ -30,12 +32,12 @@ func NewFlushLog(h *Hydrator) *FlushLog { return &FlushLog{streams: h.streams} }
 
 // Flushes are flushes that MySQL committed, the last of the partitions of some campaigns. Errors: those of lua.Scripts.
 func (w *FlushLog) Flushes(ctx context.Context, campaignIDs []string) ([]string, error) {
-	all, err := w.streams.committed(ctx, w.partitionsOf(campaignIDs)...)
+	all, errs := w.streams.committed(ctx, w.partitionsOf(campaignIDs)...)
 	var ids []string
 	for i := range all {
 		ids = append(ids, all[i].Flushes...)
 	}
-	return ids, err
+	return ids, errors.Join(errs...)
 }
 
 // RecordFlushes remembers flushes by campaign; of those of a partition it takes the last. Errors: those of lua.Scripts.
@@ -67,12 +69,12 @@ func (w *FlushLog) partitionsOf(campaignIDs []string) (all []int) {
 }
 
 // committed is what MySQL has of some partitions, unless it was rolled back. Older flushes than the newest may be pruned.
-func (s *streams) committed(ctx context.Context, partitions ...int) (all []lua.Committed, err error) {
-	all, err = s.scripts.Committed(ctx, partitions...)
+func (s *streams) committed(ctx context.Context, partitions ...int) (all []lua.Committed, errs []error) {
+	all, errs = s.scripts.Committed(ctx, partitions...)
 	for i := range all {
 		all[i].Flushes = keptFlushes(all[i].Flushes)
 	}
-	return all, err
+	return all, errs
 }
 
 // madeAt is when a UUIDv7 was made.
@@ -112,22 +114,22 @@ func (s *streams) rollbackOf(ctx context.Context, seen *observed) (*rollback, er
 	}, nil
 }
 
-// RequireBooks fails when MySQL lacks what it had committed of any partition, so that nothing is decided by it before Watch has seen it.
-func (m *Maintainer) RequireBooks(ctx context.Context) error {
+// RequireIntact fails while a partition has to be stopped, or may have to be, so that nothing is decided by what MySQL has of it.
+func (m *Maintainer) RequireIntact(ctx context.Context) error {
 	s := &m.h.streams
 	all, err := s.observe(ctx, s.partitions()...)
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		if !all[i].IsMySQLBehind() {
-			continue
+		one := &all[i]
+		if one.err != nil {
+			return one.err
 		}
-		found, err := s.rollbackOf(ctx, &all[i])
-		if err != nil {
-			return err
+		step := recovery.PlanPartition(&one.Partition)
+		if step.Action == recovery.WaitReplica || step.Action == recovery.StopPartition {
+			return fmt.Errorf("%w: partition %d: %s", campaigns.ErrLost, one.row.Partition, step.Action)
 		}
-		return fmt.Errorf("%w: %s", campaigns.ErrLost, found.reason)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,10 +130,7 @@ func (s *streams) partitions() []int {
 
 // observe reads some partitions, in their order.
 func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, error) {
-	remembered, err := s.committed(ctx, partitions...)
-	if err != nil {
-		return nil, err
-	}
+	remembered, rememberedErrs := s.committed(ctx, partitions...)
 	all := make([]observed, len(partitions))
 	if err := s.readMySQL(ctx, partitions, remembered, all); err != nil {
 		return nil, fmt.Errorf("residency: streams: %w", err)
@@ -148,8 +146,8 @@ func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, e
 		one.stream = streams[i]
 		one.Stream = streams[i].StreamPosition
 		one.RecordedAge = streams[i].At.Sub(one.row.TipAt)
-		if errs[i] != nil {
-			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], errs[i]) //nolint:gosec // one each
+		if err := cmp.Or(rememberedErrs[i], errs[i]); err != nil { //nolint:gosec // one each
+			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], err)
 		}
 	}
 	return all, nil

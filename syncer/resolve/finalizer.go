@@ -208,17 +208,12 @@ func (f *Finalizer) drainedInRedis(ctx context.Context, c *models.Campaign) (boo
 	if c.AppliedVersion != c.Version {
 		return false, nil // the resumer brings it to Redis
 	}
-	wrong, err := f.hydrator.Wrong(ctx, c)
-	switch {
-	case err != nil:
-		return false, err
-	case wrong != "":
-		return false, errors.Join(fmt.Errorf("%w: %s: %s", ErrUndrained, c.ID, wrong), f.hydrator.Examine(ctx, c.ID))
-	}
-	state, err := f.relay.scripts.State(ctx, c.ID)
+	state, err := f.hydrator.Sound(ctx, c.ID)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		return false, nil // evicted just now, or lost: the next round sees
+		return false, nil // evicted just now: the next round sees
+	case errors.Is(err, campaigns.ErrLost):
+		return false, fmt.Errorf("%w: %w", ErrUndrained, err)
 	case err != nil:
 		return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	case state.Epoch != c.Epoch:
