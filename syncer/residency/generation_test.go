@@ -131,3 +131,18 @@ func TestWatch_ProcessesThatRenewAStreamTogetherGiveItOneGeneration(t *testing.T
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
 	require.Zero(t, watch(h))
 }
+
+// One partition cannot be observed. The others are.
+func TestWatch_APartitionThatDoesNotAnswerStopsNoOther(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	m := syncertest.NewMaintainer(t, h.DB, syncertest.ScriptsOn(t, h.Redis, 2), time.Hour)
+	_, err := m.Watch(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.Redis.Set(t.Context(), "dibs:{p0}:flushes", "no list", 0).Err())
+	require.NoError(t, h.Redis.Del(t.Context(), "dibs:{p1}:birth").Err())
+	broken, err := m.Watch(t.Context())
+	require.ErrorContains(t, err, "stream 0")
+	require.Equal(t, 1, broken)
+	require.ErrorContains(t, m.RequireIntact(t.Context()), "stream 0", "no hold ends")
+}
