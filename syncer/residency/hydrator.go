@@ -340,10 +340,9 @@ func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, 
 		}
 		return false, err
 	case recovery.Load, recovery.Confirm:
-		loaded, err := h.rebuild(ctx, o, step)
-		if err == nil && loaded != nil {
+		_, loaded, err := h.load(ctx, step, o)
+		if loaded != nil {
 			r.loaded = loaded
-			err = h.open(ctx, o)
 		}
 		return loaded != nil, err
 	}
@@ -402,22 +401,6 @@ func (h *Hydrator) fence(ctx context.Context, o *lot) error {
 		err = sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET fence_tip = '' WHERE id = ?", o.row.ID)
 	}
 	return wrapped(err, o.row.ID)
-}
-
-// open takes the last step of a load. The definition is the one that was observed: confirm compares its version.
-func (h *Hydrator) open(ctx context.Context, o *lot) error {
-	c := &o.row.Campaign
-	if c.Kind == models.KindPacket || models.IsShardID(c.ID) {
-		return h.applier.Apply(ctx, c.ID)
-	}
-	if err := h.scripts.AdjustAll(ctx, []models.Campaign{*c})[0]; err != nil {
-		return wrapped(err, c.ID)
-	}
-	h.steps.At("adjusted")
-	if c.AppliedVersion == c.Version {
-		return nil
-	}
-	return campaigns.RecordApplied(ctx, h.db, []string{c.ID}, c.Version)
 }
 
 func wrapped(err error, id string) error {

@@ -39,6 +39,20 @@ type lotRow struct {
 	Added                    int64
 }
 
+const (
+	firstNumber   = 1 // of a load: the first that MySQL hands out of a campaign
+	withoutClaims = "lots.synced_seq = 0 AND lots.claimed = 0 AND lots.lost_claims = 0 AND lots.seen_seq = 0 AND lots.released_claims = 0" +
+		" AND lots.archived_claims = 0 AND lots.archived_units = 0 AND lots.archived_released = 0" +
+		" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.id AND claims.shard = 0)" +
+		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
+)
+
+// isInitial reports whether a step loads a campaign for the first time, of which there are no claims and no packets.
+func (o *lot) isInitial(step recovery.Step) bool {
+	return step.Action == recovery.Load && step.Epoch == firstNumber && o.row.IsBlank && o.row.Kind != models.KindPacket &&
+		o.MySQL.Residency == models.ResidencyNone && !models.IsShardID(o.row.ID)
+}
+
 // now and loaderTime are times of the database, whatever the clocks of processes say.
 func (h *Hydrator) now() string {
 	return h.inDialect("UTC_TIMESTAMP(3)", "STRFTIME('%Y-%m-%d %H:%M:%f', 'now')")

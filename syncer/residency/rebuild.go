@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,54 +43,68 @@ type books struct {
 // errContradicts says that the rows of a lot do not add up to its counters.
 var errContradicts = fmt.Errorf("%w: its rows and its counters in mysql contradict each other", campaigns.ErrLost)
 
-// rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. It returns
-// nil when the counters changed, or another process loads the lot. Errors: errContradicts.
-func (h *Hydrator) rebuild(ctx context.Context, o *lot, step recovery.Step) (report *LoadReport, err error) {
-	c := &o.row
+// load takes the steps of a load, or confirms a copy, of one lot, or of several initial ones together. A lost campaign is fenced: what Redis
+// holds of it is overwritten. opened are those that take claims then; others changed, or another process loads them. report is nil if none
+// was confirmed. Errors: errContradicts.
+func (h *Hydrator) load(ctx context.Context, step recovery.Step, lots ...*lot) (opened []*lot, report *LoadReport, err error) {
+	c := &lots[0].row
 	campaignID, shard := models.SplitShardID(c.ID)
 	if shard > 0 { // a load of a lot has to know of each that was started of its peers
 		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
 		if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
-			return nil, err
+			return nil, nil, err
 		}
 		defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
 	}
-	if err := take(ctx, h.loads, c.ID); err != nil {
-		return nil, err
+	if !lots[0].isInitial(step) {
+		if err := take(ctx, h.loads, c.ID); err != nil {
+			return nil, nil, err
+		}
+		defer func() { <-h.loads }()
 	}
-	defer func() { <-h.loads }()
 	begun := time.Now()
 	loader := rand.Text()
-	isLoader, err := h.begin(ctx, o, loader, step.Epoch)
-	if err != nil || !isLoader {
-		return nil, err
+	lots, err = h.begin(ctx, lots, loader, step.Epoch)
+	if err != nil || len(lots) == 0 {
+		return nil, nil, err
 	}
-	ctx, stopRenewing := h.renew(ctx, campaignID, loader)
+	loading := idsOf(lots)
+	if shard > 0 {
+		loading = []string{campaignID}
+	}
+	ctx, stopRenewing := h.renew(ctx, loading, loader)
+	var confirmed []*lot
 	defer func() {
 		stopRenewing()
-		if report == nil || shard > 0 {
+		if len(confirmed) < len(loading) || shard > 0 {
 			_ = sqlstore.On(h.db.WithContext(context.WithoutCancel(ctx))). // else its time runs out
-											Run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
+											Run("UPDATE lots SET loader = '' WHERE id IN ? AND loader = ?", loading, loader)
 		}
 	}()
 	h.steps.At("numbered")
-	loaded := &books{snap: c.Campaign} // of a copy
 	made := &LoadReport{Epoch: step.Epoch, Claims: c.SyncedSeq - c.LostClaims, Units: c.Claimed, LostClaims: c.LostClaims}
-	if step.Action == recovery.Load {
-		loaded, err = h.put(ctx, o, made)
-		if err != nil {
-			return nil, err
-		}
+	loaded := &books{snap: c.Campaign} // of a copy, and of an initial lot
+	switch {
+	case step.Action == recovery.Confirm:
+	case lots[0].isInitial(step):
+		lots, err = h.putInitial(ctx, lots)
+	default:
+		loaded, err = h.put(ctx, lots[0], made)
 	}
-	isConfirmed, err := h.confirm(ctx, o, loaded, loader, step.Epoch)
-	if err != nil || !isConfirmed {
-		return nil, err
+	if err == nil {
+		confirmed, err = h.confirm(ctx, lots, loaded, loader, step.Epoch)
 	}
-	h.seconds.Observe(time.Since(begun).Seconds())
-	h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
-		slog.Int64("epoch", step.Epoch), slog.Int64("claims", made.Claims), slog.Int64("units", made.Units),
-		slog.Int64("lost_claims", made.LostClaims), slog.String("reason", c.ResidencyReason), slog.Duration("took", time.Since(begun)))
-	return made, nil
+	if err != nil || len(confirmed) == 0 {
+		return nil, nil, err
+	}
+	opened, err = h.open(ctx, confirmed)
+	for _, o := range opened {
+		h.seconds.Observe(time.Since(begun).Seconds())
+		h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID),
+			slog.Int64("epoch", made.Epoch), slog.Int64("claims", made.Claims), slog.Int64("units", made.Units),
+			slog.Int64("lost_claims", made.LostClaims), slog.String("reason", o.row.ResidencyReason), slog.Duration("took", time.Since(begun)))
+	}
+	return opened, made, err
 }
 
 // take waits until a token fits into a channel.
@@ -101,12 +117,12 @@ func take(ctx context.Context, tokens chan<- struct{}, id string) error {
 	}
 }
 
-// begin is step 1 of a load. isLoader is false if another process loads a lot of the campaign, load or residency changed, or MySQL lacks
-// flushes that it had committed.
-func (h *Hydrator) begin(ctx context.Context, o *lot, loader string, number int64) (isLoader bool, err error) {
-	c := &o.row
+// begin is step 1 of a load, and returns the lots that this loader has to itself: none if another process loads a lot of the campaign, load
+// or residency changed, or MySQL lacks flushes that it had committed.
+func (h *Hydrator) begin(ctx context.Context, lots []*lot, loader string, number int64) (begun []*lot, err error) {
+	c := &lots[0].row
 	campaignID, shard := models.SplitShardID(c.ID)
-	isIntact, args := lacksNone(flushes([]*lot{o}))
+	isIntact, args := lacksNone(flushes(lots))
 	isFree := " AND (loader = '' OR loading_until <= " + h.now() + ")" + isIntact
 	take := "loader = ?, loading_until = " + h.loaderTime()
 	run := func(query string, args ...any) (changed int64) {
@@ -118,8 +134,8 @@ func (h *Hydrator) begin(ctx context.Context, o *lot, loader string, number int6
 		}
 		return changed
 	}
-	const where = " WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts = ?"
-	are := []any{c.ID, c.Epoch, c.Residency, c.LoadAttempts}
+	const where = " WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ?"
+	are := []any{idsOf(lots), c.Epoch, c.Residency, c.LoadAttempts}
 	var changed int64
 	if shard == 0 {
 		changed = run("UPDATE lots SET load_attempts = ?, "+take+where+isFree, slices.Concat([]any{number, loader}, are, args)...)
@@ -129,10 +145,25 @@ func (h *Hydrator) begin(ctx context.Context, o *lot, loader string, number int6
 			run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
 		}
 	}
-	if err == nil && changed == 0 { // perhaps MySQL was rolled back
+	switch {
+	case err != nil:
+	case changed == int64(len(lots)):
+		return lots, nil
+	case changed > 0:
+		lots, err = h.those(ctx, lots, "loader = ?", loader)
+		return lots, err
+	default: // perhaps MySQL was rolled back
 		err = h.streams.shared(ctx, c.Partition)
 	}
-	return changed > 0, wrapped(err, c.ID)
+	return nil, wrapped(err, c.ID)
+}
+
+// those are the lots for which a condition is true in MySQL.
+func (h *Hydrator) those(ctx context.Context, lots []*lot, condition string, args ...any) ([]*lot, error) {
+	var ids []string
+	err := sqlstore.On(h.db.WithContext(ctx)).Scan(&ids, "SELECT id FROM lots WHERE id IN ? AND "+condition,
+		slices.Concat([]any{idsOf(lots)}, args)...)
+	return slices.DeleteFunc(lots, func(o *lot) bool { return !slices.Contains(ids, o.row.ID) }), err
 }
 
 // lacksNone is a condition by which MySQL has flushes.
@@ -144,15 +175,15 @@ func lacksNone(ids []string) (condition string, args []any) {
 }
 
 // renew renews the time of a loader until the function that it returns is called. The context ends when another may load the campaign.
-func (h *Hydrator) renew(ctx context.Context, campaignID, loader string) (context.Context, func()) {
+func (h *Hydrator) renew(ctx context.Context, ids []string, loader string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
 	renewing.Go(func() {
 		for sleep.For(ctx, renewEvery) == nil {
 			changed, err := sqlstore.On(h.db.WithContext(ctx)).
-				Exec("UPDATE lots SET loading_until = "+h.loaderTime()+" WHERE id = ? AND loader = ?", campaignID, loader)
+				Exec("UPDATE lots SET loading_until = "+h.loaderTime()+" WHERE id IN ? AND loader = ?", ids, loader)
 			if err == nil && changed == 0 {
-				cancel(fmt.Errorf("%w: %s: another process loads it", lua.ErrUnavailable, campaignID))
+				cancel(fmt.Errorf("%w: %s: another process loads it", lua.ErrUnavailable, ids[0]))
 			}
 		}
 	})
@@ -160,6 +191,30 @@ func (h *Hydrator) renew(ctx context.Context, campaignID, loader string) (contex
 		cancel(nil)
 		renewing.Wait()
 	}
+}
+
+// putInitial takes steps 2 and 3 of a load of initial lots, and returns those that Redis holds then. An error is that of the last lot.
+func (h *Hydrator) putInitial(ctx context.Context, lots []*lot) (put []*lot, err error) {
+	held := campaignsOf(lots)
+	for i := range held {
+		held[i].Epoch = firstNumber
+		held[i].Version = 0
+		held[i].Status = models.StatusLoading
+	}
+	loaded, errs := h.scripts.LoadAll(ctx, held)
+	for i, o := range lots {
+		switch {
+		case errs[i] != nil:
+			err = wrapped(errs[i], o.row.ID)
+		case loaded[i]:
+			put = append(put, o)
+		}
+	}
+	h.steps.At("loaded")
+	if len(put) > 0 { // the others are loaded by themselves
+		err = nil
+	}
+	return put, err
 }
 
 // put takes steps 2 and 3 of a load.
@@ -270,48 +325,108 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sqlstore.Tx, id string, st
 	return err
 }
 
-// confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, or the definition or
-// the claim stream changed, since the snapshot. Releases since then are no hindrance: the relay holds them back until the load is
-// confirmed, and then gives them back in Redis.
-func (h *Hydrator) confirm(ctx context.Context, o *lot, b *books, loader string, epoch int64) (done bool, err error) {
-	c := &o.row
-	if models.IsShardID(c.ID) {
-		loader = "" // it is in the row of the campaign
-	}
-	confirm := func(tx *gorm.DB) (changed int64, err error) {
-		return sqlstore.On(tx).Exec(
-			"UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0,"+
-				" fence_tip = '', loader = ''"+
-				" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
-				" AND archived_claims = ? AND seen_seq = ? AND version = ?"+
-				" AND (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`) = ?",
-			epoch, models.ResidencyResident, sqlstore.Now(), o.Generation,
-			c.ID, c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
-			b.snap.SeenSeq, c.Version, o.Generation)
-	}
-	var changed int64
-	err = sqlstore.Retry(ctx, func() (err error) {
-		if b.moved == nil {
-			changed, err = confirm(h.db.WithContext(ctx))
-			return err
+// confirm is step 4 of a load, and returns the lots that are confirmed: not those of which claims got rows, were given up, or were reported
+// by who saw them, or whose definition or claim stream changed, since the snapshot. Releases since then are no hindrance: the relay holds
+// them back until the load is confirmed, and then gives them back in Redis.
+func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader string, epoch int64) (confirmed []*lot, err error) {
+	for some := range groups(lots, func(o *lot) [2]int64 { return [2]int64{int64(o.row.Partition), o.row.Version} }) {
+		c := &some[0].row
+		if models.IsShardID(c.ID) {
+			loader = "" // it is in the row of the campaign
 		}
-		err = h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			changed, err = confirm(tx)
-			if err != nil || changed == 0 {
+		confirm := func(tx *gorm.DB) (changed int64, err error) {
+			return sqlstore.On(tx).Exec(
+				"UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0,"+
+					" fence_tip = '', loader = ''"+
+					" WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
+					" AND archived_claims = ? AND seen_seq = ? AND version = ?"+
+					" AND (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`) = ?",
+				epoch, models.ResidencyResident, sqlstore.Now(), some[0].Generation,
+				idsOf(some), c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
+				b.snap.SeenSeq, c.Version, some[0].Generation)
+		}
+		var changed int64
+		err = sqlstore.Retry(ctx, func() (err error) {
+			if b.moved == nil {
+				changed, err = confirm(h.db.WithContext(ctx))
 				return err
 			}
-			return h.confirmMoved(ctx, tx, &c.Campaign, b.moved)
+			err = h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+				changed, err = confirm(tx)
+				if err != nil || changed == 0 {
+					return err
+				}
+				return h.confirmMoved(ctx, tx, &c.Campaign, b.moved)
+			})
+			if errors.Is(err, errMovedOn) {
+				changed = 0
+				err = nil
+			}
+			return err
 		})
-		if errors.Is(err, errMovedOn) {
-			changed = 0
-			err = nil
+		if err == nil && changed > 0 && changed < int64(len(some)) {
+			some, err = h.those(ctx, some, "epoch = ? AND residency = ? AND loader = ''", epoch, models.ResidencyResident)
 		}
-		return err
-	})
-	if err != nil || changed == 0 {
-		return false, wrapped(err, c.ID)
+		if err != nil {
+			return nil, wrapped(err, c.ID)
+		}
+		if changed > 0 {
+			confirmed = append(confirmed, some...)
+		}
 	}
-	c.Epoch = epoch
-	h.steps.At("confirmed")
-	return true, nil
+	for _, o := range confirmed {
+		o.row.Epoch = epoch
+	}
+	if len(confirmed) > 0 {
+		h.steps.At("confirmed")
+	}
+	return confirmed, nil
+}
+
+// open is step 5 of a load, and returns the lots that take claims then. The definition is the one that was observed: confirm compares its
+// version. An error is that of the last lot.
+func (h *Hydrator) open(ctx context.Context, lots []*lot) (opened []*lot, err error) {
+	c := &lots[0].row.Campaign
+	if c.Kind == models.KindPacket || models.IsShardID(c.ID) {
+		return lots, h.applier.Apply(ctx, c.ID)
+	}
+	for i, failed := range h.scripts.AdjustAll(ctx, campaignsOf(lots)) {
+		if failed == nil {
+			opened = append(opened, lots[i])
+		} else {
+			err = wrapped(failed, lots[i].row.ID)
+		}
+	}
+	h.steps.At("adjusted")
+	for some := range groups(opened, func(o *lot) [2]int64 { return [2]int64{o.row.Version, o.row.AppliedVersion} }) {
+		if c := &some[0].row; c.AppliedVersion != c.Version {
+			err = errors.Join(err, campaigns.RecordApplied(ctx, h.db, idsOf(some), c.Version))
+		}
+	}
+	return opened, err
+}
+
+// groups yields lots by a key.
+func groups[K comparable](lots []*lot, key func(*lot) K) iter.Seq[[]*lot] {
+	by := make(map[K][]*lot)
+	for _, o := range lots {
+		by[key(o)] = append(by[key(o)], o)
+	}
+	return maps.Values(by)
+}
+
+func idsOf(lots []*lot) []string {
+	ids := make([]string, len(lots))
+	for i, o := range lots {
+		ids[i] = o.row.ID
+	}
+	return ids
+}
+
+func campaignsOf(lots []*lot) []models.Campaign {
+	cs := make([]models.Campaign, len(lots))
+	for i, o := range lots {
+		cs[i] = o.row.Campaign
+	}
+	return cs
 }
