@@ -376,7 +376,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.scripts, s.groups(), s.log, s.registry), Pruner: retention.NewPruner(s.db),
 		Maintainer: residency.NewMaintainer(s.hydrator, s.cfg.IdleEvict, reconciler.Restore, s.registry), Reconciler: reconciler,
-		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
+		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.hydrator.Intact, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
 		Mover:     s.mover, Leader: leader, Logger: s.log, Heartbeat: &s.pulse,
 	})

@@ -30,7 +30,7 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	require.NoError(t, err)
 	pool.SetMaxOpenConns(1) // counters are a connection's
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-	maintainer, expirer := h.Maintainer(), resolve.NewExpirer(relay, nil)
+	maintainer, expirer := h.Maintainer(), resolve.NewExpirer(relay, nil, nil)
 	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clockwork.NewRealClock(), nil)
 	for name, job := range map[string]func(ctx context.Context) (int, error){
 		"watch streams": maintainer.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,

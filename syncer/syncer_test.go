@@ -29,7 +29,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	return syncer.New(syncer.Config{
 		Trimmer: syncertest.NewTrimmer(t, s.Redis, "syncer"),
 		Pruner:  retention.NewPruner(db), Maintainer: syncertest.NewMaintainer(t, db, scripts, time.Hour),
-		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
+		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
 		Mover:     shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
 		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), Logger: syncertest.Quiet(),

@@ -50,7 +50,7 @@ func newContest(t *testing.T, claims int) *contest {
 	scripts, err := lua.New(s.rdb, lua.Options{ServerClock: c.clock.Load})
 	require.NoError(t, err)
 	c.relay = resolve.NewRelay(db, scripts, nil)
-	c.expirer = resolve.NewExpirer(c.relay, nil)
+	c.expirer = resolve.NewExpirer(c.relay, nil, nil)
 	return c
 }
 

@@ -101,7 +101,7 @@ func used(h *syncertest.Stack) (id string) {
 	}
 	claims = append(claims, h.Take(id, syncertest.Asks("v", 5)...)...)
 	require.Eventually(t, func() bool {
-		_, err := resolve.NewExpirer(relay, nil).Expire(t.Context())
+		_, err := resolve.NewExpirer(relay, nil, nil).Expire(t.Context())
 		require.NoError(t, err)
 		return h.Campaign(id).ReleasedClaims == int64(len(claims)-10)
 	}, 10*time.Second, time.Millisecond)

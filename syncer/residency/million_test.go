@@ -54,7 +54,7 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	h.Exec("UPDATE lots SET hold_for_ms = ? WHERE id = ?", due, id)
 	h.Exec("UPDATE stock_flushes SET due_ms = first_claimed_ms + ? WHERE campaign_id = ?", due, id)
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-	expirer := resolve.NewExpirer(relay, nil)
+	expirer := resolve.NewExpirer(relay, nil, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var jobs sync.WaitGroup

@@ -114,24 +114,23 @@ func (s *streams) rollbackOf(ctx context.Context, seen *observed) (*rollback, er
 	}, nil
 }
 
-// RequireIntact fails while a partition has to be stopped, or may have to be, so that nothing is decided by what MySQL has of it.
-func (m *Maintainer) RequireIntact(ctx context.Context) error {
-	s := &m.h.streams
-	all, err := s.observe(ctx, s.partitions()...)
-	if err != nil {
-		return err
-	}
+// Intact returns the partitions of which neither server lost data, as far as is known now. An error says why others are not among them.
+func (h *Hydrator) Intact(ctx context.Context, partitions []int) (intact []int, err error) {
+	all, err := h.streams.observe(ctx, partitions...)
+	failed := []error{err}
 	for i := range all {
 		one := &all[i]
-		if one.err != nil {
-			return one.err
-		}
 		step := recovery.PlanPartition(&one.Partition)
-		if step.Action == recovery.WaitReplica || step.Action == recovery.StopPartition {
-			return fmt.Errorf("%w: partition %d: %s", campaigns.ErrLost, one.row.Partition, step.Action)
+		switch {
+		case one.err != nil:
+			failed = append(failed, one.err)
+		case step.Action == recovery.WaitReplica, step.Action == recovery.StopPartition:
+			failed = append(failed, fmt.Errorf("%w: partition %d: %s", campaigns.ErrLost, one.row.Partition, step.Action))
+		default:
+			intact = append(intact, one.row.Partition)
 		}
 	}
-	return nil
+	return intact, errors.Join(failed...)
 }
 
 // fenceAfterRollback fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack:

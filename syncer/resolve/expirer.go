@@ -9,6 +9,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
+	"dibs/lua"
 	"dibs/models"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,7 @@ const (
 // own. So the order in which claims were made, or were written, does not matter.
 type Expirer struct {
 	relay   *Relay
+	intact  func(ctx context.Context, partitions []int) ([]int, error)
 	expired prometheus.Counter
 	late    prometheus.Gauge
 	overdue time.Duration // of the hold that has been over longest, in this pass
@@ -47,10 +49,13 @@ type Expirer struct {
 	steps     steps.Steps
 }
 
-// NewExpirer makes an expirer whose decisions relay applies to Redis; reg may be nil.
-func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
+// NewExpirer makes an expirer whose decisions relay applies to Redis; reg may be nil. intact returns those of some partitions whose holds may
+// end: a MySQL that was restored may have lost redeems. See residency.Hydrator.Intact; nil is all of them.
+func NewExpirer(
+	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
+) *Expirer {
 	return &Expirer{
-		relay: relay, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
+		relay: relay, intact: intact, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_expired_total", Help: "Claims that no one redeemed in time and that this process released.",
 		}),
@@ -86,7 +91,8 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 		return 0, false, err
 	}
 	e.overdue = 0
-	var failed []error
+	lots, err = e.ofIntact(ctx, lots)
+	failed := []error{err}
 	for page := range slices.Chunk(lots, min(expirePage, e.batchSize)) {
 		n, again, err := e.turn(ctx, page, now)
 		expired += n
@@ -100,6 +106,21 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 	}
 	e.late.Set(e.overdue.Seconds())
 	return expired, more, errors.Join(failed...)
+}
+
+// ofIntact are the lots of partitions that are intact.
+func (e *Expirer) ofIntact(ctx context.Context, lots []heldLot) ([]heldLot, error) {
+	if e.intact == nil || len(lots) == 0 {
+		return lots, nil
+	}
+	partitionOf := func(l *heldLot) int { return lua.PartitionOf(l.id(), e.relay.scripts.Partitions()) }
+	var partitions []int
+	for i := range lots {
+		partitions = append(partitions, partitionOf(&lots[i]))
+	}
+	slices.Sort(partitions)
+	intact, err := e.intact(ctx, slices.Compact(partitions))
+	return slices.DeleteFunc(lots, func(l heldLot) bool { return !slices.Contains(intact, partitionOf(&l)) }), err
 }
 
 // ResetMetrics sets the gauge to 0: another process leads.

@@ -43,7 +43,7 @@ func TestExpirer_HoldsEndInTime(t *testing.T) {
 	}
 	t.Logf("%s to spare", time.Until(begin).Round(time.Millisecond))
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-	expirer := resolve.NewExpirer(relay, nil)
+	expirer := resolve.NewExpirer(relay, nil, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	var jobs sync.WaitGroup
 	run := func(every time.Duration, job func(context.Context) (int, error)) {

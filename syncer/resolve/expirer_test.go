@@ -37,7 +37,7 @@ func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) 
 
 func expirer(h *syncertest.Stack, batch int) *resolve.Expirer {
 	h.T.Helper()
-	return resolve.ExpirerWithBatch(resolve.NewExpirer(relay(h), nil), batch)
+	return resolve.ExpirerWithBatch(resolve.NewExpirer(relay(h), nil, nil), batch)
 }
 
 func expire(h *syncertest.Stack, e *resolve.Expirer) int {
@@ -344,7 +344,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	tx := h.DB.Begin()
 	require.NoError(t, tx.Exec("UPDATE lots SET name = 'mine' WHERE id = ?", locked).Error)
 	reg := prometheus.NewRegistry()
-	e := resolve.NewExpirer(relay(h), reg)
+	e := resolve.NewExpirer(relay(h), nil, reg)
 	n, err := e.Expire(t.Context())
 	require.ErrorContains(t, err, locked)
 	require.Equal(t, 5, n)

@@ -89,7 +89,7 @@ func (p *resolverPlan) stepper() func(step string) {
 func (p *resolverPlan) run(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) error {
 	step := p.stepper()
 	relay := resolve.Eager(resolve.NewRelay(db, scripts, nil))
-	expirer := resolve.ExpirerWithStep(resolve.ExpirerWithBatch(resolve.NewExpirer(relay, nil), 3), step)
+	expirer := resolve.ExpirerWithStep(resolve.ExpirerWithBatch(resolve.NewExpirer(relay, nil, nil), 3), step)
 	resolver := resolve.ResolverWithStep(resolve.NewResolver(db, relay, syncertest.Quiet()), step)
 	step(stepStart)
 	var g errgroup.Group
