@@ -17,8 +17,9 @@ import (
 // moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
 const maxMoved, maxStill = 1000, 30
 
-// maxRest is for how many rounds the books are not read again when none moved, of more than have their turn in one round.
-const maxRest = 3
+// maxRest is for how many rounds the books are not read again when none moved, of more than have their turn in one round, and nothing was
+// flushed. What moves books without a flush (a release, a change) waits for so long.
+const maxRest = 15
 
 // past is what is known of a campaign from rounds before.
 type past struct {
@@ -75,10 +76,15 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 
 // lists returns the ids of the campaigns that moved and of the others. It reads the books, unless that may rest.
 func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err error) {
-	if r.rest > 0 {
+	var flushed string
+	if err := sqlstore.On(r.db.WithContext(ctx)).Scan(&flushed, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
+		return nil, nil, err
+	}
+	if r.rest > 0 && flushed == r.flushed {
 		r.rest--
 		return nil, r.resting, nil
 	}
+	r.flushed = flushed
 	r.round++
 	known := len(r.past)
 	moved, still, err = r.meetAll(ctx)

@@ -41,6 +41,7 @@ type Reconciler struct {
 	still    roundRobin
 	rest     int      // rounds of Reconcile until the books are read again
 	resting  []string // the campaigns in the meantime
+	flushed  string   // the newest flush when they were read
 
 	countEvery  time.Duration // is the constant, but in tests
 	maxRecorded int           // is the constant, but in tests

@@ -23,6 +23,7 @@ import (
 
 const (
 	attendEvery  = 5 * time.Second  // pause between two searches for lots that need attention
+	attendRest   = 15 * time.Second // the same, after a search that found none
 	retryRestore = 2 * time.Second  // the pause after a restore that failed
 	restoreAgain = time.Minute      // a lot that could not be restored is tried again
 	evictEvery   = 10 * time.Second // pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
@@ -150,7 +151,6 @@ func (m *Maintainer) Maintain(ctx context.Context, leads bool) error {
 		failed = append(failed, m.attendQueued(ctx, <-m.h.queue))
 	}
 	if m.isDue.Swap(false) || !now.Before(m.attendAt) {
-		m.attendAt = now.Add(attendEvery)
 		completed, err := m.Attend(ctx, leads)
 		if completed > 0 {
 			m.h.log.LogAttrs(ctx, slog.LevelInfo, "completed campaigns that a crash left half done", slog.Int("campaigns", completed))
@@ -177,7 +177,9 @@ func (m *Maintainer) Attend(ctx context.Context, leads bool) (completed int, err
 		[]models.Residency{models.ResidencyEvicted, models.ResidencyLost}, []models.Residency{models.ResidencyNone, models.ResidencyEvicted},
 		models.ResidencyLost, models.ResidencyResident)
 	lost := 0
+	m.attendAt = time.Now().Add(attendRest)
 	err = sqlstore.EachRow(ctx, campaigns.ID, fetch, func(c *models.Campaign) error {
+		m.attendWithin(attendEvery)
 		done, err := m.attend(ctx, c, leads)
 		switch {
 		case done:
@@ -199,6 +201,13 @@ func (m *Maintainer) Attend(ctx context.Context, leads bool) (completed int, err
 	return completed, errors.Join(err, countErr)
 }
 
+// attendWithin has the next search begin no later than that.
+func (m *Maintainer) attendWithin(pause time.Duration) {
+	if at := time.Now().Add(pause); at.Before(m.attendAt) {
+		m.attendAt = at
+	}
+}
+
 // attend runs the Hydrator for a lot, or restores it. done is false for a lot that takes no claims then.
 func (m *Maintainer) attend(ctx context.Context, c *models.Campaign, leads bool) (done bool, err error) {
 	isRolledBack := c.Residency == models.ResidencyLost && strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack)
@@ -215,7 +224,7 @@ func (m *Maintainer) attend(ctx context.Context, c *models.Campaign, leads bool)
 	done, err = m.restore(ctx, c.ID)
 	switch {
 	case err != nil:
-		m.attendAt = time.Now().Add(retryRestore)
+		m.attendWithin(retryRestore)
 	case !done:
 		m.failed[c.ID] = time.Now()
 	}
