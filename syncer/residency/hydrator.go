@@ -340,7 +340,7 @@ func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, 
 		}
 		return false, err
 	case recovery.Load, recovery.Confirm:
-		_, loaded, err := h.load(ctx, step, o)
+		loaded, err := h.loadOne(ctx, step, o)
 		if loaded != nil {
 			r.loaded = loaded
 		}

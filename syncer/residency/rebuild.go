@@ -43,25 +43,29 @@ type books struct {
 // errContradicts says that the rows of a lot do not add up to its counters.
 var errContradicts = fmt.Errorf("%w: its rows and its counters in mysql contradict each other", campaigns.ErrLost)
 
+// loadOne is load for one lot, when it is its turn.
+func (h *Hydrator) loadOne(ctx context.Context, step recovery.Step, o *lot) (report *LoadReport, err error) {
+	if campaignID, shard := models.SplitShardID(o.row.ID); shard > 0 { // a load of a lot has to know of each that was started of its peers
+		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
+		if err := take(ctx, turn.(chan struct{}), o.row.ID); err != nil { //nolint:forcetypeassert // stored here alone
+			return nil, err
+		}
+		defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
+	}
+	if err := take(ctx, h.loads, o.row.ID); err != nil {
+		return nil, err
+	}
+	defer func() { <-h.loads }()
+	_, report, err = h.load(ctx, step, o)
+	return report, err
+}
+
 // load takes the steps of a load, or confirms a copy, of one lot, or of several initial ones together. A lost campaign is fenced: what Redis
 // holds of it is overwritten. opened are those that take claims then; others changed, or another process loads them. report is nil if none
 // was confirmed. Errors: errContradicts.
 func (h *Hydrator) load(ctx context.Context, step recovery.Step, lots ...*lot) (opened []*lot, report *LoadReport, err error) {
 	c := &lots[0].row
 	campaignID, shard := models.SplitShardID(c.ID)
-	if shard > 0 { // a load of a lot has to know of each that was started of its peers
-		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
-		if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
-			return nil, nil, err
-		}
-		defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
-	}
-	if !lots[0].isInitial(step) {
-		if err := take(ctx, h.loads, c.ID); err != nil {
-			return nil, nil, err
-		}
-		defer func() { <-h.loads }()
-	}
 	begun := time.Now()
 	loader := rand.Text()
 	lots, err = h.begin(ctx, lots, loader, step.Epoch)
