@@ -187,11 +187,11 @@ func (a *actor) setPartition(o *observed) {
 	p.Rounds = a.rounds
 }
 
-// unbooked is the highest seq of each lot that Redis has and MySQL does not.
-func (a *actor) unbooked(o *observed) (seqs [lotCount]int) {
-	for i := range seqs {
-		if r, m := &o.stream.lots[i], &o.mysql.lots[i]; r.held == Present && r.epoch == m.epoch && r.seq > m.synced+len(counting(m)) {
-			seqs[i] = r.seq
+// unbooked is the highest seq of each lot that the group has not acknowledged.
+func (a *actor) unbooked(o *observed) (seqs [lotCount]place) {
+	for _, e := range o.stream.entries {
+		if last := &seqs[e.lot]; e.at > o.stream.acked && (e.epoch > last.epoch || e.epoch == last.epoch && e.seq > last.seq) {
+			*last = place{e.epoch, e.seq}
 		}
 	}
 	return seqs

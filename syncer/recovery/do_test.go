@@ -3,6 +3,7 @@ package recovery
 import (
 	"slices"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -89,7 +90,30 @@ func (a *actor) markLost(o *observed, step Step) {
 	if w.faults == o.faults && r.held != Absent && r.status == models.StatusOpen && r.epoch == m.epoch && o.redis.held != Absent {
 		a.fail(o, step, "is lost while it takes claims")
 	}
+	if o.lot.IsBehindTombstone() {
+		m.seen = max(m.seen, int(o.lot.Redis.Tombstone.Seq))
+	}
+	if m.residency != models.ResidencyLost {
+		m.isRolledBack = o.lot.IsBehindTombstone()
+		m.isEffect = !m.isRolledBack && o.lot.isEffect()
+	}
 	m.residency, m.fenceTip = models.ResidencyLost, tip+1
+}
+
+// isEffect reports whether what is wrong with a lot may follow from a loss that was not found yet.
+func (l *Lot) isEffect() bool {
+	m, r := &l.MySQL, &l.Redis
+	isResident := m.Residency == models.ResidencyResident
+	known := lua.Position{Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq)}
+	switch {
+	case l.Reported.Epoch > max(m.Epoch, m.LoadAttempts):
+		return true
+	case !isResident, r.Held == Damaged:
+		return false
+	case r.Held == Absent, r.At.Epoch > m.Epoch:
+		return true
+	}
+	return r.At.Behind(known) == "" && m.Generation == l.Generation
 }
 
 func (a *actor) recordStream(o *observed) {
@@ -119,7 +143,7 @@ func (a *actor) stopPartition(o *observed) {
 			return false
 		}
 		w.mysql.generation, w.mysql.tip, w.mysql.added, w.mysql.recordedAt = fresh, w.redis.tip, w.redis.added, w.turns
-		w.mysql.unbooked = [lotCount]int{}
+		w.mysql.unbooked = [lotCount]place{}
 		a.at("renewed in mysql")
 		if w.redis.generation == o.stream.generation {
 			w.redis.generation = fresh
@@ -136,12 +160,24 @@ func (a *actor) stopPartition(o *observed) {
 		if w.mysql.generation != o.mysql.generation {
 			return // another process stopped it
 		}
-		if isHeld && m.epoch > 0 || m.residency == models.ResidencyResident || m.residency == models.ResidencyLost || isMySQL {
-			m.reported = max(m.reported, o.mysql.unbooked[i])
+		m.fenceTip = 0 // it is of this generation
+		if u := o.mysql.unbooked[i]; u.epoch == m.epoch {
+			m.reported = max(m.reported, u.seq)
 			if w.flaw != flawForgets {
-				m.seen = max(m.seen, o.mysql.unbooked[i])
+				m.seen = max(m.seen, u.seq)
 			}
-			m.residency, m.fenceTip, m.isRolledBack = models.ResidencyLost, 0, m.isRolledBack || isMySQL
+		}
+		if isMySQL && r.held == Present && r.epoch == m.epoch && r.seq > m.synced {
+			m.seen = max(m.seen, r.seq)
+			m.reported = max(m.reported, r.seq)
+		}
+		isAway := m.residency == models.ResidencyNone || m.residency == models.ResidencyEvicted
+		isBrief := w.isBrief && (o.partition.Lacking == 0 || len(o.mysql.flushes) > 0)
+		if isHeld && m.epoch > 0 || isMySQL && (isHeld || !isAway || !isBrief) {
+			if m.residency != models.ResidencyLost || m.isEffect {
+				m.isRolledBack, m.isEffect = isMySQL, false
+			}
+			m.residency = models.ResidencyLost
 		}
 		a.at("lost")
 	}

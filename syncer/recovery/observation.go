@@ -31,7 +31,7 @@ func (p *Partition) isRedisBehind() bool {
 }
 
 func (p *Partition) isRecorded() bool {
-	return !p.Watching || p.Stream == p.Recorded && !p.UnbookedMoved && p.RecordedAge <= recordedAgeMax
+	return !p.Watching || p.Stream == p.Recorded && p.Remembered == p.Recorded.Tip && !p.UnbookedMoved && p.RecordedAge <= recordedAgeMax
 }
 
 // Lot is what was observed of a lot of an intact partition, MySQL before Redis, and what the run knows beside.

@@ -57,7 +57,7 @@ var partitionRows = []row[Partition]{
 		func(p *Partition) bool { return p.IsMySQLBehind() && p.Rounds < roundsMax }),
 	same("P3", "MySQL lacks what Redis remembers", StopPartition, (*Partition).IsMySQLBehind),
 	same("P4", "the stream in Redis is behind MySQL's record, or another one", StopPartition, (*Partition).isRedisBehind),
-	same("P5", "the stream, or the seqs without a row, moved, or the record is older than 5 s", RecordStream,
+	same("P5", "the stream, or the seqs without a row, moved, Redis does not remember the record, or it is older than 5 s", RecordStream,
 		func(p *Partition) bool { return !p.isRecorded() }),
 	same("P6", "else", None, always[Partition]),
 }

@@ -23,6 +23,7 @@ type claimOf struct{ lot, seq int }
 type mysqlLot struct {
 	residency       models.Residency
 	isRolledBack    bool
+	isEffect        bool // why it is lost names the effect of a cause that may be found yet
 	epoch, attempts int64
 	generation      int
 	loader          int // the actor
@@ -39,7 +40,7 @@ type mysqlServer struct {
 	generation int // of the stream; 0 is no row
 	tip, added int
 	recordedAt int
-	unbooked   [lotCount]int
+	unbooked   [lotCount]place
 	flushes    map[int]bool
 }
 
@@ -55,6 +56,13 @@ type redisLot struct {
 
 type entry struct {
 	at, lot, seq, claim int
+	epoch               int64
+}
+
+// place is a seq of a load.
+type place struct {
+	epoch int64
+	seq   int
 }
 
 type redisServer struct {
@@ -91,6 +99,7 @@ type world struct {
 	turns       int
 	faults      int  // so far
 	isUnnoticed bool // no syncer looked since MySQL was restored
+	isBrief     bool // MySQL is restored by too short a time for a lot to have been idle in it
 	generation  int  // the last that was made
 	flushID     int
 	actors      []*actor
@@ -158,7 +167,7 @@ func (w *world) claim(api, i int, isAnswerLost bool) (reported lua.Position, ask
 	w.notef("claim %d: lot %d seq %d epoch %d, lost answer %t", w.claims, i, r.seq+1, r.epoch, isAnswerLost)
 	r.seq++
 	r.records = with(r.records, r.seq, w.claims)
-	w.add(entry{lot: i, seq: r.seq, claim: w.claims})
+	w.add(entry{lot: i, seq: r.seq, claim: w.claims, epoch: r.epoch})
 	if !isAnswerLost {
 		w.answered[w.claims] = claimOf{i, r.seq}
 		*seen = lua.Position{Epoch: r.epoch, Seq: int64(r.seq)}

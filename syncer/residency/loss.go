@@ -21,26 +21,22 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 	var stopped []string
 	var lost int64
 	var loss string
-	renewed, err := s.newGeneration(ctx, old, func() (_ string, unexplained int64, err error) {
+	renewed, err := s.newGeneration(ctx, old, func() (_ string, err error) {
 		stopped, err = s.stopAll(ctx, partition)
 		if err != nil {
-			return "", 0, err
+			return "", err
 		}
 		stream, err := s.scripts.Stream(ctx, partition)
 		if err != nil {
-			return "", 0, err
+			return "", err
 		}
 		lost, err = s.countLost(ctx, partition, known, &stream)
 		if err != nil {
-			return "", 0, err
+			return "", err
 		}
 		loss = fmt.Sprintf("redis was rolled back: %s; it lost %d entries of the stream; claims answered from %s to %s are known only as far as"+
 			" API processes reported them", why, lost, old.TipAt.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano))
-		if err := s.recordLost(ctx, stopped, old.Generation, loss); err != nil {
-			return "", 0, err
-		}
-		unexplained, err = s.keepUnbooked(ctx, partition)
-		return loss, unexplained, err
+		return loss, s.recordLost(ctx, stopped, old.Generation, loss)
 	})
 	if renewed {
 		s.lost.Add(float64(lost))
@@ -52,11 +48,11 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 }
 
 // newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
-// and returned why, and how many claims of unknown campaigns were lost. Several processes may do all of this at the same time: the first
+// and returned why. Several processes may do all of this at the same time: the first
 // one that changes MySQL's row has its change committed if Redis, which still has the generation from before the stop, takes the new one.
 // renewed is false for the others. If the process dies in between, MySQL and Redis differ, and the next one renews the stream again.
 func (s *streams) newGeneration(
-	ctx context.Context, old *models.StreamRecord, stop func() (loss string, unexplained int64, err error),
+	ctx context.Context, old *models.StreamRecord, stop func() (loss string, err error),
 ) (renewed bool, err error) {
 	partition := old.Partition
 	defer func() {
@@ -80,7 +76,11 @@ func (s *streams) newGeneration(
 	if err != nil {
 		return false, err
 	}
-	loss, more, err := stop()
+	loss, err := stop()
+	if err != nil {
+		return false, err
+	}
+	more, err := s.keepUnbooked(ctx, partition)
 	if err != nil {
 		return false, err
 	}

@@ -136,7 +136,7 @@ func (h *Hydrator) Intact(ctx context.Context, partitions []int) (intact []int, 
 // fenceAfterRollback fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack:
 // these, those that are resident by MySQL, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *rollback) (suspect []string, err error) {
-	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, residency, status, starts_at", "`partition` = ?", partition)
+	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch, synced_seq, residency, status, starts_at", "`partition` = ?", partition)
 	for page, err := range sqlstore.Pages(lua.MaxFences, campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
@@ -146,6 +146,9 @@ func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *
 			loads[page[i].ID] = lua.AnyLoad
 		}
 		held, err := s.scripts.FenceAll(ctx, loads)
+		if err == nil {
+			err = s.seeHeld(ctx, page, held)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -161,6 +164,29 @@ func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *
 	return suspect, nil
 }
 
+// seeHeld records how many claims Redis holds of lots of which MySQL has fewer rows: Redis may lose them before the rows are restored.
+func (s *streams) seeHeld(ctx context.Context, page []models.Campaign, held []string) error {
+	places, err := s.scripts.Places(ctx, held)
+	for i := 0; i < len(held) && err == nil; i++ {
+		at := slices.IndexFunc(page, func(c models.Campaign) bool { return c.ID == held[i] })
+		if places[i].Epoch == page[at].Epoch && places[i].Seq > page[at].SyncedSeq {
+			err = s.see(ctx, held[i], places[i])
+		}
+	}
+	return err
+}
+
+// stopWithoutRecord takes what Redis holds of a partition out of use, because MySQL has no record of the claim stream.
+func (s *streams) stopWithoutRecord(ctx context.Context, seen *observed) error {
+	found := &rollback{reason: fmt.Sprintf("%s: it has no record of the claim stream, which has had %d entries", campaigns.MySQLRolledBack,
+		seen.Stream.Added)}
+	suspect, err := s.fenceAfterRollback(ctx, seen.row.Partition, found)
+	if err != nil {
+		return err
+	}
+	return s.recordLost(ctx, suspect, "", found.reason)
+}
+
 // stopAfterRollback takes the campaigns of a partition out of use because MySQL was rolled back, and gives the stream a new generation: it
 // proves nothing any more about what was loaded before. Redis forgets the flushes last: if this process dies before, the next one goes on.
 func (s *streams) stopAfterRollback(ctx context.Context, seen *observed) error {
@@ -170,12 +196,12 @@ func (s *streams) stopAfterRollback(ctx context.Context, seen *observed) error {
 		return err
 	}
 	var suspect []string
-	renewed, err := s.newGeneration(ctx, &seen.row, func() (_ string, _ int64, err error) {
+	renewed, err := s.newGeneration(ctx, &seen.row, func() (_ string, err error) {
 		suspect, err = s.fenceAfterRollback(ctx, partition, found)
 		if err != nil {
-			return "", 0, err
+			return "", err
 		}
-		return found.reason, 0, s.recordLost(ctx, suspect, seen.row.Generation, found.reason)
+		return found.reason, s.recordLost(ctx, suspect, seen.row.Generation, found.reason)
 	})
 	if err != nil || !renewed {
 		return err

@@ -112,7 +112,10 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 // stopPartition takes campaigns of a stream out of use: those about which the stream, or MySQL, no longer proves anything.
 func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
 	switch {
-	case !seen.Known:
+	case !seen.Known: // MySQL is of a time before it had the stream
+		if err := s.stopWithoutRecord(ctx, seen); err != nil {
+			return err
+		}
 		return s.begin(ctx, seen.row.Partition)
 	case seen.IsMySQLBehind():
 		return s.stopAfterRollback(ctx, seen)
@@ -242,8 +245,8 @@ func (s *streams) record(ctx context.Context, seen *observed) error {
 	if err != nil {
 		return fail(err)
 	}
-	if changed == 0 || seen.row.Tip == tip {
-		return nil // nothing new, or another was faster
+	if changed == 0 || seen.Remembered == seen.stream.Tip { // another was faster, or Redis remembers it: a new generation had it forget
+		return nil
 	}
 	return s.scripts.RecordTip(ctx, partition, seen.stream.Tip)
 }
