@@ -178,9 +178,13 @@ func (b *beside) watch() {
 	b.s.Watch()
 }
 
-// recover has a run record what was reported, and another one load the lot.
+// recover has a run record what was reported, and another one load the lot. A MySQL that was restored is noticed before: a check of a lot
+// does not compare flushes, a watch does each second.
 func (b *beside) recover(lot int, reported lua.Position, failing string) {
-	if m := &b.w.mysql.lots[lot]; m.attempts == 0 || m.isRolledBack || b.w.isUnnoticed {
+	if b.w.isUnnoticed {
+		b.watch()
+	}
+	if m := &b.w.mysql.lots[lot]; m.attempts == 0 || m.isRolledBack {
 		failing = "" // a first load is tried twice, with others and by itself; after a rollback of MySQL it is the leader who loads
 	}
 	b.w.notef("recover lot %d by %+v, fails at %q", lot, reported, failing)
