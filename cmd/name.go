@@ -56,61 +56,42 @@ type consumerLease struct {
 	group, name  string
 	first, again time.Duration // how long it is waited for, and again when the lease ran out, while Redis answers
 	taken        error         // says that another process has it
+
+	token string // of this process: it takes its own lease again after it, or Redis, stood still
+	lease *lua.Lock
 }
 
 func (l *consumerLease) run(ctx context.Context, run func(context.Context) error) error {
-	token := rand.Text() // of this process: it takes its own lease again after it, or Redis, stood still
-	lease, err := l.take(ctx, token, l.first)
-	if err != nil || lease == nil {
+	l.token = rand.Text()
+	taken, err := l.take(ctx, l.first)
+	if err != nil || !taken {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	kept := make(chan error, 1)
-	go func() {
-		last, err := l.keep(ctx, token, lease)
-		if err != nil {
-			cancel(err)
-		}
-		if last != nil {
-			giving, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer stop()
-			_ = last.Release(giving) // it runs out by itself
-		}
-		kept <- err
-	}()
-	err = run(ctx)
-	cancel(nil)
-	return errors.Join(err, <-kept)
-}
-
-// keep renews the lease until ctx ends. One that ran out, because Redis was away or this process stood still, is taken again.
-func (l *consumerLease) keep(ctx context.Context, token string, lease *lua.Lock) (last *lua.Lock, err error) {
-	for lease.RenewUntil(ctx) != nil {
-		lease, err = l.take(ctx, token, l.again)
-		if err != nil || lease == nil {
-			return nil, err
-		}
+	again := func(ctx context.Context) error {
+		_, err := l.take(ctx, l.again)
+		return err
 	}
-	return lease, nil
+	return whileRenewed(ctx, nameFor/3, again, func(ctx context.Context) error { return l.lease.Release(ctx) }, run)
 }
 
-// take waits until no other process has the name; nil: ctx ended first. Errors: taken.
-func (l *consumerLease) take(ctx context.Context, token string, patience time.Duration) (*lua.Lock, error) {
+// take takes the lease, or starts its time again, once no other process has it. It reports false when ctx ended first. Errors: taken.
+func (l *consumerLease) take(ctx context.Context, patience time.Duration) (bool, error) {
 	until := time.Now().Add(patience)
 	for {
-		lease, err := l.s.scripts.LockConsumer(ctx, l.group, l.name, token, nameFor)
+		asking, cancel := context.WithTimeout(ctx, nameFor/2) // another try comes before the lease runs out
+		lease, err := l.s.scripts.LockConsumer(asking, l.group, l.name, l.token, nameFor)
+		cancel()
 		switch {
 		case err == nil:
-			return lease, nil
+			l.lease = lease
+			return true, nil
 		case ctx.Err() != nil:
-			return nil, nil //nolint:nilnil,nilerr // it was stopped
+			return false, nil //nolint:nilerr // it was stopped
 		case !errors.Is(err, lua.ErrLocked):
 			until = time.Now().Add(patience) // Redis is away
 		case time.Now().After(until):
-			return nil, l.taken
+			return false, l.taken
 		}
-		if err := sleep.For(ctx, namePoll); err != nil {
-			return nil, nil //nolint:nilnil,nilerr // it was stopped
-		}
+		_ = sleep.For(ctx, namePoll) // ctx is looked at above
 	}
 }

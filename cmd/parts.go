@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/singleflight"
 	"gorm.io/gorm"
 )
 
@@ -21,13 +20,13 @@ const (
 
 // parts are the servers that a process works with, and which of them are away.
 type parts struct {
-	check   func(ctx context.Context) map[string]error // by name; nil is a part that is there
-	flights singleflight.Group
-	up      *prometheus.Desc
+	check func(ctx context.Context) map[string]error // by name; nil is a part that is there
+	up    *prometheus.Desc
 
-	mu sync.Mutex
-	at time.Time
-	is map[string]error
+	mu   sync.Mutex // held during a check
+	at   time.Time  // when the last check began
+	done time.Time
+	is   map[string]error
 }
 
 func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[string]error) *parts {
@@ -38,27 +37,19 @@ func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[str
 	return p
 }
 
-// now returns why parts are away, by name; nil is a part that is there.
+// now returns why parts are away, by name; nil is a part that is there. Who asks during a check gets its answer.
 func (p *parts) now(ctx context.Context) map[string]error {
+	asked := time.Now()
 	p.mu.Lock()
-	is := p.is
-	fresh := time.Since(p.at) < partsFor
-	p.mu.Unlock()
-	if fresh {
-		return is
-	}
-	found, _, _ := p.flights.Do("", func() (any, error) {
+	defer p.mu.Unlock()
+	if !p.done.After(asked) && time.Since(p.at) >= partsFor {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partsTimeout)
 		defer cancel()
-		begun := time.Now()
-		is := p.check(ctx)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.at = begun // a check that waited for one server may know old things of another
-		p.is = is
-		return is, nil
-	})
-	return found.(map[string]error) //nolint:forcetypeassert // see above
+		p.at = time.Now() // a check that waited for one server may know old things of another
+		p.is = p.check(ctx)
+		p.done = time.Now()
+	}
+	return p.is
 }
 
 // away are the names of the parts that are away.

@@ -172,7 +172,7 @@ func (s *stack) checked(ctx context.Context, role string, run func(context.Conte
 	group.Go(func() error { return s.awaitRedis(watching) })
 	group.Go(func() error {
 		defer stop()
-		return s.announced(ctx, role, func() error { return run(ctx) })
+		return s.announced(ctx, role, run)
 	})
 	return group.Wait()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
+
 	"dibs/api/workers"
 )
 
@@ -14,62 +16,33 @@ import (
 type refresher[T any] struct {
 	refresh func() (T, error)
 	group   *workers.Group
-
-	mu      sync.Mutex
-	next    *refreshed[T]
-	running bool
-}
-
-// refreshed is the result of a refresh, once done is closed.
-type refreshed[T any] struct {
-	done  chan struct{}
-	value T
-	err   error
+	flights singleflight.Group // of the refresh that has not started
+	running sync.WaitGroup     // of the one that has
 }
 
 var errStopping = errors.New("claimed: the service is stopping")
 
 // get returns the result of a refresh that started after the call.
 func (r *refresher[T]) get(ctx context.Context) (value T, err error) {
-	next, err := r.join()
-	if err != nil {
-		return value, err
+	refreshed := make(chan singleflight.Result, 1)
+	started := r.group.Go(func() {
+		value, err, _ := r.flights.Do("", func() (any, error) {
+			r.running.Wait()
+			r.running.Add(1)
+			defer r.running.Done()
+			r.flights.Forget("")
+			return r.refresh()
+		})
+		refreshed <- singleflight.Result{Val: value, Err: err}
+	})
+	if !started {
+		return value, errStopping
 	}
 	select {
-	case <-next.done:
-		return next.value, next.err
+	case got := <-refreshed:
+		value, _ = got.Val.(T)
+		return value, got.Err
 	case <-ctx.Done():
 		return value, fmt.Errorf("claimed: waiting for a refresh: %w", ctx.Err())
-	}
-}
-
-func (r *refresher[T]) join() (*refreshed[T], error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.running {
-		r.running = r.group.Go(r.run)
-		if !r.running {
-			return nil, errStopping
-		}
-	}
-	if r.next == nil {
-		r.next = &refreshed[T]{done: make(chan struct{})}
-	}
-	return r.next, nil
-}
-
-// run refreshes until no caller waits.
-func (r *refresher[T]) run() {
-	for {
-		r.mu.Lock()
-		next := r.next
-		r.next = nil
-		r.running = next != nil
-		r.mu.Unlock()
-		if next == nil {
-			return
-		}
-		next.value, next.err = r.refresh()
-		close(next.done)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"dibs/lua"
@@ -31,7 +32,7 @@ type lanes struct {
 	campaignsMax int           // in memory
 	campaignIdle time.Duration // a lane without claims for this long is dropped
 
-	lookups chan struct{} // holds a token for each look-up that runs
+	lookups *semaphore.Weighted // look-ups that run
 	flights singleflight.Group
 
 	mu    sync.RWMutex
@@ -42,7 +43,7 @@ type lanes struct {
 func newLanes(cfg Config, m *metrics) *lanes {
 	return &lanes{
 		cfg: cfg, metrics: m, campaignsMax: campaignsMax, campaignIdle: campaignIdle,
-		lookups: make(chan struct{}, lookupsMax), byID: make(map[string]*lane), swept: cfg.Clock(),
+		lookups: semaphore.NewWeighted(lookupsMax), byID: make(map[string]*lane), swept: cfg.Clock(),
 	}
 }
 
@@ -91,12 +92,10 @@ func (ls *lanes) open(ctx context.Context, id string) (*lane, error) {
 
 // lookUp finds a campaign and the position that Redis must not be behind.
 func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.Position, err error) {
-	select {
-	case ls.lookups <- struct{}{}:
-		defer func() { <-ls.lookups }()
-	case <-ctx.Done():
-		return meta, at, fmt.Errorf("claiming: too many campaigns are looked up at once: %w", ctx.Err())
+	if err := ls.lookups.Acquire(ctx, 1); err != nil {
+		return meta, at, fmt.Errorf("claiming: too many campaigns are looked up at once: %w", err)
 	}
+	defer ls.lookups.Release(1)
 	state, err := ls.cfg.States.State(ctx, id)
 	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
 	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {

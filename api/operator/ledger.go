@@ -101,23 +101,12 @@ func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.P
 	return s.refuse(ctx, "ledger", id, err, "MySQL does not answer. Send the request again.")
 }
 
-// report takes one of the turns for answers that take long; nil: all are taken.
-func (s *Routes) report() (done func()) {
-	select {
-	case s.reports <- struct{}{}:
-		return func() { <-s.reports }
-	default:
-		return nil
-	}
-}
-
 // ledgerCSV streams a ledger. What fails after the first byte cuts the answer off, so that no client takes a part for the whole.
 func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace) int {
-	done := s.report()
-	if done == nil {
+	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
-	defer done()
+	defer s.reports.Release(1)
 	events, err := s.cfg.Ledger.All(r.Context(), id, after)
 	if err != nil {
 		return s.refuseLedger(r.Context(), id, err).Write(w)
@@ -208,11 +197,10 @@ func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
 	if err != nil || zone.String() == "Local" {
 		return wire.Invalid("time_zone", "must be an IANA name such as Europe/Berlin").Write(w)
 	}
-	done := s.report()
-	if done == nil {
+	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
-	defer done()
+	defer s.reports.Release(1)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reportTimeout + answerTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
 	defer cancel()

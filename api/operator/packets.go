@@ -18,15 +18,13 @@ import (
 func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
 	turn, cancel := context.WithTimeout(r.Context(), s.postWait)
 	defer cancel()
-	select {
-	case s.packetPosts <- struct{}{}:
-		defer func() { <-s.packetPosts }()
-	case <-turn.Done():
+	if s.packetPosts.Acquire(turn, 1) != nil {
 		p := &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "Other packets are being stored. Nothing of this request was stored: send it again.", HangUp: true,
 		}
 		return p.Write(w)
 	}
+	defer s.packetPosts.Release(1)
 	batch, p := readPackets(w, r)
 	if p != nil {
 		return p.Write(w)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"dibs/api/wire"
@@ -41,16 +42,17 @@ type Config struct {
 // Routes answers the routes of operators.
 type Routes struct {
 	cfg         Config
-	packetPosts chan struct{} // holds a token for each body in memory
-	reports     chan struct{} // holds a token for each answer that takes long
-	postWait    time.Duration // how long a request for packets waits for its token
+	packetPosts *semaphore.Weighted // bodies in memory
+	reports     *semaphore.Weighted // answers that take long
+	postWait    time.Duration       // how long a request for packets waits for its turn
 	logSome     rate.Sometimes
 }
 
 // New makes Routes.
 func New(cfg Config) *Routes {
 	return &Routes{
-		cfg: cfg, packetPosts: make(chan struct{}, packetPostsMax), reports: make(chan struct{}, reportsMax), postWait: callTimeout,
+		cfg: cfg, postWait: callTimeout,
+		packetPosts: semaphore.NewWeighted(packetPostsMax), reports: semaphore.NewWeighted(reportsMax),
 		logSome: rate.Sometimes{Interval: time.Second},
 	}
 }

@@ -66,16 +66,22 @@ func (s *subscription) send(entries ...*entry) {
 	select {
 	case s.out <- d.msg:
 		s.waiting.Go(func() {
-			defer end()
-			d.awaitVerdict()
+			nacked := d.awaitVerdict()
+			end()
+			if len(nacked) > 0 && sleep(s.stop, s.cfg.NackDelay) {
+				for _, e := range nacked {
+					s.send(e)
+				}
+			}
 		})
 	case <-s.stop.Done():
 		end()
 	}
 }
 
-// awaitVerdict waits until the message is acked or nacked. Without a verdict when the drain is over its entries stay pending in Redis.
-func (d *delivery) awaitVerdict() {
+// awaitVerdict waits until the message is acked or nacked, and returns the entries to deliver again. Without a verdict when the drain is
+// over its entries stay pending in Redis.
+func (d *delivery) awaitVerdict() (nacked []*entry) {
 	select {
 	case <-d.msg.Acked():
 	case <-d.msg.Nacked():
@@ -85,14 +91,9 @@ func (d *delivery) awaitVerdict() {
 	case <-d.msg.Acked():
 		d.window.ack(d.entries...)
 	case <-d.msg.Nacked():
-		for _, e := range d.window.unacked(d.entries) {
-			d.counters.nacked.Inc()
-			d.waiting.Go(func() {
-				if sleep(d.stop, d.cfg.NackDelay) {
-					d.send(e)
-				}
-			})
-		}
+		nacked = d.window.unacked(d.entries)
+		d.counters.nacked.Add(float64(len(nacked)))
 	default:
 	}
+	return nacked
 }

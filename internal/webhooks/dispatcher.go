@@ -13,6 +13,7 @@ import (
 	"dibs/models"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
 )
 
@@ -61,8 +62,8 @@ type Dispatcher struct {
 
 	mu       sync.Mutex
 	lanes    map[laneKey]*lane
-	inMemory map[string]int           // events, by endpoint
-	turns    map[string]chan struct{} // holds a token for each request under way, by endpoint
+	inMemory map[string]int                 // events, by endpoint
+	turns    map[string]*semaphore.Weighted // requests under way, by endpoint
 	lastNo   int64
 	spilling []spill // in the order in which the writer is to insert them
 	running  sync.WaitGroup
@@ -131,7 +132,7 @@ func (d *Dispatcher) begin(ctx, finishing context.Context) {
 	d.finishing = finishing
 	d.lanes = make(map[laneKey]*lane)
 	d.inMemory = make(map[string]int)
-	d.turns = make(map[string]chan struct{})
+	d.turns = make(map[string]*semaphore.Weighted)
 	d.spilling = nil
 }
 
@@ -167,7 +168,7 @@ func (d *Dispatcher) lane(key laneKey) *lane {
 	l := d.lanes[key]
 	if l == nil {
 		if d.turns[key.endpoint] == nil {
-			d.turns[key.endpoint] = make(chan struct{}, sendsMax)
+			d.turns[key.endpoint] = semaphore.NewWeighted(sendsMax)
 		}
 		l = &lane{d: d, key: key, turns: d.turns[key.endpoint]}
 		d.lanes[key] = l
@@ -325,13 +326,11 @@ func (d *Dispatcher) send(l *lane, it *item) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case l.turns <- struct{}{}:
-	case <-d.ctx.Done():
-		return d.ctx.Err()
+	if err := l.turns.Acquire(d.ctx, 1); err != nil {
+		return err
 	}
 	err = d.sender.send(d.finishing, endpoint, it.EventID, body)
-	<-l.turns
+	l.turns.Release(1)
 	d.metrics.sent(l.key.endpoint, it.At, err)
 	return err
 }

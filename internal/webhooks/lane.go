@@ -9,6 +9,8 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // lane delivers the events of a campaign to an endpoint, one at a time, in order. Events go through memory until one fails or too many
@@ -16,7 +18,7 @@ import (
 type lane struct {
 	d     *Dispatcher
 	key   laneKey
-	turns chan struct{} // of the endpoint
+	turns *semaphore.Weighted // of the endpoint
 
 	// Guarded by the Dispatcher's mu.
 	queue   []*item // to be sent from memory; the first is under way
