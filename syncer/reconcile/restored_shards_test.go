@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
@@ -278,8 +280,7 @@ func TestRestored_PacketsWhoseNamesAreLostAreWhereTheyWent(t *testing.T) {
 	}
 }
 
-// The same after a shard gave packets back, and the reserve gave them to another: what a shard has does not tell any more who gave what. The
-// reserve is not loaded, and no packet is given to two users.
+// The same after a shard gave packets back, and the reserve gave them to another: what a shard passed on came to it, too.
 func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, true)
@@ -288,26 +289,221 @@ func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
 	sold := s.take(1, 1)
 	require.Zero(t, look(s.Stack))
 	restore := putBack(s.Stack)
-	s.refill(2, 30)
-	sold += s.take(2, 50)
-	s.refill(2, 1)
-	sold += s.take(2, 2)
-	require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 1)})[0].Out[models.ReserveLot], "a recall")
+	sold += s.recall()
 	s.evict(models.ReserveLot)
 	restore()
-	for range 3 {
-		look(s.Stack)
-		_, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
-		require.ErrorContains(t, err, "is not known yet")
+	s.leader()
+	done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+	s.ownedOnce(sold)
+}
+
+// recall sells all that the reserve has in shard 2, and then some of what shard 1 has.
+func (s *sale) recall() (sold int) {
+	s.T.Helper()
+	s.refill(2, 30)
+	sold = s.take(2, 50)
+	s.refill(2, 1)
+	sold += s.take(2, 2)
+	require.Positive(s.T, s.Scripts.Shards(s.T.Context(), []string{models.ShardID(s.id, 1)})[0].Out[models.ReserveLot], "a recall")
+	return sold
+}
+
+// Redis evicted a shard that had got packets, of which it had sold some and given others back, and MySQL was restored to a time before. The
+// lots that gave it packets do so once.
+func TestRestored_PacketsOfAShardThatWasEvictedComeOnce(t *testing.T) {
+	t.Parallel()
+	for _, isRecalled := range []bool{false, true} {
+		t.Run(fmt.Sprintf("recalled: %v", isRecalled), func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, true)
+			s.refill(1, 3)
+			s.refill(2, 3)
+			sold := s.take(1, 1)
+			require.Zero(t, look(s.Stack))
+			restore := putBack(s.Stack)
+			s.refill(2, 20)
+			sold += s.take(2, 10)
+			if isRecalled {
+				s.refill(1, 25)
+				sold += s.take(1, 25)
+				require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 2)})[0].Out[models.ReserveLot], "a recall")
+			}
+			s.evict(2)
+			restore()
+			s.leader()
+			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+			require.NoError(t, err)
+			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+			s.ownedOnce(sold)
+		})
 	}
+}
+
+// Redis lost more lots, and MySQL was restored to a time before packets went from shard to shard through the reserve. Nothing is loaded that
+// contradicts what others have, but with --give-up-claims, and then no packet that a user has.
+func TestRestored_PacketsOfSeveralLotsThatAreLostHaveOneOwner(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string][]int{
+		"shards": {1, 2}, "all lots": {1, 2, models.ReserveLot},
+		"a shard and the reserve": {1, models.ReserveLot}, "the other shard and the reserve": {2, models.ReserveLot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, true)
+			s.refill(1, 3)
+			s.refill(2, 3)
+			sold := s.take(1, 1)
+			require.Zero(t, look(s.Stack))
+			restore := putBack(s.Stack)
+			s.refill(2, 20)
+			sold += s.take(2, 10)
+			s.refill(1, 15)
+			sold += s.take(1, 17)
+			s.refill(2, 6)
+			sold += s.take(2, 2)
+			for _, lot := range lost {
+				s.Lose(models.ShardID(s.id, lot), syncertest.WholeCampaign)
+			}
+			restore()
+			s.leader()
+			_, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+			if err != nil {
+				require.ErrorContains(t, err, "--give-up-claims")
+			}
+			sold += s.sellSome()
+			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
+			require.NoError(t, err)
+			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+			require.Empty(t, done.GivenUp)
+			s.ownedOnce(sold)
+		})
+	}
+}
+
+// The reserve got packets back from two shards that Redis lost, and MySQL was restored to a time before: no evidence tells which from which.
+// Those that no lot has are withheld. The reserve may give away what a shard was credited last and no lot has.
+func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
+	t.Parallel()
+	s := &sale{Stack: newWitnessed(t)}
+	s.id = s.Create(0, func(c *models.Campaign) {
+		c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2
+	})
+	released := time.Now().Add(300 * time.Millisecond)
+	s.AddPackets(s.id, syncertest.ReleasedAt(syncertest.ListOf("later", 10), &released))
+	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	s.reconciler, s.maintainer = s.Leader()
+	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
+	require.Eventually(t, func() bool { return time.Now().After(released.Add(100 * time.Millisecond)) }, waitMost, waitPoll)
+	s.refill(1, 5)
+	s.refill(2, 5)
+	s.AddPackets(s.id, syncertest.ListOf("p", 30)) // which shards give away before the others
+	sold := s.take(1, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(1, 12)
+	s.refill(2, 12)
+	sold += s.take(1, 2) + s.take(2, 2)
+	var withheld int
+	for shard := 1; shard <= 2; shard++ { // a recall
+		id := models.ShardID(s.id, shard)
+		views := s.Scripts.Shards(t.Context(), []string{id, models.ShardID(s.id, models.ReserveLot)})
+		v := views[0]
+		c := s.Campaign(id)
+		_, err := s.Scripts.Debit(t.Context(), &c, &lua.Debit{Epoch: v.Epoch, Peer: models.ReserveLot, Units: 3})
+		require.NoError(t, err)
+		s.refill(models.ReserveLot, views[1].Free()+1) // which completes it
+		kept, err := s.Scripts.PacketNames(t.Context(), id, v.Epoch)
+		require.NoError(t, err)
+		for _, packet := range kept {
+			if strings.HasPrefix(packet, "later") {
+				withheld++
+			}
+		}
+		s.Lose(id, syncertest.WholeCampaign)
+	}
+	require.Positive(t, withheld)
+	s.Sync()
+	restore()
+	for range 2 {
+		look(s.Stack)
+		_, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+		require.ErrorContains(t, err, "--give-up-claims")
+		require.Zero(t, s.sellSome())
+	}
+	done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: true})
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+	require.Empty(t, done.GivenUp)
+	require.Contains(t, done.Steps[len(done.Steps)-1].ValueAfter, fmt.Sprintf("%d packets are withheld", withheld))
+	for range 2 {
+		s.leader()
+		sold += s.sellOut()
+	}
+	require.Equal(t, 40, sold+withheld)
+	packets, owned := s.owners()
+	require.Equal(t, []int{sold, sold}, []int{packets, owned})
+	require.Empty(t, syncertest.ParkedIDs(t, s.DB))
+	require.Empty(t, s.Compare(s.id).Differences)
+	for _, lot := range []int{1, 2, models.ReserveLot} { // a load later brings none of them
+		require.NoError(t, s.Scripts.Fence(t.Context(), models.ShardID(s.id, lot), 99))
+		require.NoError(t, s.Hydrate(models.ShardID(s.id, lot)))
+	}
+	require.Zero(t, s.sellOut())
+	require.Empty(t, s.Compare(s.id).Differences)
+}
+
+// MySQL was restored to a time before packets were added, some of which users have and shards gave each other. Lots that count them wait
+// until their sender adds them again; then each has one owner.
+func TestRestored_PacketsThatWereAddedSinceAreAddedAgain(t *testing.T) {
+	t.Parallel()
+	for name, evicted := range map[string][]int{"held": nil, "a shard is evicted": {2}, "the reserve is evicted": {models.ReserveLot}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, true)
+			s.refill(1, 3)
+			s.refill(2, 3)
+			sold := s.take(1, 1)
+			require.Zero(t, look(s.Stack))
+			restore := putBack(s.Stack)
+			s.AddPackets(s.id, syncertest.ListOf("q", 20))
+			s.refill(2, 45)
+			sold += s.take(2, 40)
+			s.refill(1, 12)
+			sold += s.take(1, 5)
+			for _, lot := range evicted {
+				s.evict(lot)
+			}
+			restore()
+			s.Exec("DELETE FROM packet_batches WHERE first_position > 40")
+			for range 2 {
+				look(s.Stack)
+				_, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+				require.ErrorContains(t, err, "add it again as it was")
+			}
+			s.AddPackets(s.id, syncertest.ListOf("q", 20))
+			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+			require.NoError(t, err)
+			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+			s.leader()
+			sold += s.sellOut()
+			packets, owned := s.owners()
+			require.Equal(t, []int{60, 60, 60}, []int{sold, packets, owned})
+			require.Empty(t, s.Compare(s.id).Differences)
+			require.Empty(t, syncertest.ParkedIDs(t, s.DB))
+		})
+	}
+}
+
+// sellSome has users of both shards claim what they can get, now.
+func (s *sale) sellSome() (sold int) {
+	s.T.Helper()
 	for shard := 1; shard <= 2; shard++ {
 		s.tryRefill(shard, 1)
 		sold += s.take(shard, 50)
 	}
-	require.LessOrEqual(t, sold, 40)
-	packets, owned := s.owners()
-	require.Equal(t, owned, packets)
-	require.Empty(t, syncertest.ParkedIDs(t, s.DB))
+	return sold
 }
 
 // The shard whose grant is forgotten is fenced for another reason. MySQL has all of its claims; what it was credited Redis knows.

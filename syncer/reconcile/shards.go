@@ -102,9 +102,10 @@ func (l *look) sums(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
 			" c.total - SUM(s.total) - COALESCE((SELECT SUM(CASE WHEN kind = ? THEN n ELSE -n END) FROM"+
-			" (SELECT kind, MAX(cumulative) AS n FROM stock_moves WHERE campaign_id = ? AND peer > 0 GROUP BY shard, kind, peer) m), 0)"+
+			" (SELECT kind, MAX(cumulative) AS n FROM stock_moves WHERE campaign_id = ? AND (peer > 0 OR ?) GROUP BY shard, kind, peer) m), 0)"+
 			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
-			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id, id).
+			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id,
+			l.snap.campaign.Kind == models.KindPacket, id). // whose total is that of all packets, with those that are withheld
 			Scan(&claimed, &synced, &released, &units)
 		if err == nil && units > 0 {
 			raised, err = l.raised(ctx)
@@ -188,6 +189,10 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		return done, err
 	}
 	var failed []error
+	withheld, err := r.withheld(ctx, c)
+	if err != nil {
+		return done, err
+	}
 	var left []string // what the repair of a shard says beyond a comparison
 	for _, id := range c.LotIDs() {
 		_, lot := models.SplitShardID(id)
@@ -197,9 +202,12 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		}
 		done.Steps = append(done.Steps, one.Steps...)
 		done.GivenUp = append(done.GivenUp, one.GivenUp...)
+		if err == nil && how.GiveUpClaims && c.Kind == models.KindPacket { // the reserve has what no shard has
+			_, err = r.hydrator.Hydrate(ctx, id)
+		}
 		failed = append(failed, err)
 	}
-	failed = append(failed, campaigns.SumShards(ctx, r.db, c.ID))
+	failed = append(failed, campaigns.SumShards(ctx, r.db, c.ID), r.recordWithheld(ctx, c, withheld, &done))
 	if err := errors.Join(failed...); err != nil {
 		return done, err
 	}
@@ -217,6 +225,31 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		done.Left.Differences = append(done.Left.Differences, left...)
 	}
 	return done, err
+}
+
+// withheld is how many packets of a campaign no lot gives away, because neither MySQL nor Redis tells which lot has them. The lots have
+// debited them to the total of the campaign.
+func (r *Reconciler) withheld(ctx context.Context, c *models.Campaign) (packets int64, err error) {
+	if c.Kind != models.KindPacket {
+		return 0, nil
+	}
+	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&packets, "SELECT COALESCE(SUM(CASE WHEN kind = ? THEN units ELSE -units END), 0)"+
+		" FROM stock_moves WHERE campaign_id = ? AND peer = 0", models.EventUnitsDebited, c.ID)
+	return packets, err
+}
+
+// recordWithheld records how many packets are withheld, if these were others before the repair.
+func (r *Reconciler) recordWithheld(ctx context.Context, c *models.Campaign, before int64, done *Repaired) error {
+	now, err := r.withheld(ctx, c)
+	if err != nil || now == before {
+		return err
+	}
+	p := &repair{r: r, id: c.ID}
+	err = p.record(ctx, RepairPackets, fmt.Sprintf("%d packets are withheld", before), fmt.Sprintf("%d packets are withheld, because neither"+
+		" redis nor mysql tells which lot has them: no user gets them, and they go back to the sender when the campaign closes; add as many new"+
+		" packets to give them away before", now))
+	done.Steps = append(done.Steps, p.done.Steps...)
+	return err
 }
 
 // shardLine is a difference of a shard as a difference of its campaign.

@@ -275,6 +275,7 @@ func isMoved(err error) bool {
 func (r *run) decide(ctx context.Context, o *lot) (step recovery.Step, err error) {
 	o.Reported = r.reported
 	o.Before = r.before
+	o.policy = r.policy
 	r.before = recovery.Before{Epoch: o.Redis.At.Epoch, IsTaking: o.IsTaking()}
 	if r.repairer != nil {
 		if err := r.repairer.Collect(ctx, &o.Lot); err != nil {

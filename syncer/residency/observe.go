@@ -22,6 +22,7 @@ type lot struct {
 
 	row       lotRow
 	view      lua.LotView
+	policy    recovery.Policy    // of the run
 	partition recovery.Partition // but for what Redis remembers of MySQL, which a load compares
 }
 

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 	"dibs/syncer/writer"
 )
 
@@ -33,46 +35,63 @@ func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int
 	}
 	ids := campaigns.PacketsOf(rows, kind, e.Shard)
 	isLacking := func() bool { return int64(len(ids)) < upto || slices.Contains(ids[from:upto], "") }
-	if isLacking() {
+	if isLacking() && giver > 0 {
 		at := min(giver, len(m.views)) - 1
 		entries, err := h.scripts.Debited(ctx, models.ShardID(e.CampaignID, giver), m.views[at].Epoch, taker, 0)
 		if err != nil {
 			return nil, err
 		}
 		ids = append(ids, make([]string, max(0, max(upto, int64(len(entries)))-int64(len(ids))))...)
-		for i, entry := range entries {
-			ids[i] = entry[strings.LastIndexByte(entry, ':')+1:]
-		}
+		copy(ids, namesIn(entries))
 	}
 	if !isLacking() {
 		return ids[from:upto], nil
 	}
-	copy(ids[:from], campaigns.PacketsOf(m.rows, e.Type, e.Peer)) // which the rows of the lot name
+	ids = upTo(max(upto, int64(len(ids))), ids)
 	p, err := h.placesOf(ctx, e.CampaignID, m)
-	if err == nil && !p.name(taker, ids[:upto]) {
-		err = fmt.Errorf("%w: which packets lots %d and %d of %s exchanged is not known yet", lua.ErrUnavailable, giver, taker, e.CampaignID)
+	switch {
+	case err != nil || p.name(giver, taker, ids[:upto]):
+	case m.policy == recovery.GiveUp:
+		m.isUnknown = true
+	default:
+		err = fmt.Errorf("%w: which packets lots %d and %d of %s exchanged is not known yet; %s", lua.ErrUnavailable, giver, taker,
+			e.CampaignID, wayOut)
 	}
 	return ids[from:upto], err
 }
 
-// places say which lots have the packets of a campaign.
+// wayOut is how a lot gets loaded whose packets are not known.
+const wayOut = "`dibs reconcile --repair --give-up-claims` opens the campaign with the packets that it knows of"
+
+// places say which lots have the packets of a campaign, and between which they went.
 type places struct {
-	order []string       // of the packets, by position
-	moved map[string]int // the shards that they went to, by the rows of transfers
-	had   map[string]int // the lots that have them: by claims, and by the lists that lots give packets away from
+	order []string // of the packets, by position
+	lots  map[int]*place
 
 	// A shard has debited packets. What a lot has does not tell who gave it then.
 	isMixed bool
 }
 
-// placesOf reads which lots have the packets of a campaign. Lists are read before claims: a packet that is taken then is in both.
+// place is what is known of the packets of a lot.
+type place struct {
+	isHeld     bool             // in Redis
+	isListed   bool             // with its lists, which follow a load
+	free       map[string]bool  // in its lists
+	taken      map[string]bool  // by users
+	gone, came map[int][]string // that it debited for each peer, and was credited from it, in order; "" is not known
+}
+
+// placesOf reads which lots have the packets of a campaign. What a packet leaves is read after what it goes to, but for lists, out of which
+// claims take packets: one that moves then is in two places or the lots count it.
 func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*places, error) {
 	if m.places != nil {
 		return m.places, nil
 	}
-	p := &places{moved: make(map[string]int), had: make(map[string]int)}
+	p := &places{lots: make(map[int]*place)}
+	ids := make([]string, len(m.lots))
 	for i := range m.lots {
-		if err := h.addPlaces(ctx, p, &m.lots[i], &m.views[i]); err != nil {
+		ids[i] = m.lots[i].ID
+		if err := h.addPlace(ctx, p, ids[i], &m.views[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +100,9 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 			var id string
 			var shard int
 			err := scan(&id, &shard)
-			p.had[id] = shard
+			if p.lots[shard] != nil {
+				p.lots[shard].taken[id] = true
+			}
 			return err
 		})
 	if err == nil {
@@ -90,71 +111,189 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 	if err != nil {
 		return nil, err
 	}
+	p.order = append(p.order, p.withoutRow()...)
+	for i, now := range h.scripts.Shards(ctx, ids) {
+		if was := &m.views[i]; now.Status != was.Status || now.Epoch != was.Epoch || now.TSeq != was.TSeq {
+			return nil, fmt.Errorf("%w: packets of %s moved in the meantime", lua.ErrUnavailable, ids[i])
+		}
+	}
+	for number, lot := range p.lots {
+		for peer, other := range p.lots {
+			if !lot.isHeld { // Redis may have forgotten what was not credited
+				lot.gone[peer] = lot.gone[peer][:min(len(lot.gone[peer]), len(other.came[number]))]
+			}
+			share(lot.gone[peer], other.came[number])
+		}
+	}
 	m.places = p
 	return p, nil
 }
 
-func (h *Hydrator) addPlaces(ctx context.Context, p *places, lot *models.Campaign, v *lua.ShardView) error {
-	_, shard := models.SplitShardID(lot.ID)
-	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, lot.ID)
-	if err != nil {
-		return err
-	}
-	for i := range rows {
-		isDebit := rows[i].Type == models.EventUnitsDebited
-		p.isMixed = p.isMixed || isDebit && shard != models.ReserveLot
-		for _, id := range rows[i].IDs {
-			if !isDebit {
-				p.moved[id] = shard
+// withoutRow are packets that lots have, or had, and that have no row, because they were added after what MySQL was restored to.
+func (p *places) withoutRow() []string {
+	lacking := make(map[string]bool)
+	for _, lot := range p.lots {
+		maps.Copy(lacking, lot.free)
+		maps.Copy(lacking, lot.taken)
+		for _, of := range []map[int][]string{lot.gone, lot.came} {
+			for _, ids := range of {
+				for _, id := range ids {
+					lacking[id] = true
+				}
 			}
 		}
 	}
-	var listed []string
-	if isHeld(v) {
-		for _, units := range v.Out {
-			p.isMixed = p.isMixed || units > 0 && shard != models.ReserveLot
-		}
-		listed, err = h.scripts.PacketNames(ctx, lot.ID, v.Epoch)
-		if err != nil {
-			return err
-		}
+	for _, id := range append(p.order, "") {
+		delete(lacking, id)
 	}
-	parked, err := writer.ReadParked(ctx, h.db.ConnPool, lot.ID)
+	return slices.Sorted(maps.Keys(lacking))
+}
+
+// share has two lists of the same packets name what either names.
+func share(a, b []string) {
+	for i := range min(len(a), len(b)) {
+		a[i] = cmp.Or(a[i], b[i])
+		b[i] = cmp.Or(b[i], a[i])
+	}
+}
+
+func (h *Hydrator) addPlace(ctx context.Context, p *places, id string, v *lua.ShardView) error {
+	_, shard := models.SplitShardID(id)
+	lot := &place{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
+	p.lots[shard] = lot
+	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, id)
 	if err != nil {
 		return err
 	}
-	for _, id := range slices.Concat(listed, slices.Collect(maps.Keys(parked.Packets()))) {
-		p.had[id] = shard
+	counts := campaigns.Counted(rows)
+	lot.isHeld = isHeld(v)
+	if lot.isHeld {
+		lot.isListed = v.Status != models.StatusLoading
+		counts.Out = v.Out
+		for peer, n := range v.In {
+			counts.In[peer] = max(counts.In[peer], n)
+		}
 	}
-	return nil
+	for peer, n := range counts.In {
+		lot.came[peer] = upTo(n, campaigns.PacketsOf(rows, models.EventUnitsCredited, peer))
+	}
+	for peer, n := range counts.Out {
+		p.isMixed = p.isMixed || n > 0 && shard != models.ReserveLot
+		lot.gone[peer] = upTo(n, campaigns.PacketsOf(rows, models.EventUnitsDebited, peer))
+		if lot.isHeld {
+			entries, err := h.scripts.Debited(ctx, id, v.Epoch, peer, 0)
+			if err != nil {
+				return err
+			}
+			copy(lot.gone[peer], namesIn(entries))
+		}
+	}
+	if lot.isHeld {
+		free, err := h.scripts.PacketNames(ctx, id, v.Epoch)
+		if err == nil {
+			err = h.scripts.ScanClaimRecords(ctx, id, func(page []lua.RecordedClaim) error {
+				for i := range page {
+					if id := page[i].PacketID; id != "" {
+						lot.taken[id] = true
+					}
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+		for _, id := range free {
+			lot.free[id] = true
+		}
+	}
+	parked, err := writer.ReadParked(ctx, h.db.ConnPool, id)
+	if err == nil {
+		maps.Copy(lot.taken, parked.Packets())
+	}
+	return err
 }
 
-// name puts names in place of the empty ones in ids, the packets that the reserve gave to a shard: those that the shard has and that no row
-// says where they went. It reports whether they are as many. Fewer may be on their way into MySQL.
-func (p *places) name(taker int, ids []string) (done bool) {
-	known := make(map[string]bool, len(ids))
+// upTo is the first n of some packets, those that are not known as "".
+func upTo(n int64, ids []string) []string {
+	all := make([]string, n)
+	copy(all, ids)
+	return all
+}
+
+// namesIn are the ids in entries of lists of debited packets.
+func namesIn(entries []string) []string {
+	ids := make([]string, len(entries))
+	for i, entry := range entries {
+		ids[i] = entry[strings.LastIndexByte(entry, ':')+1:]
+	}
+	return ids
+}
+
+// others reports whether another lot has a packet.
+func (p *places) others(id string, than int) bool {
+	for number, lot := range p.lots {
+		if number != than && (lot.free[id] || lot.taken[id]) {
+			return true
+		}
+	}
+	return false
+}
+
+// name puts names in place of the empty ones in ids, the first packets that a lot gave another. What the taker has or passed on came to it,
+// so what did not come otherwise is of these. It reports whether they are as many: a packet may be missing, because its claim is lost.
+func (p *places) name(giver, taker int, ids []string) (done bool) {
+	lot := p.lots[taker]
+	if lot == nil { // the total
+		return false
+	}
+	edge := upTo(int64(max(len(ids), len(lot.came[giver]))), lot.came[giver])
+	share(edge, ids)
+	came := maps.Clone(lot.came)
+	came[giver] = edge
+	times := make(map[string]int) // that a packet came from the giver, beyond those that are named
+	for _, id := range p.order {
+		if lot.free[id] || lot.taken[id] {
+			times[id]++
+		}
+		if taker == models.ReserveLot { // where each begins
+			times[id]--
+		}
+	}
+	for _, gone := range lot.gone {
+		for _, id := range gone {
+			times[id]++
+		}
+	}
 	lacking := 0
-	for _, id := range ids {
-		known[id] = true
-		if id == "" {
-			lacking++
+	for peer, ids := range came {
+		for _, id := range ids {
+			times[id]--
+			if id == "" && peer != giver {
+				return false
+			}
+			if id == "" {
+				lacking++
+			}
 		}
 	}
 	var found []string
 	for _, id := range p.order {
-		if p.had[id] == taker && p.moved[id] == 0 && !known[id] {
+		for range times[id] {
 			found = append(found, id)
 		}
 	}
-	if p.isMixed || len(found) != lacking {
+	if len(found) != lacking {
 		return false
 	}
-	for i, id := range ids {
+	for i, id := range edge {
 		if id == "" {
-			ids[i] = found[0]
+			edge[i] = found[0]
 			found = found[1:]
 		}
 	}
+	lot.came[giver] = edge
+	share(ids, edge)
 	return true
 }
 
@@ -167,12 +306,171 @@ func (p *places) uncontested(rows []models.Event, peer int, credited int64) int6
 		if e.Type != models.EventUnitsDebited || e.Peer != peer || e.Cumulative <= credited {
 			continue
 		}
-		if !p.isMixed && slices.ContainsFunc(e.IDs, func(id string) bool { return p.had[id] > 0 && p.had[id] != peer }) {
+		if !p.isMixed && slices.ContainsFunc(e.IDs, func(id string) bool { return p.others(id, peer) }) {
 			return upto
 		}
 		upto = e.Cumulative
 	}
 	return upto
+}
+
+// cameTo is how many units a lot that Redis does not hold was credited from a peer at least: what its rows say, and all before a packet that the
+// peer debited for it and that some lot has. What is debited and not credited no lot has.
+func (p *places) cameTo(lot, peer int, known int64) int64 {
+	gone := p.lots[peer].gone[lot]
+	for i := int64(len(gone)); i > known && p.lots[peer].isHeld; i-- {
+		if p.others(gone[i-1], -1) {
+			return i
+		}
+	}
+	return known
+}
+
+// seeCredits has a lot of packets that Redis does not hold count credits that MySQL lacks, or its peers would credit it packets once more
+// that it gave to users or to other lots.
+func (h *Hydrator) seeCredits(ctx context.Context, c *models.Campaign, m *moved) error {
+	campaignID, shard := models.SplitShardID(c.ID)
+	for i := range m.views {
+		_, peer := models.SplitShardID(m.lots[i].ID)
+		if known := m.counts.In[peer]; isHeld(&m.views[i]) && m.views[i].Out[shard] > known {
+			p, err := h.placesOf(ctx, campaignID, m)
+			if err != nil {
+				return err
+			}
+			m.counts.In[peer] = p.cameTo(shard, peer, known)
+			came := p.lots[shard].came
+			came[peer] = upTo(m.counts.In[peer], came[peer])
+			share(came[peer], p.lots[peer].gone[shard])
+		}
+	}
+	return nil
+}
+
+// withhold has a lot begin with the packets that it has for certain, if those that its rows say are not all known, or contradict what other
+// lots have. It debits the total of the campaign, peer 0, what only its rows say it has, and is credited from there what they lack. No lot
+// gives away what is debited so; it goes back to the sender when the campaign ends.
+func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, epoch int64) error {
+	if !m.isUnknown && (m.policy == recovery.Auto || isHeld(&m.views[m.at])) {
+		return nil
+	}
+	campaignID, shard := models.SplitShardID(c.ID)
+	p, err := h.placesOf(ctx, campaignID, m)
+	if err != nil {
+		return err
+	}
+	times := p.byRows(shard, m.rows)
+	if !m.isUnknown && !p.contradicts(shard, times) {
+		return nil
+	}
+	if m.policy != recovery.GiveUp {
+		return fmt.Errorf("%w: the packets of %s contradict those of other lots; %s", lua.ErrUnavailable, c.ID, wayOut)
+	}
+	has, err := p.has(shard, m)
+	if err != nil {
+		return err
+	}
+	var out, in []string
+	for id, n := range times {
+		if has[id] {
+			n--
+		}
+		out = append(out, slices.Repeat([]string{id}, max(0, n))...)
+		in = append(in, slices.Repeat([]string{id}, max(0, -n))...)
+	}
+	for id := range has {
+		if _, isKnown := times[id]; !isKnown {
+			in = append(in, id)
+		}
+	}
+	debit := newRow(c, models.EventUnitsDebited, 0, epoch)
+	debit.Cumulative = m.counts.Out[0]
+	credit := newRow(c, models.EventUnitsCredited, 0, epoch)
+	credit.Cumulative = m.counts.In[0]
+	m.counts.Out[0] += int64(len(out))
+	m.counts.In[0] += int64(len(in))
+	m.append(&debit, m.counts.Out[0], lua.PushMax, out)
+	m.append(&credit, m.counts.In[0], lua.PushMax, in)
+	return nil
+}
+
+// byRows counts how often a lot has each packet by some rows; "" are those without names.
+func (p *places) byRows(lot int, rows []models.Event) map[string]int {
+	times := make(map[string]int)
+	if lot == models.ReserveLot {
+		for _, id := range p.order {
+			times[id] = 1
+		}
+	}
+	for i := range rows {
+		n := 1
+		if rows[i].Type == models.EventUnitsDebited {
+			n = -1
+		}
+		for _, id := range rows[i].IDs {
+			times[id] += n
+		}
+		times[""] += n * (int(rows[i].Quantity) - len(rows[i].IDs))
+	}
+	return times
+}
+
+// contradicts reports whether the packets of a lot by its rows can't be those that it has.
+func (p *places) contradicts(lot int, times map[string]int) bool {
+	for id, n := range times {
+		if n < 0 || n > 1 || n == 1 && p.others(id, lot) {
+			return true
+		}
+	}
+	for id := range p.lots[lot].taken {
+		if times[id] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// has are the packets that a lot has for certain: those of its users, and those in its lists that no other lot has. A reserve that Redis
+// does not hold has all that no shard has, if Redis holds all shards.
+func (p *places) has(number int, m *moved) (map[string]bool, error) {
+	lot := p.lots[number]
+	has := maps.Clone(lot.taken)
+	for id := range lot.free {
+		if !p.others(id, number) {
+			has[id] = true
+		}
+	}
+	if number != models.ReserveLot || lot.isListed {
+		return has, nil
+	}
+	for i := range m.lots[:len(m.lots)-1] {
+		if _, shard := models.SplitShardID(m.lots[i].ID); !p.lots[shard].isListed {
+			return nil, fmt.Errorf("%w: %s is to be loaded first", lua.ErrUnavailable, m.lots[i].ID)
+		}
+	}
+	for _, id := range p.order {
+		if !p.others(id, number) {
+			has[id] = true
+		}
+	}
+	for from, giver := range p.lots { // those in flight
+		for to, taker := range p.lots {
+			for _, id := range giver.gone[to][min(len(giver.gone[to]), len(taker.came[from])):] {
+				delete(has, id)
+			}
+		}
+	}
+	for i := range m.rows {
+		e := &m.rows[i]
+		if e.Type != models.EventUnitsDebited || e.Peer == 0 {
+			continue
+		}
+		for j, id := range e.IDs {
+			if e.Cumulative-e.Quantity+int64(j) >= int64(len(p.lots[e.Peer].came[number])) {
+				delete(has, id)
+			}
+		}
+	}
+	return has, nil
 }
 
 // stageDebited stages the packets that a lot has debited, as its rows have them.
@@ -192,6 +490,9 @@ func (h *Hydrator) stageDebited(ctx context.Context, c *models.Campaign, staging
 	return nil
 }
 
+// nameless stands for a packet whose name is lost. It is no entry that credit.lua takes: the peer has been credited it.
+const nameless = "0:0:"
+
 // entriesOf are packets as the lists of those debited have them.
 func (h *Hydrator) entriesOf(ctx context.Context, campaignID string, ids []string) ([]string, error) {
 	args := append([]any{campaignID}, sqlstore.Args(ids)...)
@@ -208,8 +509,12 @@ func (h *Hydrator) entriesOf(ctx context.Context, campaignID string, ids []strin
 	entries := make([]string, len(ids))
 	for i, id := range ids {
 		entries[i] = byID[id]
+		if id == "" {
+			entries[i] = nameless
+		}
 		if err == nil && entries[i] == "" {
-			err = fmt.Errorf("%w: packet %q of %s was moved between lots and has no row", lua.ErrUnavailable, id, campaignID)
+			err = fmt.Errorf("%w: packet %q of %s was moved between lots and has no row: add it again as it was", lua.ErrUnavailable,
+				id, campaignID)
 		}
 	}
 	return entries, err

@@ -3,40 +3,64 @@ package residency
 import (
 	"testing"
 
+	"dibs/models"
+
 	"github.com/stretchr/testify/require"
 )
 
-// Lot 1 got two packets from the reserve whose names are lost. They are what it has and no row names, if these are two, and if no shard ever
-// gave a packet back.
+// lotOf is a place with packets in its lists.
+func lotOf(free ...string) *place {
+	p := &place{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
+	for _, id := range free {
+		p.free[id] = true
+	}
+	return p
+}
+
+// Lot 1 got two packets from the reserve whose names are lost. They are what it has or passed on and did not get otherwise, if these are
+// two.
 func TestPlaces_Name(t *testing.T) {
 	t.Parallel()
-	one := func(ids ...string) map[string]int {
-		had := map[string]int{"e": 2}
-		for _, id := range ids {
-			had[id] = 1
-		}
-		return had
+	with := func(p *place, change func(p *place)) *place {
+		change(p)
+		return p
 	}
 	cases := map[string]struct {
-		places places
-		ids    []string
-		want   []string // nil: not known
+		lot  *place
+		ids  []string
+		want []string // nil: not known
 	}{
-		"what the taker has":         {places: places{had: one("c", "d")}, ids: []string{"", ""}, want: []string{"c", "d"}},
-		"less what is named":         {places: places{had: one("c", "d")}, ids: []string{"d", ""}, want: []string{"d", "c"}},
-		"less what rows name":        {places: places{had: one("a", "c", "d"), moved: map[string]int{"a": 2}}, ids: []string{"", ""}, want: []string{"c", "d"}},
-		"a claim is on its way":      {places: places{had: one("a")}, ids: []string{"", ""}},
-		"it got another one since":   {places: places{had: one("a", "b", "c")}, ids: []string{"", ""}},
-		"a shard gave a packet back": {places: places{had: one("c", "d"), isMixed: true}, ids: []string{"", ""}},
+		"what the taker has":    {lot: lotOf("c", "d"), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"less what is named":    {lot: lotOf("c", "d"), ids: []string{"d", ""}, want: []string{"d", "c"}},
+		"what a user has":       {lot: with(lotOf("d"), func(p *place) { p.taken["c"] = true }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"less what rows name":   {lot: with(lotOf("a", "c", "d"), func(p *place) { p.came[2] = []string{"a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"what it passed on":     {lot: with(lotOf("c"), func(p *place) { p.gone[models.ReserveLot] = []string{"d"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"it got one once more":  {lot: with(lotOf("c"), func(p *place) { p.gone[2] = []string{"c"} }), ids: []string{"", ""}, want: []string{"c", "c"}},
+		"later ones are named":  {lot: with(lotOf("a", "c", "d"), func(p *place) { p.came[models.ReserveLot] = []string{"", "", "a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"a claim is lost":       {lot: lotOf("a"), ids: []string{"", ""}},
+		"it has one more":       {lot: lotOf("a", "b", "c"), ids: []string{"", ""}},
+		"another name is lost":  {lot: with(lotOf("a", "b"), func(p *place) { p.came[2] = []string{""} }), ids: []string{"", ""}},
+		"what it passed on too": {lot: with(lotOf("a"), func(p *place) { p.gone[2] = []string{""} }), ids: []string{"", ""}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.places.order = []string{"a", "b", "c", "d", "e"}
-			require.Equal(t, c.want != nil, c.places.name(1, c.ids))
+			p := places{order: []string{"a", "b", "c", "d", "e"}, lots: map[int]*place{1: c.lot, 2: lotOf("e"), models.ReserveLot: lotOf()}}
+			require.Equal(t, c.want != nil, p.name(models.ReserveLot, 1, c.ids))
 			if c.want != nil {
 				require.Equal(t, c.want, c.ids)
 			}
 		})
 	}
+}
+
+// The reserve got back a packet whose name is lost. It has one that it gave to lot 1.
+func TestPlaces_NameWhatTheReserveGotBack(t *testing.T) {
+	t.Parallel()
+	reserve := lotOf("b", "c")
+	reserve.gone[1] = []string{"a", "b"}
+	p := places{order: []string{"a", "b", "c"}, lots: map[int]*place{1: lotOf("a"), models.ReserveLot: reserve}}
+	ids := []string{""}
+	require.True(t, p.name(1, models.ReserveLot, ids))
+	require.Equal(t, []string{"b"}, ids)
 }

@@ -11,6 +11,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 	"dibs/syncer/writer"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +30,11 @@ type moved struct {
 
 	lots   []models.Campaign // of the campaign, and what Redis holds of them
 	views  []lua.ShardView
+	at     int     // of the lot among lots
 	places *places // read if it is not known otherwise which packets went
+
+	policy    recovery.Policy
+	isUnknown bool // there are packets whose names are lost
 }
 
 // peersAtOnce is how many peers of a lot are notified of its load at the same time.
@@ -41,9 +46,9 @@ const peersAtOnce = 16
 //   - It has debited what Redis says, as long as Redis holds it, and what its rows say else. A debit that Redis does not know was not
 //     on its disk, so no one was credited. Nor was one that only rows know and that no one was credited, if a third lot has its packets.
 //   - It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
-func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64) (m *moved, err error) {
+func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64, policy recovery.Policy) (m *moved, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
-	m = &moved{}
+	m = &moved{policy: policy}
 	m.attempts, err = attemptsOf(ctx, h.db.ConnPool, c.ID, "") // before Redis
 	if err != nil {
 		return nil, err
@@ -64,9 +69,15 @@ func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int6
 	if err != nil {
 		return nil, err
 	}
-	at := slices.Index(ids, c.ID)
-	if err := m.begin(&m.lots[at], &m.views[at], mine); err != nil {
+	m.at = slices.Index(ids, c.ID)
+	if err := m.begin(&m.lots[m.at], &m.views[m.at], mine); err != nil {
 		return nil, err
+	}
+	isPackets := c.Kind == models.KindPacket
+	if isPackets && !isHeld(&m.views[m.at]) {
+		if err := h.seeCredits(ctx, c, m); err != nil {
+			return nil, err
+		}
 	}
 	if shard == models.ReserveLot {
 		m.counts.Out[0] = max(m.counts.Out[0], whole.Lowered)
@@ -84,7 +95,12 @@ func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int6
 	if err := h.correct(ctx, c, m, mine, epoch); err != nil {
 		return nil, err
 	}
-	if shard == models.ReserveLot && c.Kind == models.KindPacket {
+	if isPackets {
+		if err := h.withhold(ctx, c, m, epoch); err != nil {
+			return nil, err
+		}
+	}
+	if shard == models.ReserveLot && isPackets {
 		m.units = whole.Total
 	}
 	for peer := range models.ReserveLot + 1 {
@@ -104,6 +120,9 @@ func (m *moved) begin(lot *models.Campaign, own *lua.ShardView, mine []models.Ev
 	m.counts = campaigns.Counted(mine)
 	switch {
 	case isHeld(own):
+		if lot.Kind == models.KindPacket { // a load debits the total, see withhold
+			own.Out[0] = max(own.Out[0], m.counts.Out[0])
+		}
 		m.counts.Out = own.Out
 		for peer, n := range own.In {
 			m.counts.In[peer] = max(m.counts.In[peer], n)
@@ -207,8 +226,7 @@ func (h *Hydrator) correct(ctx context.Context, c *models.Campaign, m *moved, mi
 		for kind, upto := range map[models.EventType]int64{
 			models.EventUnitsDebited: m.counts.Out[peer], models.EventUnitsCredited: m.counts.In[peer],
 		} {
-			last := models.Event{Type: kind, Peer: peer, Epoch: epoch, At: models.NewTime(sqlstore.Now())}
-			last.CampaignID, last.Shard = models.SplitShardID(c.ID)
+			last := newRow(c, kind, peer, epoch)
 			for i := range mine {
 				switch row := &mine[i]; {
 				case row.Type != kind || row.Peer != peer:
@@ -230,6 +248,13 @@ func (h *Hydrator) correct(ctx context.Context, c *models.Campaign, m *moved, mi
 	return nil
 }
 
+// newRow is a row of a lot that a load makes.
+func newRow(c *models.Campaign, kind models.EventType, peer int, epoch int64) models.Event {
+	e := models.Event{Type: kind, Peer: peer, Epoch: epoch, At: models.NewTime(sqlstore.Now())}
+	e.CampaignID, e.Shard = models.SplitShardID(c.ID)
+	return e
+}
+
 // fill adds the rows that a lot lacks behind its last one of a kind and a peer, up to a number of units.
 func (h *Hydrator) fill(ctx context.Context, c *models.Campaign, m *moved, last *models.Event, upto int64) (err error) {
 	most := upto // units of a row
@@ -238,7 +263,15 @@ func (h *Hydrator) fill(ctx context.Context, c *models.Campaign, m *moved, last 
 		most = lua.PushMax
 		ids, err = h.lackingPackets(ctx, last, upto, m)
 	}
-	for err == nil && last.Cumulative < upto {
+	if err == nil {
+		m.append(last, upto, most, ids)
+	}
+	return err
+}
+
+// append adds rows behind the last one of a kind and a peer, up to a number of units.
+func (m *moved) append(last *models.Event, upto, most int64, ids []string) {
+	for last.Cumulative < upto {
 		m.tseq++
 		last.TSeq = m.tseq
 		last.Quantity = min(most, upto-last.Cumulative)
@@ -250,7 +283,6 @@ func (h *Hydrator) fill(ctx context.Context, c *models.Campaign, m *moved, last 
 		m.add = append(m.add, *last)
 		m.rows = append(m.rows, *last)
 	}
-	return err
 }
 
 // attemptsOf adds up the loads that were started of the peers of a lot. A lot that was never loaded has debited nothing: its first load
@@ -298,8 +330,8 @@ func (h *Hydrator) confirmMoved(ctx context.Context, tx *gorm.DB, c *models.Camp
 }
 
 // stageMoved stages what a lot of a campaign of several shards begins with beside its claims.
-func (h *Hydrator) stageMoved(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, epoch int64, loaded *books) error {
-	m, err := h.transfers(ctx, c, epoch)
+func (h *Hydrator) stageMoved(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, epoch int64, loaded *books, policy recovery.Policy) error {
+	m, err := h.transfers(ctx, c, epoch, policy)
 	if err != nil {
 		return fmt.Errorf("residency: units of %s: %w", c.ID, err)
 	}

@@ -149,7 +149,8 @@ func (m *Mover) openMoves(p *snapshot, last map[flight]flown) (steps []step) {
 func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error {
 	reserve := len(p.views) - 1
 	v := &p.views[reserve]
-	if v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
+	isPackets := p.campaign.Kind == models.KindPacket // whose total is not lowered: what was taken out is withheld
+	if isPackets || v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
 		return nil //nolint:nilerr // it is looked at again later
 	}
 	now, err := campaigns.Read(m.db.WithContext(ctx), c.ID) // c was read before the lots
