@@ -345,7 +345,7 @@ func TestTable_APartitionIsStoppedWhenAServerForgot(t *testing.T) {
 		counts[step.Row]++
 		IsMySQLBehind := p.Lacking > 0 || p.Remembered.Ms > 5 || !p.Known && (p.Remembered.Ms > 0 || p.Stream.Added > 0)
 		isRedisBehind := p.Stream.Generation != "stream 1" || p.Stream.Tip.Ms < 5 || p.Stream.Added < 5 || p.Stream.Gap.Ms > 0
-		isMoved := p.Stream.Tip.Ms > 5 || p.UnbookedMoved || p.RecordedAge > recordedAgeMax
+		isMoved := p.Stream.Tip.Ms > 5 || p.Remembered.Ms < 5 || p.UnbookedMoved || p.RecordedAge > recordedAgeMax
 		var want Action
 		switch {
 		case !p.Known && !IsMySQLBehind:
