@@ -109,7 +109,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 		if r.key == "" {
 			r.key = r.user // who has no other claim
 		}
-		if twin := l.byKey[r.key]; twin != nil {
+		if twin := l.byKey[r.key]; twin != nil && !rd.excused(twin.at) { // else Redis lost it, MySQL did not, and the retry is another claim
 			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.id, twin.seq, r.id, r.seq, c.id)
 		}
 		l.byKey[r.key] = r
