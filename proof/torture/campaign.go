@@ -138,8 +138,15 @@ var errRefused = errors.New("torture: the API refuses what it is asked")
 
 // insist sends a request until it is done, or certainly refused.
 func (o *operator) insist(ctx context.Context, method, path string, body any) error {
+	return o.insistOn(ctx, method, path, body, func() func(string) { return func(string) {} })
+}
+
+// insistOn is insist, and books each attempt: one that failed may be done at any later time.
+func (o *operator) insistOn(ctx context.Context, method, path string, body any, book func() (answered func(code string))) error {
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
+		answered := book()
 		r := o.send(ctx, method, o.base()+path, "", body)
+		answered(r.code)
 		switch {
 		case r.code == "":
 			return nil

@@ -45,15 +45,15 @@ func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) 
 }
 
 func (o *operator) reopen(ctx context.Context, c *campaign) error {
-	answered := []func(string){c.change(&c.paused, 0), c.change(&c.starts, 0), c.change(&c.ends, never)}
 	body := map[string]any{"status": models.StatusOpen, "starts_at": nil, "ends_at": nil}
-	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, body); err != nil {
-		return err
-	}
-	for _, done := range answered {
-		done("")
-	}
-	return nil
+	return o.insistOn(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, body, func() func(string) {
+		changes := []func(string){c.change(&c.paused, 0), c.change(&c.starts, 0), c.change(&c.ends, never)}
+		return func(code string) {
+			for _, answered := range changes {
+				answered(code)
+			}
+		}
+	})
 }
 
 // shut reports whether a refusal is that of a campaign that takes no claims now.

@@ -212,15 +212,20 @@ func (w *world) flush(dieAt int) {
 	if len(batch) == 0 {
 		return
 	}
+	isFlush := false // of rows that were not there
 	for _, e := range batch {
-		w.write(&w.mysql.lots[e.lot], e.seq, e.claim)
+		isFlush = w.write(&w.mysql.lots[e.lot], e.seq, e.claim) || isFlush
 	}
-	w.flushID++
-	w.mysql.flushes = with(w.mysql.flushes, w.flushID, true)
+	if isFlush {
+		w.flushID++
+		w.mysql.flushes = with(w.mysql.flushes, w.flushID, true)
+	}
 	if dieAt == 1 {
 		return
 	}
-	w.redis.flushes = append(slices.Clone(w.redis.flushes), w.flushID)
+	if isFlush {
+		w.redis.flushes = append(slices.Clone(w.redis.flushes), w.flushID)
+	}
 	if dieAt == 2 {
 		return
 	}
