@@ -446,7 +446,7 @@ func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
 	require.Equal(t, []int{sold, sold}, []int{packets, owned})
 	require.Empty(t, syncertest.ParkedIDs(t, s.DB))
 	require.Empty(t, s.Compare(s.id).Differences)
-	for _, lot := range []int{1, 2, models.ReserveLot} { // a load later brings none of them
+	for _, lot := range []int{1, models.ReserveLot} { // a load later brings none of them
 		require.NoError(t, s.Scripts.Fence(t.Context(), models.ShardID(s.id, lot), 99))
 		require.NoError(t, s.Hydrate(models.ShardID(s.id, lot)))
 	}
@@ -599,4 +599,37 @@ func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
 	s.Sync()
 	require.Empty(t, s.Compare(s.id).Differences)
 	require.Equal(t, 2, s.sellOut())
+}
+
+// The process that lowers a total dies when Redis has taken the units out, and the reserve is evicted before a mover sees it. What compares
+// the campaign has the reserve loaded, and the units are returned.
+func TestRepair_UnitsThatWereTakenOutForNoChangeComeBack(t *testing.T) {
+	t.Parallel()
+	for name, repair := range map[string]func(s *sale){
+		"by the leader": func(s *sale) {
+			_, err := s.reconciler.Reconcile(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.maintainer.Maintain(t.Context(), true))
+		},
+		"by an operator": func(s *sale) { s.Repair(s.id, reconcile.RepairHow{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, false)
+			s.refill(1, 1)
+			lowered, err := s.mover.Lower(t.Context(), s.id, 5)
+			require.NoError(t, err)
+			require.EqualValues(t, 5, lowered)
+			s.Sync()
+			for _, lot := range []int{1, models.ReserveLot} {
+				s.evict(lot)
+				require.NoError(t, s.Hydrator().Examine(t.Context(), models.ShardID(s.id, lot)), "it is recorded")
+			}
+			require.Equal(t, []string{"total is 5 units more than what the lots have and what is on its way between them"}, s.Compare(s.id).Differences)
+			repair(s)
+			s.leader()
+			require.Empty(t, s.Compare(s.id).Differences)
+			require.Equal(t, 40, s.sellOut())
+		})
+	}
 }

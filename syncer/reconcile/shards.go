@@ -131,6 +131,7 @@ func (l *look) sums(ctx context.Context) error {
 	}
 	if units != 0 && l.snap.campaign.Status != models.StatusClosed { // then the rows of what is in flight are pruned
 		l.found.differf("total is %d units more than what the lots have and what is on its way between them", units)
+		l.found.inRedis = append(l.found.inRedis, models.ShardID(id, models.ReserveLot)) // a mover compares its total, once it is loaded
 	}
 	if n := l.lacks(ctx); n > 0 && l.snap.campaign.Status != models.StatusClosed {
 		l.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", n, n)
@@ -205,6 +206,10 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		if err == nil && how.GiveUpClaims && c.Kind == models.KindPacket { // the reserve has what no shard has
 			_, err = r.hydrator.Hydrate(ctx, id)
 		}
+		failed = append(failed, err)
+	}
+	if reserve := models.ShardID(c.ID, models.ReserveLot); slices.Contains(found.inRedis, reserve) {
+		_, err := r.hydrator.Hydrate(ctx, reserve)
 		failed = append(failed, err)
 	}
 	failed = append(failed, campaigns.SumShards(ctx, r.db, c.ID), r.recordWithheld(ctx, c, withheld, &done))
