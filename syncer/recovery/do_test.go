@@ -198,6 +198,10 @@ func (a *actor) load(o *observed, step Step) {
 	a.at("begun")
 	snap, generation := *m, o.mysql.generation
 	a.at("staged")
+	if was.epoch == 0 && was.residency != models.ResidencyLost && len(snap.rows)+len(snap.parked) > 0 { // it never took claims
+		m.residency, m.fenceTip, m.loader = models.ResidencyLost, o.stream.tip+1, 0
+		return
+	}
 	if int64(snap.seen) > int64(snap.synced+len(counting(&snap))) {
 		a.tried.Rows = &Rows{}
 		return // what was read contradicts itself: nothing is put in force
