@@ -53,6 +53,9 @@ func (a *actor) do(o *observed, step Step) {
 		}
 	case Fence:
 		a.fence(o.redis.epoch)
+		if o.stream.tip >= m.fenceTip-1 {
+			m.fenceTip = 0
+		}
 		a.differs = false
 	case MarkLost:
 		a.markLost(o, step)
@@ -167,7 +170,7 @@ func (a *actor) stopPartition(o *observed) {
 				m.seen = max(m.seen, u.seq)
 			}
 		}
-		if isMySQL && r.held == Present && r.epoch == m.epoch && r.seq > m.synced {
+		if isMySQL && r.held != Absent && r.epoch == m.epoch && r.seq > m.synced {
 			m.seen = max(m.seen, r.seq)
 			m.reported = max(m.reported, r.seq)
 		}
@@ -183,7 +186,10 @@ func (a *actor) stopPartition(o *observed) {
 	}
 	if renew() {
 		a.at("renewed")
-		w.redis.flushes, w.redis.recorded = nil, 0
+		w.redis.recorded = 0
+		if isMySQL {
+			w.redis.flushes = nil
+		}
 	}
 }
 

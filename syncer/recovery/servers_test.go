@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -219,25 +218,24 @@ func (s *servers) Show(lot int) recovery.Shown {
 // TestModel_ServersDoWhatItDoes: schedules of the model are played on real servers as well, and both hold the same after each turn.
 func TestModel_ServersDoWhatItDoes(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(16)
-	if testenv.Soak() {
-		seeds = 500
+	seeds := []uint64{
+		104, // a lost lot whose stream was rolled back is fenced
+		277, // a second loss follows a new generation
+		349, // MySQL is rolled back after Redis was
 	}
-	var mu sync.Mutex
-	all := make(map[string]int)
+	for seed := range uint64(testenv.Pick(16, 500)) {
+		seeds = append(seeds, seed)
+	}
 	t.Run("seeds", func(t *testing.T) {
 		t.Parallel()
-		for worker := range uint64(4) {
+		for worker := range 4 {
 			t.Run(fmt.Sprint(worker), func(t *testing.T) {
 				t.Parallel()
-				for seed := worker; seed < seeds; seed += 4 {
-					rows, err := recovery.PlayBeside(seed, newServers(t))
-					require.NoError(t, err, "seed %d", seed)
-					mu.Lock()
-					for row, n := range rows {
-						all[row] += n
-					}
-					mu.Unlock()
+				for i := worker; i < len(seeds); i += 4 {
+					t.Run(fmt.Sprint(seeds[i]), func(t *testing.T) { //nolint:paralleltest // its worker is
+						_, err := recovery.PlayBeside(seeds[i], newServers(t))
+						require.NoError(t, err)
+					})
 				}
 			})
 		}

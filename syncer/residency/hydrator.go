@@ -392,13 +392,14 @@ func (h *Hydrator) markLost(ctx context.Context, o *lot, reason string) (done bo
 	return true, nil
 }
 
-// fence stops claims of whatever Redis holds of a lot. Those that it took until now may be behind the tip that is recorded of a lost one.
+// fence stops claims of whatever Redis holds of a lot. Those that it took until now may be behind the tip that is recorded of a lost one: it
+// is forgotten, unless the stream ends before it, which proves a loss.
 func (h *Hydrator) fence(ctx context.Context, o *lot) error {
 	err := h.scripts.Fence(ctx, o.row.ID, max(o.Redis.At.Epoch, o.row.Epoch))
 	if errors.Is(err, lua.ErrDamaged) { // it takes none
 		err = nil
 	}
-	if err == nil && o.row.FenceTip != "" {
+	if tip := o.MySQL.FenceTip; err == nil && tip != nil && !o.StreamTip.Less(*tip) {
 		err = sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET fence_tip = '' WHERE id = ?", o.row.ID)
 	}
 	return wrapped(err, o.row.ID)

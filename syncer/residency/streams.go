@@ -226,7 +226,8 @@ func (s *streams) record(ctx context.Context, seen *observed) error {
 	partition := seen.row.Partition
 	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
 	unbooked := ""
-	if seen.Stream != seen.Recorded || seen.hasUnbooked { // else nothing came that MySQL might lack
+	// Else nothing came that MySQL might lack. Redis forgets the record with a new generation, which has none of those that are on their way.
+	if seen.Stream != seen.Recorded || seen.Remembered != seen.Recorded.Tip || seen.hasUnbooked {
 		var err error
 		unbooked, err = s.readUnbooked(ctx, seen)
 		if err != nil {
