@@ -45,7 +45,7 @@ func (m *campaignMetrics) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect reads the counts, and the stock from Redis in one round trip; that of campaigns of several shards from both servers. What a
-// server that is away should tell is left out.
+// server that is away should answer is left out.
 func (m *campaignMetrics) Collect(to chan<- prometheus.Metric) {
 	all := m.busiest(m.most)
 	var whole, spread []string
@@ -77,7 +77,7 @@ func (m *campaignMetrics) collectWhole(ctx context.Context, to chan<- prometheus
 	}
 	for i := range seen {
 		if st := &seen[i].State; seen[i].Err == nil {
-			m.tell(to, ids[i], st.Total, st.Remaining(), st.LowStockAt > 0 && st.Remaining() <= st.LowStockAt)
+			m.send(to, ids[i], st.Total, st.Remaining(), st.LowStockAt > 0 && st.Remaining() <= st.LowStockAt)
 		}
 	}
 }
@@ -88,11 +88,11 @@ func (m *campaignMetrics) collectSpread(ctx context.Context, to chan<- prometheu
 		return
 	}
 	for i := range events {
-		m.tell(to, events[i].CampaignID, events[i].Total, events[i].Remaining, events[i].Low)
+		m.send(to, events[i].CampaignID, events[i].Total, events[i].Remaining, events[i].Low)
 	}
 }
 
-func (m *campaignMetrics) tell(to chan<- prometheus.Metric, id string, total, remaining int64, isLow bool) {
+func (m *campaignMetrics) send(to chan<- prometheus.Metric, id string, total, remaining int64, isLow bool) {
 	low := 0.0
 	if isLow {
 		low = 1

@@ -113,14 +113,14 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	}
 	// net/http sends again by itself when a kept connection breaks, and reports the last try only. A transport that traces nothing may
 	// have sent it.
-	var told atomic.Bool
+	var attempted atomic.Bool
 	var sent atomic.Int32
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { told.Store(true) }, WroteHeaders: func() { sent.Add(1) },
+		GetConn: func(string) { attempted.Store(true) }, WroteHeaders: func() { sent.Add(1) },
 	}))
 	res, err := c.http.Do(req)
 	switch {
-	case err != nil && told.Load() && sent.Load() == 0:
+	case err != nil && attempted.Load() && sent.Load() == 0:
 		return answer{}, &unsentError{err}
 	case err != nil:
 		return answer{}, fmt.Errorf("client: %w", err)

@@ -156,10 +156,10 @@ func claims(ctx context.Context, c *client.Client, campaignID string, users ...s
 	told := map[string]chan outcome{}
 	for _, user := range users {
 		told[user] = make(chan outcome, 1)
-		begun := time.Now()
+		started := time.Now()
 		go func() {
 			claim, err := c.Claim(ctx, client.ClaimRequest{CampaignID: campaignID, UserID: user})
-			told[user] <- outcome{claim, err, time.Since(begun)}
+			told[user] <- outcome{claim, err, time.Since(started)}
 		}()
 		synctest.Wait()
 	}

@@ -47,12 +47,12 @@ type lane struct {
 
 // waiter is a claim that waits to be sent, or for its answer.
 type waiter struct {
-	body claimBody
-	told chan verdict // holds one
-	call *sharedCall  // nil while it is queued
+	body   claimBody
+	result chan verdict // holds one
+	call   *sharedCall  // nil while it is queued
 }
 
-// verdict is what a waiter is told: a result, or to send its claim in a request of its own.
+// verdict is what a waiter gets: a result, or to send its claim in a request of its own.
 type verdict struct {
 	ClaimResult
 
@@ -125,7 +125,7 @@ func (g *batcher) leave(campaignID string, l *lane) {
 
 // join queues a claim, and sends the queue if it need not wait.
 func (g *batcher) join(l *lane, body claimBody) *waiter {
-	w := &waiter{body: body, told: make(chan verdict, 1)}
+	w := &waiter{body: body, result: make(chan verdict, 1)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.queue = append(l.queue, w)
@@ -153,7 +153,7 @@ func (g *batcher) send(l *lane) {
 		l.queue = slices.Delete(l.queue, 0, n)
 		l.calls++
 		if n == 1 { // its caller makes the call
-			sent[0].told <- verdict{turn: true}
+			sent[0].result <- verdict{turn: true}
 			continue
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -173,7 +173,7 @@ func (g *batcher) landed(l *lane) {
 	g.send(l)
 }
 
-// share makes a shared call and tells each caller what became of its claim.
+// share makes a shared call and gives each caller what became of its claim.
 func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	defer g.landed(l)
 	defer call.cancel()
@@ -184,24 +184,24 @@ func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	results, err := g.client.sendBatch(ctx, bodies)
 	for i, w := range call.waiters {
 		if err != nil { // refused as a whole: perhaps for one of the claims, or by a gateway that minds batches only
-			w.told <- verdict{ClaimResult: ClaimResult{Err: err}, alone: fateOf(err) == fate{}}
+			w.result <- verdict{ClaimResult: ClaimResult{Err: err}, alone: fateOf(err) == fate{}}
 			continue
 		}
-		w.told <- verdict{ClaimResult: results[i], alone: errors.Is(results[i].Err, ErrInvalid)}
+		w.result <- verdict{ClaimResult: results[i], alone: errors.Is(results[i].Err, ErrInvalid)}
 	}
 }
 
-// await waits until the waiter is told, or leaves with its context.
+// await waits until the waiter has its result, or leaves with its context.
 func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	select {
-	case v := <-w.told:
+	case v := <-w.result:
 		return v
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case v := <-w.told: // in the meantime
+	case v := <-w.result: // in the meantime
 		return v
 	default:
 	}

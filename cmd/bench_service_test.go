@@ -65,9 +65,9 @@ func TestAServiceIsAskedToEndBeforeItIsKilled(t *testing.T) {
 	ended.exited <- <-ended.exited
 	require.NoError(t, ended.stop(time.Minute), "one that has ended is what was wanted")
 	stubborn := child(t, `trap "" INT; echo; while :; do sleep 0.01; done`)
-	begun := time.Now()
+	started := time.Now()
 	require.ErrorContains(t, stubborn.stop(200*time.Millisecond-stopSlack), "killed")
-	require.Less(t, time.Since(begun), 5*time.Second)
+	require.Less(t, time.Since(started), 5*time.Second)
 	require.NotNil(t, stubborn.cmd.ProcessState, "nothing is left of it")
 }
 

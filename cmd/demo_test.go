@@ -211,7 +211,7 @@ func TestDemoToWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	var out, problems testenv.Buffer
-	begun, code := time.Now(), make(chan int, 1)
+	started, code := time.Now(), make(chan int, 1)
 	go func() {
 		code <- cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--console", "--last", "3s", "--users", "60", "--stock", "40"}, Stdout: &out, Stderr: &problems})
 	}()
@@ -241,7 +241,7 @@ func TestDemoToWatch(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, res.StatusCode)
 
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "still serving") || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
-	require.GreaterOrEqual(t, time.Since(begun), 2*time.Second, "a rush to watch")
+	require.GreaterOrEqual(t, time.Since(started), 2*time.Second, "a rush to watch")
 	require.Equal(t, []string{"40", "40", "40"}, outcome(t, out.String(), "claims accepted"))
 	require.Equal(t, http.StatusOK, get(found[1]+found[2]).StatusCode, "it serves on")
 	require.Empty(t, code)

@@ -9,7 +9,7 @@ import (
 	"dibs/internal/sleep"
 )
 
-// agePause lies between two looks at the time that has passed for an embedded Redis.
+// agePause lies between two checks of the time that has passed for an embedded Redis.
 const agePause = 100 * time.Millisecond
 
 // embedRedis starts a Redis in memory: its data ends with the process. Its keys expire by the clock, which by itself they don't: a lease

@@ -28,12 +28,12 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		begun := false
+		started := false
 		err := withFinance(ctx, env, cfg, func(s *stack) error {
-			begun = true
+			started = true
 			return s.checked(ctx, "finance", s.metered(s.runFinance))
 		}, allowDBDown, redisMayBeAway)
-		return endedEarly(ctx, begun, err)
+		return endedEarly(ctx, started, err)
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
 	return c

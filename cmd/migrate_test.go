@@ -134,9 +134,9 @@ func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return waiting() == 1 }, time.Minute, 50*time.Millisecond, "the migration waits")
-	begun := time.Now()
+	started := time.Now()
 	count(db)
-	require.Less(t, time.Since(begun), 9*time.Second, "one who comes later waits for five seconds and not for the transaction")
+	require.Less(t, time.Since(started), 9*time.Second, "one who comes later waits for five seconds and not for the transaction")
 	require.NoError(t, open.Commit())
 	migrating.Wait()
 	require.Equal(t, len(schemaFiles(t)), strings.Count(requireOK(t, got), "applied "))

@@ -92,6 +92,6 @@ func (l *consumerLease) take(ctx context.Context, patience time.Duration) (bool,
 		case time.Now().After(until):
 			return false, l.taken
 		}
-		_ = sleep.For(ctx, namePoll) // ctx is looked at above
+		_ = sleep.For(ctx, namePoll) // ctx is checked above
 	}
 }

@@ -44,7 +44,7 @@ direction of the evidence, which is the rows of claims and the events in the cla
 kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
 
 A claim whose event is parked (table parked_events) was accepted and could not be written: it holds its units, and is named
-here. A repair writes it if that works by now. A claim whose place was given to another after Redis was rolled back gets a new one
+here. A repair writes it if that works by now. A claim whose seq was given to another after Redis was rolled back gets a new one
 while stock lasts.
 
 A repair gives up no claim that was answered. What it can't restore it names, and exits 3. With --give-up-claims it gives
@@ -90,7 +90,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	var failed []error
 	differ := 0
 	for some := range slices.Chunk(ids, reconcileChunk) {
-		found, err := lookAtAll(ctx, reconciler, some, flags)
+		found, err := reconcileAll(ctx, reconciler, some, flags)
 		if err != nil {
 			failed = append(failed, err)
 		}
@@ -163,8 +163,8 @@ func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
 // onlyNamed is how many campaigns are named that only Redis has.
 const onlyNamed = 20
 
-// lookAtAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
-func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {
+// reconcileAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
+func reconcileAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {
 	all := make([]reconcile.Repaired, len(ids))
 	failed := make([]error, len(ids))
 	var g errgroup.Group
@@ -174,7 +174,7 @@ func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags
 	}
 	for i, id := range ids {
 		g.Go(func() error {
-			all[i], failed[i] = look(ctx, r, id, flags)
+			all[i], failed[i] = reconcileOne(ctx, r, id, flags)
 			return nil
 		})
 	}
@@ -190,7 +190,7 @@ func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags
 	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
 }
 
-func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (one reconcile.Repaired, err error) {
+func reconcileOne(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (one reconcile.Repaired, err error) {
 	if flags.repair {
 		return r.Repair(ctx, id, reconcile.RepairHow{GiveUpClaims: flags.giveUp})
 	}

@@ -75,9 +75,9 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 		return err == nil && pending.Count == 3
 	})
 	require.Zero(t, s.number("SELECT COUNT(*) FROM claims"))
-	begun := time.Now()
+	started := time.Now()
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
-	require.Less(t, time.Since(begun), 5*time.Second)
+	require.Less(t, time.Since(started), 5*time.Second)
 	require.EqualValues(t, 3, s.number("SELECT COUNT(*) FROM claims"))
 	consumer = start(t, s.environ, "consumer")
 	eventually(t, "the claims are not acked", func() bool {

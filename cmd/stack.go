@@ -252,15 +252,15 @@ func (s *stack) makeParts(context.Context) error {
 	s.relay = resolve.NewRelay(s.db, s.scripts, s.registry)
 	s.relay.LoadDamagedBy(s.hydrator)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
-	s.closers = append(s.closers, s.forgetTold)
+	s.closers = append(s.closers, s.deleteApplied)
 	return nil
 }
 
-// forgetTold deletes rows of the outbox that Redis has, so that the relay need not tell them again.
-func (s *stack) forgetTold() {
+// deleteApplied deletes rows of the outbox that Redis has, so that the relay need not publish them again.
+func (s *stack) deleteApplied() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := s.relay.DeletePublished(ctx); err != nil {
-		s.log.Warn("events that were told stay in the outbox: the syncer's relay tells them again", "error", err)
+		s.log.Warn("events that were published stay in the outbox: the syncer's relay publishes them again", "error", err)
 	}
 }

@@ -36,10 +36,10 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 			require.Eventually(t, func() bool { return r.answers(r.url) }, within, 10*time.Millisecond, said)
 			r.post("/campaigns", coupon)
 			r.claim("spring", "ada")
-			begun := time.Now()
+			started := time.Now()
 			require.NoError(t, child.Process.Signal(signal))
 			require.NoError(t, child.Wait(), said)
-			require.Less(t, time.Since(begun), 10*time.Second)
+			require.Less(t, time.Since(started), 10*time.Second)
 		})
 	}
 }

@@ -67,10 +67,10 @@ func (b *batch) answer(entries []Entry, result error) {
 
 // credit brings submissions into the books and answers each.
 func (b *Books) credit(ctx context.Context, submissions []*submission) {
-	begun := time.Now()
+	started := time.Now()
 	all := newBatch(submissions)
 	b.write(ctx, all, all.entries)
-	b.metrics.seconds.Observe(time.Since(begun).Seconds())
+	b.metrics.seconds.Observe(time.Since(started).Seconds())
 }
 
 // write credits entries of a batch and answers their submissions.

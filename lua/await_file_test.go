@@ -54,12 +54,12 @@ func TestAwaitFile_WaitsForASyncThatBeganLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
+				started := time.Now()
 				rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 				defer func() { require.NoError(t, rdb.Close()) }()
 				rdb.AddHook(persistence(func() (aof, pending int) {
 					for _, sync := range one.syncs {
-						if at := time.Since(begun); at >= sync[0] && at < sync[1] {
+						if at := time.Since(started); at >= sync[0] && at < sync[1] {
 							pending = 1
 						}
 					}
@@ -68,7 +68,7 @@ func TestAwaitFile_WaitsForASyncThatBeganLater(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				require.ErrorIs(t, awaitFile(ctx, rdb, one.err), one.wantErr)
-				require.InDelta(t, one.want.Seconds(), time.Since(begun).Seconds(), 3*syncPoll.Seconds())
+				require.InDelta(t, one.want.Seconds(), time.Since(started).Seconds(), 3*syncPoll.Seconds())
 			})
 		})
 	}

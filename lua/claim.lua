@@ -1,6 +1,6 @@
 -- claim.lua takes units of one campaign for a batch of claims and adds their events to the claim stream, in one step.
 --
--- It looks at the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
+-- It takes the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
 -- and the user's limits; a claim that passes is taken. The script checks everything before it writes, and after the first write
 -- nothing can fail: the reads fail on a key of a wrong type, and the first write is an XADD, or the only one an HSET, which Redis
 -- refuses whole when the key is of a wrong type or Redis is out of memory, a replica or unable to persist.

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Places reads the load and the number of accepted claims of some campaigns or shards, in one round trip, in their order. The place
+// Positions reads the load and the number of accepted claims of some campaigns or shards, in one round trip, in their order. The position
 // of one that Redis does not hold is zero. Errors as State.
-func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) {
+func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
@@ -22,17 +22,17 @@ func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) 
 	if err != nil && !isWrongType(err) {
 		return nil, classifyError("hmget", err)
 	}
-	places := make([]Position, len(ids))
+	all := make([]Position, len(ids))
 	for i, cmd := range cmds {
 		var at struct {
 			Epoch int64 `redis:"epoch"`
 			Seq   int64 `redis:"seq"`
 		}
 		if err := cmd.Scan(&at); err == nil { // a state that cannot be read is damaged, which others report
-			places[i] = Position{Epoch: at.Epoch, Seq: at.Seq}
+			all[i] = Position{Epoch: at.Epoch, Seq: at.Seq}
 		}
 	}
-	return places, nil
+	return all, nil
 }
 
 // Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not

@@ -52,7 +52,7 @@ func (s *Scripts) Leader(ctx context.Context) (string, error) {
 }
 
 func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how *redislock.Options) (*Lock, error) {
-	begun := time.Now()
+	started := time.Now()
 	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, how)
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
@@ -60,7 +60,7 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 	case err != nil:
 		return nil, classifyError("lock", err)
 	}
-	return &Lock{lock: lock, ttl: ttl, held: begun}, nil
+	return &Lock{lock: lock, ttl: ttl, held: started}, nil
 }
 
 // shorten has a lock run out within ttl, unless its holder renews it. One that lasts longer was taken while Redis' clock was ahead.
@@ -77,13 +77,13 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 		if sleep.For(ctx, min(l.ttl/3, time.Until(ends))) != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		begun := time.Now()
+		started := time.Now()
 		asking, cancel := context.WithDeadline(ctx, ends)
 		err := l.Renew(asking)
 		cancel()
 		switch {
 		case err == nil:
-			l.held = begun
+			l.held = started
 		case errors.Is(err, ErrLocked):
 			return err
 		case ctx.Err() == nil && !time.Now().Before(ends):

@@ -106,7 +106,7 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 }
 
 // startOfDay is the first moment that shows a date. Where the clocks skip midnight, pass it twice or leave out a whole day,
-// time.Date does not say which side it takes. So each stretch of one offset is looked at in turn. A day that is left out starts with
+// time.Date does not say which side it takes. So each stretch of one offset is checked in turn. A day that is left out starts with
 // the day that time.Date makes of it.
 func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	noon := time.Date(y, m, d, 12, 0, 0, 0, zone)

@@ -47,7 +47,7 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 		rate:  rateFor(records),
 	}
 	if records >= paceFree { // asking costs Redis as much as some claims
-		p.look(ctx, time.Now())
+		p.check(ctx, time.Now())
 	}
 	return p
 }
@@ -71,7 +71,7 @@ func (p *pace) after(ctx context.Context, records int) error {
 	}
 	now := time.Now()
 	if now.Sub(p.lookedAt) >= paceLook || p.next.IsZero() {
-		p.look(ctx, now)
+		p.check(ctx, now)
 		now = time.Now()
 	}
 	if earliest := now.Add(-paceCatchUp); !p.busy || p.next.Before(earliest) {
@@ -91,8 +91,8 @@ func (p *pace) after(ctx context.Context, records int) error {
 	return nil
 }
 
-// look asks Redis whether others claim. If the server does not say, it assumes that they do.
-func (p *pace) look(ctx context.Context, now time.Time) {
+// check asks Redis whether others claim. If the server does not say, it assumes that they do.
+func (p *pace) check(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()
 	p.busy = err != nil || !p.lookedAt.IsZero() && float64(calls-p.callsThen) > paceOthers*since

@@ -13,18 +13,18 @@ import (
 // stageAll stages so many records on a server where others run scripts at a rate, and returns how long that took.
 func stageAll(t *testing.T, records int64, others float64, fail error) time.Duration {
 	t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	p := &pace{rate: rateFor(records), calls: func(context.Context) (int64, error) {
-		return int64(others * time.Since(begun).Seconds()), fail
+		return int64(others * time.Since(started).Seconds()), fail
 	}}
-	p.look(t.Context(), begun)
+	p.check(t.Context(), started)
 	for left := records; left > 0; {
 		n := min(left, int64(p.commands()*stageFields))
 		time.Sleep(time.Duration(n) * time.Microsecond) //nolint:forbidigo // what Redis takes, by a fake clock
 		require.NoError(t, p.after(t.Context(), int(n)))
 		left -= n
 	}
-	return time.Since(begun)
+	return time.Since(started)
 }
 
 func TestPace(t *testing.T) {
@@ -57,7 +57,7 @@ func TestPace_EndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		p := &pace{rate: 1, calls: func(context.Context) (int64, error) { return 0, errors.New("no") }}
-		p.look(ctx, time.Now())
+		p.check(ctx, time.Now())
 		require.ErrorIs(t, p.after(ctx, paceFree), context.DeadlineExceeded)
 	})
 }

@@ -31,7 +31,7 @@ func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []
 		}
 		return answers
 	}
-	begun := s.opts.Clock()
+	started := s.opts.Clock()
 	cmds := make([]onceCmd, len(calls))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i := range calls {
@@ -40,7 +40,7 @@ func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []
 		}
 		return nil
 	})
-	share := s.opts.Clock().Sub(begun) / time.Duration(max(1, len(calls)))
+	share := s.opts.Clock().Sub(started) / time.Duration(max(1, len(calls)))
 	for i := range cmds {
 		reply, err := cmds[i].Slice()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "TRYAGAIN") { // nothing ran

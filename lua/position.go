@@ -36,7 +36,7 @@ func (p Position) Later(o Position) Position {
 	return Position{Epoch: p.Epoch, Seq: max(p.Seq, o.Seq), TSeq: max(p.TSeq, o.TSeq)}
 }
 
-// Behind says in what p, which Redis holds now, is behind known, which it held before; "" is nothing. Everybody who looks for a
+// Behind says in what p, which Redis holds now, is behind known, which it held before; "" is nothing. Everything that checks for a
 // Redis that was rolled back asks it, and claim.lua does the same by load and claims before it takes any. A newer load counts from its own
 // beginning, and a campaign that is being loaded has no definition yet.
 func (p Position) Behind(known Position) string {

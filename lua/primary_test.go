@@ -79,9 +79,9 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostSentinels(t *testing.T) {
 	sentinels := testenv.Sentinels(t, primary, 0, time.Minute)
 	s := withReplica(t, connect(t, sentinels.URL()))
 	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)), "they name it")
-	began := time.Now()
+	started := time.Now()
 	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
-	require.Less(t, time.Since(began), 1900*time.Millisecond, "it was known just now; a wait for replicas takes two seconds")
+	require.Less(t, time.Since(started), 1900*time.Millisecond, "it was known just now; a wait for replicas takes two seconds")
 	require.False(t, lua.IsAlone(t.Context(), s, testenv.Redis(t).Client(), lua.StreamKey(0)), "they name another")
 }
 

@@ -38,7 +38,7 @@ type Rebuild struct {
 	pace              *pace
 	users             *UserRecords
 	staged            staged
-	begun             map[string]bool // keys that have their expiry
+	started           map[string]bool // keys that have their expiry
 	sets              []*redis.IntCmd // that stage claims, in pipe
 	records           int64           // of claims that Redis staged; claims with the same idempotency key share one
 	isArchived        bool            // units of claims without records are taken
@@ -52,7 +52,7 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 		return nil, err
 	}
 	r := &Rebuild{
-		s: s, campaign: *c, users: users, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
+		s: s, campaign: *c, users: users, pipe: s.rdb.Pipeline(), started: make(map[string]bool), staged: staged{replace: replace},
 	}
 	r.usersKey, r.keysKey = s.KeysOf(c.ID).staged(c.Epoch)
 	for epoch := max(after+1, c.Epoch-leftoversMax); epoch <= c.Epoch; epoch++ {
@@ -110,8 +110,8 @@ func (r *Rebuild) stage(ctx context.Context, key string) error {
 	}
 	r.queued += len(r.buffer) / 2
 	r.buffer = r.buffer[:0] // HSet has copied it; r.bytes stays until it is sent
-	if !r.begun[key] {
-		r.begun[key] = true
+	if !r.started[key] {
+		r.started[key] = true
 		r.pipe.PExpire(ctx, key, stagedFor)
 	}
 	if r.pipe.Len() >= r.pace.commands() {

@@ -42,8 +42,8 @@ func (s *State) Position() Position {
 	return at
 }
 
-// Place is the position by load, claims and transfers alone.
-func (s *State) Place() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq} }
+// Progress is the position by load, claims and transfers alone.
+func (s *State) Progress() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq} }
 
 // Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {

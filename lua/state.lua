@@ -7,10 +7,9 @@
 -- Reply {0, now_ms, then pairs of a field and its value} · {1} absent · {2, which} damaged: the key of that number
 local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 
-local state_type = redis.call('TYPE', state_key)['ok']
-if state_type == 'none' then return {1} end
-if state_type ~= 'hash' then return {2, 1} end
--- As in claim.lua: a hash that is missing while units are taken was lost.
+-- As in claim.lua: counts without a state are left of a loss, and a hash that is missing while units are taken was lost.
+if redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
+if redis.call('TYPE', state_key)['ok'] ~= 'hash' then return {2, 1} end
 local taken = redis.call('HGET', state_key, 'taken')
 local users_type, keys_type = redis.call('TYPE', users_key)['ok'], redis.call('TYPE', keys_key)['ok']
 if users_type ~= 'hash' and (users_type ~= 'none' or taken ~= '0') then return {2, 2} end

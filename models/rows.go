@@ -163,5 +163,5 @@ type Wave struct {
 type ClaimStory struct {
 	Row    *ClaimRow    // nil: it has none
 	Parked *ParkedEvent // nil: it is not parked
-	Told   []OutboxRow  // what Redis and the stream are notified of its end
+	Outbox []OutboxRow  // what Redis and the stream are notified of its end
 }

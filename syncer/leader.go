@@ -84,7 +84,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		if !errors.Is(err, lua.ErrLocked) && ctx.Err() == nil {
 			l.log.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
 		}
-		_ = sleep.For(ctx, l.leaseFor/10) // ctx is looked at above
+		_ = sleep.For(ctx, l.leaseFor/10) // ctx is checked above
 	}
 	return nil
 }

@@ -69,10 +69,10 @@ func TestLeader_ADeadOneIsReplacedWithinItsLease(t *testing.T) {
 	server := testenv.Redis(t)
 	rdb := server.Client()
 	require.NoError(t, rdb.Set(t.Context(), "dibs:leader", "one that was killed", leaseFor).Err())
-	begun := time.Now()
+	started := time.Now()
 	l, _ := stand(t, server)
 	require.Eventually(t, l.Leads, time.Minute, time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(begun), leaseFor/2, "not before the lease ran out")
+	require.GreaterOrEqual(t, time.Since(started), leaseFor/2, "not before the lease ran out")
 }
 
 func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
@@ -92,14 +92,14 @@ func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 			l, _ := stand(t, server)
 			require.Eventually(t, l.Leads, time.Minute, time.Millisecond)
 			c.take(t, server)
-			begun := time.Now()
+			started := time.Now()
 			led, err := l.Do(t.Context(), func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			})
 			require.True(t, led)
 			require.ErrorIs(t, err, syncer.ErrLeaseLost)
-			require.Less(t, time.Since(begun), c.within)
+			require.Less(t, time.Since(started), c.within)
 			require.False(t, l.Leads())
 			if name == "redis hangs" {
 				server.Resume()
@@ -116,18 +116,18 @@ func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 	a, stopA := stand(t, server)
 	require.Eventually(t, a.Leads, time.Minute, time.Millisecond)
 	b, _ := stand(t, server)
-	begun, ended := make(chan struct{}), atomic.Bool{}
+	started, ended := make(chan struct{}), atomic.Bool{}
 	var g errgroup.Group
 	g.Go(func() error {
 		_, err := a.Do(t.Context(), func(context.Context) error {
-			close(begun)
+			close(started)
 			time.Sleep(4 * leaseFor / 10) //nolint:forbidigo // the work, which goes on for a while whatever it is told
 			ended.Store(true)
 			return nil
 		})
 		return err
 	})
-	<-begun
+	<-started
 	g.Go(func() error {
 		stopA()
 		return nil

@@ -72,7 +72,7 @@ func (s *Syncer) jobs() []job {
 		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
 		{name: "expire", every: time.Second, leader: leader, round: s.expire, following: c.Expirer.ResetMetrics},
 		{name: "finalize", every: time.Second, leader: leader, round: s.finalize, following: nil},
-		{name: "look at shards", every: time.Second, leader: leader, round: quiet(c.Mover.Look), following: c.Mover.ResetMetrics},
+		{name: "check shards", every: time.Second, leader: leader, round: quiet(c.Mover.Check), following: c.Mover.ResetMetrics},
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *Syncer) repeat(ctx context.Context, j *job) {
 			})
 		}
 		s.cfg.Heartbeat.Beat("job "+j.name, j.every+2*roundTimeout)
-		_ = sleep.For(ctx, j.every) // ctx is looked at above
+		_ = sleep.For(ctx, j.every) // the loop checks ctx
 	}
 }
 

@@ -31,13 +31,13 @@ func TestAdmit_AddressesThatForgeShareOneTurn(t *testing.T) {
 		require.True(t, ok, "other addresses do not wait")
 
 		admitted := make(chan time.Duration)
-		begun := time.Now()
+		started := time.Now()
 		go func() {
 			next, ok := admit("192.0.2.2:1")
 			if ok {
 				next()
 			}
-			admitted <- time.Since(begun)
+			admitted <- time.Since(started)
 		}()
 		<-time.After(verifyWait / 2)
 		done()
@@ -51,10 +51,10 @@ func TestAdmit_AddressesThatForgeShareOneTurn(t *testing.T) {
 		done, ok = admit("192.0.2.1:1")
 		require.True(t, ok)
 		defer done()
-		begun = time.Now()
+		started = time.Now()
 		_, p := r.admit(t.Context(), "192.0.2.1:1")
 		require.NotNil(t, p)
 		require.Equal(t, "rate_limited", string(p.Code))
-		require.Equal(t, verifyWait, time.Since(begun))
+		require.Equal(t, verifyWait, time.Since(started))
 	})
 }

@@ -30,10 +30,10 @@ const (
 	verifyWait = 2 * time.Second
 	// suspectsMax bounds the addresses that are remembered. Those that were quiet for longest are forgotten first.
 	suspectsMax = 4096
-	// tellEvery is how often refusals of one address and one reason are told again.
-	tellEvery = time.Minute
-	// toldPerSecond bounds what is notified of all addresses together.
-	toldPerSecond = 5
+	// reportEvery is how often refusals of one address and one reason are reported again.
+	reportEvery = time.Minute
+	// reportedPerSecond bounds what is notified of all addresses together.
+	reportedPerSecond = 5
 )
 
 // reason is why a token was refused. It is a metric's label.
@@ -51,7 +51,7 @@ func reasons() []reason {
 	return []reason{reasonUnknown, reasonExpired, reasonForged, reasonForbidden, reasonThrottled}
 }
 
-// Refusal is tokens that were refused: Count of them, since they were told the last time.
+// Refusal is tokens that were refused: Count of them, since they were reported the last time.
 type Refusal struct {
 	Actor   string // of a token that is good, or was
 	Address string
@@ -62,11 +62,11 @@ type Refusal struct {
 // refusals counts refused tokens, reports them, and bounds what addresses that send wrong ones may cost. Its memory is bounded.
 type refusals struct {
 	log      *slog.Logger
-	tell     func(context.Context, Refusal)
+	report   func(context.Context, Refusal)
 	clock    func() time.Time
 	count    *prometheus.CounterVec
 	suspects *lru.Cache[string, *suspect]
-	all      *rate.Limiter // of what is told
+	all      *rate.Limiter // of what is reported
 	slow     *semaphore.Weighted
 }
 
@@ -80,7 +80,7 @@ type suspect struct {
 
 type unsent struct {
 	count int
-	last  time.Time // when it was told; zero: never
+	last  time.Time // when it was reported; zero: never
 }
 
 func newRefusals(cfg *Config) *refusals {
@@ -89,7 +89,7 @@ func newRefusals(cfg *Config) *refusals {
 		panic(err)
 	}
 	r := &refusals{
-		log: cfg.Logger, tell: cfg.Refused, clock: cfg.Clock, suspects: suspects, all: rate.NewLimiter(toldPerSecond, toldPerSecond),
+		log: cfg.Logger, report: cfg.Refused, clock: cfg.Clock, suspects: suspects, all: rate.NewLimiter(reportedPerSecond, reportedPerSecond),
 		slow: semaphore.NewWeighted(1),
 		count: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_http_tokens_refused_total", Help: "Requests whose token was refused, by reason.",
@@ -185,12 +185,12 @@ func (r *refusals) note(ctx context.Context, refused Refusal) {
 	}
 	r.log.LogAttrs(ctx, slog.LevelWarn, "tokens were refused", slog.String("address", refused.Address),
 		slog.String("reason", refused.Reason), slog.String("actor", refused.Actor), slog.Int("count", refused.Count))
-	if r.tell != nil {
-		r.tell(ctx, refused)
+	if r.report != nil {
+		r.report(ctx, refused)
 	}
 }
 
-// due is how many refusals are to be told now; 0 is none.
+// due is how many refusals are to be reported now; 0 is none.
 func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 		s.untold[why] = u
 	}
 	u.count++
-	if !u.last.IsZero() && now.Sub(u.last) < tellEvery || !all.AllowN(now, 1) {
+	if !u.last.IsZero() && now.Sub(u.last) < reportEvery || !all.AllowN(now, 1) {
 		return 0
 	}
 	n := u.count

@@ -115,7 +115,7 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 // keys asks the issuer when none of the keys fits, and when they are old. While the issuer does not answer, those that were read are
 // given until they are too old. Errors: errKeys.
 func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error) {
-	now, next := u.look(fits)
+	now, next := u.cached(fits)
 	switch next {
 	case keep:
 		return orNone(now)
@@ -125,13 +125,13 @@ func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, er
 	case readFirst:
 	}
 	u.fetching.Lock()
-	now, next = u.look(fits)
+	now, next = u.cached(fits)
 	if next == keep { // another request has asked
 		u.fetching.Unlock()
 		return orNone(now)
 	}
 	u.fetch(context.WithoutCancel(ctx))
-	now, _ = u.look(fits)
+	now, _ = u.cached(fits)
 	return orNone(now)
 }
 
@@ -151,8 +151,8 @@ const (
 	readFirst
 )
 
-// look is the keys that may be used, nil for none, and whether the issuer is to be asked.
-func (u *keyURL) look(fits func(*keySet) bool) (*keySet, next) {
+// cached is the keys that may be used, nil for none, and whether the issuer is to be asked.
+func (u *keyURL) cached(fits func(*keySet) bool) (*keySet, next) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at := time.Now()
@@ -172,7 +172,7 @@ func (u *keyURL) look(fits func(*keySet) bool) (*keySet, next) {
 }
 
 func (u *keyURL) state() (entries int, failing time.Duration) {
-	if _, next := u.look(func(*keySet) bool { return true }); next != keep {
+	if _, next := u.cached(func(*keySet) bool { return true }); next != keep {
 		u.fetchBeside(context.Background())
 	}
 	u.mu.Lock()

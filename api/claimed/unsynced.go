@@ -49,7 +49,7 @@ func newUnsynced(cfg *Config, held prometheus.Gauge) *unsynced {
 	return u
 }
 
-// find looks for a claim that MySQL may not have yet. Nil without an error says: a claim of this id that was answered before the
+// find finds a claim that MySQL may not have yet. Nil without an error says: a claim of this id that was answered before the
 // call is in MySQL by now. Errors: errFull, and those of Streams.
 func (u *unsynced) find(ctx context.Context, id string) (*models.Event, error) {
 	x, err := u.refresher.get(ctx)

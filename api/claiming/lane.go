@@ -45,7 +45,7 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
 	return l
 }
 
-// admit refuses a claim that need not be sent, or gives it its id. It looks at the sold-out memory last: a claim that it lets
+// admit refuses a claim that need not be sent, or gives it its id. It checks the sold-out memory last: a claim that it lets
 // through must be sent.
 func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *wire.Problem {
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
@@ -73,7 +73,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 // call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
-	began := l.cfg.Clock()
+	started := l.cfg.Clock()
 	l.verify()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.handleMissing(replies, view) && l.hydrate() {
@@ -91,9 +91,9 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	l.latest.advance(view.Position)
 	if l.meta.IsShard() {
 		l.metrics.ofShard(l.meta.ID, replies)
-		l.refillAhead(began, replies, view)
+		l.refillAhead(started, replies, view)
 	} else {
-		l.soldOut.learnFrom(round, began, replies, view.Remaining)
+		l.soldOut.learnFrom(round, started, replies, view.Remaining)
 	}
 	return replies, nil
 }

@@ -108,7 +108,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	if err != nil {
 		return meta, at, err
 	}
-	at = state.Place()
+	at = state.Progress()
 	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
 	defer cancel()
 	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)

@@ -18,7 +18,7 @@ import (
 
 // A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane of the campaign itself; the lane of a
 // campaign of several makes no calls. A user has one shard, or in a campaign with another shard_by the value of that subject has. Of
-// several shards, one that has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks
+// several shards, one that has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover searches
 // for the units in the other shards and in the reserve. It is sold out only if the mover has proven so.
 
 const (
@@ -237,7 +237,7 @@ func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 					"a shard of a campaign is out of units and was not refilled, its claims are refused; are redis and mysql up?",
 					slog.String("campaign_id", c.shard.meta.ID), slog.Any("error", got.Err))
 			})
-			_ = sleep.For(ctx, holdPause) // ctx is looked at above
+			_ = sleep.For(ctx, holdPause) // ctx is checked above
 		case <-ctx.Done():
 		}
 	}

@@ -241,18 +241,18 @@ func (c *Console) describeBooks(r *http.Request, a *action, id string) {
 	if a.Verb == "reconcile" {
 		a.Title = "Compare the books of " + id
 		a.Effects = []string{"What Redis and MySQL say is held against each other, down to each user. Nothing is changed."}
-		a.run = func() *wire.ProblemJSON { return c.look(r, a, id, c.cfg.Books.Compare) }
+		a.run = func() *wire.ProblemJSON { return c.runOnBooks(r, a, id, c.cfg.Books.Compare) }
 		return
 	}
 	a.Confirm = id
 	a.Title = "Repair the books of " + id
 	a.Effects = []string{"What differs is put right in the direction of the evidence, and each change is recorded.",
 		"Parked claims that can be written by now are written. No claim that was answered is given up."}
-	a.run = func() *wire.ProblemJSON { return c.look(r, a, id, c.cfg.Books.Repair) }
+	a.run = func() *wire.ProblemJSON { return c.runOnBooks(r, a, id, c.cfg.Books.Repair) }
 }
 
-// look compares or repairs, which no route of the API does.
-func (c *Console) look(r *http.Request, a *action, id string, run func(context.Context, string) (Verdict, error)) *wire.ProblemJSON {
+// runOnBooks compares or repairs, which no route of the API does.
+func (c *Console) runOnBooks(r *http.Request, a *action, id string, run func(context.Context, string) (Verdict, error)) *wire.ProblemJSON {
 	ctx, cancel := context.WithTimeout(r.Context(), repairTimeout)
 	defer cancel()
 	verdict, err := run(ctx, id)

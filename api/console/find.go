@@ -18,7 +18,7 @@ import (
 // foundMax bounds the claims of a user or an order that a page shows.
 const foundMax = 50
 
-// livesMax bounds the claims of a user or an order whose lives are told.
+// livesMax bounds the claims of a user or an order whose lives are shown.
 const livesMax = 20
 
 type findPage struct {
@@ -56,12 +56,12 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
 	}
 	page.OfOrder = rows
-	page.tell(c, r)
+	page.build(c, r)
 	c.show(w, s, http.StatusOK, "find", page)
 }
 
-// tell puts together the lives of the claims that were found.
-func (p *findPage) tell(c *Console, r *http.Request) {
+// build puts together the lives of the claims that were found.
+func (p *findPage) build(c *Console, r *http.Request) {
 	claims := slices.Clone(p.OfUser)
 	for i := range p.OfOrder[:min(len(p.OfOrder), livesMax)] {
 		id := p.OfOrder[i].ID
@@ -75,7 +75,7 @@ func (p *findPage) tell(c *Console, r *http.Request) {
 	}
 	if len(claims) > livesMax {
 		claims = claims[:livesMax]
-		p.Problems = append(p.Problems, "There are more claims than are told of below in order: open one to see its life.")
+		p.Problems = append(p.Problems, "There are more claims than are shown below in order: open one to see its life.")
 	}
 	slices.SortFunc(claims, func(a, b models.Claim) int { return strings.Compare(a.ID, b.ID) }) // for those of one millisecond
 	for i := range claims {
@@ -144,7 +144,7 @@ func placeOf(story *models.ClaimStory) string {
 	return "the campaign"
 }
 
-// lifeOf tells a claim's life in order.
+// lifeOf is a claim's life in order.
 // known is false when MySQL does not answer: then nothing is said of what it lacks.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
@@ -168,10 +168,10 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment 
 		}
 		life = append(life, moment{At: claim.ReleasedAt.Time, What: what, Why: claim.ReleaseReason})
 	}
-	for i := range story.Told {
-		row := &story.Told[i]
+	for i := range story.Outbox {
+		row := &story.Outbox[i]
 		life = append(life, moment{
-			At: row.CreatedAt, What: "Redis is still to be told",
+			At: row.CreatedAt, What: "Redis does not know yet",
 			Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
 		})
 	}

@@ -37,10 +37,10 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 		return
 	}
 	frames := s.frames(now, ids, byLot(lots, seen))
-	s.tell(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
+	s.broadcast(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
 }
 
-// lotsOf lists what is looked at in Redis: campaigns, and the shards of those that have several.
+// lotsOf lists what is read in Redis: campaigns, and the shards of those that have several.
 func lotsOf(ids []string, books map[string]models.CampaignBooks) []string {
 	lots := slices.Clone(ids)
 	for _, id := range ids {
@@ -59,7 +59,7 @@ func byLot(lots []string, seen []lua.Watched) map[string]*lua.Watched {
 	return all
 }
 
-// problem is what watchers are told when a server does not answer.
+// problem is what watchers get when a server does not answer.
 func problem(server, detail string) []byte {
 	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
 }
@@ -200,7 +200,7 @@ func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []st
 	case s.cfg.Busy != nil:
 		active = s.cfg.Busy(ActiveMax)
 	}
-	s.log("the active campaigns can't be listed, watchers are told of those that were active; is mysql up?", err)
+	s.log("the active campaigns can't be listed, watchers get those that were active; is mysql up?", err)
 	return active, false
 }
 
@@ -209,27 +209,27 @@ func (s *Sampler) refreshBooks(ctx context.Context, ids []string) {
 	books, err := s.cfg.Books.BooksOfAll(ctx, ids)
 	s.booksFailed = err != nil
 	if err != nil {
-		s.log("the books can't be read, watchers are told the last that were; is mysql up?", err)
+		s.log("the books can't be read, watchers get the last that were; is mysql up?", err)
 		return
 	}
 	s.books = books
 }
 
-// failed tells watchers that Redis does not answer.
+// failed informs watchers that Redis does not answer.
 func (s *Sampler) failed(err error, one []string) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.log("watched campaigns can't be looked at; is redis up?", err)
+	s.log("watched campaigns can't be read; is redis up?", err)
 	frames := make(map[string][]byte, len(one))
 	for _, id := range one {
 		frames[id] = problemRedis
 	}
-	s.tell(frames, problemRedis, true)
+	s.broadcast(frames, problemRedis, true)
 }
 
 func (s *Sampler) log(message string, err error) {
 	s.logSome.Do(func() {
-		s.cfg.Logger.Warn("watchers are told less", slog.String("what", message), slog.Any("error", err))
+		s.cfg.Logger.Warn("watchers get less", slog.String("what", message), slog.Any("error", err))
 	})
 }

@@ -21,7 +21,7 @@ import (
 const (
 	// Every is the time between two events of a campaign.
 	Every = time.Second
-	// askTimeout bounds what a sample may take, so that a server that hangs is told before the next one is due.
+	// askTimeout bounds what a sample may take, so that a server that hangs is reported before the next one is due.
 	askTimeout = 900 * time.Millisecond
 	// ActiveMax bounds the campaigns that a watcher of all is notified of: those whose books moved last.
 	ActiveMax = 256
@@ -49,7 +49,7 @@ var errFull = errors.New("live: too many watchers")
 // errStopping says that the process ends.
 var errStopping = errors.New("live: stopping")
 
-// Sampler looks at the campaigns that are watched, once a second, while someone watches.
+// Sampler samples the campaigns that are watched once a second, while someone watches.
 type Sampler struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // ends with Stop
@@ -182,8 +182,8 @@ func (s *Sampler) wanted() (one []string, all, ended bool) {
 	return slices.Sorted(maps.Keys(ids)), all, false
 }
 
-// tell sends frames to the watchers. One who has not taken the last yet gets the newer in its place.
-func (s *Sampler) tell(frames map[string][]byte, all []byte, isMySQL bool) {
+// broadcast sends frames to the watchers. One who has not taken the last yet gets the newer in its place.
+func (s *Sampler) broadcast(frames map[string][]byte, all []byte, isMySQL bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = frames

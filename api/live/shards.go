@@ -17,7 +17,7 @@ type Shard struct {
 	MoveOpen bool          `json:"move_open" doc:"units are on their way between the shard and another lot"`
 }
 
-// What a shard is while Redis does not tell.
+// What a shard is while Redis does not answer.
 const (
 	statusNotLoaded models.Status = "not_loaded"
 	statusAway      models.Status = "away"
@@ -87,7 +87,7 @@ func (e *Event) add(o *Event) {
 	e.InRedis = e.InRedis || o.InRedis
 }
 
-// shardOf is a shard as it is told, by its own event.
+// shardOf is a shard as it is shown, by its own event.
 func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
 	_, number := models.SplitShardID(c.ID)
 	s := Shard{

@@ -7,7 +7,7 @@ import (
 	"dibs/models"
 )
 
-// minHold is the shortest hold_for: holds are looked for once a second.
+// minHold is the shortest hold_for: overdue holds are searched for once a second.
 const minHold = time.Second
 
 // contradiction refuses a new campaign that can't be meant. Campaigns of before may be so: they keep going, and can be sent again.

@@ -34,7 +34,7 @@ func TestArchiveBesideARushAndKilled(t *testing.T) {
 	fresh := openCampaign(t, s.apis[0].url, campaign{Total: 10_000_000, PerUser: 1})
 	rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: fresh.ID, Users: 10_000_000, Connections: 32, PerSecond: float64(rate)})
 	rush.reaches(rate)
-	begun, kills := time.Now(), 0
+	started, kills := time.Now(), 0
 	for gone := 0; gone < claims; {
 		cmd := exec.Command(binary(t), "archive", "--before", "2100-01-01", "--campaign", old.ID)
 		cmd.Env = environ(s.settings)
@@ -51,7 +51,7 @@ func TestArchiveBesideARushAndKilled(t *testing.T) {
 		}
 		gone = number("SELECT archived_claims FROM campaigns WHERE id = ?", old.ID)
 	}
-	took := time.Since(begun)
+	took := time.Since(started)
 	tally := rush.breakOff()
 	require.Greater(t, kills, 2)
 	got := runDibs(t, s.settings, "archive", "--before", "2100-01-01", "--campaign", old.ID)

@@ -45,14 +45,14 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serve := newProcess(t, "serve", map[string]string{"DIBS_DATA_DIR": dir})
-	users := testenv.Pick(2_000, 20_000)
-	c := openCampaign(t, serve.url, campaign{Total: int64(users), PerUser: 2})
+	users := testenv.Pick(10_000, 20_000)
+	c := openCampaign(t, serve.url, campaign{Total: int64(2 * users), PerUser: 2})
 	rush := startRush(t, crowd.Plan{
 		BaseURLs: []string{serve.url}, CampaignID: c.ID, Users: users, Connections: 50,
 		Quantity: func(user int) int64 { return int64(user%2) + 1 },
 		Once:     func(int) bool { return true }, // no one is there to ask again
 	})
-	rush.reaches(users / 4)
+	rush.reaches(users / 10)
 	serve.stop()
 	tally := rush.wait()
 	require.Positive(t, tally.Refused["unreached"], "the stop came in mid-rush")

@@ -82,9 +82,9 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 					r.add(sl.id, map[string]any{"count": 100, "amount": 9_987, "split": "even"})
 				}
 			}
-			begun := time.Now()
+			started := time.Now()
 			sl.run(8)
-			took := time.Since(begun)
+			took := time.Since(started)
 			require.Len(t, sl.claims, 600, name)
 			for _, n := range sl.noes {
 				for i := range sl.claims {

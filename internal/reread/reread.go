@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// every is how often the files are looked at, and only when someone asks.
+// every is how often the files are checked, and only when someone asks.
 const every = time.Second
 
 // logEvery bounds the lines about files that can't be used.
@@ -31,9 +31,9 @@ type Value[T any] struct {
 	log   *slog.Logger
 
 	now  atomic.Pointer[T]
-	next atomic.Int64 // when to look at the files again, in nanoseconds since 1970
+	next atomic.Int64 // when to check the files again, in nanoseconds since 1970
 
-	mu      sync.Mutex // held by who looks at the files
+	mu      sync.Mutex // held by who checks the files
 	seen    []stamp
 	partly  error // of the read that made the value that is in force
 	logSome rate.Sometimes
@@ -41,7 +41,7 @@ type Value[T any] struct {
 	failing atomic.Int64 // since when the files can't be used as they are, in nanoseconds since 1970; 0: they can
 }
 
-// stamp is what a file looks like from outside. Kubernetes replaces a mounted file by another behind the same name.
+// stamp is what can be seen of a file from outside. Kubernetes replaces a mounted file by another behind the same name.
 type stamp struct {
 	path string
 	size int64
@@ -90,7 +90,7 @@ func (v *Value[T]) Failing() time.Duration {
 func (v *Value[T]) refresh() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	stamps, err := look(v.paths) // before they are read: a change in between is seen the next time
+	stamps, err := stat(v.paths) // before they are read: a change in between is seen the next time
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (v *Value[T]) refresh() error {
 	return err
 }
 
-func look(paths []string) ([]stamp, error) {
+func stat(paths []string) ([]stamp, error) {
 	stamps := make([]stamp, len(paths))
 	for i, path := range paths {
 		info, err := os.Stat(path)

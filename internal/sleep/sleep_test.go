@@ -15,9 +15,9 @@ import (
 func TestFor_WaitsAsLongAsItIsAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		started := time.Now()
 		require.NoError(t, sleep.For(t.Context(), time.Hour))
-		require.Equal(t, time.Hour, time.Since(begun))
+		require.Equal(t, time.Hour, time.Since(started))
 	})
 }
 
@@ -26,9 +26,9 @@ func TestFor_EndsWithItsContextAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := errors.New("stop")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		begun := time.Now()
+		started := time.Now()
 		time.AfterFunc(time.Minute, func() { cancel(stop) })
 		require.ErrorIs(t, sleep.For(ctx, time.Hour), stop)
-		require.Equal(t, time.Minute, time.Since(begun))
+		require.Equal(t, time.Minute, time.Since(started))
 	})
 }

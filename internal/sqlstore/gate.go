@@ -85,7 +85,7 @@ func (g *Gate) Try(ctx context.Context) error {
 func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for began := time.Now(); ; {
+	for started := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -94,7 +94,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 		err := g.Try(ctx)
 		switch {
 		case err == nil:
-			log.Info("MySQL is there", "after", time.Since(began).Round(time.Millisecond))
+			log.Info("MySQL is there", "after", time.Since(started).Round(time.Millisecond))
 			return nil
 		case ctx.Err() != nil:
 			return nil

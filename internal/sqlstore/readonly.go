@@ -61,18 +61,18 @@ type failoverConn struct {
 // ExecContext runs a statement.
 func (c *failoverConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	result, err := c.innerConn.ExecContext(ctx, query, args)
-	c.look(err)
+	c.check(err)
 	return result, err
 }
 
 // QueryContext runs a query.
 func (c *failoverConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := c.innerConn.QueryContext(ctx, query, args)
-	c.look(err)
+	c.check(err)
 	return rows, err
 }
 
-func (c *failoverConn) look(err error) {
+func (c *failoverConn) check(err error) {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is && slices.Contains(readOnlyNumbers, my.Number) {
 		c.refusals.CompareAndSwap(c.made, c.made+1) // of the connections to the old primary the first refusal counts
 	}

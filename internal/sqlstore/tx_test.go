@@ -83,10 +83,10 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	syncertest.AddCampaign(t, db, "c", 1)
 	stranger := db.Begin()
 	require.NoError(t, stranger.Exec("UPDATE lots SET total = 2").Error)
-	begun := time.Now()
+	started := time.Now()
 	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
-	require.Less(t, time.Since(begun), 8*time.Second)
+	require.Less(t, time.Since(started), 8*time.Second)
 	var wait int
 	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error) // on the one connection that is free
 	require.Equal(t, 10, wait)

@@ -129,13 +129,13 @@ func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()
 	require.NoError(b, err)
-	begun := time.Now()
+	started := time.Now()
 	for len(events) > 0 {
 		n := min(1000, len(events))
 		InTx(b, pool, func(ctx context.Context, tx *sql.Tx) error { return InsertRows(ctx, tx, events[:n]) })
 		events = events[n:]
 	}
-	return time.Since(begun)
+	return time.Since(started)
 }
 
 // InTx runs do in a transaction.

@@ -139,15 +139,15 @@ func start(t *testing.T, cfg webhooks.Config) *post {
 	d := webhooks.New(cfg.Hurry())
 	p := &post{t: t, Dispatcher: d}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	begun, ended := make(chan struct{}), make(chan error, 1)
+	started, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- d.Run(ctx, func(ctx context.Context) error {
-			close(begun)
+			close(started)
 			<-ctx.Done()
 			return nil
 		})
 	}()
-	<-begun
+	<-started
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-ended)

@@ -70,8 +70,8 @@ func (f *storefront) rush(b *testing.B, s *sheet, name string, c *client.Client)
 	b.Helper()
 	id := f.create(b)
 	own, api := cpuOf(b, os.Getpid()), f.api.cpu(b)
-	begun := time.Now()
-	until := begun.Add(span(3 * time.Second))
+	started := time.Now()
+	until := started.Add(span(3 * time.Second))
 	var took [clientCallers][]float64
 	var g errgroup.Group
 	for i := range took {
@@ -90,13 +90,13 @@ func (f *storefront) rush(b *testing.B, s *sheet, name string, c *client.Client)
 	require.NoError(b, g.Wait())
 	latencies := slices.Sorted(slices.Values(slices.Concat(took[:]...)))
 	accepted := int64(len(latencies))
-	s.add(name, "claims/s", float64(accepted)/time.Since(begun).Seconds())
+	s.add(name, "claims/s", float64(accepted)/time.Since(started).Seconds())
 	s.add(name+": p50", "ms", latencies[len(latencies)/2])
 	s.add(name+": p99", "ms", latencies[len(latencies)*99/100])
 	s.add(name+": CPU of the callers", "µs/claim", perClaim(cpuOf(b, os.Getpid())-own, accepted))
 	s.add(name+": CPU of the API", "µs/claim", perClaim(f.api.cpu(b)-api, accepted))
 	f.booked(b, id, accepted)
-	s.add(name+": booked", "claims/s", float64(accepted)/time.Since(begun).Seconds())
+	s.add(name+": booked", "claims/s", float64(accepted)/time.Since(started).Seconds())
 }
 
 func (f *storefront) booked(b *testing.B, id string, accepted int64) {

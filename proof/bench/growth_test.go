@@ -73,10 +73,10 @@ func (s *sheet) alone(b *testing.B, r *broker, name string) {
 // measured runs claims and adds what each cost, until MySQL has them.
 func (s *sheet) measured(b *testing.B, m *many, syncer *child, name string, claims int, run func()) {
 	before := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
-	booked, begun := m.booked(b), time.Now()
+	booked, started := m.booked(b), time.Now()
 	run()
 	require.Eventually(b, func() bool { return m.booked(b) == booked+int64(claims) }, 5*time.Minute, 10*time.Millisecond)
-	s.add(name+": claims/s", "claims/s", float64(claims)/time.Since(begun).Seconds())
+	s.add(name+": claims/s", "claims/s", float64(claims)/time.Since(started).Seconds())
 	after := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
 	for i, process := range []string{"api", "Redis", "consumer", "syncer", "SQL server"} {
 		s.add(name+": "+process, "µs/claim", perClaim(after[i]-before[i], int64(claims)))

@@ -39,11 +39,11 @@ func benchHolds(b *testing.B, s *sheet) {
 		func() { w.accepted(b, s, alone, holdConnections) },
 		func() {
 			id := held.fall(b)
-			begun, before, cpu := time.Now(), held.left(b, id), keeper.cpu(b)
+			started, before, cpu := time.Now(), held.left(b, id), keeper.cpu(b)
 			w.accepted(b, s, beside, holdConnections)
 			swept := before - held.left(b, id)
-			s.add("swept in the meantime", "claims/s", float64(swept)/time.Since(begun).Seconds())
-			s.add("swept in the meantime: CPU of the syncer", "% of a core", 100*float64(keeper.cpu(b)-cpu)/float64(time.Since(begun)))
+			s.add("swept in the meantime", "claims/s", float64(swept)/time.Since(started).Seconds())
+			s.add("swept in the meantime: CPU of the syncer", "% of a core", 100*float64(keeper.cpu(b)-cpu)/float64(time.Since(started)))
 			s.add("due claims left then", "claims", float64(before-swept))
 			require.Positive(b, swept)
 			held.forget(b, id)

@@ -32,10 +32,10 @@ func benchLedger(b *testing.B, s *sheet) {
 	n := amount(ledgerRows)
 	syncertest.AddCampaign(b, db, id, int64(n))
 	events := syncertest.ClaimsOf(id, 1, int64(n))
-	begun := time.Now().UTC().Add(-time.Hour)
+	started := time.Now().UTC().Add(-time.Hour)
 	for i := range events {
 		events[i].ID = uuid.Must(uuid.NewV7()).String()
-		events[i].At = models.NewTime(begun.Add(time.Duration(i/20) * time.Millisecond)) // 20,000 a second
+		events[i].At = models.NewTime(started.Add(time.Duration(i/20) * time.Millisecond)) // 20,000 a second
 	}
 	syncertest.RawInsert(b, db, events)
 	require.NoError(b, db.Exec("UPDATE lots SET synced_seq = ?, residency = 'evicted' WHERE id = ?", n, id).Error)

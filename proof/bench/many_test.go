@@ -106,9 +106,9 @@ func (m *many) untilClaimed(b *testing.B, ids []string) {
 func (s *sheet) coldBatch(b *testing.B, m *many, ids []string) (left []string) {
 	n := min(manyInBatch, len(ids)/4)
 	for range 3 {
-		begun := time.Now()
+		started := time.Now()
 		s.add("refused of a batch over as many cold campaigns", "claims", float64(m.refused(b, ids[:n])))
-		s.add("that batch", "s", time.Since(begun).Seconds())
+		s.add("that batch", "s", time.Since(started).Seconds())
 		m.untilClaimed(b, ids[:n])
 		ids = ids[n:]
 	}
@@ -122,7 +122,7 @@ func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string
 	defer client.CloseIdleConnections()
 	var refused atomic.Int64
 	api, redis, mysql := m.api.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)
-	begun := time.Now()
+	started := time.Now()
 	group, ctx := errgroup.WithContext(b.Context())
 	group.SetLimit(64)
 	for _, id := range ids[:n] {
@@ -144,7 +144,7 @@ func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string
 		})
 	}
 	require.NoError(b, group.Wait())
-	took := time.Since(begun)
+	took := time.Since(started)
 	s.add("first claims of cold campaigns", "claims/s", float64(n)/took.Seconds())
 	s.add("first claims of cold campaigns: refused", "claims", float64(refused.Load()))
 	s.add("first claims of cold campaigns: CPU of the API", "µs/claim", perClaim(m.api.cpu(b)-api, int64(n)))
@@ -169,10 +169,10 @@ func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
 	used := func() [5]time.Duration {
 		return [5]time.Duration{m.api.cpu(b), m.consumer.cpu(b), syncer.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)}
 	}
-	before, begun := used(), time.Now()
+	before, started := used(), time.Now()
 	statements, rows := m.status(b, "Questions"), m.status(b, "Handler_read%")
 	time.Sleep(span(manyIdleFor))
-	after, took := used(), time.Since(begun)
+	after, took := used(), time.Since(started)
 	together := 0.0
 	for i, name := range []string{"api", "consumer", "syncer", "Redis", "SQL server"} {
 		share := 100 * float64(after[i]-before[i]) / float64(took)
@@ -206,10 +206,10 @@ func reconciled(n int) string { return fmt.Sprintf("dibs reconcile, for %d campa
 
 // reconcileMany runs `dibs reconcile` over all campaigns, and says how long so many of them took.
 func (s *sheet) reconcileMany(b *testing.B, m *many, n int) {
-	begun := time.Now()
+	started := time.Now()
 	out, err := m.dibs(b, "reconcile", "--json").Output()
 	require.NoError(b, err)
-	took := time.Since(begun)
+	took := time.Since(started)
 	lines := bytes.Count(out, []byte("\n"))
 	require.Equal(b, len(m.ids), lines)
 	s.add(reconciled(n), "s", took.Seconds()*float64(n)/float64(lines))
@@ -232,7 +232,7 @@ func (s *sheet) startMany(b *testing.B, m *many) {
 		if role == "api" {
 			settings = append(settings, "DIBS_HTTP_ADDR="+addr)
 		}
-		begun := time.Now()
+		started := time.Now()
 		startDibs(b, m.program, role, settings...)
 		require.Eventually(b, func() bool {
 			resp, err := http.Get("http://" + addr + map[bool]string{true: "/readyz", false: "/healthz"}[role == "api"])
@@ -242,6 +242,6 @@ func (s *sheet) startMany(b *testing.B, m *many) {
 			_ = resp.Body.Close()
 			return resp.StatusCode == http.StatusOK
 		}, time.Minute, 10*time.Millisecond)
-		s.add("start of "+role, "s", time.Since(begun).Seconds())
+		s.add("start of "+role, "s", time.Since(started).Seconds())
 	}
 }

@@ -30,10 +30,10 @@ func benchPipeline(b *testing.B, s *sheet) {
 		func() {
 			id := w.create(b)
 			api, consumer, redis, server := w.api.cpu(b), w.consumer.cpu(b), r.usage(b).cpu, cpuOf(b, st.pid)
-			begun := time.Now()
+			started := time.Now()
 			sendBatches(b, w.api.addr, amount(pipelineClaims), []string{id})
 			taken := w.untilDrained(b, id)
-			s.add(booked, "claims/s", float64(taken)/time.Since(begun).Seconds())
+			s.add(booked, "claims/s", float64(taken)/time.Since(started).Seconds())
 			api, consumer = w.api.cpu(b)-api, w.consumer.cpu(b)-consumer
 			redis, server = r.usage(b).cpu-redis, cpuOf(b, st.pid)-server
 			s.add(booked+": CPU of the API", "µs/claim", perClaim(api, taken))

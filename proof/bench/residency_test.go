@@ -119,9 +119,9 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 // load hydrates a campaign and reports how long that took.
 func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	b.Helper()
-	begun := time.Now()
+	started := time.Now()
 	_, err := r.hydrator.Hydrate(longAfter(b), id)
-	took := time.Since(begun)
+	took := time.Since(started)
 	require.NoError(b, err)
 	require.Equal(b, claims, r.taken(b, lua.Meta{ID: id}))
 	return took
@@ -254,7 +254,7 @@ func (r *resident) claimFor(b *testing.B, m lua.Meta, d time.Duration) float64 {
 // claimUntil claims until ctx ends, and returns claims a second.
 func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) float64 {
 	reqs, prefix := make([]lua.ClaimRequest, othersPerCall), fmt.Sprintf("user-%d-", residentUsers.Add(1))
-	begun, n := time.Now(), int64(0)
+	started, n := time.Now(), int64(0)
 	for ctx.Err() == nil {
 		replies, _, err := r.scripts.Claim(context.WithoutCancel(ctx), m, requests(reqs, prefix, n, true))
 		if err == nil {
@@ -266,7 +266,7 @@ func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) flo
 		}
 		n += othersPerCall
 	}
-	return float64(n) / time.Since(begun).Seconds()
+	return float64(n) / time.Since(started).Seconds()
 }
 
 // residentUsers keeps the users of one stretch from those of another.

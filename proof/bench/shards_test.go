@@ -175,7 +175,7 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 		}()
 	}
 	before, api, server := w.usages(b), w.api.cpu(b), cpuOf(b, w.store.pid)
-	begun := time.Now()
+	started := time.Now()
 	sl.run(b)
 	nodes, inScripts, calls := w.since(b, before)
 	apiTook, serverTook := w.api.cpu(b)-api, cpuOf(b, w.store.pid)-server
@@ -194,7 +194,7 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 		redisTook += one
 	}
 	add := func(what, unit string, value float64) { s.add(of(what, side), unit, value) }
-	pace := 0.99 * float64(total) / sl.almostAt.Sub(begun).Seconds()
+	pace := 0.99 * float64(total) / sl.almostAt.Sub(started).Seconds()
 	add("sale", "claims/s", pace)
 	add("CPU of the API", "µs/claim", perClaim(apiTook, sl.total))
 	add("CPU of Redis", "µs/claim", perClaim(redisTook, sl.total))
@@ -352,11 +352,11 @@ func (w *spreads) grants(b *testing.B, s *sheet) func() {
 		for i := range amount(grantsTimed) + shardPrimaries { // the first ones load the lots
 			shard := i%shardPrimaries + 1
 			view := scripts.Shards(b.Context(), []string{models.ShardID(id, shard)})[0]
-			begun := time.Now()
+			started := time.Now()
 			_, err := mover.Refill(b.Context(), id, models.Need{Shard: shard, Units: view.Free() + 1})
 			require.NoError(b, err)
 			if i >= shardPrimaries {
-				took = append(took, time.Since(begun))
+				took = append(took, time.Since(started))
 			}
 		}
 		slices.Sort(took)

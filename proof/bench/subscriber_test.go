@@ -98,9 +98,9 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 		return err
 	})
 	before := timesOf(b, r, st)
-	begun := time.Now()
+	started := time.Now()
 	require.NoError(b, router.Run(ctx))
-	s.add(name, "claims/s", float64(claims)/time.Since(begun).Seconds())
+	s.add(name, "claims/s", float64(claims)/time.Since(started).Seconds())
 	s.add(name+": CPU in Go", "µs/claim", perClaim(timesOf(b, r, st).since(before).here, int64(claims)))
 	require.NoError(b, books.Close(longAfter(b)))
 	st.requireBooked(b, m, int64(claims))

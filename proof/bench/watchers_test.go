@@ -40,9 +40,9 @@ func benchWatchers(b *testing.B, s *sheet) {
 		},
 		func() {
 			crowd := w.watch(b, w.create(b))
-			begun, before, redis := time.Now(), w.api.cpu(b), r.usage(b)
+			started, before, redis := time.Now(), w.api.cpu(b), r.usage(b)
 			<-time.After(span(10 * time.Second))
-			core := float64(time.Since(begun)) / 100
+			core := float64(time.Since(started)) / 100
 			s.add(watching+": CPU of the API", "% of a core", float64(w.api.cpu(b)-before)/core)
 			s.add(watching+": CPU of Redis", "% of a core", float64(r.usage(b).cpu-redis.cpu)/core)
 			crowd.leave(b)
@@ -57,11 +57,11 @@ func benchWatchers(b *testing.B, s *sheet) {
 
 // watchers read events until they leave.
 type watchers struct {
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	begun  time.Time
-	events atomic.Int64
-	broken atomic.Int64 // watchers that were dropped
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	started time.Time
+	events  atomic.Int64
+	broken  atomic.Int64 // watchers that were dropped
 }
 
 // watch starts watchers, and returns when each has its first event.
@@ -78,7 +78,7 @@ func (w *whole) watch(b *testing.B, id string) *watchers {
 	}
 	first.Wait()
 	require.Zero(b, all.broken.Load())
-	all.begun = time.Now()
+	all.started = time.Now()
 	all.events.Store(0)
 	return all
 }
@@ -111,7 +111,7 @@ func (a *watchers) follow(ctx context.Context, url, id string, heard func()) {
 // leave ends the watchers, none of whom was dropped, and returns the events a second of each.
 func (a *watchers) leave(b *testing.B) float64 {
 	b.Helper()
-	rate := float64(a.events.Load()) / watchersBeside / time.Since(a.begun).Seconds()
+	rate := float64(a.events.Load()) / watchersBeside / time.Since(a.started).Seconds()
 	require.Zero(b, a.broken.Load())
 	a.stop()
 	a.done.Wait()

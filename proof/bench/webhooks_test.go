@@ -152,10 +152,10 @@ func hookCatchUp(b *testing.B, dead bool) float64 {
 		}
 	}
 	require.NoError(b, db.CreateInBatches(rows, 500).Error)
-	begun := time.Now()
+	started := time.Now()
 	require.NoError(b, d.Run(b.Context(), func(context.Context) error {
 		<-done
 		return nil
 	}))
-	return float64(n) / time.Since(begun).Seconds()
+	return float64(n) / time.Since(started).Seconds()
 }

@@ -73,15 +73,15 @@ func (c pool) stop() error {
 	return errors.Join(errs...)
 }
 
-// tell gives each worker an order, at the same time, and returns their answers.
-func (c pool) tell(ctx context.Context, orderOf func(i int) order) ([]done, error) {
+// send gives each worker an order, at the same time, and returns their answers.
+func (c pool) send(ctx context.Context, orderOf func(i int) order) ([]done, error) {
 	answers := make([]done, len(c))
 	stopped := context.AfterFunc(ctx, func() { c.kill() })
 	defer stopped()
 	var all errgroup.Group
 	for i, h := range c {
 		all.Go(func() (err error) {
-			answers[i], err = h.tell(orderOf(i))
+			answers[i], err = h.send(orderOf(i))
 			return err
 		})
 	}
@@ -98,7 +98,7 @@ func (c pool) kill() {
 	}
 }
 
-func (h *member) tell(o order) (done, error) {
+func (h *member) send(o order) (done, error) {
 	text, err := line(o)
 	if err != nil {
 		return done{}, fmt.Errorf("lab: order: %w", err)

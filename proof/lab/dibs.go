@@ -74,7 +74,7 @@ func outcomeOf(o models.Outcome) (Outcome, error) {
 	case models.OutcomeUserLimit:
 		return OverLimit, nil
 	default:
-		return 0, fmt.Errorf("lab: dibs says %q", o) //nolint:err113 // told, not handled
+		return 0, fmt.Errorf("lab: dibs says %q", o) //nolint:err113 // reported, not handled
 	}
 }
 

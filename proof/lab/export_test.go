@@ -38,13 +38,13 @@ func StartOther(ctx context.Context, self Self, entry string, env Env, dieAt Ste
 		Place: env.Place, Strategy: entry, Campaign: env.Campaign, Of: 1, Claimers: 1, SQLPool: 1,
 		Patience: env.Patience, Lease: env.Lease, DieAt: dieAt,
 	}
-	_, err = c.tell(ctx, func(int) order { return order{Open: &o} })
+	_, err = c.send(ctx, func(int) order { return order{Open: &o} })
 	return &Other{pool: c, opening: o}, err
 }
 
 // Claim has the process ask once and returns what users were told, by outcome. ErrWorker: it died of it.
 func (o *Other) Claim(ctx context.Context, user string) (map[string]int64, error) {
-	answers, err := o.pool.tell(ctx, func(int) order {
+	answers, err := o.pool.send(ctx, func(int) order {
 		return order{Load: &load{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: user}}
 	})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// What a worker process is told, and what it answers: one line of JSON each, over its standard input and output.
+// What a worker process gets, and what it answers: one line of JSON each, over its standard input and output.
 
-// order tells a worker what to do next.
+// order is what a worker does next.
 type order struct {
 	Open *opening `json:"open,omitempty"`
 	Load *load    `json:"load,omitempty"`
@@ -55,7 +55,7 @@ type done struct {
 	Latency  []byte           `json:"latency,omitempty"` // of claims that were accepted, an encoded histogram in µs
 }
 
-// latencyMax bounds what is told apart, in µs.
+// latencyMax bounds what is distinguished, in µs.
 const latencyMax = 120_000_000
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, latencyMax, 3) }

@@ -70,6 +70,6 @@ func (p *process) stop(within time.Duration) error {
 	case <-time.After(within):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("lab: %s did not end within %s: %s", p.cmd.Path, within, p.said()) //nolint:err113 // told, not handled
+		return fmt.Errorf("lab: %s did not end within %s: %s", p.cmd.Path, within, p.said()) //nolint:err113 // reported, not handled
 	}
 }

@@ -68,7 +68,7 @@ func TestWorkersAnswerEachItsOrder(t *testing.T) {
 	const echo = `while read -r line; do echo "{\"in_time\":$(echo "$line" | sed 's/.*"users":\([0-9]*\).*/\1/')}"; done`
 	c := poolOf(t, echo, echo, echo)
 	for range 3 {
-		answers, err := c.tell(t.Context(), func(i int) order { return order{Load: &load{Users: 10 + i}} })
+		answers, err := c.send(t.Context(), func(i int) order { return order{Load: &load{Users: 10 + i}} })
 		require.NoError(t, err)
 		require.Equal(t, []int64{10, 11, 12}, []int64{answers[0].InTime, answers[1].InTime, answers[2].InTime})
 	}
@@ -93,7 +93,7 @@ func TestAWorkerThatCannotFollowIsAFailure(t *testing.T) {
 			if name == "it has gone" {
 				<-c[0].process.ended
 			}
-			_, err := c.tell(t.Context(), nothing)
+			_, err := c.send(t.Context(), nothing)
 			require.ErrorIs(t, err, errWorker)
 			require.ErrorContains(t, err, one.words)
 		})
@@ -105,7 +105,7 @@ func TestWorkersThatAreNotNeededAnyMoreAreKilled(t *testing.T) {
 	c := poolOf(t, `while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err := c.tell(ctx, nothing)
+	_, err := c.send(ctx, nothing)
 	require.ErrorIs(t, err, context.Canceled)
 	<-c[0].process.ended
 }

@@ -83,7 +83,7 @@ func (c *contest) opening(env Env, i int) opening {
 }
 
 func (c *contest) open(ctx context.Context, env Env) error {
-	_, err := c.pool.tell(ctx, func(i int) order {
+	_, err := c.pool.send(ctx, func(i int) order {
 		o := c.opening(env, i)
 		return order{Open: &o}
 	})
@@ -91,7 +91,7 @@ func (c *contest) open(ctx context.Context, env Env) error {
 }
 
 func (c *contest) load(ctx context.Context, l load) ([]done, error) {
-	return c.pool.tell(ctx, func(int) order { return order{Load: &l} })
+	return c.pool.send(ctx, func(int) order { return order{Load: &l} })
 }
 
 // measure has the workers claim for a while from a stock that does not end, each claim by a user of its own.
@@ -174,7 +174,7 @@ func (c *contest) sellOut(ctx context.Context) (out SellOut, err error) {
 	return out, err
 }
 
-// count holds what users were told against what there was.
+// count holds what users were answered against what there was.
 func count(answers []done, c Campaign) SellOut {
 	var out SellOut
 	var took time.Duration
@@ -233,7 +233,7 @@ func (c *contest) killOne(ctx context.Context, env Env) error {
 	o.Claimers = 1
 	o.Of = 1
 	o.DieAt = c.entry.DieAt
-	_, err = doomed.tell(ctx, func(int) order {
+	_, err = doomed.send(ctx, func(int) order {
 		return order{Open: &o, Load: &load{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: "k"}}
 	})
 	if err == nil {
@@ -246,7 +246,7 @@ func (c *contest) killOne(ctx context.Context, env Env) error {
 	return doomed.stop()
 }
 
-// lockLeft looks at the campaign's lock.
+// lockLeft checks the campaign's lock.
 func lockLeft(ctx context.Context, env Env) (Lock, error) {
 	ends, err := env.Redis.PTTL(ctx, env.lockKey()).Result()
 	switch {

@@ -29,11 +29,11 @@ type readiness struct {
 }
 
 // claimed notes a claim that was served.
-func (r *readiness) claimed(begun, ended time.Time) {
+func (r *readiness) claimed(started, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if begun.Sub(r.served) > servedFor {
-		r.serves = begun
+	if started.Sub(r.served) > servedFor {
+		r.serves = started
 	}
 	r.served = ended
 }
@@ -66,7 +66,7 @@ func (r *readiness) sums() (unready, wrong time.Duration) {
 	return r.unready, r.wrong
 }
 
-// askReady asks an API for /readyz until ctx ends. One that was told to stop says no, and is right.
+// askReady asks an API for /readyz until ctx ends. One that was signalled to stop says no, and is right.
 func (p *part) askReady(ctx context.Context) {
 	client := &http.Client{Timeout: readyWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 	for ; ctx.Err() == nil; wait(ctx, readyEvery) {
@@ -86,7 +86,7 @@ func (p *part) askReady(ctx context.Context) {
 func (p *part) isToldToEnd() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.told
+	return p.isEnding
 }
 
 // ends reports whether a signal ends a process.

@@ -10,8 +10,8 @@ import (
 // What /readyz says counts against it only while it has said no for two seconds and claims are served all the same.
 func TestReadinessIsComparedWithWhatIsServed(t *testing.T) {
 	t.Parallel()
-	begun := time.Now()
-	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+	started := time.Now()
+	at := func(ms int) time.Time { return started.Add(time.Duration(ms) * time.Millisecond) }
 	for name, try := range map[string]struct {
 		no      func(ms int) bool
 		claims  func(ms int) bool

@@ -391,7 +391,7 @@ func (o *operator) changeOne(ctx context.Context, c *campaign) error {
 
 // wait waits, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
-	_ = sleep.For(ctx, d) // who goes on looks at ctx
+	_ = sleep.For(ctx, d) // who goes on checks ctx
 }
 
 func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(most-least+1) }

@@ -24,7 +24,7 @@ type row struct {
 	status        models.ClaimStatus
 	at            time.Time
 	resolved      sql.NullTime // when it was redeemed, released or expired
-	applied       time.Time    // when Redis had its units back, as the stream tells; zero: it may not have them
+	applied       time.Time    // when Redis had its units back, as the stream says; zero: it may not have them
 	packet        sql.NullString
 	amount        sql.NullInt64
 }
@@ -134,24 +134,24 @@ func (rd *round) checkAnswers(l *ledger) {
 	for _, one := range l.requests {
 		mark := one.mark()
 		asked[mark] = true
-		told, unsure := rd.checkTries(one)
+		answered, unsure := rd.checkTries(one)
 		made := l.byKey[mark]
 		switch {
-		case told == nil && made == nil:
-		case told == nil && !unsure:
-			rd.brokenf("I2: %s of %s was told %s and has claim %s", one.user, l.id, one.last().code, made.id)
-		case told == nil:
-		case made == nil || made.id != told.claim.ID:
-			rd.report.Told++
-			if !rd.excused(told.ended) {
-				rd.brokenf("I2: claim %s of %s, seq %d, was answered at %s and has no row (its key has %v)", told.claim.ID, l.id, told.claim.Seq,
-					clock(told.ended), made)
+		case answered == nil && made == nil:
+		case answered == nil && !unsure:
+			rd.brokenf("I2: %s of %s was answered %s and has claim %s", one.user, l.id, one.last().code, made.id)
+		case answered == nil:
+		case made == nil || made.id != answered.claim.ID:
+			rd.report.Answered++
+			if !rd.excused(answered.ended) {
+				rd.brokenf("I2: claim %s of %s, seq %d, was answered at %s and has no row (its key has %v)", answered.claim.ID, l.id, answered.claim.Seq,
+					clock(answered.ended), made)
 			}
 			rd.report.Lost++
-			lost = append(lost, told)
+			lost = append(lost, answered)
 		default:
-			rd.report.Told++
-			rd.checkRow(l, one, told, made)
+			rd.report.Answered++
+			rd.checkRow(l, one, answered, made)
 		}
 	}
 	if len(lost) > 0 {
@@ -170,37 +170,37 @@ func (rd *round) checkAnswers(l *ledger) {
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // checkTries goes through the tries of one request: which claim it was notified of last, and whether it may have one untold.
-func (rd *round) checkTries(one *request) (told *try, unsure bool) {
+func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]
 		unsure = unsure || doubtful(t.code)
 		switch {
-		case t.claim == nil && told != nil && certain(t.code) && !rd.excused(told.ended) && (t.code != "closed" || !one.c.closing.Load()):
-			rd.brokenf("I4: %s of %s was told %s, then %s", one.user, one.c.id, told.body, t.code)
+		case t.claim == nil && answered != nil && certain(t.code) && !rd.excused(answered.ended) && (t.code != "closed" || !one.c.closing.Load()):
+			rd.brokenf("I4: %s of %s was answered %s, then %s", one.user, one.c.id, answered.body, t.code)
 		case t.claim == nil:
 			continue
-		case told != nil && !rd.excused(told.ended) && !t.repeats(told):
-			rd.brokenf("I4: %s of %s was told %s, then (replayed %t) %s", one.user, one.c.id, told.body, t.replayed, t.body)
+		case answered != nil && !rd.excused(answered.ended) && !t.repeats(answered):
+			rd.brokenf("I4: %s of %s was answered %s, then (replayed %t) %s", one.user, one.c.id, answered.body, t.replayed, t.body)
 		}
 		if t.claim != nil {
-			told = t
+			answered = t
 		}
 	}
-	return told, unsure
+	return answered, unsure
 }
 
-// repeats reports whether a claim is told as it was before. An answer of a batch is spelled otherwise and not marked.
-func (t *try) repeats(told *try) bool {
-	return t.claim.ID == told.claim.ID && (t.batch != told.batch || t.body == told.body) && (t.batch || t.replayed)
+// repeats reports whether a claim is answered as it was before. An answer of a batch is spelled otherwise and not marked.
+func (t *try) repeats(answered *try) bool {
+	return t.claim.ID == answered.claim.ID && (t.batch != answered.batch || t.body == answered.body) && (t.batch || t.replayed)
 }
 
-// checkRow: the row says what the client was told.
-func (rd *round) checkRow(l *ledger, one *request, told *try, made *row) {
-	c := told.claim
+// checkRow: the row says what the client was answered.
+func (rd *round) checkRow(l *ledger, one *request, answered *try, made *row) {
+	c := answered.claim
 	if made.user != one.user || c.UserID != one.user || made.quantity != one.quantity || c.Quantity != one.quantity ||
-		made.seq != c.Seq && !rd.excused(told.ended) || // a repair may have given it another place
+		made.seq != c.Seq && !rd.excused(answered.ended) || // a repair may have given it another seq
 		!made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
-		rd.brokenf("I2: claim %s of %s: %s wanted %d, was told %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
+		rd.brokenf("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
 	}
 	if hold := one.c.hold; hold == 0 && c.ExpiresAt != nil || hold > 0 && (c.ExpiresAt == nil || !c.ExpiresAt.Equal(c.ClaimedAt.Add(hold))) {
 		rd.brokenf("claim %s of %s expires at %v, of %s and a hold of %s", c.ID, l.id, c.ExpiresAt, c.ClaimedAt, hold)
@@ -210,7 +210,7 @@ func (rd *round) checkRow(l *ledger, one *request, told *try, made *row) {
 	}
 }
 
-// endsWrong: a claim has one end, all answers tell of the same, and without a request it has none, or time's.
+// endsWrong: a claim has one end, all answers say the same, and without a request it has none, or time's.
 func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	holds := one.c.hold > 0
 	may := map[models.ClaimStatus]bool{models.ClaimClaimed: true, models.ClaimExpired: holds}
@@ -238,7 +238,7 @@ func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
-// streams is what the claim streams tell: the claims of each campaign and the lines that its stock crossed, and when Redis had the units
+// streams is what the claim streams say: the claims of each campaign and the lines that its stock crossed, and when Redis had the units
 // of a released claim back.
 type streams struct {
 	accepted map[string][]models.Event

@@ -234,7 +234,7 @@ func (rd *round) checkAccounts(ctx context.Context) error {
 	return wrap(err)
 }
 
-// checkRefusals: no one was told that a campaign is sold out, paused or used up by him when it surely was not.
+// checkRefusals: no one was answered that a campaign is sold out, paused or used up by him when it surely was not.
 func (rd *round) checkRefusals(l *ledger) {
 	for _, one := range l.requests {
 		for i := range one.tries {
@@ -243,7 +243,7 @@ func (rd *round) checkRefusals(l *ledger) {
 				continue
 			}
 			if why := l.refusedWrong(one, t); why != "" {
-				rd.brokenf("%s of %s was told %s, %s to %s: %s", one.user, l.id, t.code, clock(t.begun), clock(t.ended), why)
+				rd.brokenf("%s of %s was answered %s, %s to %s: %s", one.user, l.id, t.code, clock(t.started), clock(t.ended), why)
 			}
 		}
 	}
@@ -251,7 +251,7 @@ func (rd *round) checkRefusals(l *ledger) {
 
 // refusedWrong says what is wrong with a no; "" is nothing.
 func (l *ledger) refusedWrong(one *request, t *try) string {
-	from := t.begun.Add(-cacheFor)
+	from := t.started.Add(-cacheFor)
 	switch t.code {
 	case "sold_out":
 		totals := l.may(&l.totals, from, t.ended)

@@ -6,17 +6,17 @@ import (
 	"dibs/models"
 )
 
-// checkLines: a line of the stock that a claim crosses is told once. One that a change crosses may be told again by whoever completes it,
-// under the same id; these are no more than changes. And what is sold out in the end was told so.
-func (rd *round) checkLines(l *ledger, told []models.Event) {
+// checkLines: a line of the stock that a claim crosses is published once. One that a change crosses may be published again by whoever completes it,
+// under the same id; these are no more than changes. And what is sold out in the end was said to be.
+func (rd *round) checkLines(l *ledger, published []models.Event) {
 	if l.shards > 1 {
-		return // told after a look at all of them
+		return // reported once all of them were read
 	}
 	times := map[string]int{}
 	changes := map[string]bool{}
 	kinds := map[models.EventType]bool{}
-	for i := range told {
-		e := &told[i]
+	for i := range published {
+		e := &published[i]
 		times[e.ID]++
 		kinds[e.Type] = true
 		by, _, _ := strings.Cut(e.ID, ":")
@@ -24,7 +24,7 @@ func (rd *round) checkLines(l *ledger, told []models.Event) {
 		case l.byID[by] == nil:
 			changes[by] = true
 		case times[e.ID] > 1:
-			rd.brokenf("%s: %s is told %d times by claim %s", l.id, e.Type, times[e.ID], by)
+			rd.brokenf("%s: %s is published %d times by claim %s", l.id, e.Type, times[e.ID], by)
 		}
 	}
 	if len(changes) > len(l.totals) {
@@ -34,6 +34,6 @@ func (rd *round) checkLines(l *ledger, told []models.Event) {
 		return
 	}
 	if !kinds[models.EventCampaignSoldOut] || l.lowAt > 0 && !kinds[models.EventCampaignLowStock] {
-		rd.brokenf("%s is sold out, and no one was told of each line: %v", l.id, kinds)
+		rd.brokenf("%s is sold out, and not each line was published: %v", l.id, kinds)
 	}
 }

@@ -60,7 +60,7 @@ func TestChecksOfRefusalsTell(t *testing.T) {
 	} {
 		for broken, change := range map[string]func(c *campaign){"": sound, "was told " + code: func(*campaign) {}} {
 			rd, l := past(change)
-			no := try{begun: time.Now().Add(-time.Second), ended: time.Now(), code: code}
+			no := try{started: time.Now().Add(-time.Second), ended: time.Now(), code: code}
 			l.requests = []*request{{c: l.campaign, user: "u", quantity: 1, tries: []try{no}}}
 			rd.checkRefusals(l)
 			requireTold(t, rd, broken)

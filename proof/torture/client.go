@@ -25,12 +25,12 @@ type request struct {
 
 // try is one request for a claim and its answer.
 type try struct {
-	begun, ended time.Time
-	code         string // of the refusal or of no answer; "" is a claim
-	claim        *models.Claim
-	body         string
-	replayed     bool
-	batch        bool
+	started, ended time.Time
+	code           string // of the refusal or of no answer; "" is a claim
+	claim          *models.Claim
+	body           string
+	replayed       bool
+	batch          bool
 }
 
 // ending is one request to release or redeem a claim.
@@ -39,7 +39,7 @@ type ending struct {
 	code   string             // "" when it was done
 }
 
-// final reports whether another try would tell nothing new.
+// final reports whether another try would find nothing new.
 func (w *request) final() bool { return certain(w.last().code) || w.key == "" }
 
 // rests reports whether its campaign or shard is left alone now.
@@ -51,7 +51,7 @@ func (w *request) last() *try { return &w.tries[len(w.tries)-1] }
 // clients is how many ask at the same time.
 const clients = 10
 
-// client asks, and asks again, until told to stop. It asks one API process until that fails it, and then another.
+// client asks, and asks again, until stopped. It asks one API process until that fails it, and then another.
 type client struct {
 	*caller
 
@@ -166,7 +166,7 @@ func (w *request) body() map[string]any {
 
 // try sends one claim once.
 func (c *client) try(one *request) {
-	t := try{begun: time.Now()}
+	t := try{started: time.Now()}
 	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, one.body())
 	t.ended = time.Now()
 	t.code = r.code
@@ -174,19 +174,19 @@ func (c *client) try(one *request) {
 	if t.code == "" {
 		t.take(r.body)
 		if !t.replayed { // a Redis that takes no writes knows what it answered before
-			c.asked().ready.claimed(t.begun, t.ended)
+			c.asked().ready.claimed(t.started, t.ended)
 		}
 	}
 	c.leave(t.code)
 	c.book(one, &t)
 }
 
-// book keeps a try. A second claim for one key is told at once.
+// book keeps a try. A second claim for one key is reported at once.
 func (c *client) book(one *request, t *try) {
 	c.round.gauge.note(one.c.id, t.code, t.ended)
 	for i := range one.tries {
 		if before := &one.tries[i]; before.claim != nil && t.claim != nil && before.claim.ID != t.claim.ID && !c.round.excused(before.ended) {
-			c.round.brokenf("I4: %s of %s was told %s, then %s", one.user, one.c.id, before.body, t.body)
+			c.round.brokenf("I4: %s of %s was answered %s, then %s", one.user, one.c.id, before.body, t.body)
 		}
 	}
 	one.tries = append(one.tries, *t)
@@ -214,7 +214,7 @@ func (c *client) askMany(of *campaign, n int) {
 			claims[i]["idempotency_key"] = many[i].key
 		}
 	}
-	begun := time.Now()
+	started := time.Now()
 	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/claims:batch", "", map[string]any{"claims": claims})
 	var batch struct {
 		Results []struct {
@@ -227,7 +227,7 @@ func (c *client) askMany(of *campaign, n int) {
 	}
 	c.leave(r.code)
 	for i, one := range many {
-		t := try{begun: begun, ended: time.Now(), batch: true, code: r.code}
+		t := try{started: started, ended: time.Now(), batch: true, code: r.code}
 		switch {
 		case r.code != "":
 		case batch.Results[i].Claim != nil:

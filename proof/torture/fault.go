@@ -20,9 +20,9 @@ type fault struct {
 	cannot func(*world) string
 	// inject does it and undoes it. Processes that it killed are started again later.
 	inject func(w *world, s *injection) error
-	// lies tells that the time of claims may be wrong: it is Redis' own.
+	// lies says that the time of claims may be wrong: it is Redis' own.
 	lies bool
-	// undoes tells that it loses more than claims: also what was redeemed, released or changed.
+	// undoes says that it loses more than claims: also what was redeemed, released or changed.
 	undoes bool
 }
 
@@ -30,13 +30,13 @@ type fault struct {
 type injection struct {
 	*fault
 
-	who   int // picks one of several
-	n     int64
-	lasts time.Duration
-	alone bool   // nothing else happens at the same time
-	what  string // what was struck, filled in by strike
-	begun time.Time
-	took  time.Duration
+	who     int // picks one of several
+	n       int64
+	lasts   time.Duration
+	alone   bool   // nothing else happens at the same time
+	what    string // what was struck, filled in by strike
+	started time.Time
+	took    time.Duration
 }
 
 func (s *injection) String() string {

@@ -51,7 +51,7 @@ func rollBackSQL(w *world, s *injection) error {
 		}
 		return wrap(os.CopyFS(data, os.DirFS(then)))
 	}
-	told := w.toldOf(mysqlRolledBack)
+	noticed := w.noticesOf(mysqlRolledBack)
 	had := []string(nil)
 	for i, swap := range []func() error{copied, restored} {
 		if i == 1 {
@@ -75,7 +75,7 @@ func rollBackSQL(w *world, s *injection) error {
 	if !s.alone {
 		return nil // Redis may have gone back as well
 	}
-	return w.awaitNotice(told, had)
+	return w.awaitNotice(noticed, had)
 }
 
 const (
@@ -85,15 +85,15 @@ const (
 	noticedWithin = leaderLease + 10*time.Second
 )
 
-// awaitNotice waits until a process has told that MySQL was rolled back, if it lacks flushes that it had.
-func (w *world) awaitNotice(told int, had []string) error {
+// awaitNotice waits until a process has logged that MySQL was rolled back, if it lacks flushes that it had.
+func (w *world) awaitNotice(noticed int, had []string) error {
 	has, err := w.strings("SELECT id FROM stock_flushes")
 	if err != nil {
 		return err
 	}
 	slices.Sort(has)
 	lacks := len(slices.DeleteFunc(had, func(id string) bool { _, there := slices.BinarySearch(has, id); return there }))
-	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.toldOf(mysqlRolledBack) == told; wait(w.ctx, 50*time.Millisecond) {
+	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.noticesOf(mysqlRolledBack) == noticed; wait(w.ctx, 50*time.Millisecond) {
 		if time.Now().After(deadline) || w.ctx.Err() != nil {
 			return fmt.Errorf("%w: mysql was restored and lacks %d flushes: no one noticed within %s", errBroken, lacks, noticedWithin)
 		}
@@ -101,8 +101,8 @@ func (w *world) awaitNotice(told int, had []string) error {
 	return nil
 }
 
-// toldOf is how often the processes logged a text.
-func (w *world) toldOf(text string) (n int) {
+// noticesOf is how often the processes logged a text.
+func (w *world) noticesOf(text string) (n int) {
 	for _, p := range w.parts {
 		all, _ := os.ReadFile(p.log)
 		n += bytes.Count(all, []byte(text))

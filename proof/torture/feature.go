@@ -137,10 +137,10 @@ func (c *campaign) had(since time.Time) []string {
 // cover notes the pairs that a scenario covered.
 func (rd *round) cover(b *scenario) {
 	for _, c := range rd.campaigns {
-		had := c.had(b.begun)
+		had := c.had(b.started)
 		for _, lane := range b.lanes {
 			for _, s := range lane {
-				if !s.begun.IsZero() {
+				if !s.started.IsZero() {
 					rd.covered.addFault(s.name, had)
 				}
 			}

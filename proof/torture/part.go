@@ -28,15 +28,15 @@ type part struct {
 	toRedis, toSQL, front *toxiproxy.Proxy // the wires to it; nil: there is none to act on
 	frontURL              string           // of front, which changes its own copy when it starts again
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when the life is over
-	down   time.Time     // not started again before
-	exits  []string      // crashes, and ends that no one had asked for
-	told   bool          // to end
-	ready  readiness     // of an API
-	leave  chan struct{}
-	left   chan struct{}
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	exited   chan struct{} // closed when the life is over
+	down     time.Time     // not started again before
+	exits    []string      // crashes, and ends that no one had asked for
+	isEnding bool          // it was signalled to end
+	ready    readiness     // of an API
+	leave    chan struct{}
+	left     chan struct{}
 }
 
 // startAgain is how long a process that ended by itself is waited with.
@@ -85,7 +85,7 @@ func (p *part) note() {
 	defer p.mu.Unlock()
 	tail := p.tail()
 	crashed := strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE")
-	if !p.told || crashed {
+	if !p.isEnding || crashed {
 		p.exits = append(p.exits, fmt.Sprintf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, tail))
 	}
 }
@@ -114,7 +114,7 @@ func (p *part) start() error {
 	defer p.mu.Unlock()
 	p.cmd = cmd
 	p.exited = exited
-	p.told = false
+	p.isEnding = false
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (p *part) kill(dead time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = time.Now().Add(dead)
-	p.told = true
+	p.isEnding = true
 	_ = p.cmd.Process.Kill() // it may have ended
 }
 
@@ -131,7 +131,7 @@ func (p *part) kill(dead time.Duration) {
 func (p *part) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = p.told || ends(sig)
+	p.isEnding = p.isEnding || ends(sig)
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 

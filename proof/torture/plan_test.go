@@ -166,9 +166,9 @@ func TestMySQLIsPutBackBehindShards(t *testing.T) {
 func TestFeaturesCountWhileTheyAreInUse(t *testing.T) {
 	t.Parallel()
 	c := campaign{features: []string{kindUnits, withLimits, withRepair, withArchive, withUpgrade}}
-	begun := time.Now()
+	started := time.Now()
 	c.acting(withUpgrade)()
-	require.Equal(t, []string{kindUnits, withLimits, withUpgrade}, c.had(begun))
+	require.Equal(t, []string{kindUnits, withLimits, withUpgrade}, c.had(started))
 	done := c.acting(withRepair)
 	require.Equal(t, []string{kindUnits, withLimits, withRepair}, c.had(time.Now()))
 	done()

@@ -18,17 +18,17 @@ type Report struct {
 	TookMs         int64  `json:"took_ms"`
 	Rounds         int    `json:"rounds"`
 	Lossy          int    `json:"lossy_rounds"`
-	Void           int    `json:"void_rounds"`                 // ended by a failure of the kit's servers, and not checked
-	Claims         int64  `json:"claims"`                      // rows
-	Told           int64  `json:"claims_told"`                 // claims that a client was notified of
-	Lost           int64  `json:"claims_lost"`                 // of these, without a row, by a fault that may lose them
-	GivenUp        int64  `json:"places_lost"`                 // places in the order of claims that a repair gave up
-	GivenUpSharded int64  `json:"places_lost_sharded_packets"` // of these, in packet campaigns of several shards
-	Ghosts         int64  `json:"ghost_credits"`               // credits of packets whose claim was lost so
-	Uncredited     int64  `json:"uncredited"`                  // claims of packets without a credit, as their event was lost so
-	Windows        int    `json:"windows"`                     // short histories that were checked to be linearizable
+	Void           int    `json:"void_rounds"`                   // ended by a failure of the kit's servers, and not checked
+	Claims         int64  `json:"claims"`                        // rows
+	Answered       int64  `json:"claims_answered"`               // claims that a client was notified of
+	Lost           int64  `json:"claims_lost"`                   // of these, without a row, by a fault that may lose them
+	GivenUp        int64  `json:"seqs_given_up"`                 // seqs that a repair gave up
+	GivenUpSharded int64  `json:"seqs_given_up_sharded_packets"` // of these, in packet campaigns of several shards
+	Ghosts         int64  `json:"ghost_credits"`                 // credits of packets whose claim was lost so
+	Uncredited     int64  `json:"uncredited"`                    // claims of packets without a credit, as their event was lost so
+	Windows        int    `json:"windows"`                       // short histories that were checked to be linearizable
 	Undecided      int    `json:"windows_undecided"`
-	Looks          int64  `json:"looks"` // at the books while faults went on
+	BooksRead      int64  `json:"books_read"` // how often, while faults went on
 
 	UnreadyMs      int64 `json:"unready_ms"`         // time in which /readyz of APIs said no, draining aside
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served

@@ -22,7 +22,7 @@ const (
 type round struct {
 	w         *world
 	n         int
-	begun     time.Time // the run
+	started   time.Time // the run
 	report    *Report
 	plan      *plan
 	covered   pairs // by what happened so far
@@ -118,18 +118,18 @@ func (rd *round) run(ctx context.Context) (err error) {
 		{"drained", func() error { return rd.drain(ctx, o) }},
 		{"checked", func() error { return rd.check(ctx) }},
 	} {
-		begun := time.Now()
+		started := time.Now()
 		if err := step.do(); err != nil || rd.isBroken() {
 			return err
 		}
-		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(begun).Seconds())
+		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(started).Seconds())
 	}
 	for _, c := range rd.campaigns {
 		rd.covered.addFeatures(c.had(time.Time{}))
 	}
 	maps.Copy(rd.report.covered, rd.covered)
 	done := len(rd.report.Faults)
-	since := time.Since(rd.begun)
+	since := time.Since(rd.started)
 	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.all()), took.String(), done,
 		since.Round(time.Second), float64(done)/since.Minutes()))
 	return nil
@@ -148,7 +148,7 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	}
 	var operating error
 	wg.Go(func() { operating = o.run(busy, rd.campaigns) })
-	wg.Go(func() { rd.look(busy) })
+	wg.Go(func() { rd.readBooks(busy) })
 	rd.gauge.reset(rd.rushing())
 	rd.awaitAnswers(ctx) // they are in Redis then
 	rd.operate(busy, &wg)

@@ -14,8 +14,8 @@ import (
 // targets at
 // once, one after the other of each target: process, wire, Redis and SQL server.
 type scenario struct {
-	lanes [][]*injection // a lane is what happens to one target
-	begun time.Time
+	lanes   [][]*injection // a lane is what happens to one target
+	started time.Time
 }
 
 const (
@@ -101,7 +101,7 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 		window = rd.openWindow(ctx, o, i)
 	}
 	rd.gauge.reset(rd.rushing())
-	b.begun = time.Now()
+	b.started = time.Now()
 	errs := make([]error, len(b.lanes))
 	var wg sync.WaitGroup
 	for n, lane := range b.lanes {
@@ -121,7 +121,7 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 		rd.closeLosses(0)
 		rd.waitForRecovery(ctx, time.Now())
 	}
-	rd.tell(b)
+	rd.reportFaults(b)
 	return err
 }
 
@@ -147,12 +147,12 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	rd.undoing = rd.undoing || s.undoes
 	rd.lied = rd.lied || s.lies
 	if s.lossy(rd.w.opt) {
-		rd.losses = append(rd.losses, loss{from: b.begun.Add(-lossBefore)})
+		rd.losses = append(rd.losses, loss{from: b.started.Add(-lossBefore)})
 	}
 	rd.mu.Unlock()
-	s.begun = time.Now()
+	s.started = time.Now()
 	err := s.inject(rd.w, s)
-	s.took = time.Since(s.begun)
+	s.took = time.Since(s.started)
 	if s.alone {
 		rd.closeLosses(lossAfter)
 	}
@@ -184,15 +184,15 @@ func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	}
 }
 
-// tell reports the faults of a scenario that happened. All of several bear the cost of the whole.
-func (rd *round) tell(b *scenario) {
+// reportFaults reports the faults of a scenario that happened. All of several bear the cost of the whole.
+func (rd *round) reportFaults(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)
-	all = slices.DeleteFunc(all, func(s *injection) bool { return s.begun.IsZero() })
-	slices.SortFunc(all, func(s, t *injection) int { return s.begun.Compare(t.begun) })
+	all = slices.DeleteFunc(all, func(s *injection) bool { return s.started.IsZero() })
+	slices.SortFunc(all, func(s, t *injection) int { return s.started.Compare(t.started) })
 	for i, s := range all {
 		struck := FaultRecord{
-			AtMs: s.begun.Sub(rd.begun).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: s.took.Milliseconds(), Cost: cost,
+			AtMs: s.started.Sub(rd.started).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: s.took.Milliseconds(), Cost: cost,
 		}
 		if !s.alone {
 			struck.Beside = s.beside(all)
@@ -216,7 +216,7 @@ func (s *injection) beside(all []*injection) (names []string) {
 			continue
 		}
 		others = append(others, other.name)
-		if other.begun.Before(s.begun.Add(s.took)) && s.begun.Before(other.begun.Add(other.took)) {
+		if other.started.Before(s.started.Add(s.took)) && s.started.Before(other.started.Add(other.took)) {
 			names = append(names, other.name)
 		}
 	}

@@ -64,12 +64,12 @@ func (rd *round) repair(ctx context.Context) error {
 func (rd *round) settle(ctx context.Context) error {
 	all := rd.all()
 	failed := make([]error, len(all))
-	begun := time.Now()
+	started := time.Now()
 	var wg sync.WaitGroup
 	for i, c := range all {
 		wg.Go(func() {
 			failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i))
-			if took := time.Since(begun); took > soldOutLate {
+			if took := time.Since(started); took > soldOutLate {
 				rd.w.opt.Progress(fmt.Sprintf("round %d: %s was sold out after %.1fs", rd.n, c.id, took.Seconds()))
 			}
 		})
@@ -78,7 +78,7 @@ func (rd *round) settle(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// soldOutLate is after how long it is told that a campaign takes its time.
+// soldOutLate is after how long it is reported that a campaign takes its time.
 const soldOutLate = 4 * time.Second
 
 func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
@@ -233,10 +233,10 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 			return wrap(err)
 		}
 		if len(rd.losses) > 0 {
-			uncredited = 0 // finance lost the event, MySQL had it already: docs/finance.md tells how to credit these
+			uncredited = 0 // finance lost the event, MySQL had it already: docs/finance.md says how to credit these
 		}
 		if untold+uncredited+unclosed > 0 {
-			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not told: %d", errUndrained, c.id,
+			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not published: %d", errUndrained, c.id,
 				untold, uncredited, unclosed)
 		}
 		if missing, err := rd.undelivered(ctx, c); err != nil || missing > 0 && rd.owesWebhooks() {

@@ -38,7 +38,7 @@ type Options struct {
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
 	KeepLogs   bool              // of the processes, in a folder that Progress names, when a promise did not hold
-	Progress   func(line string) // told what happens; nil: no one
+	Progress   func(line string) // is given what happens; nil: no one
 }
 
 func (o *Options) check() error {
@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	r := &run{opt: &o, begun: time.Now(), n: o.Round}
+	r := &run{opt: &o, started: time.Now(), n: o.Round}
 	r.report = &Report{
 		Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{},
 	}
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r.report.pairsOf(r.planner)
-	r.report.TookMs = time.Since(r.begun).Milliseconds()
+	r.report.TookMs = time.Since(r.started).Milliseconds()
 	return r.report, err
 }
 
@@ -98,7 +98,7 @@ const maxVoid = 10
 // run is the rounds of one call of Run.
 type run struct {
 	opt     *Options
-	begun   time.Time
+	started time.Time
 	n       int      // the round
 	planner *planner // nil: there has been no world
 	report  *Report
@@ -156,11 +156,11 @@ func (r *run) rounds(ctx context.Context, w *world) error {
 		if r.opt.Faults > 0 {
 			left = min(left, r.opt.Faults-len(r.report.Faults))
 		}
-		if r.opt.For > 0 && time.Since(r.begun) >= r.opt.For || left <= 0 ||
+		if r.opt.For > 0 && time.Since(r.started) >= r.opt.For || left <= 0 ||
 			r.opt.Pairs && len(r.report.covered.without(r.planner.table)) == 0 {
 			return nil
 		}
-		rd := &round{w: w, n: r.n, begun: r.begun, report: r.report, plan: r.planner.plan(r.n, left), covered: pairs{}, gauge: &gauge{}}
+		rd := &round{w: w, n: r.n, started: r.started, report: r.report, plan: r.planner.plan(r.n, left), covered: pairs{}, gauge: &gauge{}}
 		if err := rd.run(ctx); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("torture: %w", context.Cause(ctx))

@@ -101,7 +101,7 @@ func model(total int64) porcupine.Model {
 // history is what porcupine is asked about. The claims that sold out the rest later are part of it.
 func (rd *round) history(c *campaign) (all []porcupine.Operation) {
 	for i, one := range c.allRequests() {
-		op := porcupine.Operation{ClientId: i, Input: one.quantity, Call: rd.since(one.tries[0].begun), Return: rd.since(one.last().ended)}
+		op := porcupine.Operation{ClientId: i, Input: one.quantity, Call: rd.since(one.tries[0].started), Return: rd.since(one.last().ended)}
 		unknown := false
 		for j := range one.tries {
 			unknown = unknown || doubtful(one.tries[j].code)
@@ -111,7 +111,7 @@ func (rd *round) history(c *campaign) (all []porcupine.Operation) {
 			op.Output = claimed(last.claim.Seq)
 		case last.code == "sold_out": // so an earlier try with this key did not claim either
 			op.Output = claimed(0)
-			op.Call = rd.since(last.begun)
+			op.Call = rd.since(last.started)
 		case unknown:
 			op.Output = unknownSeq
 			op.Return = math.MaxInt64

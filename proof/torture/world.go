@@ -236,7 +236,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 	settings := maps.Clone(w.settings())
 	p.toSQL = testenv.Proxy(w.Program, w.sql.Addr())
 	settings["DIBS_MYSQL_DSN"] = w.dsnAt(p.toSQL.Listen)
-	if w.opt.Topology == Alone { // elsewhere clients are told the nodes' own addresses
+	if w.opt.Topology == Alone { // elsewhere clients get the nodes' own addresses
 		p.toRedis = testenv.Proxy(w.Program, w.redis[0].Addr())
 		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
 	}
@@ -303,7 +303,7 @@ func (w *world) dibs(args ...string) (string, error) {
 	delete(settings, "DIBS_DURABILITY")
 	cmd.Env = environ(settings)
 	out, err := cmd.CombinedOutput()
-	return string(out), err //nolint:wrapcheck // the caller looks at the exit code
+	return string(out), err //nolint:wrapcheck // the caller checks the exit code
 }
 
 // of lists the processes of a kind, or that are of all.

@@ -152,10 +152,10 @@ func printTorture(w io.Writer, r *torture.Report) {
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),
 		float64(len(r.Faults))/(time.Duration(max(r.TookMs, 1))*time.Millisecond).Minutes())
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
-		cmd.Number(r.Claims), cmd.Number(r.Told), cmd.Number(r.Lost), r.Lossy, r.Rounds)
-	_, _ = fmt.Fprintf(w, "%s places given up by repairs (%s of packets in several shards), %s credits of claims that were lost,"+
-		" %s claims without credit; %d short histories checked, %d undecided; %s looks\n", cmd.Number(r.GivenUp),
-		cmd.Number(r.GivenUpSharded), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited), r.Windows, r.Undecided, cmd.Number(r.Looks))
+		cmd.Number(r.Claims), cmd.Number(r.Answered), cmd.Number(r.Lost), r.Lossy, r.Rounds)
+	_, _ = fmt.Fprintf(w, "%s seqs given up by repairs (%s of packets in several shards), %s credits of claims that were lost,"+
+		" %s claims without credit; %d short histories checked, %d undecided; books read %s times\n", cmd.Number(r.GivenUp),
+		cmd.Number(r.GivenUpSharded), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited), r.Windows, r.Undecided, cmd.Number(r.BooksRead))
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	_, _ = fmt.Fprintf(w, "APIs said not ready for %s, %s of that while claims were served; %d processes ended by themselves\n",
 		ms(r.UnreadyMs), ms(r.UnreadyWrongMs), r.Exits)

@@ -17,7 +17,7 @@ import (
 // it is rebuilt: claims that were answered since then may not be in MySQL yet.
 var ErrLost = errors.New("campaigns: campaign lost from redis")
 
-// ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was looked at.
+// ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was checked.
 var ErrMoved = fmt.Errorf("%w, or loaded or evicted in the meantime", ErrLost)
 
 // MySQLRolledBack begins the reason of a campaign that is lost because MySQL was restored.

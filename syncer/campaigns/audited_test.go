@@ -23,7 +23,7 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 		by := func(actor, request string) context.Context {
 			return caller.With(t.Context(), &caller.Caller{Actor: actor, RequestID: request})
 		}
-		begun := time.Now().Add(-time.Second)
+		started := time.Now().Add(-time.Second)
 		_, err := repo.Change(by("ann", "r1"), id, models.Change{Total: new(int64(1_000_000_000_001)), Status: new(models.StatusPaused)})
 		require.Error(t, err, "too many")
 		for _, change := range []models.Change{{Total: new(int64(150)), Status: new(models.StatusPaused)}, {Total: new(int64(150))}} {
@@ -43,7 +43,7 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 			require.NoError(t, err)
 		}
 
-		all, err := log.List(t.Context(), models.AuditQuery{Since: begun, Limit: 100})
+		all, err := log.List(t.Context(), models.AuditQuery{Since: started, Limit: 100})
 		require.NoError(t, err)
 		require.Len(t, all, 5, "what changed nothing is not there")
 		for i, want := range []struct{ actor, request, action, campaign, before, after string }{
@@ -73,7 +73,7 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 		require.Empty(t, none)
 
 		require.NoError(t, db.Exec("INSERT INTO audit_log (id, at, actor, request_id, action) VALUES ('forged', ?, 'eve', '', 'forged')",
-			begun.Add(-time.Hour).UTC().Format(sqlstore.TimeLayout)).Error)
+			started.Add(-time.Hour).UTC().Format(sqlstore.TimeLayout)).Error)
 		var pages []string
 		for before := ""; ; before = pages[len(pages)-1] {
 			page, err := log.List(t.Context(), models.AuditQuery{Before: before, Limit: 1})

@@ -172,7 +172,7 @@ func finalIfNotFound(err error) error {
 	return err
 }
 
-// knownBatch looks for the same request among earlier ones.
+// knownBatch finds the same request among earlier ones.
 func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err error) {
 	byContent := ""
 	if b.list != nil {

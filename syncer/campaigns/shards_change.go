@@ -97,7 +97,7 @@ func (a Applier) raise(ctx context.Context, reserve *models.Campaign, state *lua
 	if err != nil || c.Kind == models.KindPacket || state.In[0] >= c.Total+c.Lowered {
 		return err
 	}
-	_, err = a.scripts.Credit(ctx, reserve, &lua.Credit{Seen: state.Place(), PeerLoad: 1, Upto: c.Total + c.Lowered})
+	_, err = a.scripts.Credit(ctx, reserve, &lua.Credit{Seen: state.Progress(), PeerLoad: 1, Upto: c.Total + c.Lowered})
 	if err != nil {
 		return fmt.Errorf("campaigns: raise %s: %w", id, err)
 	}

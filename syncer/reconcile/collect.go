@@ -14,7 +14,7 @@ import (
 
 // Collect implements residency.Repairer.
 func (p *repair) Collect(ctx context.Context, l *recovery.Lot) (err error) {
-	if !p.begun {
+	if !p.started {
 		err = p.begin(ctx)
 	}
 	l.MySQL.MayLackClaims = p.loss.Unexplained > 0 && !p.accepted
@@ -36,7 +36,7 @@ func (p *repair) begin(ctx context.Context) error {
 	if err == nil {
 		p.loss, err = p.r.hydrator.LossOf(ctx, &c)
 	}
-	p.begun = err == nil
+	p.started = err == nil
 	return err
 }
 

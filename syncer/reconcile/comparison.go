@@ -41,7 +41,7 @@ type RowFigures struct {
 	Archived int64 `json:"archived"` // of the claims, those that were moved away
 }
 
-// Comparison is what a look at a campaign found.
+// Comparison is what was found when a campaign was compared.
 type Comparison struct {
 	CampaignID  string           `json:"campaign_id"`
 	Residency   models.Residency `json:"residency"`

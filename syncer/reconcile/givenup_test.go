@@ -112,7 +112,7 @@ func TestRepair_AMySQLThatKnowsAnEarlierLoadIsBroughtUpToRedis(t *testing.T) {
 	requireSettled(h, id)
 }
 
-// Redis is restored and sells places once more. Claims that lost theirs get new ones while stock lasts, the others are named.
+// Redis is restored and hands out seqs once more. Claims that lost theirs get new ones while stock lasts, the others are named.
 func TestRepair_AClaimThatLostItsPlaceGetsANewOneWhileStockLasts(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -128,8 +128,8 @@ func TestRepair_AClaimThatLostItsPlaceGetsANewOneWhileStockLasts(t *testing.T) {
 
 	done := h.Repair(id, reconcile.RepairHow{})
 	require.Equal(t, 4, strings.Count(strings.Join(whats(done.Steps), " "), reconcile.RepairPlaces), "20 less 16 units are left")
-	require.Contains(t, done.Steps[0].ValueAfter, "its new place is seq 17, with 1 units")
-	require.Equal(t, 4, strings.Count(differences(done), "lost its place and can have no other: 0 units are left"))
+	require.Contains(t, done.Steps[0].ValueAfter, "its new seq is 17, with 1 units")
+	require.Equal(t, 4, strings.Count(differences(done), "lost its seq and can have no other: 0 units are left"))
 	h.RequireBooks(id, 20)
 	requireSettled(h, id)
 	require.Equal(t, models.OutcomeSoldOut, h.Claim(id, syncertest.Ask("more", ""))[0].Outcome)

@@ -269,7 +269,7 @@ func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
 	require.Contains(t, found.Differences[0], "is parked")
 }
 
-// A claim that lost its place gets none behind the back of a campaign that someone has restored.
+// A claim that lost its seq gets none behind the back of a campaign that someone has restored.
 func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -289,7 +289,7 @@ func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 	h.RequireBooks(id, 11)
 }
 
-// A new place is behind all that Redis may have handed out.
+// A new seq is behind all that Redis may have handed out.
 func TestRepair_ANewPlaceIsBehindAllThatRedisHandedOut(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -297,10 +297,10 @@ func TestRepair_ANewPlaceIsBehindAllThatRedisHandedOut(t *testing.T) {
 	displace(h, id, nil)
 	hset(h, h.Keys(id).State, "seq", "30")
 	done := h.Repair(id, reconcile.RepairHow{})
-	require.Contains(t, done.Steps[0].ValueAfter, "its new place is seq 31,")
+	require.Contains(t, done.Steps[0].ValueAfter, "its new seq is 31,")
 }
 
-// A claim that lost its place gets no other if that would break a promise.
+// A claim that lost its seq gets no other if that would break a promise.
 func TestRepair_AClaimThatLostItsPlaceMayHaveNoOther(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

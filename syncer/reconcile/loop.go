@@ -14,7 +14,7 @@ import (
 )
 
 // A round compares so many campaigns whose books have moved since they were compared last, and so many others: a round costs what
-// moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
+// moved, not what exists, and a comparison of ten thousand campaigns is spread over minutes.
 const maxMoved, maxStill = 1000, 30
 
 // maxRest is for how many rounds the books are not read again when none moved, of more than have their turn in one round, and nothing was

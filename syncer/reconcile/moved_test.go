@@ -68,7 +68,7 @@ func TestRestored_ARaiseThatMySQLForgotIsTakenBack(t *testing.T) {
 	raise(60)
 	restore()
 	raise(50)
-	_, err := s.mover.Look(t.Context())
+	_, err := s.mover.Check(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 50, s.sellOut())
 	s.leader()
@@ -90,7 +90,7 @@ func TestRestored_ALowerTotalThatRedisForgotIsTakenOutAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Redis.HSet(t.Context(), k.State, "total", was[0], "tseq", was[1]).Err())
 	require.NoError(t, s.Redis.HDel(t.Context(), k.State, "out:0").Err())
-	_, err = s.mover.Look(t.Context())
+	_, err = s.mover.Check(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 30, s.sellOut())
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxListsSought = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
-	packetsAtOnce  = 500  // packets that one call looks up
+	maxListsSought = 5000 // lists that earlier loads may have left and that are searched for; the latest loads first
+	packetsAtOnce  = 500  // packets of one call
 )
 
 // PacketFigures are what the rows of packets add up to.
@@ -89,50 +89,50 @@ func addPackets(ctx context.Context, q sqlstore.Querier, sums map[int64]packetSu
 }
 
 // isEndedLot reports whether the rows of stock_moves, which say what packets a lot has, may be pruned.
-func (l *look) isEndedLot() bool {
-	return models.IsShardID(l.snap.campaign.ID) && l.snap.campaign.Status == models.StatusClosed
+func (a *attempt) isEndedLot() bool {
+	return models.IsShardID(a.snap.campaign.ID) && a.snap.campaign.Status == models.StatusClosed
 }
 
 // owners compares the rows of packets with those of claims, within one snapshot.
-func (l *look) owners() {
-	p := l.snap.packets
-	c := &l.snap.campaign
+func (a *attempt) owners() {
+	p := a.snap.packets
+	c := &a.snap.campaign
 	if p == nil {
 		return
 	}
 	if p.Strays > 0 {
-		l.found.differf("%d claims have packets that are not theirs by the rows of packets", p.Strays)
+		a.found.differf("%d claims have packets that are not theirs by the rows of packets", p.Strays)
 	}
-	if l.isEndedLot() {
+	if a.isEndedLot() {
 		return
 	}
 	if p.Packets != c.Total {
-		l.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
+		a.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
 	}
-	if more := p.Owned + p.Strays - l.snap.rows.Claims; more > 0 {
-		l.found.differf("%d packets belong to claims that have no row", more)
+	if more := p.Owned + p.Strays - a.snap.rows.Claims; more > 0 {
+		a.found.differf("%d packets belong to claims that have no row", more)
 	}
 }
 
 // packets compares the packets that no one took with the lists that Redis gives them away from, for each time of release, and
-// finds lists that nothing names if it is to look that closely. All of it stands still as long as no claim is taken and no
+// finds lists that nothing names if it is to check that closely. All of it stands still as long as no claim is taken and no
 // packet is pushed: report is for who made sure of that. What is left of a closed campaign is on its way back to the sender.
-func (l *look) packets(ctx context.Context, state *lua.State) (report func(), err error) {
+func (a *attempt) packets(ctx context.Context, state *lua.State) (report func(), err error) {
 	if state.Meta.Kind != models.KindPacket || state.Status == models.StatusClosed {
 		return func() {}, nil
 	}
 	found := waves{}
-	if l.snap.campaign.TSeq != state.TSeq { // packets are on their way
+	if a.snap.campaign.TSeq != state.TSeq { // packets are on their way
 		return func() {}, nil
 	}
-	found.rows, err = l.untaken(ctx, state)
+	found.rows, err = a.untaken(ctx, state)
 	if err == nil {
-		err = l.lists(ctx, state.Epoch, &found)
+		err = a.lists(ctx, state.Epoch, &found)
 	}
-	if err == nil && l.depth >= DepthUsers {
-		err = l.forgotten(ctx, state.Epoch, &found)
+	if err == nil && a.depth >= DepthUsers {
+		err = a.forgotten(ctx, state.Epoch, &found)
 	}
-	return func() { found.report(&l.found) }, err
+	return func() { found.report(&a.found) }, err
 }
 
 // waves are the packets of a campaign that can be taken, by time of release in milliseconds since 1970; 0 is at once.
@@ -178,13 +178,13 @@ func waveName(releaseMs int64) string {
 
 // untaken counts the rows of packets of the lot that no one took, up to the position that Redis was notified of, by their time of release.
 // Those of parked claims are taken.
-func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
-	id := l.snap.campaign.ID
-	const told = " AND position <= ?"
-	sums, err := packetsByRelease(ctx, l.r.db.ConnPool, id, told, []any{state.Pushed})
-	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
+func (a *attempt) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
+	id := a.snap.campaign.ID
+	const pushed = " AND position <= ?"
+	sums, err := packetsByRelease(ctx, a.r.db.ConnPool, id, pushed, []any{state.Pushed})
+	for chunk := range slices.Chunk(slices.Collect(maps.Keys(a.snap.parked.Packets())), packetsAtOnce) {
 		if err == nil {
-			err = addPackets(ctx, l.r.db.ConnPool, sums, -1, id, told+" AND id IN "+sqlstore.Marks(len(chunk)),
+			err = addPackets(ctx, a.r.db.ConnPool, sums, -1, id, pushed+" AND id IN "+sqlstore.Marks(len(chunk)),
 				append([]any{state.Pushed}, sqlstore.Args(chunk)...))
 		}
 	}
@@ -199,8 +199,8 @@ func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, 
 
 // lists counts the packets that Redis holds of a load, as claim.lua finds them. Of what is not a list, or not one of this load, it
 // counts none.
-func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
-	lists, err := l.r.scripts.PacketLists(ctx, l.snap.campaign.ID, epoch)
+func (a *attempt) lists(ctx context.Context, epoch int64, w *waves) error {
+	lists, err := a.r.scripts.PacketLists(ctx, a.snap.campaign.ID, epoch)
 	w.lists = make(map[int64]int64)
 	w.names = make(map[string]bool)
 	for i := range lists {
@@ -213,14 +213,14 @@ func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
 }
 
 // forgotten finds lists of packets that Redis holds and that nothing names: what is left when waves was lost, and with it the way
-// to them. It looks for the names that loads and times of release make.
-func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
-	id := l.snap.campaign.ID
-	keys := l.r.scripts.KeysOf(id)
+// to them. It checks the names that loads and times of release make.
+func (a *attempt) forgotten(ctx context.Context, epoch int64, w *waves) error {
+	id := a.snap.campaign.ID
+	keys := a.r.scripts.KeysOf(id)
 	var releases []int64
 	const query = "SELECT DISTINCT release_at FROM packet_batches WHERE campaign_id = ?"
 	campaignID, _ := models.SplitShardID(id)
-	err := sqlstore.ScanAll(ctx, l.r.db.ConnPool, query, []any{campaignID}, func(scan func(...any) error) error {
+	err := sqlstore.ScanAll(ctx, a.r.db.ConnPool, query, []any{campaignID}, func(scan func(...any) error) error {
 		var at sql.NullTime
 		err := scan(&at)
 		releases = append(releases, campaigns.ReleaseMs(at))
@@ -237,7 +237,7 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 		}
 		return names
 	}
-	w.stray, err = l.r.scripts.HeldPacketLists(ctx, unused(epoch))
+	w.stray, err = a.r.scripts.HeldPacketLists(ctx, unused(epoch))
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 	for load := epoch - 1; load > 0 && len(older) < maxListsSought; load-- {
 		older = append(older, unused(load)...)
 	}
-	w.older, err = l.r.scripts.HeldPacketLists(ctx, older)
+	w.older, err = a.r.scripts.HeldPacketLists(ctx, older)
 	return err
 }
 

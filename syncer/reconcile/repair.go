@@ -21,7 +21,7 @@ import (
 // What a repair puts right, as it stands in repairs.what.
 const (
 	RepairClaims    = "claims"    // rows that were missing came back, from events or from what Redis recorded; or a release did
-	RepairPlaces    = "places"    // a claim whose place another has got a new one
+	RepairPlaces    = "places"    // a claim whose seq another has got a new one
 	RepairParked    = "parked"    // a parked claim got its row, or was given up
 	RepairPackets   = "packets"   // packets got their owners back from the rows of claims
 	RepairCampaigns = "campaigns" // counters in MySQL were recreated from the rows
@@ -82,7 +82,7 @@ type repair struct {
 	noSeq   map[string]string // displaced claims that can't have a new seq, by their id among those that are parked, and why
 	refused map[string]bool   // displaced claims, by the same id, that the database refuses with any seq
 
-	begun, counts                        bool // an observation was made; the next ones count rows
+	started, counts                      bool // an observation was made; the next ones count rows
 	triedParked, readStream, readRecords bool
 	compared, differs                    bool // Redis was compared in detail; it differs
 	accepted                             bool // claims that nothing recorded are given up
@@ -130,8 +130,8 @@ func (p *repair) Do(ctx context.Context, action recovery.Action) error {
 	case recovery.RestoreRecords:
 		p.readRecords = true
 		return errors.Join(p.restoreFromRedis(ctx), p.restoreOwners(ctx))
-	case recovery.PlaceDisplaced:
-		return p.place(ctx)
+	case recovery.RenumberDisplaced:
+		return p.renumber(ctx)
 	case recovery.CorrectCounters, recovery.GiveUpClaims:
 		return p.recount(ctx, action == recovery.GiveUpClaims)
 	case recovery.GiveUpUnrecorded:
@@ -143,7 +143,7 @@ func (p *repair) Do(ctx context.Context, action recovery.Action) error {
 	return fmt.Errorf("reconcile: no step of a repair: %s", action)
 }
 
-// compare looks at what is left, with what only the repair knows of.
+// compare compares what is left, with what only the repair knows of.
 func (p *repair) compare(ctx context.Context) (err error) {
 	p.done.Left, err = p.r.Compare(ctx, p.id, DepthUsers)
 	if err != nil || p.done.Left.Agrees() {
@@ -153,7 +153,7 @@ func (p *repair) compare(ctx context.Context) (err error) {
 		p.done.Left.differf("redis has records of claims without a row, and does not tell whose they are: %s", joined(p.unknown))
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.noSeq)) {
-		p.done.Left.differf("claim %s lost its place and can have no other: %s", id, p.noSeq[id])
+		p.done.Left.differf("claim %s lost its seq and can have no other: %s", id, p.noSeq[id])
 	}
 	if p.loss.Unexplained > 0 && !p.how.GiveUpClaims {
 		p.done.Left.differf("redis lost %d claims of campaigns that are not known, perhaps of this one (%s);"+

@@ -82,7 +82,7 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return nil, err
 			}
-			if err := p.tellGivenUp(ctx, tx, c, &gone, nil); err != nil {
+			if err := p.publishGivenUp(ctx, tx, c, &gone, nil); err != nil {
 				return nil, err
 			}
 			return repairOf(p.id, RepairParked, joined(names), fmt.Sprintf("given up: its %d units are free", units))
@@ -95,8 +95,8 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 	return nil
 }
 
-// tellGivenUp leaves the event of claims that were given up in the outbox. e has what is known of them.
-func (p *repair) tellGivenUp(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, e *models.Event, missing []places) error {
+// publishGivenUp leaves the event of claims that were given up in the outbox. e has what is known of them.
+func (p *repair) publishGivenUp(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, e *models.Event, missing []seqRange) error {
 	at, err := ledger.Time(ctx, tx)
 	if err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"dibs/models"
 )
 
-// quantitiesTried is the largest quantity of a claim that is looked for by its digest.
+// quantitiesTried is the largest quantity of a claim that is found by its digest.
 const quantitiesTried = 100
 
-// restoreFromRedis restores rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
+// restoreFromRedis restores rows of claims, and releases, that MySQL lacks and Redis has recorded. It reads only where everything
 // that Redis accepted has gone through the consumers, else a claim may be on its way.
 func (p *repair) restoreFromRedis(ctx context.Context) error {
 	if !p.lot.Settled && !p.lot.Acknowledged {

@@ -36,7 +36,7 @@ func (s *sale) tryRefill(shard int, units int64) {
 func (s *sale) leader() {
 	s.T.Helper()
 	look(s.Stack)
-	if _, err := s.mover.Look(s.T.Context()); err != nil {
+	if _, err := s.mover.Check(s.T.Context()); err != nil {
 		require.ErrorIs(s.T, err, shards.ErrBlocked)
 	}
 	s.Sync()

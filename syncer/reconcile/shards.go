@@ -15,28 +15,28 @@ import (
 )
 
 // shards compares each lot of a campaign with what Redis holds of it, and the sums of the shards with the campaign.
-func (l *look) shards(ctx context.Context) error {
-	c := &l.snap.campaign
-	l.found = Comparison{
+func (a *attempt) shards(ctx context.Context) error {
+	c := &a.snap.campaign
+	a.found = Comparison{
 		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
 		Redis: &RedisFigures{Total: c.Total}, lacks: make(map[int]int64), unbooked: make(map[string]int64),
 		MySQL: MySQLFigures{Total: c.Total}, // the rest is of the shards' snapshots, as what Redis holds is
 	}
-	if l.depth >= DepthRows {
-		l.found.Rows = &RowFigures{}
+	if a.depth >= DepthRows {
+		a.found.Rows = &RowFigures{}
 	}
 	for _, id := range c.LotIDs() {
-		one, err := l.r.Compare(ctx, id, l.depth)
+		one, err := a.r.Compare(ctx, id, a.depth)
 		if err != nil {
 			return err
 		}
-		l.found.addShard(&one)
+		a.found.addShard(&one)
 	}
-	l.found.MySQL.Remaining = max(0, c.Total-l.found.MySQL.Claimed)
-	if l.found.Redis != nil {
-		l.found.Redis.Remaining = max(0, c.Total-l.found.Redis.Taken)
+	a.found.MySQL.Remaining = max(0, c.Total-a.found.MySQL.Claimed)
+	if a.found.Redis != nil {
+		a.found.Redis.Remaining = max(0, c.Total-a.found.Redis.Taken)
 	}
-	return l.sums(ctx)
+	return a.sums(ctx)
 }
 
 // addShard adds what was found of a shard to what was found of its campaign.
@@ -95,9 +95,9 @@ func addTo(sum **int64, n *int64, isNone bool) {
 }
 
 // sums compares the counters of a campaign with those of its lots, as of one moment, and its units with those that they have.
-func (l *look) sums(ctx context.Context) error {
-	id := l.found.CampaignID
-	db := sqlstore.On(l.r.db.WithContext(ctx))
+func (a *attempt) sums(ctx context.Context) error {
+	id := a.found.CampaignID
+	db := sqlstore.On(a.r.db.WithContext(ctx))
 	var claimed, synced, released, units, raised int64
 	for try := 1; ; try++ {
 		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
@@ -105,10 +105,10 @@ func (l *look) sums(ctx context.Context) error {
 			" (SELECT kind, MAX(cumulative) AS n FROM stock_moves WHERE campaign_id = ? AND (peer > 0 OR ?) GROUP BY shard, kind, peer) m), 0)"+
 			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
 			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id,
-			l.snap.campaign.Kind == models.KindPacket, id). // whose total is that of all packets, with those that are withheld
+			a.snap.campaign.Kind == models.KindPacket, id). // whose total is that of all packets, with those that are withheld
 			Scan(&claimed, &synced, &released, &units)
 		if err == nil && units > 0 {
-			raised, err = l.raised(ctx)
+			raised, err = a.raised(ctx)
 			units -= raised
 		}
 		if err != nil {
@@ -126,37 +126,37 @@ func (l *look) sums(ctx context.Context) error {
 		more int64
 	}{{"claimed", claimed}, {"synced_seq", synced}, {"released_claims", released}} {
 		if one.more != 0 {
-			l.found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
+			a.found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
 		}
 	}
-	if units != 0 && l.snap.campaign.Status != models.StatusClosed { // then the rows of what is in flight are pruned
-		l.found.differf("total is %d units more than what the lots have and what is on its way between them", units)
-		l.found.inRedis = append(l.found.inRedis, models.ShardID(id, models.ReserveLot)) // a mover compares its total, once it is loaded
+	if units != 0 && a.snap.campaign.Status != models.StatusClosed { // then the rows of what is in flight are pruned
+		a.found.differf("total is %d units more than what the lots have and what is on its way between them", units)
+		a.found.inRedis = append(a.found.inRedis, models.ShardID(id, models.ReserveLot)) // a mover compares its total, once it is loaded
 	}
-	if n := l.lacks(ctx); n > 0 && l.snap.campaign.Status != models.StatusClosed {
-		l.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", n, n)
+	if n := a.lacks(ctx); n > 0 && a.snap.campaign.Status != models.StatusClosed {
+		a.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", n, n)
 	}
 	return nil
 }
 
 // raised is by how many units the total was raised of which MySQL has no credit. It is 0 if the reserve is in Redis and lacks them; else
 // its next load brings them, or the consumers are behind.
-func (l *look) raised(ctx context.Context) (units int64, err error) {
-	if l.snap.campaign.Kind == models.KindPacket { // its total is that of its packets
+func (a *attempt) raised(ctx context.Context) (units int64, err error) {
+	if a.snap.campaign.Kind == models.KindPacket { // its total is that of its packets
 		return 0, nil
 	}
-	id := l.found.CampaignID
+	id := a.found.CampaignID
 	reserve := models.ShardID(id, models.ReserveLot)
 	var total, credited int64
 	var residency models.Residency
-	err = sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT w.total + w.lowered, COALESCE((SELECT MAX(cumulative) FROM stock_moves m"+
+	err = sqlstore.On(a.r.db.WithContext(ctx)).Row("SELECT w.total + w.lowered, COALESCE((SELECT MAX(cumulative) FROM stock_moves m"+
 		" WHERE m.campaign_id = w.id AND m.shard = s.shard AND m.kind = ? AND m.peer = 0), 0), s.residency"+
 		" FROM lots w JOIN lots s ON s.campaign_id = w.id WHERE w.id = ? AND s.id = ?", models.EventUnitsCredited, id, reserve).
 		Scan(&total, &credited, &residency)
 	if err != nil {
 		return 0, err
 	}
-	view := l.r.scripts.Shards(ctx, []string{reserve})[0]
+	view := a.r.scripts.Shards(ctx, []string{reserve})[0]
 	if residency == models.ResidencyResident && (view.Err != nil || view.In[0] < total) {
 		return 0, nil //nolint:nilerr // Redis says so by itself once it answers
 	}
@@ -164,19 +164,19 @@ func (l *look) raised(ctx context.Context) (units int64, err error) {
 }
 
 // lacks is how many units lots have sold that they lack, beside what is on its way to them.
-func (l *look) lacks(ctx context.Context) (n int64) {
-	ids := l.snap.campaign.LotIDs()
+func (a *attempt) lacks(ctx context.Context) (n int64) {
+	ids := a.snap.campaign.LotIDs()
 	lots := make(map[int]lua.Transfers)
-	for i, v := range l.r.scripts.Shards(ctx, ids) {
+	for i, v := range a.r.scripts.Shards(ctx, ids) {
 		_, lot := models.SplitShardID(ids[i])
 		lots[lot] = v.Transfers
 	}
 	for pair, units := range lua.InFlight(lots) {
 		if units > 0 && pair.To > 0 {
-			l.found.lacks[pair.To] -= units
+			a.found.lacks[pair.To] -= units
 		}
 	}
-	for _, units := range l.found.lacks {
+	for _, units := range a.found.lacks {
 		n += max(0, units)
 	}
 	return n

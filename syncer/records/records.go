@@ -103,13 +103,13 @@ func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory
 		err = models.ErrNotFound
 	}
 	if err == nil && s.Row != nil && s.Row.ResolvedAt != nil { // by campaign, which has an index
-		err = db.Where("campaign_id = ? AND claim_id = ?", s.Row.CampaignID, claimID).Order("id").Limit(toldMax).Find(&s.Told).Error
+		err = db.Where("campaign_id = ? AND claim_id = ?", s.Row.CampaignID, claimID).Order("id").Limit(outboxMax).Find(&s.Outbox).Error
 	}
 	return s, wrap("claim "+claimID, err)
 }
 
-// toldMax bounds the rows of outbox about one claim: there are two at most.
-const toldMax = 10
+// outboxMax bounds the rows of outbox about one claim: there are two at most.
+const outboxMax = 10
 
 // ClaimsOfOrder are the claims that an order redeemed.
 func (r *Reader) ClaimsOfOrder(ctx context.Context, orderID string, most int) (rows []models.ClaimRow, err error) {

@@ -114,7 +114,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "ada", story.Row.UserID)
 		require.Nil(t, story.Parked)
-		require.Len(t, story.Told, 1)
+		require.Len(t, story.Outbox, 1)
 		story, err = r.Story(t.Context(), "parked")
 		require.NoError(t, err)
 		require.Nil(t, story.Row)

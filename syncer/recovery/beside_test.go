@@ -171,7 +171,7 @@ func (b *beside) watch() {
 	b.run(actor{watches: true}, isOfPartition, "")
 	for i := range lotCount {
 		m, r := &w.mysql.lots[i], &w.redis.lots[i]
-		if m.residency == models.ResidencyEvicted && r.held != Absent && r.epoch <= m.epoch {
+		if m.residency == models.ResidencyEvicted && r.hasState() && r.epoch <= m.epoch {
 			b.run(actor{lot: i}, isRecorded, "")
 		}
 	}

@@ -73,7 +73,7 @@ func (a *actor) do(o *observed, step Step) {
 }
 
 func (a *actor) fence(epoch int64) {
-	if r := &a.w.redis.lots[a.lot]; r.held != Absent && r.epoch <= epoch {
+	if r := &a.w.redis.lots[a.lot]; r.hasState() && r.epoch <= epoch {
 		r.status = models.StatusFenced
 	}
 }
@@ -155,7 +155,7 @@ func (a *actor) stopPartition(o *observed) {
 	}
 	for i := range w.redis.lots {
 		r, m := &w.redis.lots[i], &w.mysql.lots[i]
-		isHeld := r.held != Absent && (isMySQL || r.epoch <= m.epoch)
+		isHeld := r.hasState() && (isMySQL || r.epoch <= m.epoch)
 		if isHeld {
 			r.status = models.StatusFenced
 		}
@@ -269,7 +269,7 @@ func (a *actor) repair(o *observed, step Step) {
 				}
 			}
 		}
-	case PlaceDisplaced:
+	case RenumberDisplaced:
 		if !isLost {
 			return
 		}

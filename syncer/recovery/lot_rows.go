@@ -63,11 +63,11 @@ var lotRows = []row[Lot]{
 				!l.Evidence.AreRecordsRead
 		}),
 	{name: "L29", when: "sound, and claims are missing", repair: Refuse, holds: func(l *Lot) bool { return l.IsSound() && l.Missing() > 0 }},
-	operator("L30", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
+	operator("L30", "sound, and a seq was handed out twice, or users' records in Redis differ", Fence,
 		func(l *Lot) bool { return l.IsSound() && (l.Evidence.Displaced > 0 || l.Evidence.RedisDiffers) }),
 	{name: "L31", when: "sound, and claims are to be given up", giveUp: Fence,
 		holds: func(l *Lot) bool { return l.IsSound() && (l.Missing() > 0 || l.Evidence.Unwritable > 0) }},
-	{name: "L32", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
+	{name: "L32", when: "lost, and a claim lost its seq to another", auto: Refuse, repair: RenumberDisplaced, giveUp: RenumberDisplaced,
 		holds: func(l *Lot) bool { return l.isLost() && l.Evidence.Displaced > 0 }},
 	{name: "L33", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
 		holds: func(l *Lot) bool { return l.Missing() > 0 }},
@@ -75,7 +75,7 @@ var lotRows = []row[Lot]{
 		holds: (*Lot).differs},
 	{name: "L35", when: "the stream was lost, and nothing recorded how far the lot was", auto: Refuse, repair: Refuse,
 		giveUp: GiveUpUnrecorded, holds: func(l *Lot) bool { return l.isLost() && l.MySQL.MayLackClaims }},
-	{name: "L36", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
+	{name: "L36", when: "parked claims can neither be written nor get a new seq", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
 		holds: func(l *Lot) bool { return !l.isAway() && l.Evidence.Unwritable > 0 }},
 	operator("L37", "sound", None, (*Lot).IsSound),
 

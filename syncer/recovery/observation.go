@@ -227,7 +227,7 @@ func (l *Lot) HighestSeq() int64 {
 	if isRecorded {
 		return max(highest, r.At.Seq)
 	}
-	return max(highest, rows.SyncedSeq+m.ParkedClaims) // nothing tells that the counter is wrong
+	return max(highest, rows.SyncedSeq+m.ParkedClaims) // nothing shows that the counter is wrong
 }
 
 // Missing is how many claims were answered, by any evidence, and have no row, are not parked and were not given up. Those of a lot that

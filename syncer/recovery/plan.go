@@ -3,9 +3,9 @@ package recovery
 import "time"
 
 const (
-	// recordedAgeMax is how old MySQL's record of a stream may become while nothing moves. An older one tells that no syncer was running.
+	// recordedAgeMax is how old MySQL's record of a stream may become while nothing moves. An older one means that no syncer was running.
 	recordedAgeMax = 5 * time.Second
-	// roundsMax observations tell a MySQL that was rolled back from a replica that lags.
+	// roundsMax observations distinguish a MySQL that was rolled back from a replica that lags.
 	roundsMax = 4
 )
 

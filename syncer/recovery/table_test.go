@@ -99,7 +99,7 @@ func checkStep(v *view, l *Lot, p Policy, step Step) error {
 		return fail("leaves out what a caller saw")
 	}
 	switch step.Action {
-	case CountRows, RestoreParked, RestoreStream, RestoreRecords, PlaceDisplaced, CorrectCounters:
+	case CountRows, RestoreParked, RestoreStream, RestoreRecords, RenumberDisplaced, CorrectCounters:
 		if !mayRepair {
 			return fail("repairs unasked")
 		}

@@ -312,7 +312,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 		return []view{w, found}
 	case CorrectCounters:
 		w.rows = agree
-	case PlaceDisplaced:
+	case RenumberDisplaced:
 		w.parked = noneParked
 		other := w
 		other.parked = unwritable

@@ -54,6 +54,9 @@ type redisLot struct {
 	tomb    *Tombstone
 }
 
+// hasState reports whether there are counters of the lot.
+func (r *redisLot) hasState() bool { return r.held != Absent && r.status != "" }
+
 type entry struct {
 	at, lot, seq, claim int
 	epoch               int64
@@ -288,6 +291,8 @@ func (w *world) deleteKey(i, which int) {
 	r := &w.redis.lots[i]
 	switch {
 	case w.isUnnoticed:
+	case which == 0 && r.held != Absent && len(r.records) > 0: // users without a state
+		*r = redisLot{held: Damaged, records: r.records, tomb: r.tomb}
 	case which == 0:
 		*r = redisLot{tomb: r.tomb}
 	case which == 1 && r.held == Present && len(r.records) > 0:

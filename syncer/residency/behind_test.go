@@ -82,12 +82,12 @@ func TestProof_WithAConsumerThatIsFiveSecondsBehind(t *testing.T) {
 	})
 	h.Claim(id, syncertest.Asks("u", 3)...)
 	h.Lose(id, syncertest.WholeCampaign)
-	begun, hydrator := time.Now(), h.Hydrator()
+	started, hydrator := time.Now(), h.Hydrator()
 	require.Eventually(t, func() bool {
 		_, err := hydrator.Hydrate(t.Context(), id)
 		return err == nil
 	}, behind+5*time.Second, 100*time.Millisecond)
-	t.Logf("back after %s", time.Since(begun))
+	t.Logf("back after %s", time.Since(started))
 	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},
 		syncertest.OutcomesOf(h.Claim(id, syncertest.Asks("v", 3)...)))
 	stop()

@@ -74,7 +74,7 @@ type Hydrator struct {
 func NewHydrator(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
 	h := &Hydrator{
 		db: db, scripts: scripts, log: log, streams: streams{
-			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),
+			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), observations: new(singleflight.Group),
 		},
 		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads), queue: make(chan queued, maxQueued),
 	}
@@ -260,7 +260,7 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, maxSteps)
 }
 
-// isEnd reports whether an error of a step ends the run. The next observation tells of the others; only a repair goes on with a lot
+// isEnd reports whether an error of a step ends the run. The next observation sees the others; only a repair goes on with a lot
 // whose rows and counters contradict each other.
 func (r *run) isEnd(err error) bool {
 	return err != nil && !isMoved(err) && (r.repairer == nil || !errors.Is(err, errContradicts))
@@ -308,7 +308,7 @@ func (r *run) record(ctx context.Context, o *lot, step recovery.Step) (done bool
 	case recovery.StopPartition:
 		return true, h.streams.renew(ctx, &models.StreamRecord{Partition: o.row.Partition, Generation: o.Generation}, o.partition.Recorded,
 			"its claim stream ends before the last claims of "+o.row.ID)
-	case recovery.CountRows, recovery.RestoreParked, recovery.RestoreStream, recovery.RestoreRecords, recovery.PlaceDisplaced,
+	case recovery.CountRows, recovery.RestoreParked, recovery.RestoreStream, recovery.RestoreRecords, recovery.RenumberDisplaced,
 		recovery.CorrectCounters, recovery.GiveUpClaims, recovery.GiveUpUnrecorded, recovery.GiveUpParked:
 		if r.repairer != nil {
 			return true, r.repairer.Do(ctx, step.Action)
@@ -354,7 +354,7 @@ func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, 
 	if r.repairer != nil { // who asked for the repair compares what is left
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason)
+	return false, fmt.Errorf("%w: %s: %s; only a repair can find what its claims were", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason)
 }
 
 // markLost records that Redis lost a lot, which takes no claims any more, and the tip of the claim stream since then. done is false for

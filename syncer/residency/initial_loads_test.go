@@ -83,14 +83,14 @@ func TestFirsts_OneThatIsNotAsItShouldBeLeavesTheOthersAlone(t *testing.T) {
 		scripts := syncertest.OpenScripts(t)
 		good := storedMany(t, db, scripts, 3)
 		bad := storedMany(t, db, scripts, 6)
-		withClaims, open, locked, begun, evicted, counted := bad[0], bad[1], bad[2], bad[3], bad[4], bad[5]
+		withClaims, open, locked, started, evicted, counted := bad[0], bad[1], bad[2], bad[3], bad[4], bad[5]
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf(withClaims, 1, 1)))
 		require.NoError(t, hydrate(t, db, scripts, open))
 		require.NoError(t, db.Exec("UPDATE lots SET epoch = 0, load_attempts = 0, residency = 'none' WHERE id = ?", open).Error)
 		unsynced(t, open)
 		require.NoError(t, db.Exec("UPDATE lots SET loader = 'x', loading_until = '2999-01-01' WHERE id = ?", locked).Error)
-		hydrateUntil(t, db, scripts, begun, "numbered")
+		hydrateUntil(t, db, scripts, started, "numbered")
 		require.NoError(t, db.Exec("UPDATE lots SET residency = 'evicted' WHERE id = ?", evicted).Error)
 		require.NoError(t, db.Exec("UPDATE lots SET seen_seq = 1 WHERE id = ?", counted).Error)
 
@@ -104,12 +104,12 @@ func TestFirsts_OneThatIsNotAsItShouldBeLeavesTheOthersAlone(t *testing.T) {
 
 		unlock(t, db, locked)
 		for id, want := range map[string]error{
-			"none": models.ErrNotFound, withClaims: campaigns.ErrLost, open: campaigns.ErrLost, locked: nil, begun: nil, evicted: nil,
+			"none": models.ErrNotFound, withClaims: campaigns.ErrLost, open: campaigns.ErrLost, locked: nil, started: nil, evicted: nil,
 			counted: campaigns.ErrLost,
 		} {
 			require.ErrorIs(t, hydrate(t, db, scripts, id), want)
 		}
-		requireOneEach(t, scripts, []string{locked, begun, evicted})
+		requireOneEach(t, scripts, []string{locked, started, evicted})
 	})
 }
 

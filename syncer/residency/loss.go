@@ -149,7 +149,7 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 }
 
 // recordLost records that campaigns are lost; Redis takes no claims for them any more. One that was lost before keeps its reason, unless
-// that names an effect of the same cause: another process looked between the fence and this. Nothing is recorded once the stream has
+// that names an effect of the same cause: another process observed it between the fence and this. Nothing is recorded once the stream has
 // another generation than the one given, unless that is "".
 func (s *streams) recordLost(ctx context.Context, ids []string, generation, reason string) error {
 	for some := range slices.Chunk(ids, lua.MaxFences) {

@@ -93,7 +93,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.Equal(t, int64(2), h.Campaign(resident).Epoch)
 	replies := h.Claim(resident, syncertest.Ask("u", "k"), syncertest.Ask("x", ""))
 	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed}, syncertest.OutcomesOf(replies))
-	require.Equal(t, int64(4), replies[1].Claim.Seq, "places that someone was told of are not given again")
+	require.Equal(t, int64(4), replies[1].Claim.Seq, "seqs that someone was answered are not given again")
 	h.Sync()
 	c := h.Campaign(resident)
 	require.Equal(t, []int64{4, 2, 2, 2}, []int64{c.SyncedSeq, c.LostClaims, c.Claimed, c.Remaining})
@@ -101,7 +101,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.NoError(t, h.Hydrate(resident))
 }
 
-// Not one claim reached MySQL, and an API process saw some: their places are given up, and the stock is sold to others.
+// Not one claim reached MySQL, and an API process saw some: their seqs are given up, and the stock is sold to others.
 func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -119,7 +119,7 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	require.Equal(t, int64(2), h.Campaign(id).LostClaims)
 	replies := h.Claim(id, syncertest.Asks("new", 4)...)
 	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut}, syncertest.OutcomesOf(replies))
-	require.Equal(t, int64(3), replies[0].Claim.Seq, "behind the places that are given up")
+	require.Equal(t, int64(3), replies[0].Claim.Seq, "behind the seqs that are given up")
 	h.Sync()
 	h.RequireBooks(id, 3)
 	require.Empty(t, h.Compare(id).Differences)

@@ -102,7 +102,7 @@ func TestLots_ASecondRoundOfALoadKnowsWhatTheFirstFoundInRedis(t *testing.T) {
 			if packets {
 				require.Equal(t, after.Free(), s.InLists(s.lot(2)))
 			}
-			_, err = s.mover.Look(t.Context())
+			_, err = s.mover.Check(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, 40, s.free())
 		})
@@ -187,7 +187,7 @@ func TestLots_ALoadBringsEachLotItsPackets(t *testing.T) {
 		require.Equal(t, had[i], s.InLists(s.lot(lot)))
 	}
 	require.EqualValues(t, 37, s.free())
-	_, err = s.mover.Look(t.Context())
+	_, err = s.mover.Check(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 40, s.free(), "what was in flight has come")
 	s.Sync()

@@ -41,11 +41,11 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	flush := func() (back func() time.Duration) {
 		require.NoError(t, h.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
 		h.Group()
-		begun := time.Now()
+		started := time.Now()
 		return func() time.Duration {
 			require.Empty(t, h.Repair(id, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)
 			require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("anybody", ""))[0].Outcome)
-			return time.Since(begun)
+			return time.Since(started)
 		}
 	}
 	quiet := flush()()
@@ -61,9 +61,9 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	jobs.Go(func() { repeat(ctx, expirer.Expire) })
 	jobs.Go(func() { repeat(ctx, relay.Relay) })
 	require.Eventually(t, func() bool { return h.Campaign(id).ReleasedClaims > 1000 }, time.Minute, 10*time.Millisecond)
-	expired, begun := h.Campaign(id).ReleasedClaims, time.Now()
+	expired, started := h.Campaign(id).ReleasedClaims, time.Now()
 	busy := flush()()
-	rate := float64(h.Campaign(id).ReleasedClaims-expired) / time.Since(begun).Seconds()
+	rate := float64(h.Campaign(id).ReleasedClaims-expired) / time.Since(started).Seconds()
 	t.Logf("%d claims: loaded in %s, while %.0f holds a second ended in %s", claims, quiet, rate, busy)
 	require.LessOrEqual(t, busy, 2*quiet+time.Second)
 	stop()

@@ -48,7 +48,7 @@ func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int
 		return ids[from:upto], nil
 	}
 	ids = upTo(max(upto, int64(len(ids))), ids)
-	p, err := h.placesOf(ctx, e.CampaignID, m)
+	p, err := h.packetsOf(ctx, e.CampaignID, m)
 	switch {
 	case err != nil || p.name(giver, taker, ids[:upto]):
 	case m.policy == recovery.GiveUp:
@@ -63,17 +63,17 @@ func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int
 // wayOut is how a lot gets loaded whose packets are not known.
 const wayOut = "`dibs reconcile --repair --give-up-claims` opens the campaign with the packets that it knows of"
 
-// places say which lots have the packets of a campaign, and between which they went.
-type places struct {
+// packets are which lots have the packets of a campaign, and between which they went.
+type packets struct {
 	order []string // of the packets, by position
-	lots  map[int]*place
+	lots  map[int]*lotPackets
 
 	// A shard has debited packets. What a lot has does not tell who gave it then.
 	isMixed bool
 }
 
-// place is what is known of the packets of a lot.
-type place struct {
+// lotPackets is what is known of the packets of a lot.
+type lotPackets struct {
 	isHeld     bool             // in Redis
 	isListed   bool             // with its lists, which follow a load
 	free       map[string]bool  // in its lists
@@ -81,17 +81,17 @@ type place struct {
 	gone, came map[int][]string // that it debited for each peer, and was credited from it, in order; "" is not known
 }
 
-// placesOf reads which lots have the packets of a campaign. What a packet leaves is read after what it goes to, but for lists, out of which
-// claims take packets: one that moves then is in two places or the lots count it.
-func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*places, error) {
-	if m.places != nil {
-		return m.places, nil
+// packetsOf reads which lots have the packets of a campaign. What a packet leaves is read after what it goes to, but for lists, out of which
+// claims take packets: one that moves then is in two lots or the lots count it.
+func (h *Hydrator) packetsOf(ctx context.Context, campaignID string, m *moved) (*packets, error) {
+	if m.packets != nil {
+		return m.packets, nil
 	}
-	p := &places{lots: make(map[int]*place)}
+	p := &packets{lots: make(map[int]*lotPackets)}
 	ids := make([]string, len(m.lots))
 	for i := range m.lots {
 		ids[i] = m.lots[i].ID
-		if err := h.addPlace(ctx, p, ids[i], &m.views[i]); err != nil {
+		if err := h.addLot(ctx, p, ids[i], &m.views[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -125,12 +125,12 @@ func (h *Hydrator) placesOf(ctx context.Context, campaignID string, m *moved) (*
 			share(lot.gone[peer], other.came[number])
 		}
 	}
-	m.places = p
+	m.packets = p
 	return p, nil
 }
 
 // withoutRow are packets that lots have, or had, and that have no row, because they were added after what MySQL was restored to.
-func (p *places) withoutRow() []string {
+func (p *packets) withoutRow() []string {
 	lacking := make(map[string]bool)
 	for _, lot := range p.lots {
 		maps.Copy(lacking, lot.free)
@@ -157,9 +157,9 @@ func share(a, b []string) {
 	}
 }
 
-func (h *Hydrator) addPlace(ctx context.Context, p *places, id string, v *lua.ShardView) error {
+func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.ShardView) error {
 	_, shard := models.SplitShardID(id)
-	lot := &place{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
+	lot := &lotPackets{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
 	p.lots[shard] = lot
 	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, id)
 	if err != nil {
@@ -231,7 +231,7 @@ func namesIn(entries []string) []string {
 }
 
 // others reports whether another lot has a packet.
-func (p *places) others(id string, than int) bool {
+func (p *packets) others(id string, than int) bool {
 	for number, lot := range p.lots {
 		if number != than && (lot.free[id] || lot.taken[id]) {
 			return true
@@ -242,7 +242,7 @@ func (p *places) others(id string, than int) bool {
 
 // name puts names in place of the empty ones in ids, the first packets that a lot gave another. What the taker has or passed on came to it,
 // so what did not come otherwise is of these. It reports whether they are as many: a packet may be missing, because its claim is lost.
-func (p *places) name(giver, taker int, ids []string) (done bool) {
+func (p *packets) name(giver, taker int, ids []string) (done bool) {
 	lot := p.lots[taker]
 	if lot == nil { // the total
 		return false
@@ -299,7 +299,7 @@ func (p *places) name(giver, taker int, ids []string) (done bool) {
 
 // uncontested is how many units the reserve has debited for a peer by its rows, up to the first that the peer was not credited and that
 // names a packet which another lot has.
-func (p *places) uncontested(rows []models.Event, peer int, credited int64) int64 {
+func (p *packets) uncontested(rows []models.Event, peer int, credited int64) int64 {
 	upto := credited
 	for i := range rows {
 		e := &rows[i]
@@ -316,7 +316,7 @@ func (p *places) uncontested(rows []models.Event, peer int, credited int64) int6
 
 // cameTo is how many units a lot that Redis does not hold was credited from a peer at least: what its rows say, and all before a packet that the
 // peer debited for it and that some lot has. What is debited and not credited no lot has.
-func (p *places) cameTo(lot, peer int, known int64) int64 {
+func (p *packets) cameTo(lot, peer int, known int64) int64 {
 	gone := p.lots[peer].gone[lot]
 	for i := int64(len(gone)); i > known && p.lots[peer].isHeld; i-- {
 		if p.others(gone[i-1], -1) {
@@ -333,7 +333,7 @@ func (h *Hydrator) seeCredits(ctx context.Context, c *models.Campaign, m *moved)
 	for i := range m.views {
 		_, peer := models.SplitShardID(m.lots[i].ID)
 		if known := m.counts.In[peer]; isHeld(&m.views[i]) && m.views[i].Out[shard] > known {
-			p, err := h.placesOf(ctx, campaignID, m)
+			p, err := h.packetsOf(ctx, campaignID, m)
 			if err != nil {
 				return err
 			}
@@ -354,7 +354,7 @@ func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, e
 		return nil
 	}
 	campaignID, shard := models.SplitShardID(c.ID)
-	p, err := h.placesOf(ctx, campaignID, m)
+	p, err := h.packetsOf(ctx, campaignID, m)
 	if err != nil {
 		return err
 	}
@@ -394,7 +394,7 @@ func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, e
 }
 
 // byRows counts how often a lot has each packet by some rows; "" are those without names.
-func (p *places) byRows(lot int, rows []models.Event) map[string]int {
+func (p *packets) byRows(lot int, rows []models.Event) map[string]int {
 	times := make(map[string]int)
 	if lot == models.ReserveLot {
 		for _, id := range p.order {
@@ -415,7 +415,7 @@ func (p *places) byRows(lot int, rows []models.Event) map[string]int {
 }
 
 // contradicts reports whether the packets of a lot by its rows can't be those that it has.
-func (p *places) contradicts(lot int, times map[string]int) bool {
+func (p *packets) contradicts(lot int, times map[string]int) bool {
 	for id, n := range times {
 		if n < 0 || n > 1 || n == 1 && p.others(id, lot) {
 			return true
@@ -431,7 +431,7 @@ func (p *places) contradicts(lot int, times map[string]int) bool {
 
 // has are the packets that a lot has for certain: those of its users, and those in its lists that no other lot has. A reserve that Redis
 // does not hold has all that no shard has, if Redis holds all shards.
-func (p *places) has(number int, m *moved) (map[string]bool, error) {
+func (p *packets) has(number int, m *moved) (map[string]bool, error) {
 	lot := p.lots[number]
 	has := maps.Clone(lot.taken)
 	for id := range lot.free {

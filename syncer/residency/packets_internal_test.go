@@ -9,8 +9,8 @@ import (
 )
 
 // lotOf is a place with packets in its lists.
-func lotOf(free ...string) *place {
-	p := &place{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
+func lotOf(free ...string) *lotPackets {
+	p := &lotPackets{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
 	for _, id := range free {
 		p.free[id] = true
 	}
@@ -21,31 +21,31 @@ func lotOf(free ...string) *place {
 // two.
 func TestPlaces_Name(t *testing.T) {
 	t.Parallel()
-	with := func(p *place, change func(p *place)) *place {
+	with := func(p *lotPackets, change func(p *lotPackets)) *lotPackets {
 		change(p)
 		return p
 	}
 	cases := map[string]struct {
-		lot  *place
+		lot  *lotPackets
 		ids  []string
 		want []string // nil: not known
 	}{
 		"what the taker has":    {lot: lotOf("c", "d"), ids: []string{"", ""}, want: []string{"c", "d"}},
 		"less what is named":    {lot: lotOf("c", "d"), ids: []string{"d", ""}, want: []string{"d", "c"}},
-		"what a user has":       {lot: with(lotOf("d"), func(p *place) { p.taken["c"] = true }), ids: []string{"", ""}, want: []string{"c", "d"}},
-		"less what rows name":   {lot: with(lotOf("a", "c", "d"), func(p *place) { p.came[2] = []string{"a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
-		"what it passed on":     {lot: with(lotOf("c"), func(p *place) { p.gone[models.ReserveLot] = []string{"d"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
-		"it got one once more":  {lot: with(lotOf("c"), func(p *place) { p.gone[2] = []string{"c"} }), ids: []string{"", ""}, want: []string{"c", "c"}},
-		"later ones are named":  {lot: with(lotOf("a", "c", "d"), func(p *place) { p.came[models.ReserveLot] = []string{"", "", "a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"what a user has":       {lot: with(lotOf("d"), func(p *lotPackets) { p.taken["c"] = true }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"less what rows name":   {lot: with(lotOf("a", "c", "d"), func(p *lotPackets) { p.came[2] = []string{"a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"what it passed on":     {lot: with(lotOf("c"), func(p *lotPackets) { p.gone[models.ReserveLot] = []string{"d"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
+		"it got one once more":  {lot: with(lotOf("c"), func(p *lotPackets) { p.gone[2] = []string{"c"} }), ids: []string{"", ""}, want: []string{"c", "c"}},
+		"later ones are named":  {lot: with(lotOf("a", "c", "d"), func(p *lotPackets) { p.came[models.ReserveLot] = []string{"", "", "a"} }), ids: []string{"", ""}, want: []string{"c", "d"}},
 		"a claim is lost":       {lot: lotOf("a"), ids: []string{"", ""}},
 		"it has one more":       {lot: lotOf("a", "b", "c"), ids: []string{"", ""}},
-		"another name is lost":  {lot: with(lotOf("a", "b"), func(p *place) { p.came[2] = []string{""} }), ids: []string{"", ""}},
-		"what it passed on too": {lot: with(lotOf("a"), func(p *place) { p.gone[2] = []string{""} }), ids: []string{"", ""}},
+		"another name is lost":  {lot: with(lotOf("a", "b"), func(p *lotPackets) { p.came[2] = []string{""} }), ids: []string{"", ""}},
+		"what it passed on too": {lot: with(lotOf("a"), func(p *lotPackets) { p.gone[2] = []string{""} }), ids: []string{"", ""}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := places{order: []string{"a", "b", "c", "d", "e"}, lots: map[int]*place{1: c.lot, 2: lotOf("e"), models.ReserveLot: lotOf()}}
+			p := packets{order: []string{"a", "b", "c", "d", "e"}, lots: map[int]*lotPackets{1: c.lot, 2: lotOf("e"), models.ReserveLot: lotOf()}}
 			require.Equal(t, c.want != nil, p.name(models.ReserveLot, 1, c.ids))
 			if c.want != nil {
 				require.Equal(t, c.want, c.ids)
@@ -59,7 +59,7 @@ func TestPlaces_NameWhatTheReserveGotBack(t *testing.T) {
 	t.Parallel()
 	reserve := lotOf("b", "c")
 	reserve.gone[1] = []string{"a", "b"}
-	p := places{order: []string{"a", "b", "c"}, lots: map[int]*place{1: lotOf("a"), models.ReserveLot: reserve}}
+	p := packets{order: []string{"a", "b", "c"}, lots: map[int]*lotPackets{1: lotOf("a"), models.ReserveLot: reserve}}
 	ids := []string{""}
 	require.True(t, p.name(1, models.ReserveLot, ids))
 	require.Equal(t, []string{"b"}, ids)

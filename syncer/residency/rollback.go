@@ -166,11 +166,11 @@ func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *
 
 // seeHeld records how many claims Redis holds of lots of which MySQL has fewer rows: Redis may lose them before the rows are restored.
 func (s *streams) seeHeld(ctx context.Context, page []models.Campaign, held []string) error {
-	places, err := s.scripts.Places(ctx, held)
+	positions, err := s.scripts.Positions(ctx, held)
 	for i := 0; i < len(held) && err == nil; i++ {
 		at := slices.IndexFunc(page, func(c models.Campaign) bool { return c.ID == held[i] })
-		if places[i].Epoch == page[at].Epoch && places[i].Seq > page[at].SyncedSeq {
-			err = s.see(ctx, held[i], places[i])
+		if positions[i].Epoch == page[at].Epoch && positions[i].Seq > page[at].SyncedSeq {
+			err = s.see(ctx, held[i], positions[i])
 		}
 	}
 	return err

@@ -27,16 +27,16 @@ const (
 	replicaPause    = 100 * time.Millisecond
 )
 
-// streams tells an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
+// streams distinguishes an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
 // that was rolled back. A stream has a generation, a random text that Redis and MySQL both hold, and MySQL records how far it was seen
 // to be. Package recovery decides what is done; after a loss the stream gets a new generation, and proves nothing any more about
 // campaigns that were loaded under the old one.
 type streams struct {
-	db      *gorm.DB
-	scripts *lua.Scripts
-	log     *slog.Logger
-	lost    prometheus.Counter // entries
-	looks   *singleflight.Group
+	db           *gorm.DB
+	scripts      *lua.Scripts
+	log          *slog.Logger
+	lost         prometheus.Counter // entries
+	observations *singleflight.Group
 }
 
 // observed is what was read of a claim stream: first what Redis remembers of MySQL's commits, then MySQL, then Redis.
@@ -53,7 +53,7 @@ type observed struct {
 
 // shared is intact for those who ask at the same time. It may have started before the caller asked.
 func (s *streams) shared(ctx context.Context, partition int) error {
-	flight := s.looks.DoChan(strconv.Itoa(partition), func() (any, error) {
+	flight := s.observations.DoChan(strconv.Itoa(partition), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
 		_, err := s.intact(ctx, partition)

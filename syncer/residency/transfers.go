@@ -28,10 +28,10 @@ type moved struct {
 	add          []models.Event // those of rows that MySQL lacks
 	void         []int64        // tseqs of debits that Redis forgot
 
-	lots   []models.Campaign // of the campaign, and what Redis holds of them
-	views  []lua.ShardView
-	at     int     // of the lot among lots
-	places *places // read if it is not known otherwise which packets went
+	lots    []models.Campaign // of the campaign, and what Redis holds of them
+	views   []lua.ShardView
+	at      int      // of the lot among lots
+	packets *packets // read if it is not known otherwise which packets went
 
 	policy    recovery.Policy
 	isUnknown bool // there are packets whose names are lost
@@ -156,7 +156,7 @@ func (h *Hydrator) giveNoLess(ctx context.Context, c *models.Campaign, m *moved,
 	knowsByRows := c.Kind == models.KindPacket && shard == models.ReserveLot && !isHeld(&m.views[len(m.views)-1])
 	for peer, n := range credited {
 		if knowsByRows && m.counts.Out[peer] > n {
-			p, err := h.placesOf(ctx, campaignID, m)
+			p, err := h.packetsOf(ctx, campaignID, m)
 			if err != nil {
 				return err
 			}
@@ -208,13 +208,13 @@ func (h *Hydrator) floor(ctx context.Context, peer *models.Campaign, v *lua.Shar
 		return v.In[shard], nil
 	case isHeld(v):
 		peer.Epoch = v.Epoch
-		told, err := h.scripts.Credit(ctx, peer, &lua.Credit{Seen: lua.Position{Epoch: v.Epoch}, Peer: shard, PeerLoad: epoch})
+		credited, err := h.scripts.Credit(ctx, peer, &lua.Credit{Seen: lua.Position{Epoch: v.Epoch}, Peer: shard, PeerLoad: epoch})
 		if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) {
 			err = fmt.Errorf("%w: %s is loaded or evicted: %w", lua.ErrUnavailable, peer.ID, err)
 		}
-		return told.Upto, err
+		return credited.Upto, err
 	case errors.Is(v.Err, lua.ErrAbsent), errors.Is(v.Err, lua.ErrDamaged):
-		return 0, nil // its rows tell
+		return 0, nil // its rows decide
 	}
 	return 0, v.Err
 }

@@ -15,8 +15,8 @@ const (
 	// unbookedEntries is how many entries of a stream are read to find the claims that MySQL lacks. With more, all campaigns are asked.
 	unbookedEntries = 1000
 	// unbookedLots bounds the campaigns and shards whose claims are recorded one by one.
-	unbookedLots = 1000
-	placesAtOnce = 500
+	unbookedLots    = 1000
+	positionsAtOnce = 500
 )
 
 // unbooked are the claims of a partition that Redis has accepted and MySQL does not have. They are recorded in streams.unbooked, so that a
@@ -69,19 +69,19 @@ func (s *streams) readUnbooked(ctx context.Context, seen *observed) (string, err
 
 // unbookedOfAll compares what Redis holds of each campaign and shard of a partition with MySQL.
 func (s *streams) unbookedOfAll(ctx context.Context, partition int, found *unbooked) error {
-	fetch := campaigns.Lots(ctx, s.db, placesAtOnce, "id, epoch, synced_seq", "`partition` = ? AND residency = ?",
+	fetch := campaigns.Lots(ctx, s.db, positionsAtOnce, "id, epoch, synced_seq", "`partition` = ? AND residency = ?",
 		partition, models.ResidencyResident)
-	for page, err := range sqlstore.Pages(placesAtOnce, campaigns.ID, fetch) {
+	for page, err := range sqlstore.Pages(positionsAtOnce, campaigns.ID, fetch) {
 		if err != nil {
 			return err
 		}
-		places, err := s.scripts.Places(ctx, sqlstore.Keys(page, campaigns.ID))
+		positions, err := s.scripts.Positions(ctx, sqlstore.Keys(page, campaigns.ID))
 		if err != nil {
 			return err
 		}
 		for i := range page {
-			if missing := places[i].Seq - page[i].SyncedSeq; places[i].Epoch == page[i].Epoch && missing > 0 {
-				found.add(page[i].ID, places[i], missing)
+			if missing := positions[i].Seq - page[i].SyncedSeq; positions[i].Epoch == page[i].Epoch && missing > 0 {
+				found.add(page[i].ID, positions[i], missing)
 			}
 		}
 	}

@@ -141,9 +141,9 @@ func BenchmarkExpirer(b *testing.B) {
 				} else {
 					manyHolds(b, h, ms, spread.campaigns, spread.claims)
 				}
-				begun := time.Now()
+				started := time.Now()
 				expired += expire(h, expirer(h, resolve.ExpireBatch))
-				took += time.Since(begun)
+				took += time.Since(started)
 			}
 			b.ReportMetric(float64(expired)/took.Seconds(), "claims/s")
 			b.ReportMetric(0, "ns/op")

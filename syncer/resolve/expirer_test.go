@@ -464,7 +464,7 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 		ms.Add(1)
 	}
 	ms.Add(366 * 24 * time.Hour.Milliseconds())
-	begun := time.Now()
+	started := time.Now()
 	batches, released := 0, int64(0)
 	e := resolve.ExpirerWithStep(expirer(h, resolve.ExpireBatch), func(name string) {
 		if name == "committed" {
@@ -475,7 +475,7 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 		}
 	})
 	require.Equal(t, claims, expire(h, e))
-	t.Logf("%d claims in %d batches, %s", claims, batches, time.Since(begun))
+	t.Logf("%d claims in %d batches, %s", claims, batches, time.Since(started))
 	require.GreaterOrEqual(t, batches, claims/resolve.ExpireBatch)
 	requireSame(h, id)
 	require.Zero(t, h.Campaign(id).Claimed)

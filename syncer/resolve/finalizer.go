@@ -39,7 +39,7 @@ const (
 //  3. The event goes to the claim stream, by the finalizer or by the relay.
 //
 // None of this begins before the campaign was drained for ReturnDelay, under the same load and definition each time. A Redis that
-// dies and forgets the close gives packets away again: if it does so within that time, the next look finds it behind the
+// dies and forgets the close gives packets away again: if it does so within that time, the next round finds it behind the
 // definition that was in force, and takes it for lost; if later, the close is on its disk.
 //
 // Finalize is for one goroutine; several processes at once do no harm.

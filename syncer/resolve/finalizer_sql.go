@@ -99,7 +99,7 @@ func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*model
 		case err != nil:
 			return nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		case c.SenderID != "" && open > 0 || open+returned != left:
-			delete(f.cursors, c.ID) // look at all of them again
+			delete(f.cursors, c.ID) // read all of them again
 			return nil, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
 				ErrUndrained, c.ID, returned, open, c.Claimed, c.Total)
 		case amount > 0:

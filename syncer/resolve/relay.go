@@ -57,8 +57,8 @@ type Relay struct {
 
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 
-	mu   sync.Mutex
-	told []string // rows that Redis has, to be deleted
+	mu      sync.Mutex
+	applied []string // rows that Redis has, to be deleted
 }
 
 // tries of a row that can't be applied.
@@ -193,14 +193,14 @@ func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.told) == 0 {
+	if len(r.applied) == 0 {
 		time.AfterFunc(r.deleteDelay, func() {
 			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
 			defer cancel()
 			_ = r.DeletePublished(ctx) // the leader's relay does it again
 		})
 	}
-	r.told = append(r.told, done...)
+	r.applied = append(r.applied, done...)
 	return err
 }
 
@@ -244,8 +244,8 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 // DeletePublished deletes the rows that Redis has and that wait for it. A process calls it when it ends.
 func (r *Relay) DeletePublished(ctx context.Context) error {
 	r.mu.Lock()
-	ids := r.told
-	r.told = nil
+	ids := r.applied
+	r.applied = nil
 	r.mu.Unlock()
 	return r.forget(ctx, ids)
 }

@@ -69,7 +69,7 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 // archiveLot moves the claims of a campaign of one shard, or of a shard, and adds to moved how many.
 func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Time, moved *int64) error {
 	for after := int64(0); ; {
-		begun := time.Now()
+		started := time.Now()
 		n, last, err := a.page(ctx, lotID, after, before, *moved == 0)
 		if err != nil || n == 0 {
 			return err
@@ -78,7 +78,7 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 		a.moved(int(n))
 		*moved += n
 		after = last
-		if err := sleep.For(ctx, time.Since(begun)); err != nil {
+		if err := sleep.For(ctx, time.Since(started)); err != nil {
 			return err
 		}
 	}

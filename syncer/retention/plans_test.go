@@ -34,9 +34,9 @@ func TestDocs_PlansAtTenMillion(t *testing.T) {
 	claims, err := strconv.Atoi(cmp.Or(os.Getenv("DIBS_TEST_CLAIMS"), "10000000"))
 	require.NoError(t, err)
 	db := syncertest.OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
-	begun := time.Now()
+	started := time.Now()
 	fillBooks(t, db, claims)
-	t.Logf("%d claims in %s", claims, time.Since(begun).Round(time.Second))
+	t.Logf("%d claims in %s", claims, time.Since(started).Round(time.Second))
 	var table strings.Builder
 	text, err := os.ReadFile("../../docs/dba.md")
 	require.NoError(t, err)
@@ -64,12 +64,12 @@ func measured(t *testing.T, db *gorm.DB, about, query string) string {
 			if err := db.Exec("FLUSH STATUS").Error; err != nil {
 				return err
 			}
-			begun := time.Now()
+			started := time.Now()
 			var found []map[string]any
 			if err := db.Raw(query).Scan(&found).Error; err != nil {
 				return err
 			}
-			took = time.Since(begun)
+			took = time.Since(started)
 		}
 		return db.Raw("SELECT SUM(VARIABLE_VALUE) FROM performance_schema.session_status" +
 			" WHERE VARIABLE_NAME LIKE 'Handler_read%' AND VARIABLE_NAME <> 'Handler_read_rnd_next'").Row().Scan(&read)

@@ -64,13 +64,13 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 // untilDone deletes page by page until no more is left, or the time of a table is over.
 func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (n int, more bool, err error)) (pruned int, err error) {
 	for until := time.Now().Add(p.time); ; {
-		begun := time.Now()
+		started := time.Now()
 		n, more, err := page(ctx)
 		pruned += n
 		if err != nil || !more || time.Now().After(until) {
 			return pruned, err
 		}
-		if err := sleep.For(ctx, prunePause*time.Since(begun)); err != nil {
+		if err := sleep.For(ctx, prunePause*time.Since(started)); err != nil {
 			return pruned, err
 		}
 	}

@@ -30,10 +30,10 @@ func TestPrunerRate(t *testing.T) {
 	for i := range held {
 		syncertest.AddCampaign(t, db, fmt.Sprint("c", i), 1_000_000)
 	}
-	begun := time.Now().UTC()
+	started := time.Now().UTC()
 	batch := make([]models.StockFlush, 0, old)
 	for i := range old {
-		at := begun.Add(-8*24*time.Hour + time.Duration(i)*time.Millisecond)
+		at := started.Add(-8*24*time.Hour + time.Duration(i)*time.Millisecond)
 		batch = append(batch, models.StockFlush{
 			ID: idAt(at), CampaignID: fmt.Sprint("c", i%held), Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at,
 		})
@@ -42,7 +42,7 @@ func TestPrunerRate(t *testing.T) {
 	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: writer.DefaultFlushInterval})
 	var flushes sync.WaitGroup
 	flushes.Go(func() {
-		for seq := int64(1); time.Since(begun) < lasts; seq++ {
+		for seq := int64(1); time.Since(started) < lasts; seq++ {
 			events := make([]models.Event, 0, held)
 			for i := range held {
 				events = append(events, syncertest.ClaimsOf(fmt.Sprint("c", i), seq, 1)...)
@@ -52,15 +52,15 @@ func TestPrunerRate(t *testing.T) {
 			}
 		}
 	})
-	begun = time.Now().UTC()
+	started = time.Now().UTC()
 	pruned, err := retention.NewPruner(db).Prune(t.Context()) // one round
-	took := time.Since(begun)
+	took := time.Since(started)
 	require.NoError(t, err)
 	flushes.Wait()
 	var rows int64
-	require.NoError(t, db.Raw("SELECT COUNT(*) FROM stock_flushes WHERE flushed_at > ?", begun.Add(-time.Minute)).Scan(&rows).Error)
+	require.NoError(t, db.Raw("SELECT COUNT(*) FROM stock_flushes WHERE flushed_at > ?", started.Add(-time.Minute)).Scan(&rows).Error)
 	average := float64(pruned) / took.Seconds() * 2 / 3 // it works for 40 s of each minute
-	written := float64(rows) / time.Since(begun).Seconds()
+	written := float64(rows) / time.Since(started).Seconds()
 	t.Logf("%d rows pruned in %s, so %.0f a second on average; beside it %.0f rows a second were written", pruned, took.Round(time.Millisecond), average, written)
 	require.GreaterOrEqual(t, average, 2*written)
 }

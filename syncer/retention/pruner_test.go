@@ -42,17 +42,17 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		pruner := retention.KeepFlushes(retention.NewPruner(db), time.Hour)
-		begun := time.Now()
+		started := time.Now()
 		for i := range 1_500 { // more than a page
-			flushedAt(t, db, "busy", begun.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
+			flushedAt(t, db, "busy", started.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
 		}
-		held := flushedAt(t, db, "busy", begun.Add(-40*time.Hour)) // the expirer works by it
+		held := flushedAt(t, db, "busy", started.Add(-40*time.Hour)) // the expirer works by it
 		require.NoError(t, db.Exec("UPDATE stock_flushes SET due_ms = 1 WHERE id = ?", held).Error)
 		kept := []string{
 			held,
-			flushedAt(t, db, "idle", begun.Add(-30*time.Hour)), // its only one
-			flushedAt(t, db, "busy", begun.Add(-59*time.Minute)),
-			flushedAt(t, db, "busy", begun),
+			flushedAt(t, db, "idle", started.Add(-30*time.Hour)), // its only one
+			flushedAt(t, db, "busy", started.Add(-59*time.Minute)),
+			flushedAt(t, db, "busy", started),
 		}
 		pruned, err := pruner.Prune(t.Context())
 		require.NoError(t, err)
@@ -71,16 +71,16 @@ func TestPruner_DeletesUntilNoneIsLeft(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	const rows = 25_000
-	begun := time.Now().UTC()
+	started := time.Now().UTC()
 	batch := make([]models.StockFlush, 0, rows)
 	for i := range rows {
-		at := begun.Add(-8*24*time.Hour + time.Duration(i)*time.Millisecond)
+		at := started.Add(-8*24*time.Hour + time.Duration(i)*time.Millisecond)
 		batch = append(batch, models.StockFlush{ID: idAt(at), CampaignID: fmt.Sprint("c", i%500), Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at})
 	}
 	require.NoError(t, db.CreateInBatches(batch, 2000).Error)
 	pruned, err := retention.NewPruner(db).Prune(t.Context())
 	require.NoError(t, err)
-	t.Logf("%d rows in %s", pruned, time.Since(begun))
+	t.Logf("%d rows in %s", pruned, time.Since(started))
 	require.Equal(t, rows-500, pruned, "all but the newest of each campaign")
 }
 

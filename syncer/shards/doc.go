@@ -4,6 +4,6 @@
 //	credit: the taker counts all that the giver ever debited for it, and has what is new
 //
 // Both counts are cumulative: any process may send a credit any number of times. So a process that dies leaves nothing but units in flight,
-// which the next one that looks brings to the taker. They are no one's until then, and never counted twice. Redis alone decides; MySQL gets
+// which the next mover to check brings to the taker. They are no one's until then, and never counted twice. Redis alone decides; MySQL gets
 // a row of each.
 package shards

@@ -111,10 +111,10 @@ func (h *hall) strike(what, step string) (soldOut bool) {
 	besides, stop := context.WithCancel(ctx)
 	defer others.Wait()
 	defer stop()
-	looker := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil)
+	checker := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil)
 	others.Go(func() {
 		for besides.Err() == nil {
-			_, _ = looker.Look(besides)                 // a server may be away
+			_, _ = checker.Check(besides)               // a server may be away
 			_ = sleep.For(besides, 10*time.Millisecond) // besides is looked at above
 		}
 	})
@@ -173,7 +173,7 @@ func (h *hall) wrong() (all []string) {
 	t := h.T
 	t.Helper()
 	require.Eventually(t, func() bool { return h.Redis.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
-	if _, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look(t.Context()); err != nil {
+	if _, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Check(t.Context()); err != nil {
 		all = append(all, err.Error())
 	}
 	h.Sync()

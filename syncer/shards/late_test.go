@@ -52,14 +52,14 @@ func TestTheAgeIsOfTheSameUnits(t *testing.T) {
 	t.Parallel()
 	m := &Mover{}
 	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 2}, views: make([]lua.ShardView, 3)}
-	look := func(out, in int64) flown {
-		last := m.flying
-		m.flying = map[flight]flown{}
+	look := func(out, in int64) transit {
+		last := m.inTransit
+		m.inTransit = map[pair]transit{}
 		p.views[0].Transfers = lua.Transfers{Out: map[int]int64{2: out}}
 		p.views[1].Transfers = lua.Transfers{In: map[int]int64{1: in}}
 		require.Len(t, m.openMoves(p, last), 1)
-		require.Len(t, m.flying, 1)
-		return m.flying[flight{campaignID: "c", from: 0, to: 1}]
+		require.Len(t, m.inTransit, 1)
+		return m.inTransit[pair{campaignID: "c", from: 0, to: 1}]
 	}
 	first := look(5, 0)
 	require.Equal(t, first, look(5, 0))
@@ -73,7 +73,7 @@ func TestTheAgeIsOfTheSameUnits(t *testing.T) {
 // What is free makes up for what a lot has sold beyond what it has, once.
 func TestALotThatLacksUnitsGetsThemOnce(t *testing.T) {
 	t.Parallel()
-	m := &Mover{flying: map[flight]flown{}}
+	m := &Mover{inTransit: map[pair]transit{}}
 	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 2}, views: []lua.ShardView{{Owed: 5}, {Total: 3}, {Total: 9}}}
 	require.Equal(t, []step{{verbMove, 1, 0, 3}, {verbMove, 2, 0, 2}}, m.openMoves(p, nil))
 }

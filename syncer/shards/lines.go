@@ -11,8 +11,8 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// line is a line of a campaign's stock, as campaigns.told_line has it. A campaign of one shard tells its lines in the claim that crosses
-// them, see claim.lua. Of several shards none knows the stock of all: the line that was told last is in MySQL.
+// line is a line of a campaign's stock, as campaigns.told_line has it. A campaign of one shard publishes its lines in the claim that crosses
+// them, see claim.lua. Of several shards none knows the stock of all: the line that was published last is in MySQL.
 type line int
 
 const (
@@ -40,21 +40,21 @@ func lineOf(c *stockLevel, remaining int64) line {
 	return lineNone
 }
 
-// Look ends transfers that no one ended, and reports the lines that the stock of campaigns of several shards has crossed. It returns
+// Check ends transfers that no one ended, and reports the lines that the stock of campaigns of several shards has crossed. It returns
 // how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
-func (m *Mover) Look(ctx context.Context) (done int, err error) {
+func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	fetch := func(after string) (page []stockLevel, err error) {
 		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM lots WHERE id > ? AND shard = 0 AND shards > 1"+
 			" AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
-			err = fmt.Errorf("shards: look: %w", err)
+			err = fmt.Errorf("shards: check: %w", err)
 		}
 		return page, err
 	}
-	last := m.flying
-	m.flying = make(map[flight]flown)
+	last := m.inTransit
+	m.inTransit = make(map[pair]transit)
 	err = sqlstore.EachRow(ctx, func(c *stockLevel) string { return c.ID }, fetch, func(c *stockLevel) error {
-		n, err := m.lookAt(ctx, c, last)
+		n, err := m.checkCampaign(ctx, c, last)
 		done += n
 		return err
 	})
@@ -62,22 +62,22 @@ func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	return done, err
 }
 
-// flight is a pair of lots between which units are in flight.
-type flight struct {
+// pair is two lots between which units are in flight.
+type pair struct {
 	campaignID string
 	from, to   int // places
 }
 
-// flown is since when the units up to a number have been in flight.
-type flown struct {
+// transit is since when the units up to a number have been in flight.
+type transit struct {
 	since time.Time
 	upto  int64
 }
 
-// lookAt looks at one campaign. One of which a lot is not in Redis, or does not answer, is looked at again later. last is what was in
-// flight when Look looked last.
-func (m *Mover) lookAt(ctx context.Context, c *stockLevel, last map[flight]flown) (done int, err error) {
-	before, err := m.look(ctx, c.ID, 1, nil)
+// checkCampaign checks one campaign. One of which a lot is not in Redis, or does not answer, is checked again later. last is what was
+// in flight at the last check.
+func (m *Mover) checkCampaign(ctx context.Context, c *stockLevel, last map[pair]transit) (done int, err error) {
+	before, err := m.snapshot(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -103,13 +103,13 @@ func (m *Mover) lookAt(ctx context.Context, c *stockLevel, last map[flight]flown
 	}
 	if now := lineOf(c, remaining); now != c.ToldLine {
 		done++
-		err = m.tell(ctx, c, now, remaining)
+		err = m.publishLine(ctx, c, now, remaining)
 	}
 	return done, err
 }
 
 // openMoves are the steps that end what is in flight, and those that bring free units to lots that have sold more than they have.
-func (m *Mover) openMoves(p *snapshot, last map[flight]flown) (steps []step) {
+func (m *Mover) openMoves(p *snapshot, last map[pair]transit) (steps []step) {
 	free := make([]int64, len(p.views))
 	for at := range p.views {
 		free[at] = p.free(at)
@@ -125,12 +125,12 @@ func (m *Mover) openMoves(p *snapshot, last map[flight]flown) (steps []step) {
 				lacks -= n
 				out := p.views[from].Out[p.number(to)]
 				in := p.views[to].In[p.number(from)]
-				key := flight{campaignID: p.campaign.ID, from: from, to: to}
+				key := pair{campaignID: p.campaign.ID, from: from, to: to}
 				was, isKnown := last[key]
 				if !isKnown || min(out, in) >= was.upto { // others are in flight by now
-					was = flown{since: time.Now(), upto: max(out, in)}
+					was = transit{since: time.Now(), upto: max(out, in)}
 				}
-				m.flying[key] = was
+				m.inTransit[key] = was
 			}
 		}
 		for from := range p.views {
@@ -151,7 +151,7 @@ func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error
 	v := &p.views[reserve]
 	isPackets := p.campaign.Kind == models.KindPacket // whose total is not lowered: what was taken out is withheld
 	if isPackets || v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
-		return nil //nolint:nilerr // it is looked at again later
+		return nil //nolint:nilerr // it is checked again later
 	}
 	now, err := campaigns.Read(m.db.WithContext(ctx), c.ID) // c was read before the lots
 	if err != nil {
@@ -173,11 +173,11 @@ func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error
 	return nil
 }
 
-// remaining is how many units a campaign had at a moment between two looks, unless units became free in the meantime.
+// remaining is how many units a campaign had at a moment between two snapshots, unless units became free in the meantime.
 func (m *Mover) remaining(
 	ctx context.Context, c *stockLevel, before *snapshot, rows []models.Campaign,
 ) (remaining int64, known bool, err error) {
-	after, err := m.look(ctx, c.ID, 1, nil)
+	after, err := m.snapshot(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, false, err
 	}
@@ -202,11 +202,11 @@ func isEvicted(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }
 
-// errConflict says that someone else told the line, or changed the total.
+// errConflict says that someone else published the line, or changed the total.
 var errConflict = errors.New("shards: the line is not as it was seen")
 
-// tell notes the line that a campaign is at. Those that it crossed downwards are told once, in the transaction that notes it.
-func (m *Mover) tell(ctx context.Context, c *stockLevel, now line, remaining int64) error {
+// publishLine records the line that a campaign is at. Those that it crossed downwards are published once, in the same transaction.
+func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line, remaining int64) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {
 		line line

@@ -12,15 +12,15 @@ import (
 
 // metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of units in flight are of the leader.
 type metrics struct {
-	begun, units *prometheus.CounterVec // by kind and shard
-	open, oldest prometheus.Gauge
+	started, units *prometheus.CounterVec // by kind and shard
+	open, oldest   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	with := promauto.With(reg)
 	labels := []string{"kind", "shard"}
 	return &metrics{
-		begun: with.NewCounterVec(prometheus.CounterOpts{
+		started: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_shard_moves_total",
 			Help: "Moves of units to a shard from the reserve (grant), from another shard (shift), and to the reserve (recall)," +
 				" by the number of the shard.",
@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, labels),
 		open: with.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_shard_moves_open",
-			Help: "Pairs of lots with units that are on their way between them, as of the last look. 0 on who does not lead.",
+			Help: "Pairs of lots with units that are on their way between them, at the last check. 0 on who does not lead.",
 		}),
 		oldest: with.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_shard_moves_oldest_seconds",
@@ -52,7 +52,7 @@ func (m *Mover) count(from, to int, p *snapshot, n int64) {
 		kind = "recall"
 		to = from
 	}
-	m.metrics.begun.WithLabelValues(kind, strconv.Itoa(p.number(to))).Inc()
+	m.metrics.started.WithLabelValues(kind, strconv.Itoa(p.number(to))).Inc()
 	m.metrics.units.WithLabelValues(kind, strconv.Itoa(p.number(to))).Add(float64(n))
 }
 
@@ -65,9 +65,9 @@ func (m *Mover) ResetMetrics() {
 // measure reports the lots that have units in flight.
 func (m *Mover) measure() {
 	age := time.Duration(0)
-	for _, units := range m.flying {
+	for _, units := range m.inTransit {
 		age = max(age, time.Since(units.since))
 	}
-	m.metrics.open.Set(float64(len(m.flying)))
+	m.metrics.open.Set(float64(len(m.inTransit)))
 	m.metrics.oldest.Set(age.Seconds())
 }

@@ -51,10 +51,10 @@ func TestMovesAreCountedByTheNumberOfTheirShard(t *testing.T) {
 		require.InDelta(t, 1, got["dibs_shard_moves_total recall 1"], 0, "what the reserve lacks")
 		require.InDelta(t, 90-75, got["dibs_shard_moved_units_total recall 1"], 0)
 
-		_, err = m.Look(t.Context())
+		_, err = m.Check(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, figures(t, reg)["dibs_shard_moves_open"])
-		m.flying[flight{campaignID: c.ID, from: 0, to: 1}] = flown{since: time.Now().Add(-time.Minute), upto: 1}
+		m.inTransit[pair{campaignID: c.ID, from: 0, to: 1}] = transit{since: time.Now().Add(-time.Minute), upto: 1}
 		m.measure()
 		got = figures(t, reg)
 		require.InDelta(t, 1, got["dibs_shard_moves_open"], 0)

@@ -32,7 +32,7 @@ var errGone = errors.New("shards: a lot that can't be loaded")
 const (
 	// maxSteps bounds the steps for one need, while others take the units.
 	maxSteps = 200
-	// viewTimeout bounds a look at all lots. The units of one whose server hangs are out of reach until it fails over.
+	// viewTimeout bounds a snapshot of all lots. The units of one whose server hangs are out of reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
 	// slowDebit is half of the time that a claim is held.
 	slowDebit = 100 * time.Millisecond
@@ -67,7 +67,7 @@ type Mover struct {
 
 	proof func(ctx context.Context, p *snapshot) (models.Refill, error) // is prove, but in tests
 
-	flying map[flight]flown // that Look has seen last; Look's own
+	inTransit map[pair]transit // at the last check; for Check alone
 }
 
 // campaign is what a mover knows of a campaign of several shards.
@@ -115,7 +115,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 		if need.Within > 0 && time.Since(began) > need.Within {
 			return models.Refill{}, nil
 		}
-		p, err := m.look(ctx, campaignID, need.Shard, gone)
+		p, err := m.snapshot(ctx, campaignID, need.Shard, gone)
 		if err != nil {
 			return models.Refill{}, err
 		}
@@ -169,8 +169,8 @@ func (m *Mover) known(ctx context.Context, campaignID string, shard int) (*campa
 	return one, c, nil
 }
 
-// look makes a snapshot of a campaign that has a shard of that number, once its lots are verified.
-func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*snapshot, error) {
+// snapshot makes a snapshot of a campaign that has a shard of that number, once its lots are verified.
+func (m *Mover) snapshot(ctx context.Context, campaignID string, shard int, gone map[int]error) (*snapshot, error) {
 	one, c, err := m.known(ctx, campaignID, shard)
 	if err != nil {
 		return nil, err
@@ -415,7 +415,7 @@ func lookAgain(err error) error {
 	return err
 }
 
-// prove looks at a campaign twice and returns from how many units on a claim was too large at a moment between: more than all lots had. 0
+// prove makes two snapshots of a campaign and returns from how many units on a claim was too large at a moment between: more than all lots had. 0
 // is not proven: something moved. Packets that are not released count as if they were not there.
 //
 // Each lot had no more units free at that moment than when it was seen first, because nothing became free in it until it was seen again, by
@@ -426,7 +426,7 @@ func (m *Mover) prove(ctx context.Context, p *snapshot) (no models.Refill, err e
 	if err != nil {
 		return no, err
 	}
-	first, err := m.look(ctx, p.campaign.ID, 1, nil)
+	first, err := m.snapshot(ctx, p.campaign.ID, 1, nil)
 	if err != nil {
 		return no, err
 	}
@@ -438,7 +438,7 @@ func (m *Mover) prove(ctx context.Context, p *snapshot) (no models.Refill, err e
 		no.NotReleased = true
 		first.isDry = true
 	}
-	second, err := m.look(ctx, p.campaign.ID, 1, nil)
+	second, err := m.snapshot(ctx, p.campaign.ID, 1, nil)
 	if err != nil {
 		return models.Refill{}, err
 	}
@@ -464,7 +464,7 @@ func (m *Mover) prove(ctx context.Context, p *snapshot) (no models.Refill, err e
 // Lower has the reserve debit units to the campaign's total until these are so many, see campaigns.Gatherer.
 func (m *Mover) Lower(ctx context.Context, campaignID string, upto int64) (lowered int64, err error) {
 	for range maxSteps {
-		p, err := m.look(ctx, campaignID, models.ReserveLot, nil)
+		p, err := m.snapshot(ctx, campaignID, models.ReserveLot, nil)
 		if err != nil {
 			return 0, err
 		}

@@ -23,7 +23,7 @@ const (
 	verbEnough  verb = iota // nothing: the units are there
 	verbLoad                // Redis lacks the lot
 	verbMove                // units go from one lot to another; 0 units only end what is between the two
-	verbProve               // look again: if no unit came, the campaign has fewer than are asked for
+	verbProve               // read again: if no unit came, the campaign has fewer than are asked for
 	verbBlocked             // nothing: a lot does not answer that may have the units
 )
 

@@ -150,7 +150,7 @@ func TestALotThatForgotADebitIsToldOfIt(t *testing.T) {
 	s.refill(2, 30)
 	rollBack()
 	require.EqualValues(t, 20, s.view(models.ReserveLot).Free(), "it would give them twice")
-	_, err := s.mover.Look(t.Context())
+	_, err := s.mover.Check(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, s.view(2).In[models.ReserveLot], s.view(models.ReserveLot).Out[2])
 	s.requireUnits(40)
@@ -236,7 +236,7 @@ func TestATotalIsWhatTheReserveSays(t *testing.T) {
 	_, err := s.mover.Lower(t.Context(), s.id, 15+5)
 	require.NoError(t, err)
 	s.requireUnits(20) // and the process dies
-	_, err = s.mover.Look(t.Context())
+	_, err = s.mover.Check(t.Context())
 	require.NoError(t, err)
 	s.requireUnits(25)
 	require.NoError(t, change(60))

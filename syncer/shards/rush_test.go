@@ -23,7 +23,7 @@ type rush struct {
 	movers   []rushMover
 
 	sold, asked, held, failed int64
-	moves, looks, flying      int64
+	moves, looks, inTransit   int64
 	isProven                  bool
 	almostAt, soldAt          int // ms at which 99 % and all were sold
 	heldThen                  int64
@@ -214,10 +214,10 @@ func (r *rush) move(m *rushMover, s step, again func()) {
 	from, to := &r.snapshot.views[s.from], &r.snapshot.views[s.to]
 	amount := min(s.units, from.Free())
 	from.Total -= amount
-	r.flying += amount
+	r.inTransit += amount
 	m.after(r.now, rushMoveMs, func() {
 		to.Total += amount
-		r.flying -= amount
+		r.inTransit -= amount
 		again()
 	})
 }
@@ -257,7 +257,7 @@ func (r *rush) note() {
 
 // all units are somewhere.
 func (r *rush) adds() bool {
-	sum := r.flying
+	sum := r.inTransit
 	for i := range r.snapshot.views {
 		sum += r.snapshot.views[i].Total
 	}

@@ -63,9 +63,9 @@ func rate(b *testing.B, n int64, run func(b *testing.B, db *gorm.DB, events []mo
 func submitted(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	w := syncertest.StartWriter(b, writer.Config{DB: db})
-	begun := time.Now()
+	started := time.Now()
 	eachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e, nil) })
-	return time.Since(begun)
+	return time.Since(started)
 }
 
 // oneByOne is a transaction a claim, with an UPDATE each, over 16 connections.
@@ -73,7 +73,7 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()
 	require.NoError(b, err)
-	begun := time.Now()
+	started := time.Now()
 	eachAtOnce(b, 16, events, func(e *models.Event) error {
 		syncertest.InTx(b, pool, func(ctx context.Context, tx *sql.Tx) error {
 			if err := syncertest.InsertRows(ctx, tx, []models.Event{*e}); err != nil {
@@ -85,7 +85,7 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 		})
 		return nil
 	})
-	return time.Since(begun)
+	return time.Since(started)
 }
 
 // eachAtOnce runs do for all events, n at a time.

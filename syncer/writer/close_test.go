@@ -62,9 +62,9 @@ func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return w.Held() == 30 }, time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	require.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
-	require.Less(t, time.Since(begun), 5*time.Second)
+	require.Less(t, time.Since(started), 5*time.Second)
 	require.ErrorIs(t, answers.Wait(), writer.ErrClosed)
 	// One that had come no further than the door is turned away without being counted.
 	require.Regexp(t, `events_flushed_at_close=0 units_flushed_at_close=0 events_not_flushed=(2\d|30)\b`, log.String())

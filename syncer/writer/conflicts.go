@@ -43,7 +43,7 @@ type finding struct {
 // check reads what it needs about the rows of a batch, and returns a function that judges each of them.
 type check func() (judge func(*row) finding, err error)
 
-// conflicts looks for the rows that keep a batch from being written.
+// conflicts finds the rows that keep a batch from being written.
 type conflicts struct {
 	w    *Writer
 	ctx  context.Context //nolint:containedctx // lives as long as one call of resolveConflicts

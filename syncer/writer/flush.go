@@ -22,7 +22,7 @@ const (
 
 // flush writes the cells and answers the callers that wait for them.
 func (w *Writer) flush(ctx context.Context, cells []*cell) {
-	begun := w.clock.Now()
+	started := w.clock.Now()
 	b := gather(cells)
 	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
@@ -41,7 +41,7 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	}
 	w.flushing.Store(nil)
 	w.steps.At("written")
-	w.metrics.flushSeconds.Observe(w.clock.Since(begun).Seconds())
+	w.metrics.flushSeconds.Observe(w.clock.Since(started).Seconds())
 	w.metrics.batchClaims.Observe(float64(len(b.rows)))
 	for _, c := range cells {
 		held += int64(len(c.rows))

@@ -82,7 +82,7 @@ func TestWriter_FlushRowsFollowTheClaims(t *testing.T) {
 		syncertest.AddCampaign(t, db, fmt.Sprint("c", i), 1_000_000)
 	}
 	clock := clockwork.NewFakeClock()
-	begun := clock.Now()
+	started := clock.Now()
 	w := startTuned(t, writer.Config{DB: db, FlushInterval: 50 * time.Millisecond}, writer.Tuning{Clock: clock})
 	var mu sync.Mutex
 	var ages []time.Duration
@@ -93,9 +93,9 @@ func TestWriter_FlushRowsFollowTheClaims(t *testing.T) {
 	}
 	before := 0.0
 	sent := 0
-	for clock.Since(begun) < lasts {
+	for clock.Since(started) < lasts {
 		came := clock.Now()
-		if came.Sub(begun) == warmUp {
+		if came.Sub(started) == warmUp {
 			before = rows()
 		}
 		for range perStep {

@@ -30,7 +30,7 @@ type store struct {
 func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[string]*tally) error {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
-	begun := s.clock.Now()
+	started := s.clock.Now()
 	s.steps.At("begin")
 	inTx := sqlstore.InTx
 	if brief {
@@ -45,7 +45,7 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	err = inTx(ctx, s.db, func(tx *sqlstore.Tx) (err error) {
 		err = requireFlushes(ctx, tx, before)
 		if err == nil {
-			ids, err = s.write(ctx, tx, begun, rows, sums, holdForMs)
+			ids, err = s.write(ctx, tx, started, rows, sums, holdForMs)
 		}
 		return err
 	})
@@ -57,11 +57,11 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 
 // write is the transaction. It returns the ids of the rows in stock_flushes by lot.
 func (s *store) write(
-	ctx context.Context, tx *sqlstore.Tx, begun time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
+	ctx context.Context, tx *sqlstore.Tx, started time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
 ) (flushes map[string]string, err error) {
 	s.steps.At("begun")
 	rows, transfers := split(rows)
-	if err := insertClaims(ctx, tx, rows, begun); err != nil {
+	if err := insertClaims(ctx, tx, rows, started); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
 	if err := insertTransfers(ctx, tx, transfers); err != nil {
@@ -71,7 +71,7 @@ func (s *store) write(
 	if err := setOwners(ctx, tx, rows); err != nil {
 		return nil, fmt.Errorf("packets: %w", err)
 	}
-	ids, err := insertFlushes(ctx, tx, sums, holdForMs, s.clock.Since(begun), s.clock.Now())
+	ids, err := insertFlushes(ctx, tx, sums, holdForMs, s.clock.Since(started), s.clock.Now())
 	if err != nil {
 		return nil, fmt.Errorf("stock_flushes: %w", err)
 	}

@@ -35,7 +35,7 @@ func (s *store) flushesBefore(ctx context.Context, sums map[string]*tally) []str
 	defer cancel()
 	ids, err := s.witness.Flushes(ctx, slices.Collect(maps.Keys(sums)))
 	if err != nil {
-		return nil // Redis is away: the syncers look as soon as it is back
+		return nil // Redis is away: the syncers check as soon as it is back
 	}
 	return ids
 }

@@ -11,13 +11,13 @@ import (
 	"dibs/syncer/writer"
 )
 
-// places are a stretch of places in the order of a campaign, from the first to the last.
-type places [2]int64
+// seqRange is a range of seqs of a campaign, from the first to the last.
+type seqRange [2]int64
 
 // recount makes the counters of the campaign again from its rows, with flushes held off for that long: their claims are either
 // among the rows that are counted, or move the counters afterwards. Where claims are missing it gives them up, or leaves the counters.
 func (p *repair) recount(ctx context.Context, givesUp bool) error {
-	if givesUp && p.archived() { // no one can tell which
+	if givesUp && p.archived() { // which ones is not known
 		return fmt.Errorf("%w: claims are missing, and rows of the campaign are archived: they cannot be given up", campaigns.ErrLost)
 	}
 	err := p.change(ctx, func(tx *sqlstore.Tx, was *models.Campaign) (*models.Repair, error) {
@@ -32,7 +32,7 @@ func (p *repair) recount(ctx context.Context, givesUp bool) error {
 		p.add(&l, was, rows, parked)
 		missing := l.Missing()
 		if missing > 0 && !givesUp {
-			return nil, nil //nolint:nilnil // the next observation tells
+			return nil, nil //nolint:nilnil // the next observation finds them
 		}
 		if missing <= 0 {
 			is := byRows(was, rows, p.surplus(&l))
@@ -40,9 +40,9 @@ func (p *repair) recount(ctx context.Context, givesUp bool) error {
 		}
 		is := byRows(was, rows, missing)
 		is.SeenSeq = l.HighestSeq()
-		seqs, err := missingPlaces(ctx, tx, p.id, is.SeenSeq, parked)
+		seqs, err := missingSeqs(ctx, tx, p.id, is.SeenSeq, parked)
 		if err == nil {
-			err = p.tellGivenUp(ctx, tx, was, &models.Event{IDs: p.unknownIDs()}, seqs)
+			err = p.publishGivenUp(ctx, tx, was, &models.Event{IDs: p.unknownIDs()}, seqs)
 		}
 		if err != nil {
 			return nil, err
@@ -57,14 +57,14 @@ func (p *repair) recount(ctx context.Context, givesUp bool) error {
 }
 
 // missing are the seqs of claims that were answered and that nothing accounts for.
-func (p *repair) missing(ctx context.Context) (missing []places, err error) {
+func (p *repair) missing(ctx context.Context) (missing []seqRange, err error) {
 	if !p.counts || p.archived() || p.lot.Missing() <= 0 {
 		return nil, nil
 	}
 	err = sqlstore.InSnapshot(ctx, p.r.db, func(tx *sqlstore.Tx) error {
 		parked, err := writer.ReadParked(ctx, tx, p.id)
 		if err == nil {
-			missing, err = missingPlaces(ctx, tx, p.id, p.lot.HighestSeq(), parked)
+			missing, err = missingSeqs(ctx, tx, p.id, p.lot.HighestSeq(), parked)
 		}
 		return err
 	})
@@ -107,15 +107,15 @@ func counters(c *models.Campaign) string {
 		c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims)
 }
 
-// missingPlaces are the places up to highest that no row and no parked claim has. Places that were given up before are among them.
-func missingPlaces(
+// missingSeqs are the seqs up to highest that no row and no parked claim has. Seqs that were given up before are among them.
+func missingSeqs(
 	ctx context.Context, tx *sqlstore.Tx, id string, highest int64, parked *writer.ParkedClaims,
-) (missing []places, err error) {
+) (missing []seqRange, err error) {
 	claims := parked.BySeq()
 	next := int64(1)
 	upto := func(seq int64) {
 		if seq > next {
-			missing = append(missing, places{next, seq - 1})
+			missing = append(missing, seqRange{next, seq - 1})
 		}
 		next = seq + 1
 	}
@@ -138,7 +138,7 @@ func missingPlaces(
 	return missing, err
 }
 
-func namesOf(all []places) string {
+func namesOf(all []seqRange) string {
 	names := make([]string, len(all))
 	for i, m := range all {
 		names[i] = fmt.Sprintf("seq %d", m[0])

@@ -14,7 +14,7 @@ import (
 )
 
 // A shard that forgot a debit and nothing else has units that went elsewhere. A round of the syncer puts it right.
-func TestALookFindsAShardThatForgotADebit(t *testing.T) {
+func TestCheck_FindsAShardThatForgotADebit(t *testing.T) {
 	t.Parallel()
 	rdb, err := lua.Connect(testenv.SharedRedis(t).URL())
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestALookFindsAShardThatForgotADebit(t *testing.T) {
 
 	require.NoError(t, rdb.HSet(t.Context(), scripts.KeysOf(one).State, "tseq", 1, "total", 10, "out:65", 0).Err())
 	require.Equal(t, int64(10), view().Free())
-	_, err = mover.Look(t.Context())
+	_, err = mover.Check(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, view().Free())
 }

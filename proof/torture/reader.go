@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// lookEvery is the pause between two looks at the books of all campaigns.
-const lookEvery = 50 * time.Millisecond
+// readEvery is the pause between two reads of the books of all campaigns.
+const readEvery = 50 * time.Millisecond
 
-// look is a reader of MySQL who looks again and again while faults go on: rows and counters of a campaign agree at every instant (I6).
-func (rd *round) look(ctx context.Context) {
+// readBooks reads MySQL again and again while faults go on: rows and counters of a campaign agree at every instant (I6).
+func (rd *round) readBooks(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
 			if c.closing.Load() {
 				continue // its rows may be in the archive
 			}
 			if c.shards > 1 {
-				rd.lookAtShards(ctx, c)
+				rd.readShards(ctx, c)
 			}
 			if c.shards == 1 || !rd.lossy { // the sums of several follow a repair of one
-				rd.lookAt(ctx, c)
+				rd.readCampaign(ctx, c)
 			}
 		}
-		wait(ctx, lookEvery)
+		wait(ctx, readEvery)
 	}
 }
 
-// lookAt reads counters and rows in one statement, so of one moment.
-func (rd *round) lookAt(ctx context.Context, c *campaign) {
+// readCampaign reads counters and rows in one statement, so of one moment.
+func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	var total, remaining, claimed, synced, lost, units, rows int64
 	var open bool // a change of total that Redis does not work by yet: remaining follows then
 	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_claims,
@@ -41,23 +41,23 @@ func (rd *round) lookAt(ctx context.Context, c *campaign) {
 	if err != nil {
 		return // no one is shown anything
 	}
-	rd.report.Looks++
+	rd.report.BooksRead++
 	remains := func(t int64) bool { return remaining == max(0, t-claimed) }
-	agrees := open && remaining >= max(0, total-claimed) || slices.ContainsFunc(append(c.may(&c.totals, begun, time.Now()), total), remains)
+	agrees := open && remaining >= max(0, total-claimed) || slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
 	if !agrees || claimed != units || synced != rows+lost {
 		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units",
 			c.id, total, remaining, claimed, synced, lost, rows, units)
 	}
 	if rd.undone() {
-		return // releases are missing in MySQL until Redis has told it of them; the check at the end does not let that pass
+		return // releases are missing in MySQL until the relay has applied them; the check at the end does not let that pass
 	}
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
 		rd.brokenf("I1: %s has rows of %d units, its total was %v", c.id, units, most)
 	}
 }
 
-// lookAtShards reads counters and rows of each shard of a campaign in one statement.
-func (rd *round) lookAtShards(ctx context.Context, c *campaign) {
+// readShards reads counters and rows of each shard of a campaign in one statement.
+func (rd *round) readShards(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	// Of a connection that broke nothing more is read.
@@ -70,7 +70,7 @@ func (rd *round) lookAtShards(ctx context.Context, c *campaign) {
 		if err := scan(&id, &claimed, &synced, &lost, &units, &rows); err != nil {
 			return err
 		}
-		rd.report.Looks++
+		rd.report.BooksRead++
 		if claimed != units || synced != rows+lost {
 			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units", id, claimed, synced, lost, rows, units)
 		}

@@ -41,7 +41,7 @@ func (p *repair) displaced(ctx context.Context, parked *writer.ParkedClaims) (di
 	return displaced, nil
 }
 
-// seqRefusal reports why a displaced claim can't have a new place; "" is that it can.
+// seqRefusal reports why a displaced claim can't have a new seq; "" is that it can.
 func seqRefusal(ctx context.Context, q sqlstore.Querier, c *models.Campaign, parkedUnits int64, one *writer.ParkedClaim) (string, error) {
 	e := &one.Event
 	if free := c.Total - c.Claimed - parkedUnits; e.Quantity > free {
@@ -98,8 +98,8 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	return users.Exceeds(record), err
 }
 
-// place gives displaced claims new seqs, the oldest first, while stock lasts.
-func (p *repair) place(ctx context.Context) error {
+// renumber gives displaced claims new seqs, the oldest first, while stock lasts.
+func (p *repair) renumber(ctx context.Context) error {
 	parked, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *repair) place(ctx context.Context) error {
 	p.refused = make(map[string]bool)
 	for i := range displaced {
 		err := p.change(ctx, func(tx *sqlstore.Tx, c *models.Campaign) (*models.Repair, error) {
-			return p.placeOne(ctx, tx, c, &displaced[i])
+			return p.renumberOne(ctx, tx, c, &displaced[i])
 		})
 		if isRefusal(err) {
 			p.refused[displaced[i].ID] = true
@@ -124,9 +124,9 @@ func (p *repair) place(ctx context.Context) error {
 	return nil
 }
 
-// placeOne gives a claim the next seq behind all that were ever handed out. It moves the counters with it, so that a load that was
+// renumberOne gives a claim the next seq behind all that were ever handed out. It moves the counters with it, so that a load that was
 // started before is not confirmed.
-func (p *repair) placeOne(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
+func (p *repair) renumberOne(ctx context.Context, tx *sqlstore.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
 	if c.Residency != models.ResidencyLost {
 		return nil, sqlstore.Final(campaigns.ErrMoved)
 	}
@@ -156,5 +156,5 @@ func (p *repair) placeOne(ctx context.Context, tx *sqlstore.Tx, c *models.Campai
 	if err != nil {
 		return nil, err
 	}
-	return repairOf(p.id, RepairPlaces, one.String(), fmt.Sprintf("its new place is seq %d, with %d units", e.Seq, e.Quantity))
+	return repairOf(p.id, RepairPlaces, one.String(), fmt.Sprintf("its new seq is %d, with %d units", e.Seq, e.Quantity))
 }
