@@ -169,7 +169,7 @@ func (rd *round) checkAnswers(l *ledger) {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// checkTries goes through the tries of one request: which claim it was notified of last, and whether it may have one untold.
+// checkTries goes through the tries of one request: the claim it was answered last, and whether it may have one of which no answer came.
 func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]

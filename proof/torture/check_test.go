@@ -46,7 +46,7 @@ func TestChecksOfClaimsTell(t *testing.T) {
 	} {
 		rd, l := past(one.change)
 		rd.checkOrder(l)
-		requireTold(t, rd, one.broken)
+		requireBroken(t, rd, one.broken)
 	}
 }
 
@@ -58,12 +58,12 @@ func TestChecksOfRefusalsTell(t *testing.T) {
 		"not_started":    func(c *campaign) { since(&c.starts, time.Now().Add(time.Minute).UnixMilli()) },
 		"ended":          func(c *campaign) { since(&c.ends, 1) },
 	} {
-		for broken, change := range map[string]func(c *campaign){"": sound, "was told " + code: func(*campaign) {}} {
+		for broken, change := range map[string]func(c *campaign){"": sound, "was answered " + code: func(*campaign) {}} {
 			rd, l := past(change)
 			no := try{started: time.Now().Add(-time.Second), ended: time.Now(), code: code}
 			l.requests = []*request{{c: l.campaign, user: "u", quantity: 1, tries: []try{no}}}
 			rd.checkRefusals(l)
-			requireTold(t, rd, broken)
+			requireBroken(t, rd, broken)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestCheckOfExpiryTells(t *testing.T) {
 		rd.checkRow(l, &request{c: l.campaign, user: "u", quantity: 2}, &try{claim: &claim}, &row{
 			id: r.id, user: r.user, quantity: 2, seq: 1, status: r.status, at: claim.ClaimedAt.Time,
 		})
-		requireTold(t, rd, broken)
+		requireBroken(t, rd, broken)
 	}
 }
 
@@ -88,23 +88,23 @@ func TestChecksOfLinesTell(t *testing.T) {
 	low := models.Event{Type: models.EventCampaignLowStock, ID: "claim:low_stock"}
 	by := func(change string) models.Event { return models.Event{Type: out.Type, ID: change + ":sold_out"} }
 	for _, one := range []struct {
-		broken string
-		told   []models.Event
+		broken    string
+		published []models.Event
 	}{
 		{"", []models.Event{low, out}},
 		{"", []models.Event{low, by("change"), by("change")}},
-		{"sold_out is told 2 times", []models.Event{low, out, out}},
+		{"campaign.sold_out is published 2 times", []models.Event{low, out, out}},
 		{"2 changes crossed a line, 1 were made", []models.Event{low, by("one"), by("two")}},
-		{"no one was told", []models.Event{low}},
-		{"no one was told", []models.Event{out}},
+		{"not each line was published", []models.Event{low}},
+		{"not each line was published", []models.Event{out}},
 	} {
 		rd, l := past(func(c *campaign) { c.lowAt = 3 })
-		rd.checkLines(l, one.told)
-		requireTold(t, rd, one.broken)
+		rd.checkLines(l, one.published)
+		requireBroken(t, rd, one.broken)
 	}
 }
 
-func requireTold(t *testing.T, rd *round, words string) {
+func requireBroken(t *testing.T, rd *round, words string) {
 	t.Helper()
 	if words == "" {
 		require.Empty(t, rd.report.Broken)
