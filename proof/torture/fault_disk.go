@@ -81,12 +81,15 @@ func diskFaults() []*fault {
 // sqlBackWithin is how long a server that was started again may break connections of the one before.
 const sqlBackWithin = 10 * time.Second
 
-// committed names the rows of claims and packets that are there: no one deletes one.
+// committed names the rows of claims and packets that are there: no one deletes one. A server whose disk was full may end only now.
 func (w *world) committed() (rows []string, err error) {
 	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
 		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
 		if err == nil || w.ctx.Err() != nil || time.Now().After(until) {
 			return rows, err
+		}
+		if err := w.Try(w.startSQL); err != nil {
+			return nil, err
 		}
 	}
 }

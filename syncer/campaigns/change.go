@@ -53,12 +53,17 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	return r.Get(ctx, id)
 }
 
-// change is the transaction of a change.
-func (r *Repository) change(ctx context.Context, id string, change models.Change, lowered int64) (c models.Campaign, err error) {
+// change is the transaction of a change. Of before it reads only what no change changes.
+func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change, lowered int64) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by a try before, whose commit may have taken effect
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			c, err = changeInMySQL(tx, id, change, made, lowered)
+			if before.IsSharded() {
+				if err := lockLots(tx, before); err != nil {
+					return err
+				}
+			}
+			c, err = changeInMySQL(tx, before.ID, change, made, lowered)
 			return err
 		})
 	})

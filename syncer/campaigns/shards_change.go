@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -34,8 +35,11 @@ const maxLowerings = 5
 func (r *Repository) changeGathering(ctx context.Context, id string, change models.Change) (c models.Campaign, err error) {
 	for range maxLowerings {
 		before, err := r.Get(ctx, id)
-		if err != nil || !before.IsSharded() || change.Total == nil || *change.Total >= before.Total || r.gatherer == nil {
-			return r.change(ctx, id, change, 0)
+		if err != nil {
+			return models.Campaign{}, err
+		}
+		if !before.IsSharded() || change.Total == nil || *change.Total >= before.Total || r.gatherer == nil {
+			return r.change(ctx, &before, change, 0)
 		}
 		if err := checked(before, change); err != nil {
 			return models.Campaign{}, err
@@ -47,7 +51,7 @@ func (r *Repository) changeGathering(ctx context.Context, id string, change mode
 		if err != nil {
 			return models.Campaign{}, err
 		}
-		c, err = r.change(ctx, id, change, lowered)
+		c, err = r.change(ctx, &before, change, lowered)
 		if !errors.Is(err, errGather) {
 			return c, err
 		}
@@ -86,6 +90,20 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign, lowered int64) error 
 		c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: change lots of %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// lockLots locks the lots of a campaign before the campaign itself, the order of writer.MoveCounters: in another one, changes and flushes
+// end in deadlocks. A scan of a small table would lock more.
+func lockLots(tx *gorm.DB, c *models.Campaign) error {
+	if tx.Name() == migrations.SQLite {
+		return nil // a transaction that writes is alone
+	}
+	var n int
+	err := sqlstore.On(tx).Scan(&n, "SELECT COUNT(version) FROM lots FORCE INDEX (PRIMARY) WHERE id IN ? FOR UPDATE", c.LotIDs())
+	if err != nil {
+		return fmt.Errorf("campaigns: lock lots of %s: %w", c.ID, err)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (a *actor) stopPartition(o *observed) {
 	if renew() {
 		a.at("renewed")
 		w.redis.recorded = 0
-		if isMySQL {
+		if isMySQL && o.mysql.generation != 0 { // else what is lacking is noticed next
 			w.redis.flushes = nil
 		}
 	}
@@ -277,13 +277,8 @@ func (a *actor) repair(o *observed, step Step) {
 			if counting(m)[seq] == id {
 				continue
 			}
+			m.rows, m.synced = with(m.rows, 1+max(a.highest(m), m.synced, r.seq), id), m.synced+1
 			m.parked = without(m.parked, id)
-			m.synced = max(m.synced, m.seen) // no place that was handed out
-			next := m.synced + 1
-			for m.rows[next] != 0 {
-				next++
-			}
-			m.rows, m.synced = with(m.rows, next, id), m.synced+1
 			return
 		}
 	case GiveUpClaims:
@@ -300,6 +295,17 @@ func (a *actor) giveUp(o *observed, step Step, m *mysqlLot) {
 	if m.residency != models.ResidencyLost {
 		return
 	}
+	parked := counting(m)
+	for seq := 1; seq <= a.highest(m); seq++ {
+		if m.rows[seq] == 0 && parked[seq] == 0 && !m.gaveUp[seq] {
+			m.gaveUp = with(m.gaveUp, seq, true)
+		}
+	}
+	m.synced = len(m.rows) + len(m.gaveUp)
+}
+
+// highest is the highest seq of a lot that was handed out, by all that shows it.
+func (a *actor) highest(m *mysqlLot) int {
 	highest := m.seen
 	for seq := range m.rows {
 		highest = max(highest, seq)
@@ -307,19 +313,14 @@ func (a *actor) giveUp(o *observed, step Step, m *mysqlLot) {
 	for _, seq := range m.parked {
 		highest = max(highest, seq)
 	}
-	if r := &a.w.redis.lots[a.lot]; r.held == Present && len(r.records)+len(m.gaveUp) == r.seq {
+	r := &a.w.redis.lots[a.lot]
+	if r.held == Present && len(r.records)+len(m.gaveUp) == r.seq {
 		highest = max(highest, r.seq)
 	}
-	if t := a.w.redis.lots[a.lot].tomb; t != nil {
-		highest = max(highest, int(t.Seq))
+	if r.tomb != nil {
+		highest = max(highest, int(r.tomb.Seq))
 	}
-	parked := counting(m)
-	for seq := 1; seq <= highest; seq++ {
-		if m.rows[seq] == 0 && parked[seq] == 0 && !m.gaveUp[seq] {
-			m.gaveUp = with(m.gaveUp, seq, true)
-		}
-	}
-	m.synced = len(m.rows) + len(m.gaveUp)
+	return highest
 }
 
 // checkOpened says what a lot lacks that has just been opened: an answered claim that something still knows of. A fault since the lot was

@@ -117,7 +117,7 @@ type Evidence struct {
 	AreRecordsRead  bool // rows of claims that Redis has recorded are restored
 	LacksRecords    bool // Redis counts claims that it has no record of
 	RedisDiffers    bool // users' records in Redis are not those that the rows give
-	Displaced       int  // parked claims whose seq another claim has and that can have a new one
+	Displaced       int  // parked claims whose seq another claim has; in a repair, those that can have a new one
 	Unwritable      int  // parked claims that cannot be written, nor have a new seq
 	ParkedToRestore int  // parked claims that may be written by now
 }

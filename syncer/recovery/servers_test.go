@@ -219,10 +219,13 @@ func (s *servers) Show(lot int) recovery.Shown {
 func TestModel_ServersDoWhatItDoes(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{
-		104, // a lost lot whose stream was rolled back is fenced
-		277, // a second loss follows a new generation
-		349, // MySQL is rolled back after Redis was
-		828, // users without a state are left of a lot that MySQL forgot
+		104,  // a lost lot whose stream was rolled back is fenced
+		277,  // a second loss follows a new generation
+		349,  // MySQL is rolled back after Redis was
+		828,  // users without a state are left of a lot that MySQL forgot
+		1594, // MySQL is rolled back to before it knew the stream, twice
+		1616, // a lot with a claim whose seq another has is lost
+		1971, // such a claim gets a seq that no claim ever had
 	}
 	for seed := range uint64(testenv.Pick(16, 500)) {
 		seeds = append(seeds, seed)

@@ -116,6 +116,7 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 				return nil, err
 			}
 			all[i].MySQL.ParkedClaims = parked.Claims
+			all[i].Evidence.Displaced = parked.Displaced()
 		}
 	}
 	return all, nil

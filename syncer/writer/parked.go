@@ -152,6 +152,16 @@ func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	return counting
 }
 
+// Displaced is how many claims have no row and do not count: what is loaded from MySQL would lack them.
+func (all *ParkedClaims) Displaced() (n int) {
+	for i := range all.All {
+		if p := &all.All[i]; !p.Written && !p.Counts {
+			n++
+		}
+	}
+	return n
+}
+
 // Packets are the ids of the packets of the claims that count.
 func (all *ParkedClaims) Packets() map[string]bool {
 	ids := make(map[string]bool)
