@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 	"dibs/syncer/writer"
@@ -113,6 +114,19 @@ func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, int64(5), state.Taken, "not rebuilt")
+}
+
+// A campaign that Redis lost is not loaded without a claim that was answered: its unit would be sold again.
+func TestParked_WhoseSeqIsTakenHoldsALoadUp(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	h.Exec("UPDATE claims SET seq = (SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events) WHERE seq = 10")
+	h.Lose(id, syncertest.WholeCampaign)
+	require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
+	h.Exec("UPDATE parked_events SET discarded_at = parked_at")
+	require.NoError(t, h.Hydrate(id))
+	h.RequireBooks(id, 9)
 }
 
 // A repair while the consumers are behind stops the campaign, says so, and does not keep it stopped.
