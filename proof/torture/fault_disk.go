@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"dibs/internal/testenv"
@@ -81,10 +82,13 @@ func diskFaults() []*fault {
 // sqlBackWithin is how long a server that was started again may break connections of the one before.
 const sqlBackWithin = 10 * time.Second
 
-// committed names the rows of claims and packets that are there: no one deletes one. A server whose disk was full may end only now.
+// committed names the rows of claims and packets that are there, which no one deletes, and the campaigns that have as many packets as were
+// added in the same transactions. A server whose disk was full may end only now.
 func (w *world) committed() (rows []string, err error) {
 	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
-		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
+		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets UNION ALL" +
+			" SELECT CONCAT('all packets of ', id) FROM lots WHERE kind = 'packet' AND shard = 0 AND total =" +
+			" (SELECT COUNT(*) FROM packets WHERE packets.campaign_id = lots.id)")
 		if err == nil || w.ctx.Err() != nil || time.Now().After(until) {
 			return rows, err
 		}
@@ -94,8 +98,8 @@ func (w *world) committed() (rows []string, err error) {
 	}
 }
 
-// requireCommitted ends the round when the SQL server has lost rows that it had committed, as MariaDB 10.11.19 does now and then when an
-// UPDATE finds no space: no claim can be held against it any more.
+// requireCommitted ends the round when the SQL server has lost rows that it had committed, or its indexes are corrupt, as those of MariaDB
+// 10.11.19 are now and then when a statement finds no space: no claim can be held against it any more.
 func (w *world) requireCommitted(before []string) error {
 	now, err := w.committed()
 	if err != nil {
@@ -110,7 +114,19 @@ func (w *world) requireCommitted(before []string) error {
 		return fmt.Errorf("%w: its disk was full, and %d rows are gone that it had committed, among them %q; that is a fault of the SQL server,"+
 			" not of Dibs", testenv.ErrServer, len(lost), lost[0])
 	}
-	return nil
+	var corrupt []string
+	err = w.each(w.ctx, "CHECK TABLE claims, packets, lots, stock_flushes, outbox, parked_events", nil, func(scan func(...any) error) error {
+		var table, op, kind, text string
+		err := scan(&table, &op, &kind, &text)
+		if text != "OK" {
+			corrupt = append(corrupt, table+": "+text)
+		}
+		return err
+	})
+	if err == nil && len(corrupt) > 0 {
+		err = fmt.Errorf("%w: its disk was full, and tables are corrupt: %s", testenv.ErrServer, strings.Join(corrupt, "; "))
+	}
+	return err
 }
 
 // startSQL starts an SQL server that ended by itself.

@@ -180,28 +180,33 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 	})
 }
 
-// A flush that has the row of a shard and comes to that of the campaign does not find it taken by a change that waits for the shard.
-func TestCampaigns_AChangeLocksShardsBeforeTheirCampaign(t *testing.T) {
+// A flush that has the row of a shard and comes to that of the campaign does not find it taken by another that waits for the shard.
+func TestCampaigns_ShardsAreLockedBeforeTheirCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, func(c *models.Campaign) { c.Shards = 12 })
-	flush := h.DB.Begin()
-	defer flush.Rollback()
-	require.NoError(t, flush.Exec("UPDATE lots SET claimed = claimed WHERE id = ?", models.ShardID(id, 2)).Error)
-	changed := make(chan error, 1)
-	go func() {
-		_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: new(models.StatusPaused)})
-		changed <- err
-	}()
-	require.Eventually(t, func() bool {
-		var waits int
-		err := h.DB.Raw("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE '%lots%'" +
-			" AND id <> CONNECTION_ID()").Scan(&waits).Error
-		return err == nil && waits > 0
-	}, 10*time.Second, 10*time.Millisecond)
-	require.NoError(t, flush.Exec("SELECT id FROM lots WHERE id = ? FOR UPDATE NOWAIT", id).Error)
-	require.NoError(t, flush.Commit().Error)
-	require.NoError(t, <-changed)
+	for name, lock := range map[string]func() error{
+		"change": func() error {
+			_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: new(models.StatusPaused)})
+			return err
+		},
+		"sums": func() error { return campaigns.SumShards(t.Context(), h.DB, id) },
+	} {
+		flush := h.DB.Begin()
+		t.Cleanup(func() { flush.Rollback() })
+		require.NoError(t, flush.Exec("UPDATE lots SET claimed = claimed WHERE id = ?", models.ShardID(id, 2)).Error)
+		locked := make(chan error, 1)
+		go func() { locked <- lock() }()
+		require.Eventually(t, func() bool {
+			var waits int
+			err := h.DB.Raw("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE '%lots%'" +
+				" AND id <> CONNECTION_ID()").Scan(&waits).Error
+			return err == nil && waits > 0
+		}, 10*time.Second, 10*time.Millisecond, name)
+		require.NoError(t, flush.Exec("SELECT id FROM lots WHERE id = ? FOR UPDATE NOWAIT", id).Error, name)
+		require.NoError(t, flush.Commit().Error)
+		require.NoError(t, <-locked, name)
+	}
 	require.Equal(t, models.StatusPaused, h.Campaign(id).Status)
 }
 

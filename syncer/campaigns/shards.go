@@ -50,8 +50,12 @@ func lotsOf(c *models.Campaign, partitions int) (lots []models.Campaign, rows []
 	return lots, rows
 }
 
-// SumShards has the sums of a campaign of several shards be those of its lots.
+// SumShards has the sums of a campaign of several shards be those of its lots. Errors: models.ErrNotFound and those of the database.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
+	c, err := Read(db.WithContext(ctx), campaignID)
+	if err != nil || !c.IsSharded() {
+		return err
+	}
 	var set []string
 	var args []any
 	for _, column := range []string{"claimed", "synced_seq", "released_claims", "lost_claims"} {
@@ -60,8 +64,15 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
 		args = append(args, campaignID)
 	}
-	query := "UPDATE lots SET " + strings.Join(set, ", ") + " WHERE id = ? AND shards > 1"
-	err := sqlstore.Retry(ctx, func() error { return sqlstore.On(db.WithContext(ctx)).Run(query, append(args, campaignID)...) })
+	query := "UPDATE lots SET " + strings.Join(set, ", ") + " WHERE id = ?"
+	err = sqlstore.Retry(ctx, func() error {
+		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			if err := lockLots(tx, &c); err != nil {
+				return err
+			}
+			return sqlstore.On(tx).Run(query, append(args, campaignID)...)
+		})
+	})
 	if err != nil {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)
 	}
