@@ -47,6 +47,7 @@ func putBack(h *syncertest.Stack) (restore func()) {
 		require.NoError(h.T, h.DB.Raw("SELECT GROUP_CONCAT(CONCAT('`', column_name, '`')) FROM information_schema.columns"+
 			" WHERE table_schema = DATABASE() AND table_name = ? AND COALESCE(generation_expression, '') = ''", table).Scan(&stored).Error)
 		columns[table] = stored
+		h.Exec("DROP TABLE IF EXISTS dump_" + table)
 		h.Exec("CREATE TABLE dump_" + table + " AS SELECT " + stored + " FROM " + table)
 	}
 	return func() {

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -26,16 +27,17 @@ type sale struct {
 	users      int
 }
 
-func newSale(t *testing.T, packets bool) *sale {
+func newSale(t *testing.T, packets bool, shardsOf ...int) *sale {
 	t.Helper()
 	s := &sale{Stack: newWitnessed(t)}
+	n := cmp.Or(append(shardsOf, 2)...)
 	if packets {
 		s.id = s.Create(0, func(c *models.Campaign) {
-			c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2
+			c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", n
 		})
 		s.AddPackets(s.id, syncertest.ListOf("p", 40))
 	} else {
-		s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
+		s.id = s.Create(40, func(c *models.Campaign) { c.Shards = n })
 	}
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
 	s.reconciler, s.maintainer = s.Leader()

@@ -55,26 +55,24 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	if c, err := campaigns.Read(r.db.WithContext(ctx), campaignID); err == nil && c.IsSharded() {
 		return r.repairShards(ctx, &c, how)
 	}
-	found, err := r.Compare(ctx, campaignID, DepthUsers)
-	p := &repair{r: r, id: campaignID, how: how, done: Repaired{Found: found, Left: found, Steps: []models.Repair{}}}
-	if err != nil || found.Agrees() && !found.parked {
-		return p.done, err
+	p := &repair{r: r, id: campaignID, how: how}
+	isRepaired, err := p.run(ctx)
+	if ofCampaign, shard := models.SplitShardID(campaignID); isRepaired && shard > 0 {
+		err = campaigns.SumShards(ctx, r.db, ofCampaign)
 	}
-	if err := p.follow(ctx); err != nil {
-		return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
-	}
-	if ofCampaign, shard := models.SplitShardID(campaignID); shard > 0 {
-		return p.done, campaigns.SumShards(ctx, r.db, ofCampaign)
-	}
-	return p.done, nil
+	return p.done, err
 }
 
 // repair is one call of Repair. It implements residency.Repairer.
 type repair struct {
-	r       *Reconciler
-	id      string
-	how     RepairHow
-	done    Repaired
+	r    *Reconciler
+	id   string
+	how  RepairHow
+	done Repaired
+
+	isRowsOnly bool // the lot is not loaded
+	isLoad     bool // the lot is loaded though its books agree
+
 	lot     recovery.Lot      // the last observation, with what was collected
 	before  string            // what Redis held
 	loss    residency.Loss    // of the claim stream, since the campaign was loaded
@@ -88,13 +86,26 @@ type repair struct {
 	accepted                             bool // claims that nothing recorded are given up
 }
 
+// run compares the lot, and repairs it if that differs or its load must be an operator's.
+func (p *repair) run(ctx context.Context) (repaired bool, err error) {
+	found, err := p.r.Compare(ctx, p.id, DepthUsers)
+	p.done = Repaired{Found: found, Left: found, Steps: []models.Repair{}}
+	if err != nil || found.Agrees() && !found.parked && !p.isLoad {
+		return false, err
+	}
+	if err := p.follow(ctx); err != nil {
+		return false, fmt.Errorf("reconcile: repair %s: %w", p.id, err)
+	}
+	return true, nil
+}
+
 // follow has the lot follow its table, and compares what is left.
 func (p *repair) follow(ctx context.Context) error {
 	policy := recovery.Repair
 	if p.how.GiveUpClaims {
 		policy = recovery.GiveUp
 	}
-	loaded, err := p.r.hydrator.Repair(ctx, p.id, policy, p)
+	loaded, err := p.r.hydrator.Repair(ctx, p.id, policy, p, !p.isRowsOnly)
 	if loaded != nil {
 		after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
 			loaded.Epoch, loaded.Claims, loaded.Units, loaded.LostClaims)
@@ -102,6 +113,9 @@ func (p *repair) follow(ctx context.Context) error {
 			after += "; " + p.loss.Reason
 		}
 		err = errors.Join(err, p.record(ctx, RepairRedis, p.before, after))
+	}
+	if p.isRowsOnly {
+		return err
 	}
 	if err == nil {
 		err = p.compare(ctx)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -310,34 +309,56 @@ func (s *sale) recall() (sold int) {
 	return sold
 }
 
-// Redis evicted a shard that had got packets, of which it had sold some and given others back, and MySQL was restored to a time before. The
-// lots that gave it packets do so once.
+// Redis evicted a shard that had got packets, of which it had sold some, given others back and got them again, and MySQL was restored to a
+// time before. The lots that gave it packets do so once, the reserve too if it was evicted since.
 func TestRestored_PacketsOfAShardThatWasEvictedComeOnce(t *testing.T) {
 	t.Parallel()
-	for _, isRecalled := range []bool{false, true} {
-		t.Run(fmt.Sprintf("recalled: %v", isRecalled), func(t *testing.T) {
-			t.Parallel()
-			s := newSale(t, true)
-			s.refill(1, 3)
-			s.refill(2, 3)
-			sold := s.take(1, 1)
-			require.Zero(t, look(s.Stack))
-			restore := putBack(s.Stack)
-			s.refill(2, 20)
-			sold += s.take(2, 10)
-			if isRecalled {
-				s.refill(1, 25)
-				sold += s.take(1, 25)
-				require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 2)})[0].Out[models.ReserveLot], "a recall")
-			}
-			s.evict(2)
-			restore()
-			s.leader()
-			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
-			require.NoError(t, err)
-			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
-			s.ownedOnce(sold)
-		})
+	for _, variant := range []struct {
+		name                                       string
+		isRecalled, isGivenAgain, isReserveEvicted bool
+	}{
+		{name: "sold"},
+		{name: "recalled", isRecalled: true},
+		{name: "given again", isRecalled: true, isGivenAgain: true},
+		{name: "sold, and the reserve is evicted", isReserveEvicted: true},
+		{name: "recalled, and the reserve is evicted", isRecalled: true, isReserveEvicted: true},
+		{name: "given again, and the reserve is evicted", isRecalled: true, isGivenAgain: true, isReserveEvicted: true},
+	} {
+		for _, isGivenUp := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, gives up: %v", variant.name, isGivenUp), func(t *testing.T) {
+				t.Parallel()
+				s := newSale(t, true)
+				s.refill(1, 3)
+				s.refill(2, 3)
+				sold := s.take(1, 1)
+				require.Zero(t, look(s.Stack))
+				restore := putBack(s.Stack)
+				s.refill(2, 20)
+				sold += s.take(2, 10)
+				if variant.isRecalled {
+					s.refill(1, 25)
+					sold += s.take(1, 22)
+					require.Positive(t, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 2)})[0].Out[models.ReserveLot], "a recall")
+				}
+				if variant.isGivenAgain {
+					s.refill(2, 12)
+				}
+				s.evict(2)
+				restore()
+				if variant.isReserveEvicted {
+					for range 3 {
+						s.leader()
+						require.NoError(t, s.maintainer.Maintain(t.Context(), true))
+					}
+					s.evict(models.ReserveLot)
+				}
+				s.leader()
+				done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{GiveUpClaims: isGivenUp})
+				require.NoError(t, err)
+				require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+				s.ownedOnce(sold)
+			})
+		}
 	}
 }
 
@@ -383,8 +404,9 @@ func TestRestored_PacketsOfSeveralLotsThatAreLostHaveOneOwner(t *testing.T) {
 }
 
 // The reserve got packets back from two shards that Redis lost, and MySQL was restored to a time before: no evidence tells which from which.
-// Those that no lot has are withheld. The reserve may give away what a shard was credited last and no lot has.
-func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
+// The reserve has them, so each shard has the others that its rows name. The reserve may give away what a shard was credited last and no
+// lot has.
+func TestRestored_PacketsOfWhichNoEvidenceTellsWhoGaveThemAreNotLost(t *testing.T) {
 	t.Parallel()
 	s := &sale{Stack: newWitnessed(t)}
 	s.id = s.Create(0, func(c *models.Campaign) {
@@ -405,7 +427,6 @@ func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
 	s.refill(1, 12)
 	s.refill(2, 12)
 	sold += s.take(1, 2) + s.take(2, 2)
-	var withheld int
 	for shard := 1; shard <= 2; shard++ { // a recall
 		id := models.ShardID(s.id, shard)
 		views := s.Scripts.Shards(t.Context(), []string{id, models.ShardID(s.id, models.ReserveLot)})
@@ -414,16 +435,8 @@ func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
 		_, err := s.Scripts.Debit(t.Context(), &c, &lua.Debit{Epoch: v.Epoch, Peer: models.ReserveLot, Units: 3})
 		require.NoError(t, err)
 		s.refill(models.ReserveLot, views[1].Free()+1) // which completes it
-		kept, err := s.Scripts.PacketNames(t.Context(), id, v.Epoch)
-		require.NoError(t, err)
-		for _, packet := range kept {
-			if strings.HasPrefix(packet, "later") {
-				withheld++
-			}
-		}
 		s.Lose(id, syncertest.WholeCampaign)
 	}
-	require.Positive(t, withheld)
 	s.Sync()
 	restore()
 	for range 2 {
@@ -436,12 +449,11 @@ func TestRestored_PacketsThatNoLotIsKnownToHaveAreWithheld(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
 	require.Empty(t, done.GivenUp)
-	require.Contains(t, done.Steps[len(done.Steps)-1].ValueAfter, fmt.Sprintf("%d packets are withheld", withheld))
 	for range 2 {
 		s.leader()
 		sold += s.sellOut()
 	}
-	require.Equal(t, 40, sold+withheld)
+	require.Equal(t, 40, sold)
 	packets, owned := s.owners()
 	require.Equal(t, []int{sold, sold}, []int{packets, owned})
 	require.Empty(t, syncertest.ParkedIDs(t, s.DB))

@@ -186,13 +186,26 @@ func (a *attempt) lacks(ctx context.Context) (n int64) {
 func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how RepairHow) (Repaired, error) {
 	found, err := r.Compare(ctx, c.ID, DepthUsers)
 	done := Repaired{Found: found, Left: found, Steps: []models.Repair{}}
-	if err != nil || found.Agrees() && !found.parked {
+	isAll := how.GiveUpClaims && c.Kind == models.KindPacket // a lot whose books agree may lack what its load needs
+	if err != nil || found.Agrees() && !found.parked && !isAll {
 		return done, err
 	}
 	var failed []error
 	withheld, err := r.withheld(ctx, c)
 	if err != nil {
 		return done, err
+	}
+	for _, id := range c.LotIDs() { // no lot gets a packet that a user of another has
+		if c.Kind != models.KindPacket {
+			break
+		}
+		p := &repair{r: r, id: id, how: how, isRowsOnly: true}
+		_, err := p.run(ctx)
+		done.Steps = append(done.Steps, p.done.Steps...)
+		done.GivenUp = append(done.GivenUp, p.done.GivenUp...)
+		if err != nil {
+			return done, err
+		}
 	}
 	var left []string // what the repair of a shard says beyond a comparison
 	for _, id := range c.LotIDs() {
@@ -203,8 +216,13 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		}
 		done.Steps = append(done.Steps, one.Steps...)
 		done.GivenUp = append(done.GivenUp, one.GivenUp...)
-		if err == nil && how.GiveUpClaims && c.Kind == models.KindPacket { // the reserve has what no shard has
+		if err == nil && isAll { // the reserve has what no shard has
 			_, err = r.hydrator.Hydrate(ctx, id)
+		}
+		if err != nil && isAll {
+			p := &repair{r: r, id: id, how: how, isLoad: true}
+			_, err = p.run(ctx)
+			done.Steps = append(done.Steps, p.done.Steps...)
 		}
 		failed = append(failed, err)
 	}

@@ -31,7 +31,7 @@ var lotRows = []row[Lot]{
 	operator("L12", "sound, and Redis has a newer definition than MySQL", Fence,
 		func(l *Lot) bool { return l.IsSound() && l.Redis.At.Version > l.MySQL.Version }),
 	same("L13", "resident, evicted by Redis just as MySQL has it", RecordEviction,
-		func(l *Lot) bool { return l.MySQL.Residency == models.ResidencyResident && l.isEvicted() }),
+		func(l *Lot) bool { return l.MySQL.Residency == models.ResidencyResident && l.IsEvicted() }),
 	same("L14", "resident, and anything else; Redis is not fenced", Fence, func(l *Lot) bool { return l.isDoubtful() && l.mayTake() }),
 	same("L15", "resident, and anything else", MarkLost, (*Lot).isDoubtful),
 

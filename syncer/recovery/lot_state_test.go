@@ -23,7 +23,7 @@ func (l *Lot) state() State {
 		return Confirmed
 	case l.IsSound():
 		return Open
-	case l.MySQL.Residency == models.ResidencyResident && l.isEvicted():
+	case l.MySQL.Residency == models.ResidencyResident && l.IsEvicted():
 		return Leaving
 	case l.IsTaking(), l.MySQL.Residency == models.ResidencyResident, l.isAway() && l.isStrange():
 		return Doubt

@@ -166,8 +166,8 @@ func (l *Lot) isAway() bool {
 
 func (l *Lot) isLost() bool { return l.MySQL.Residency == models.ResidencyLost }
 
-// isEvicted reports whether Redis evicted just what MySQL has.
-func (l *Lot) isEvicted() bool {
+// IsEvicted reports whether Redis evicted just what MySQL has.
+func (l *Lot) IsEvicted() bool {
 	m := &l.MySQL
 	t := l.Redis.Tombstone
 	return l.Redis.Held == Absent && t != nil && m.Generation == l.Generation &&

@@ -138,15 +138,15 @@ type Repairer interface {
 	Do(ctx context.Context, action recovery.Action) error
 }
 
-// Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy.
-// loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no claims, and is loaded as soon
+// Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy, or
+// is a load and loads is false. loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no claims, and is loaded as soon
 // as the consumers have caught up.
 func (h *Hydrator) Repair(
-	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer,
+	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer, loads bool,
 ) (loaded *LoadReport, err error) {
 	r := h.newRun(policy)
 	r.repairer = repairer
-	_, err = r.follow(ctx, campaignID, nil, true)
+	_, err = r.follow(ctx, campaignID, nil, loads)
 	return r.loaded, err
 }
 
@@ -241,7 +241,8 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 			return lua.Meta{}, err
 		}
 		isRecorded, err := r.record(ctx, o, step)
-		if !isRecorded && !loads {
+		waits := r.repairer != nil && (step.Action == recovery.WaitLoader || step.Action == recovery.WaitConsumers)
+		if !isRecorded && !loads && !waits {
 			return lua.Meta{}, nil
 		}
 		if !isRecorded {

@@ -65,11 +65,9 @@ const wayOut = "`dibs reconcile --repair --give-up-claims` opens the campaign wi
 
 // packets are which lots have the packets of a campaign, and between which they went.
 type packets struct {
-	order []string // of the packets, by position
-	lots  map[int]*lotPackets
-
-	// A shard has debited packets. What a lot has does not tell who gave it then.
-	isMixed bool
+	order  []string // of the packets, by position
+	lots   map[int]*lotPackets
+	flying map[string]bool // on their way from lots that Redis holds
 }
 
 // lotPackets is what is known of the packets of a lot.
@@ -77,8 +75,10 @@ type lotPackets struct {
 	isHeld     bool             // in Redis
 	isListed   bool             // with its lists, which follow a load
 	free       map[string]bool  // in its lists
+	byRows     map[string]bool  // free ones of a shard without lists
 	taken      map[string]bool  // by users
 	gone, came map[int][]string // that it debited for each peer, and was credited from it, in order; "" is not known
+	gave       map[int][]string // that it debited by its hash in Redis, or else by its rows
 }
 
 // packetsOf reads which lots have the packets of a campaign. What a packet leaves is read after what it goes to, but for lists, out of which
@@ -118,12 +118,14 @@ func (h *Hydrator) packetsOf(ctx context.Context, campaignID string, m *moved) (
 		}
 	}
 	for number, lot := range p.lots {
+		lot.gave = maps.Clone(lot.gone)
 		for peer, other := range p.lots {
-			if !lot.isHeld { // Redis may have forgotten what was not credited
-				lot.gone[peer] = lot.gone[peer][:min(len(lot.gone[peer]), len(other.came[number]))]
+			if came := other.came[number]; !lot.isHeld { // Redis may have forgotten what was not credited, and MySQL what was
+				lot.gone[peer] = upTo(int64(len(came)), lot.gone[peer][:min(len(lot.gone[peer]), len(came))])
 			}
 			share(lot.gone[peer], other.came[number])
 		}
+		maps.DeleteFunc(lot.byRows, func(id string, _ bool) bool { return lot.taken[id] })
 	}
 	m.packets = p
 	return p, nil
@@ -159,7 +161,10 @@ func share(a, b []string) {
 
 func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.ShardView) error {
 	_, shard := models.SplitShardID(id)
-	lot := &lotPackets{free: make(map[string]bool), taken: make(map[string]bool), gone: make(map[int][]string), came: make(map[int][]string)}
+	lot := &lotPackets{
+		free: make(map[string]bool), byRows: make(map[string]bool), taken: make(map[string]bool),
+		gone: make(map[int][]string), came: make(map[int][]string),
+	}
 	p.lots[shard] = lot
 	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, id)
 	if err != nil {
@@ -178,7 +183,6 @@ func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.Sha
 		lot.came[peer] = upTo(n, campaigns.PacketsOf(rows, models.EventUnitsCredited, peer))
 	}
 	for peer, n := range counts.Out {
-		p.isMixed = p.isMixed || n > 0 && shard != models.ReserveLot
 		lot.gone[peer] = upTo(n, campaigns.PacketsOf(rows, models.EventUnitsDebited, peer))
 		if lot.isHeld {
 			entries, err := h.scripts.Debited(ctx, id, v.Epoch, peer, 0)
@@ -186,6 +190,11 @@ func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.Sha
 				return err
 			}
 			copy(lot.gone[peer], namesIn(entries))
+		}
+	}
+	if !lot.isListed && shard != models.ReserveLot {
+		for id, n := range p.byRows(shard, rows) {
+			lot.byRows[id] = n > 0 && id != ""
 		}
 	}
 	if lot.isHeld {
@@ -230,6 +239,28 @@ func namesIn(entries []string) []string {
 	return ids
 }
 
+// seeFlying finds what lots that Redis holds have debited, and their peers were not credited.
+func (p *packets) seeFlying() {
+	p.flying = make(map[string]bool)
+	for from, giver := range p.lots {
+		for to, taker := range p.lots {
+			for _, id := range giver.gone[to][min(len(giver.gone[to]), len(taker.came[from])):] {
+				p.flying[id] = id != ""
+			}
+		}
+	}
+}
+
+// isElsewhere reports whether a packet is on its way, or another lot has it, by its rows at least.
+func (p *packets) isElsewhere(id string, than int) bool {
+	for number, lot := range p.lots {
+		if number != than && lot.byRows[id] {
+			return true
+		}
+	}
+	return p.flying[id] || p.others(id, than)
+}
+
 // others reports whether another lot has a packet.
 func (p *packets) others(id string, than int) bool {
 	for number, lot := range p.lots {
@@ -251,17 +282,9 @@ func (p *packets) name(giver, taker int, ids []string) (done bool) {
 	share(edge, ids)
 	came := maps.Clone(lot.came)
 	came[giver] = edge
-	times := make(map[string]int) // that a packet came from the giver, beyond those that are named
+	times := p.passedOn(taker) // that a packet came from the giver, beyond those that are named
 	for _, id := range p.order {
 		if lot.free[id] || lot.taken[id] {
-			times[id]++
-		}
-		if taker == models.ReserveLot { // where each begins
-			times[id]--
-		}
-	}
-	for _, gone := range lot.gone {
-		for _, id := range gone {
 			times[id]++
 		}
 	}
@@ -297,30 +320,58 @@ func (p *packets) name(giver, taker int, ids []string) (done bool) {
 	return true
 }
 
+// passedOn is how often a lot gave each packet to another that another had given it.
+func (p *packets) passedOn(lot int) map[string]int {
+	times := make(map[string]int)
+	if lot == models.ReserveLot { // where each begins
+		for _, id := range p.order {
+			times[id]--
+		}
+	}
+	for _, ids := range p.lots[lot].gone {
+		for _, id := range ids {
+			times[id]++
+		}
+	}
+	delete(times, "")
+	return times
+}
+
 // uncontested is how many units the reserve has debited for a peer by its rows, up to the first that the peer was not credited and that
-// names a packet which another lot has.
+// names a packet which a lot has that did not get it by that.
 func (p *packets) uncontested(rows []models.Event, peer int, credited int64) int64 {
 	upto := credited
+	passedOn := p.passedOn(peer)
+	than := peer
+	if p.lots[peer].isHeld { // it is known to lack what it was not credited
+		than = -1
+	}
 	for i := range rows {
 		e := &rows[i]
-		if e.Type != models.EventUnitsDebited || e.Peer != peer || e.Cumulative <= credited {
+		if e.Type != models.EventUnitsDebited || e.Peer != peer {
 			continue
 		}
-		if !p.isMixed && slices.ContainsFunc(e.IDs, func(id string) bool { return p.others(id, peer) }) {
-			return upto
+		for j, id := range e.IDs {
+			passedOn[id]--
+			if e.Cumulative-e.Quantity+int64(j) >= credited && passedOn[id] < 0 && p.others(id, than) {
+				return upto
+			}
 		}
-		upto = e.Cumulative
+		upto = max(upto, e.Cumulative)
 	}
 	return upto
 }
 
 // cameTo is how many units a lot that Redis does not hold was credited from a peer at least: what its rows say, and all before a packet that the
-// peer debited for it and that some lot has. What is debited and not credited no lot has.
+// peer debited for it and that the lot passed on, or that a lot has: one of its own if Redis does not hold the peer, whose rows may name
+// packets that the peer gave others. What is debited and not credited no lot has.
 func (p *packets) cameTo(lot, peer int, known int64) int64 {
-	gone := p.lots[peer].gone[lot]
-	for i := int64(len(gone)); i > known && p.lots[peer].isHeld; i-- {
-		if p.others(gone[i-1], -1) {
-			return i
+	giver := p.lots[peer]
+	passedOn := p.passedOn(lot)
+	for i, id := range giver.gave[lot] {
+		passedOn[id]--
+		if passedOn[id] >= 0 || p.lots[lot].taken[id] || giver.isHeld && p.others(id, -1) {
+			known = max(known, int64(i)+1)
 		}
 	}
 	return known
@@ -330,9 +381,16 @@ func (p *packets) cameTo(lot, peer int, known int64) int64 {
 // that it gave to users or to other lots.
 func (h *Hydrator) seeCredits(ctx context.Context, c *models.Campaign, m *moved) error {
 	campaignID, shard := models.SplitShardID(c.ID)
+	gave, err := h.movedBy(ctx, models.EventUnitsDebited, campaignID, shard)
+	if err != nil {
+		return err
+	}
 	for i := range m.views {
 		_, peer := models.SplitShardID(m.lots[i].ID)
-		if known := m.counts.In[peer]; isHeld(&m.views[i]) && m.views[i].Out[shard] > known {
+		if isHeld(&m.views[i]) {
+			gave[peer] = m.views[i].Out[shard]
+		}
+		if known := m.counts.In[peer]; gave[peer] > known {
 			p, err := h.packetsOf(ctx, campaignID, m)
 			if err != nil {
 				return err
@@ -340,17 +398,20 @@ func (h *Hydrator) seeCredits(ctx context.Context, c *models.Campaign, m *moved)
 			m.counts.In[peer] = p.cameTo(shard, peer, known)
 			came := p.lots[shard].came
 			came[peer] = upTo(m.counts.In[peer], came[peer])
-			share(came[peer], p.lots[peer].gone[shard])
+			share(came[peer], p.lots[peer].gave[shard])
 		}
 	}
 	return nil
 }
 
 // withhold has a lot begin with the packets that it has for certain, if those that its rows say are not all known, or contradict what other
-// lots have. It debits the total of the campaign, peer 0, what only its rows say it has, and is credited from there what they lack. No lot
-// gives away what is debited so; it goes back to the sender when the campaign ends.
+// lots have. It debits the total of the campaign, peer 0, what only its rows say it has, and is credited from there what they lack. What
+// another lot has is only booked so. What none has no lot gives away: it goes back to the sender when the campaign ends, and an operator
+// is asked before.
 func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, epoch int64) error {
-	if !m.isUnknown && (m.policy == recovery.Auto || isHeld(&m.views[m.at])) {
+	isLoaded := func(c models.Campaign) bool { return c.Residency != models.ResidencyNone }
+	isFirst := len(m.rows) == 0 && !isLoaded(m.lots[m.at]) && (m.at < len(m.lots)-1 || !slices.ContainsFunc(m.lots, isLoaded))
+	if !m.isUnknown && (m.isExact || isFirst || isHeld(&m.views[m.at]) && m.policy == recovery.Auto) {
 		return nil
 	}
 	campaignID, shard := models.SplitShardID(c.ID)
@@ -358,29 +419,32 @@ func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, e
 	if err != nil {
 		return err
 	}
+	p.seeFlying()
 	times := p.byRows(shard, m.rows)
 	if !m.isUnknown && !p.contradicts(shard, times) {
 		return nil
 	}
-	if m.policy != recovery.GiveUp {
-		return fmt.Errorf("%w: the packets of %s contradict those of other lots; %s", lua.ErrUnavailable, c.ID, wayOut)
-	}
-	has, err := p.has(shard, m)
+	has, err := p.has(shard, times, m)
 	if err != nil {
 		return err
 	}
+	isCertain := !m.isUnknown
 	var out, in []string
+	for id := range has {
+		if _, isKnown := times[id]; !isKnown {
+			times[id] = 0
+		}
+	}
 	for id, n := range times {
 		if has[id] {
 			n--
 		}
 		out = append(out, slices.Repeat([]string{id}, max(0, n))...)
 		in = append(in, slices.Repeat([]string{id}, max(0, -n))...)
+		isCertain = isCertain && (n == 0 || has[id] && n > 0 || p.lots[shard].taken[id] || p.flying[id] || p.others(id, shard))
 	}
-	for id := range has {
-		if _, isKnown := times[id]; !isKnown {
-			in = append(in, id)
-		}
+	if !isCertain && m.policy != recovery.GiveUp {
+		return fmt.Errorf("%w: the packets of %s contradict those of other lots; %s", lua.ErrUnavailable, c.ID, wayOut)
 	}
 	debit := newRow(c, models.EventUnitsDebited, 0, epoch)
 	debit.Cumulative = m.counts.Out[0]
@@ -417,7 +481,7 @@ func (p *packets) byRows(lot int, rows []models.Event) map[string]int {
 // contradicts reports whether the packets of a lot by its rows can't be those that it has.
 func (p *packets) contradicts(lot int, times map[string]int) bool {
 	for id, n := range times {
-		if n < 0 || n > 1 || n == 1 && p.others(id, lot) {
+		if n < 0 || n > 1 || n == 1 && p.isElsewhere(id, lot) {
 			return true
 		}
 	}
@@ -429,14 +493,27 @@ func (p *packets) contradicts(lot int, times map[string]int) bool {
 	return false
 }
 
-// has are the packets that a lot has for certain: those of its users, and those in its lists that no other lot has. A reserve that Redis
-// does not hold has all that no shard has, if Redis holds all shards.
-func (p *packets) has(number int, m *moved) (map[string]bool, error) {
+// has are the packets that a lot has for certain: those of its users, those in its lists that no other lot has, and those that only its
+// rows say, unless they are more than it counts. A reserve that Redis does not hold has all that no shard has, if Redis holds all shards.
+func (p *packets) has(number int, times map[string]int, m *moved) (map[string]bool, error) {
 	lot := p.lots[number]
 	has := maps.Clone(lot.taken)
 	for id := range lot.free {
 		if !p.others(id, number) {
 			has[id] = true
+		}
+	}
+	if number != models.ReserveLot && !lot.isListed {
+		units := 0
+		byRows := maps.Clone(has)
+		for id, n := range times {
+			units += n
+			if n > 0 && id != "" && !p.isElsewhere(id, number) {
+				byRows[id] = true
+			}
+		}
+		if len(byRows) <= units {
+			has = byRows
 		}
 	}
 	if number != models.ReserveLot || lot.isListed {
@@ -452,13 +529,7 @@ func (p *packets) has(number int, m *moved) (map[string]bool, error) {
 			has[id] = true
 		}
 	}
-	for from, giver := range p.lots { // those in flight
-		for to, taker := range p.lots {
-			for _, id := range giver.gone[to][min(len(giver.gone[to]), len(taker.came[from])):] {
-				delete(has, id)
-			}
-		}
-	}
+	maps.DeleteFunc(has, func(id string, _ bool) bool { return p.flying[id] })
 	for i := range m.rows {
 		e := &m.rows[i]
 		if e.Type != models.EventUnitsDebited || e.Peer == 0 {

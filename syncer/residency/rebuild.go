@@ -234,7 +234,7 @@ func (h *Hydrator) put(ctx context.Context, o *lot, report *LoadReport) (*books,
 	}
 	loaded, err := h.stage(ctx, o, staging)
 	if err == nil && models.IsShardID(c.ID) {
-		err = h.stageMoved(ctx, c, staging, held.Epoch, loaded, o.policy)
+		err = h.stageMoved(ctx, o, staging, held.Epoch, loaded)
 	}
 	if err == nil {
 		h.steps.At("staged")

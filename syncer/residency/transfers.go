@@ -34,6 +34,7 @@ type moved struct {
 	packets *packets // read if it is not known otherwise which packets went
 
 	policy    recovery.Policy
+	isExact   bool // MySQL has just what Redis evicted
 	isUnknown bool // there are packets whose names are lost
 }
 
@@ -46,9 +47,10 @@ const peersAtOnce = 16
 //   - It has debited what Redis says, as long as Redis holds it, and what its rows say else. A debit that Redis does not know was not
 //     on its disk, so no one was credited. Nor was one that only rows know and that no one was credited, if a third lot has its packets.
 //   - It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
-func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64, policy recovery.Policy) (m *moved, err error) {
+func (h *Hydrator) transfers(ctx context.Context, o *lot, epoch int64) (m *moved, err error) {
+	c := &o.row.Campaign
 	campaignID, shard := models.SplitShardID(c.ID)
-	m = &moved{policy: policy}
+	m = &moved{policy: o.policy, isExact: o.IsEvicted()}
 	m.attempts, err = attemptsOf(ctx, h.db.ConnPool, c.ID, "") // before Redis
 	if err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int6
 	if err != nil {
 		return nil, err
 	}
-	credited, err := h.creditedFrom(ctx, campaignID, shard)
+	credited, err := h.movedBy(ctx, models.EventUnitsCredited, campaignID, shard)
 	if err != nil {
 		return nil, err
 	}
@@ -133,18 +135,18 @@ func (m *moved) begin(lot *models.Campaign, own *lua.ShardView, mine []models.Ev
 	return nil
 }
 
-// creditedFrom is what the peers of a lot were credited from it by their rows.
-func (h *Hydrator) creditedFrom(ctx context.Context, campaignID string, shard int) (map[int]int64, error) {
-	credited := make(map[int]int64)
+// movedBy is what the peers of a lot were credited from it by their rows, or debited for it.
+func (h *Hydrator) movedBy(ctx context.Context, kind models.EventType, campaignID string, shard int) (map[int]int64, error) {
+	units := make(map[int]int64)
 	err := sqlstore.ScanAll(ctx, h.db.ConnPool, "SELECT shard, MAX(cumulative) FROM stock_moves WHERE campaign_id = ? AND kind = ?"+
-		" AND peer = ? GROUP BY shard", []any{campaignID, models.EventUnitsCredited, shard}, func(scan func(...any) error) error {
+		" AND peer = ? GROUP BY shard", []any{campaignID, kind, shard}, func(scan func(...any) error) error {
 		var peer int
-		var units int64
-		err := scan(&peer, &units)
-		credited[peer] = units
+		var most int64
+		err := scan(&peer, &most)
+		units[peer] = most
 		return err
 	})
-	return credited, err
+	return units, err
 }
 
 // isHeld reports whether what Redis says of a lot is what it last held, or what a load that was not confirmed found out of that.
@@ -330,8 +332,9 @@ func (h *Hydrator) confirmMoved(ctx context.Context, tx *gorm.DB, c *models.Camp
 }
 
 // stageMoved stages what a lot of a campaign of several shards begins with beside its claims.
-func (h *Hydrator) stageMoved(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, epoch int64, loaded *books, policy recovery.Policy) error {
-	m, err := h.transfers(ctx, c, epoch, policy)
+func (h *Hydrator) stageMoved(ctx context.Context, o *lot, staging *lua.Rebuild, epoch int64, loaded *books) error {
+	c := &o.row.Campaign
+	m, err := h.transfers(ctx, o, epoch)
 	if err != nil {
 		return fmt.Errorf("residency: units of %s: %w", c.ID, err)
 	}
