@@ -148,6 +148,7 @@ func (d *drawnSale) disaster() {
 	d.state("dump")
 	isRestored := d.r.IntN(4) > 0
 	before := d.total
+	withheld := d.withheld()
 	isAdded := d.r.IntN(2) == 0
 	batch := syncertest.ListOf(fmt.Sprintf("q%d-", before), 20)
 	d.steps(1 + d.r.IntN(6))
@@ -184,6 +185,7 @@ func (d *drawnSale) disaster() {
 	if err != nil {
 		require.ErrorContains(d.T, err, "--give-up-claims")
 	}
+	require.LessOrEqual(d.T, d.withheld(), withheld, "no packet is withheld unasked")
 	d.steps(d.r.IntN(3))
 	done, err = d.Reconciler().Repair(d.T.Context(), d.id, reconcile.RepairHow{GiveUpClaims: true})
 	d.log("repair with --give-up-claims: %v", done.Steps)

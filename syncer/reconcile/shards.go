@@ -216,13 +216,13 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		}
 		done.Steps = append(done.Steps, one.Steps...)
 		done.GivenUp = append(done.GivenUp, one.GivenUp...)
-		if err == nil && isAll { // the reserve has what no shard has
-			_, err = r.hydrator.Hydrate(ctx, id)
-		}
-		if err != nil && isAll {
-			p := &repair{r: r, id: id, how: how, isLoad: true}
-			_, err = p.run(ctx)
-			done.Steps = append(done.Steps, p.done.Steps...)
+		if err == nil && c.Kind == models.KindPacket { // the reserve has what no shard has
+			_, loadErr := r.hydrator.Hydrate(ctx, id)
+			if loadErr != nil && how.GiveUpClaims {
+				p := &repair{r: r, id: id, how: how, isLoad: true}
+				_, err = p.run(ctx)
+				done.Steps = append(done.Steps, p.done.Steps...)
+			}
 		}
 		failed = append(failed, err)
 	}

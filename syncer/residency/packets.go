@@ -428,7 +428,7 @@ func (h *Hydrator) withhold(ctx context.Context, c *models.Campaign, m *moved, e
 	if err != nil {
 		return err
 	}
-	isCertain := !m.isUnknown
+	isCertain := true // packets whose names are lost are an operator's already
 	var out, in []string
 	for id := range has {
 		if _, isKnown := times[id]; !isKnown {
