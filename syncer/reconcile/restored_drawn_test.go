@@ -15,17 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drawnSale is a campaign of packets in two shards, with which a seed does what it draws.
+// drawnSale is a campaign of packets in two to four shards, with which a seed does what it draws.
 type drawnSale struct {
 	*sale
-	r      *rand.Rand
-	shards int
-	total  int
-	sold   int
-	did    []string
+	r           *rand.Rand
+	shards      int
+	total, sold int      // packets
+	did         []string // what is printed if the test fails
 }
 
-func (d *drawnSale) log(format string, args ...any) {
+func (d *drawnSale) logf(format string, args ...any) {
 	d.did = append(d.did, fmt.Sprintf(format, args...))
 }
 
@@ -69,18 +68,18 @@ func (d *drawnSale) step() {
 	case 0, 1, 2:
 		n := 1 + d.r.IntN(12)
 		_, err := d.mover.Refill(ctx, d.id, models.Need{Shard: shard, Units: int64(n)})
-		d.log("refill %d by %d: %v", shard, n, err)
+		d.logf("refill %d by %d: %v", shard, n, err)
 	case 3, 4, 5:
 		n := 1 + d.r.IntN(6)
 		got := d.take(shard, n)
 		d.sold += got
-		d.log("%d of %d users get a packet of shard %d", got, n, shard)
+		d.logf("%d of %d users get a packet of shard %d", got, n, shard)
 	case 6, 8:
 		c := d.Campaign(id)
 		evicted, err := d.Scripts.Evict(ctx, &c, 0)
-		d.log("evict %d: %v %v", lot, evicted, err)
+		d.logf("evict %d: %v %v", lot, evicted, err)
 	case 7:
-		d.log("load %d: %v", lot, d.Hydrate(id))
+		d.logf("load %d: %v", lot, d.Hydrate(id))
 	}
 }
 
@@ -108,12 +107,12 @@ func (d *drawnSale) lead() {
 	ctx := d.T.Context()
 	look(d.Stack)
 	_, err := d.mover.Check(ctx)
-	d.log("check: %v", err)
+	d.logf("check: %v", err)
 	d.Sync()
 	_, err = d.Maintainer().Attend(ctx, true)
-	d.log("attend: %v", err)
+	d.logf("attend: %v", err)
 	_, err = d.reconciler.Reconcile(ctx)
-	d.log("reconcile: %v", err)
+	d.logf("reconcile: %v", err)
 }
 
 // state logs what is known of the lots.
@@ -123,18 +122,20 @@ func (d *drawnSale) state(when string) {
 	for _, s := range append(d.all(), models.ReserveLot) {
 		ids = append(ids, models.ShardID(d.id, s))
 	}
-	d.log("--- %s", when)
+	d.logf("--- %s", when)
 	for i, v := range d.Scripts.Shards(d.T.Context(), ids) {
 		c := d.Campaign(ids[i])
-		d.log("  %s redis %s e%d total %d in %v out %v err %v | mysql %s e%d total %d tseq %d", ids[i][len(ids[i])-3:], v.Status, v.Epoch, v.Total, v.In, v.Out, v.Err, c.Residency, c.Epoch, c.Total, c.TSeq)
+		d.logf("  %s redis: %s load %d total %d in %v out %v %v; mysql: %s load %d total %d tseq %d", ids[i][len(ids[i])-3:],
+			v.Status, v.Epoch, v.Total, v.In, v.Out, v.Err, c.Residency, c.Epoch, c.Total, c.TSeq)
 	}
 	var rows []struct {
-		Shard, Peer, TSeq, Units, Cumulative, Epoch int
-		Kind, Packets                               string
+		Shard, Peer, Units, Cumulative, Epoch int
+		Kind, Packets                         string
 	}
-	require.NoError(d.T, d.DB.Raw("SELECT shard, peer, tseq, kind, units, cumulative, epoch, COALESCE(packets, '') AS packets FROM stock_moves WHERE campaign_id = ? ORDER BY shard, tseq", d.id).Scan(&rows).Error)
+	require.NoError(d.T, d.DB.Raw("SELECT shard, peer, kind, units, cumulative, epoch, COALESCE(packets, '') AS packets FROM stock_moves"+
+		" WHERE campaign_id = ? ORDER BY shard, tseq", d.id).Scan(&rows).Error)
 	for _, r := range rows {
-		d.log("  row %d t%d %s peer %d %d upto %d e%d %s", r.Shard, r.TSeq, r.Kind, r.Peer, r.Units, r.Cumulative, r.Epoch, r.Packets)
+		d.logf("  row of %d: %s peer %d units %d cumulative %d load %d %s", r.Shard, r.Kind, r.Peer, r.Units, r.Cumulative, r.Epoch, r.Packets)
 	}
 }
 
@@ -144,7 +145,7 @@ func (d *drawnSale) disaster() {
 	d.steps(d.r.IntN(6))
 	require.Zero(d.T, look(d.Stack))
 	restore := putBack(d.Stack)
-	d.log("dump")
+	d.logf("dump")
 	d.state("dump")
 	isRestored := d.r.IntN(4) > 0
 	before := d.total
@@ -155,17 +156,17 @@ func (d *drawnSale) disaster() {
 	if isAdded {
 		d.AddPackets(d.id, batch)
 		d.total += 20
-		d.log("add packets")
+		d.logf("add packets")
 	}
 	d.steps(1 + d.r.IntN(8))
 	for range max(0, d.r.IntN(5)-2) {
 		lot := d.lot()
 		d.lose(lot)
-		d.log("lose %d", lot)
+		d.logf("lose %d", lot)
 	}
 	if isRestored {
 		restore()
-		d.log("restore")
+		d.logf("restore")
 		d.state("restored")
 		d.Exec("DELETE FROM packet_batches WHERE first_position > ?", before)
 	}
@@ -173,22 +174,22 @@ func (d *drawnSale) disaster() {
 	for round := range 4 {
 		if isAdded && isRestored && round == wait {
 			d.AddPackets(d.id, batch)
-			d.log("add packets again")
+			d.logf("add packets again")
 		}
 		d.lead()
-		d.log("maintain: %v", d.maintainer.Maintain(d.T.Context(), true))
+		d.logf("maintain: %v", d.maintainer.Maintain(d.T.Context(), true))
 		d.steps(d.r.IntN(4))
 	}
 	d.state("before repair")
 	done, err := d.Reconciler().Repair(d.T.Context(), d.id, reconcile.RepairHow{})
-	d.log("repair: %v %v %v", done.Steps, done.Left.Differences, err)
+	d.logf("repair: %v %v %v", done.Steps, done.Left.Differences, err)
 	if err != nil {
 		require.ErrorContains(d.T, err, "--give-up-claims")
 	}
 	require.LessOrEqual(d.T, d.withheld(), withheld, "no packet is withheld unasked")
 	d.steps(d.r.IntN(3))
 	done, err = d.Reconciler().Repair(d.T.Context(), d.id, reconcile.RepairHow{GiveUpClaims: true})
-	d.log("repair with --give-up-claims: %v", done.Steps)
+	d.logf("repair with --give-up-claims: %v", done.Steps)
 	d.state("after repair")
 	require.NoError(d.T, err)
 	require.Empty(d.T, done.Left.Differences)
