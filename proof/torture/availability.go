@@ -19,23 +19,37 @@ const (
 // readiness compares what /readyz of an API says with what the API does.
 type readiness struct {
 	mu     sync.Mutex
-	asked  time.Time // the last question
-	since  time.Time // it has said no since then; zero: it does not
-	serves time.Time // claims are served since then, without a gap
-	served time.Time // the end of the last one
+	asked  time.Time            // the last question
+	since  time.Time            // it has said no since then; zero: it does not
+	serves time.Time            // claims are served since then, without a gap
+	served time.Time            // the end of the last one
+	of     map[string]time.Time // campaign -> the end of its last one
 
 	unready time.Duration // time in which it said no
 	wrong   time.Duration // of that, with claims being served
 }
 
-// claimed notes a claim that was served.
-func (r *readiness) claimed(started, ended time.Time) {
+// claimed notes a claim of a campaign that was served.
+func (r *readiness) claimed(campaignID string, started, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if started.Sub(r.served) > servedFor {
 		r.serves = started
 	}
 	r.served = ended
+	if r.of == nil {
+		r.of = make(map[string]time.Time)
+	}
+	r.of[campaignID] = ended
+}
+
+// refused notes a claim that was not served. If others of the campaign just were, Redis comes and goes.
+func (r *readiness) refused(campaignID string, ended time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ended.Sub(r.of[campaignID]) < foundWithin {
+		r.serves = ended
+	}
 }
 
 // said notes an answer of /readyz, or that there was none.

@@ -22,13 +22,16 @@ func TestReadinessIsComparedWithWhatIsServed(t *testing.T) {
 		"away, and says so":       {no: func(ms int) bool { return ms >= 1000 && ms < 9000 }, claims: func(ms int) bool { return ms < 1000 }, unready: 7900},
 		"is found out in time":    {no: func(ms int) bool { return ms >= 1000 && ms < 2900 }, claims: func(int) bool { return true }, unready: 1800},
 		"says no and serves":      {no: func(ms int) bool { return ms >= 1000 }, claims: func(int) bool { return true }, unready: 8900, wrong: 6900},
-		"serves again for a time": {no: func(ms int) bool { return ms >= 1000 }, claims: func(ms int) bool { return ms >= 3000 && ms < 6000 }, unready: 8900, wrong: 1900},
+		"serves again for a time": {no: func(ms int) bool { return ms >= 1000 }, claims: func(ms int) bool { return ms >= 3000 && ms < 6000 }, unready: 8900, wrong: 1000},
+		"comes and goes":          {no: func(ms int) bool { return ms >= 1000 }, claims: func(ms int) bool { return ms%1000 < 500 }, unready: 8900},
 		"serves again, just now":  {no: func(ms int) bool { return ms >= 1000 && ms < 7000 }, claims: func(ms int) bool { return ms >= 5500 }, unready: 5900},
 	} {
 		var r readiness
 		for ms := 0; ms < 10_000; ms += 100 {
 			if try.claims(ms) {
-				r.claimed(at(ms-20), at(ms-10))
+				r.claimed("c", at(ms-20), at(ms-10))
+			} else {
+				r.refused("c", at(ms-10))
 			}
 			r.said(try.no(ms), at(ms))
 		}

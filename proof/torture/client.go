@@ -174,8 +174,11 @@ func (c *client) try(one *request) {
 	if t.code == "" {
 		t.take(r.body)
 		if !t.replayed { // a Redis that takes no writes knows what it answered before
-			c.asked().ready.claimed(t.started, t.ended)
+			c.asked().ready.claimed(one.c.id, t.started, t.ended)
 		}
+	}
+	if t.code == unavailable {
+		c.asked().ready.refused(one.c.id, t.ended)
 	}
 	c.leave(t.code)
 	c.book(one, &t)
