@@ -211,7 +211,7 @@ func (d *drawnSale) withheld() (n int) {
 func TestRestored_PacketsOfDrawnSchedulesHaveOneOwner(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{234, 264, 292, 313, 458} // that found something
-	for seed := range uint64(testenv.Pick(8, 400)) {
+	for seed := range uint64(testenv.Pick(4, 400)) {
 		seeds = append(seeds, seed)
 	}
 	for _, seed := range seeds {
