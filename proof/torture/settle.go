@@ -263,14 +263,14 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 }
 
 // reconciled has `dibs reconcile` compare the round's campaigns: exit code 0. Of one that was closed early no claim notices a key that was
-// deleted, but the leader does when it compares the campaign in its turn.
+// deleted, but the leader does when it compares the campaign in its turn. So it is with a lower total that a server answered too late.
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)
 	for _, c := range rd.all() {
 		all.Go(func() error {
 			out, err := rd.w.dibs("reconcile", "--campaign", c.id)
-			for deadline := time.Now().Add(healWithin); err != nil && c.closing.Load() && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(healWithin); err != nil && (c.closing.Load() || c.has(withChanges)) && time.Now().Before(deadline); {
 				wait(context.Background(), time.Second)
 				out, err = rd.w.dibs("reconcile", "--campaign", c.id)
 			}
