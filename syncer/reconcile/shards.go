@@ -195,15 +195,8 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 	if err != nil {
 		return done, err
 	}
-	for _, id := range c.LotIDs() { // no lot gets a packet that a user of another has
-		if c.Kind != models.KindPacket {
-			break
-		}
-		p := &repair{r: r, id: id, how: how, isRowsOnly: true}
-		_, err := p.run(ctx)
-		done.Steps = append(done.Steps, p.done.Steps...)
-		done.GivenUp = append(done.GivenUp, p.done.GivenUp...)
-		if err != nil {
+	if c.Kind == models.KindPacket {
+		if err := r.restoreRows(ctx, c, how, &done); err != nil {
 			return done, err
 		}
 	}
@@ -214,14 +207,13 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		for _, line := range one.Left.Differences {
 			left = append(left, shardLine(lot, line))
 		}
-		done.Steps = append(done.Steps, one.Steps...)
-		done.GivenUp = append(done.GivenUp, one.GivenUp...)
+		done.add(&one)
 		if err == nil && c.Kind == models.KindPacket { // the reserve has what no shard has
 			_, loadErr := r.hydrator.Hydrate(ctx, id)
 			if loadErr != nil && how.GiveUpClaims {
 				p := &repair{r: r, id: id, how: how, isLoad: true}
 				_, err = p.run(ctx)
-				done.Steps = append(done.Steps, p.done.Steps...)
+				done.add(&p.done)
 			}
 		}
 		failed = append(failed, err)
@@ -248,6 +240,25 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		done.Left.Differences = append(done.Left.Differences, left...)
 	}
 	return done, err
+}
+
+// restoreRows restores the rows of all lots of a packet campaign before one is loaded: none gets a packet that a user of another has.
+func (r *Reconciler) restoreRows(ctx context.Context, c *models.Campaign, how RepairHow, done *Repaired) error {
+	for _, id := range c.LotIDs() {
+		p := &repair{r: r, id: id, how: how, isRowsOnly: true}
+		_, err := p.run(ctx)
+		done.add(&p.done)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds what was done to a lot.
+func (d *Repaired) add(one *Repaired) {
+	d.Steps = append(d.Steps, one.Steps...)
+	d.GivenUp = append(d.GivenUp, one.GivenUp...)
 }
 
 // withheld is how many packets of a campaign no lot gives away, because neither MySQL nor Redis tells which lot has them. The lots have
