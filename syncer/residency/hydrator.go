@@ -139,8 +139,8 @@ type Repairer interface {
 }
 
 // Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy, or
-// is a load and loads is false. loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no claims, and is loaded as soon
-// as the consumers have caught up.
+// is a load and loads is false. loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no
+// claims, and is loaded as soon as the consumers have caught up.
 func (h *Hydrator) Repair(
 	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer, loads bool,
 ) (loaded *LoadReport, err error) {

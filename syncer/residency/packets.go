@@ -75,7 +75,7 @@ type lotPackets struct {
 	isHeld     bool             // in Redis
 	isListed   bool             // with its lists, which follow a load
 	free       map[string]bool  // in its lists
-	byRows     map[string]bool  // free ones of a shard without lists
+	freeByRows map[string]bool  // of a shard without lists
 	taken      map[string]bool  // by users
 	gone, came map[int][]string // that it debited for each peer, and was credited from it, in order; "" is not known
 	gave       map[int][]string // that it debited by its hash in Redis, or else by its rows
@@ -125,7 +125,7 @@ func (h *Hydrator) packetsOf(ctx context.Context, campaignID string, m *moved) (
 			}
 			share(lot.gone[peer], other.came[number])
 		}
-		maps.DeleteFunc(lot.byRows, func(id string, _ bool) bool { return lot.taken[id] })
+		maps.DeleteFunc(lot.freeByRows, func(id string, _ bool) bool { return lot.taken[id] })
 	}
 	m.packets = p
 	return p, nil
@@ -162,7 +162,7 @@ func share(a, b []string) {
 func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.ShardView) error {
 	_, shard := models.SplitShardID(id)
 	lot := &lotPackets{
-		free: make(map[string]bool), byRows: make(map[string]bool), taken: make(map[string]bool),
+		free: make(map[string]bool), freeByRows: make(map[string]bool), taken: make(map[string]bool),
 		gone: make(map[int][]string), came: make(map[int][]string),
 	}
 	p.lots[shard] = lot
@@ -194,7 +194,7 @@ func (h *Hydrator) addLot(ctx context.Context, p *packets, id string, v *lua.Sha
 	}
 	if !lot.isListed && shard != models.ReserveLot {
 		for id, n := range p.byRows(shard, rows) {
-			lot.byRows[id] = n > 0 && id != ""
+			lot.freeByRows[id] = n > 0 && id != ""
 		}
 	}
 	if lot.isHeld {
@@ -254,7 +254,7 @@ func (p *packets) seeFlying() {
 // isElsewhere reports whether a packet is on its way, or another lot has it, by its rows at least.
 func (p *packets) isElsewhere(id string, than int) bool {
 	for number, lot := range p.lots {
-		if number != than && lot.byRows[id] {
+		if number != than && lot.freeByRows[id] {
 			return true
 		}
 	}
