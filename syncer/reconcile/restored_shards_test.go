@@ -31,6 +31,17 @@ func (s *sale) tryRefill(shard int, units int64) {
 	}
 }
 
+// dumped makes a sale of packets that both shards have some of, of which one is sold, and dumps MySQL.
+func dumped(t *testing.T) (s *sale, sold int, restore func()) {
+	t.Helper()
+	s = newSale(t, true)
+	s.refill(1, 3)
+	s.refill(2, 3)
+	sold = s.take(1, 1)
+	require.Zero(t, look(s.Stack))
+	return s, sold, putBack(s.Stack)
+}
+
 // leader does what the syncer that leads does in a round.
 func (s *sale) leader() {
 	s.T.Helper()
@@ -171,12 +182,7 @@ func TestRestored_AReserveThatWasEvictedDoesNotLoadBehindItsTombstone(t *testing
 // A packet of a forgotten grant is given to one user only.
 func TestRestored_APacketOfAForgottenGrantHasOneOwner(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, true)
-	s.refill(1, 3)
-	s.refill(2, 3)
-	sold := s.take(1, 1)
-	require.Zero(t, look(s.Stack))
-	restore := putBack(s.Stack)
+	s, sold, restore := dumped(t)
 	s.refill(2, 20)
 	restore()
 	s.tryRefill(1, 20)
@@ -190,12 +196,7 @@ func TestRestored_APacketOfAForgottenGrantHasOneOwner(t *testing.T) {
 // the giver deals none of them again.
 func TestRestored_PacketsOfRowsBetweenOthersHaveOneOwner(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, true)
-	s.refill(1, 3)
-	s.refill(2, 3)
-	sold := s.take(1, 1)
-	require.Zero(t, look(s.Stack))
-	restore := putBack(s.Stack)
+	s, sold, restore := dumped(t)
 	s.refill(2, 10)
 	s.Sync()
 	restore()
@@ -247,12 +248,7 @@ func TestRestored_PacketsWhoseNamesAreLostAreWhereTheyWent(t *testing.T) {
 	for name, isDebitedTwice := range map[string]bool{"": false, "and an older debit has them": true} {
 		t.Run("names"+name, func(t *testing.T) {
 			t.Parallel()
-			s := newSale(t, true)
-			s.refill(1, 3)
-			s.refill(2, 3)
-			sold := s.take(1, 1)
-			require.Zero(t, look(s.Stack))
-			restore := putBack(s.Stack)
+			s, sold, restore := dumped(t)
 			s.refill(2, 20)
 			sold += s.take(2, 10)
 			var row models.Event
@@ -282,12 +278,7 @@ func TestRestored_PacketsWhoseNamesAreLostAreWhereTheyWent(t *testing.T) {
 // The same after a shard gave packets back, and the reserve gave them to another: what a shard passed on came to it, too.
 func TestRestored_PacketsThatWereRecalledAreNotGuessed(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, true)
-	s.refill(1, 3)
-	s.refill(2, 3)
-	sold := s.take(1, 1)
-	require.Zero(t, look(s.Stack))
-	restore := putBack(s.Stack)
+	s, sold, restore := dumped(t)
 	sold += s.recall()
 	s.evict(models.ReserveLot)
 	restore()
@@ -327,12 +318,7 @@ func TestRestored_PacketsOfAShardThatWasEvictedComeOnce(t *testing.T) {
 		for _, isGivenUp := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, gives up: %v", variant.name, isGivenUp), func(t *testing.T) {
 				t.Parallel()
-				s := newSale(t, true)
-				s.refill(1, 3)
-				s.refill(2, 3)
-				sold := s.take(1, 1)
-				require.Zero(t, look(s.Stack))
-				restore := putBack(s.Stack)
+				s, sold, restore := dumped(t)
 				s.refill(2, 20)
 				sold += s.take(2, 10)
 				if variant.isRecalled {
@@ -372,12 +358,7 @@ func TestRestored_PacketsOfSeveralLotsThatAreLostHaveOneOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSale(t, true)
-			s.refill(1, 3)
-			s.refill(2, 3)
-			sold := s.take(1, 1)
-			require.Zero(t, look(s.Stack))
-			restore := putBack(s.Stack)
+			s, sold, restore := dumped(t)
 			s.refill(2, 20)
 			sold += s.take(2, 10)
 			s.refill(1, 15)
@@ -473,12 +454,7 @@ func TestRestored_PacketsThatWereAddedSinceAreAddedAgain(t *testing.T) {
 	for name, evicted := range map[string][]int{"held": nil, "a shard is evicted": {2}, "the reserve is evicted": {models.ReserveLot}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSale(t, true)
-			s.refill(1, 3)
-			s.refill(2, 3)
-			sold := s.take(1, 1)
-			require.Zero(t, look(s.Stack))
-			restore := putBack(s.Stack)
+			s, sold, restore := dumped(t)
 			s.AddPackets(s.id, syncertest.ListOf("q", 20))
 			s.refill(2, 45)
 			sold += s.take(2, 40)
