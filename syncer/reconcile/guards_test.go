@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +85,24 @@ func TestRepair_AClaimThatAConsumerHasIsLeftToIt(t *testing.T) {
 	done := h.Repair(id, reconcile.RepairHow{})
 	require.Equal(t, []string{reconcile.RepairClaims}, whats(done.Steps))
 	require.Equal(t, "no rows of 1 claims, seq 4 to 4", done.Steps[0].ValueBefore)
+	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
+}
+
+// Two repairs at once find the same rows missing: the second has nothing left to write, and parks nothing.
+func TestRepair_ARowThatAnotherRepairWroteMeanwhileIsNotParked(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq IN (4, 6)", id)
+	var once sync.Once
+	scripts := meddled(h, map[string]func(){"xpending": func() { // the rows were looked for
+		once.Do(func() { require.Len(t, h.Repair(id, reconcile.RepairHow{}).Steps, 1) })
+	}})
+	done, err := reconciler(h, scripts, scripts).Repair(t.Context(), id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences)
+	require.Empty(t, done.Steps)
+	require.Zero(t, h.ParkedRows(id, "1 = 1"))
 	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
 }
 

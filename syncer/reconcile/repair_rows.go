@@ -69,7 +69,7 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		events = append(events, event)
 		at[event.ID] = entry.ID
 	}
-	known, err := p.known(ctx, sqlstore.Keys(events, func(e *models.Event) string { return e.ID }))
+	known, err := known(ctx, p.r.db.ConnPool, idsOf(events))
 	if err != nil {
 		return nil, err
 	}
@@ -127,19 +127,25 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	})
 }
 
+func idsOf(events []models.Event) []string {
+	return sqlstore.Keys(events, func(e *models.Event) string { return e.ID })
+}
+
 // known reports which claims need no row: they have one, they are parked, or they were given up, which is for ever.
-func (p *repair) known(ctx context.Context, ids []string) (map[string]bool, error) {
+func known(ctx context.Context, q sqlstore.Querier, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	if len(ids) == 0 {
 		return known, nil
 	}
-	var there []string
-	err := sqlstore.On(p.r.db.WithContext(ctx)).Scan(&there,
-		"SELECT id FROM claims WHERE id IN ? UNION SELECT id FROM parked_events WHERE id IN ?",
-		ids, ids)
-	for _, id := range there {
-		known[id] = true
-	}
+	marks := sqlstore.Marks(len(ids))
+	args := sqlstore.Args(ids)
+	err := sqlstore.ScanAll(ctx, q, "SELECT id FROM claims WHERE id IN "+marks+" UNION SELECT id FROM parked_events WHERE id IN "+marks,
+		append(args, args...), func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			known[id] = true
+			return err
+		})
 	return known, err
 }
 
@@ -181,8 +187,13 @@ func isRefusal(err error) bool {
 	}
 }
 
-func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence string) error {
+func (p *repair) insertPart(ctx context.Context, all []models.Event, evidence string) error {
 	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
+		known, err := known(ctx, tx, idsOf(all)) // another repair may have written some by now
+		if err != nil || len(known) == len(all) {
+			return nil, err
+		}
+		events := slices.DeleteFunc(slices.Clone(all), func(e models.Event) bool { return known[e.ID] })
 		if err := writer.InsertMissing(ctx, tx, events); err != nil {
 			return nil, err
 		}
