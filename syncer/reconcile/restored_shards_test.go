@@ -484,6 +484,28 @@ func TestRestored_PacketsThatWereAddedSinceAreAddedAgain(t *testing.T) {
 	}
 }
 
+// The other shards of a campaign of packets go on while a lost one is repaired: where their packets are is read again until they rest.
+func TestRestored_PacketsThatMoveDuringARepairAreReadAgain(t *testing.T) {
+	t.Parallel()
+	s, sold, _ := dumped(t)
+	s.Lose(models.ShardID(s.id, 1), syncertest.WholeCampaign)
+	moves := 0
+	scripts := meddled(s.Stack, map[string]func(){"hscan": func() {
+		var loading int
+		require.NoError(t, s.DB.Raw("SELECT COUNT(*) FROM lots WHERE campaign_id = ? AND loader <> ''", s.id).Row().Scan(&loading))
+		if loading > 0 && moves < 5 {
+			moves++
+			s.refill(2, s.Scripts.Shards(t.Context(), []string{models.ShardID(s.id, 2)})[0].Free()+1)
+			s.Sync()
+		}
+	}})
+	done, err := reconciler(s.Stack, scripts, scripts).Repair(t.Context(), s.id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences)
+	require.Equal(t, 5, moves)
+	s.ownedOnce(sold)
+}
+
 // sellSome has users of both shards claim what they can get, now.
 func (s *sale) sellSome() (sold int) {
 	s.T.Helper()

@@ -114,7 +114,7 @@ func (h *Hydrator) packetsOf(ctx context.Context, campaignID string, m *moved) (
 	p.order = append(p.order, p.withoutRow()...)
 	for i, now := range h.scripts.Shards(ctx, ids) {
 		if was := &m.views[i]; now.Status != was.Status || now.Epoch != was.Epoch || now.TSeq != was.TSeq {
-			return nil, fmt.Errorf("%w: packets of %s moved in the meantime", lua.ErrUnavailable, ids[i])
+			return nil, fmt.Errorf("%w: packets of %s went to another lot", campaigns.ErrMoved, ids[i])
 		}
 	}
 	for number, lot := range p.lots {
