@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
 
 	"github.com/stretchr/testify/require"
@@ -144,6 +146,7 @@ func (d *drawnSale) disaster() {
 	d.T.Helper()
 	d.steps(d.r.IntN(6))
 	require.Zero(d.T, look(d.Stack))
+	withheld := d.withheldIDs()
 	restore := putBack(d.Stack)
 	d.logf("dump")
 	d.state("dump")
@@ -182,6 +185,10 @@ func (d *drawnSale) disaster() {
 	d.state("before repair")
 	done, err := d.Reconciler().Repair(d.T.Context(), d.id, reconcile.RepairHow{})
 	d.logf("repair: %v %v %v", done.Steps, done.Left.Differences, err)
+	lots := d.inLots()
+	for id := range d.withheldIDs() {
+		require.True(d.T, withheld[id] || lots[id], "%s is withheld unasked", id)
+	}
 	d.steps(d.r.IntN(3))
 	done, err = d.Reconciler().Repair(d.T.Context(), d.id, reconcile.RepairHow{GiveUpClaims: true})
 	d.logf("repair with --give-up-claims: %v", done.Steps)
@@ -198,6 +205,61 @@ func (d *drawnSale) withheld() (n int) {
 	require.NoError(d.T, d.DB.Raw("SELECT COALESCE(SUM(CASE WHEN kind = ? THEN units ELSE -units END), 0) FROM stock_moves"+
 		" WHERE campaign_id = ? AND peer = 0", models.EventUnitsDebited, d.id).Row().Scan(&n))
 	return n
+}
+
+// withheldIDs are the packets that no lot gives away, by the rows of the lots.
+func (d *drawnSale) withheldIDs() map[string]bool {
+	d.T.Helper()
+	times := make(map[string]int)
+	for _, lot := range append(d.all(), models.ReserveLot) {
+		rows, err := campaigns.ReadTransfers(d.T.Context(), d.DB.ConnPool, models.ShardID(d.id, lot))
+		require.NoError(d.T, err)
+		for _, id := range campaigns.PacketsOf(rows, models.EventUnitsDebited, 0) {
+			times[id]++
+		}
+		for _, id := range campaigns.PacketsOf(rows, models.EventUnitsCredited, 0) {
+			times[id]--
+		}
+	}
+	withheld := make(map[string]bool)
+	for id, n := range times {
+		withheld[id] = n > 0
+	}
+	maps.DeleteFunc(withheld, func(_ string, is bool) bool { return !is })
+	return withheld
+}
+
+// inLots are the packets that users have, that Redis has in a list, or that it has debited.
+func (d *drawnSale) inLots() map[string]bool {
+	d.T.Helper()
+	ctx := d.T.Context()
+	in := make(map[string]bool)
+	add := func(ids []string, err error) {
+		require.NoError(d.T, err)
+		for _, id := range ids {
+			in[id[strings.LastIndexByte(id, ':')+1:]] = true
+		}
+	}
+	lots := append(d.all(), models.ReserveLot)
+	for _, lot := range lots {
+		id := models.ShardID(d.id, lot)
+		v := d.Scripts.Shards(ctx, []string{id})[0]
+		require.NoError(d.T, v.Err)
+		add(d.Scripts.PacketNames(ctx, id, v.Epoch))
+		for _, peer := range lots {
+			add(d.Scripts.Debited(ctx, id, v.Epoch, peer, 0))
+		}
+		require.NoError(d.T, d.Scripts.ScanClaimRecords(ctx, id, func(page []lua.RecordedClaim) error {
+			for i := range page {
+				in[page[i].PacketID] = true
+			}
+			return nil
+		}))
+	}
+	var owned []string
+	require.NoError(d.T, d.DB.Raw("SELECT packet_id FROM claims WHERE campaign_id = ?", d.id).Scan(&owned).Error)
+	add(owned, nil)
+	return in
 }
 
 // MySQL is restored to a time before lots of packets did what a seed draws: they gave each other packets, were evicted and loaded, users took
