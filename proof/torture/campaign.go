@@ -136,6 +136,9 @@ func (o *operator) base() string {
 // errRefused says that the API does not take what the kit asks for: the kit is behind the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
+// insistFor is how long an operator goes on, while Redis may be killed again and again.
+const insistFor = 3 * time.Minute
+
 // insist sends a request until it is done, or certainly refused.
 func (o *operator) insist(ctx context.Context, method, path string, body any) error {
 	return o.insistOn(ctx, method, path, body, func() func(string) { return func(string) {} })
@@ -143,7 +146,7 @@ func (o *operator) insist(ctx context.Context, method, path string, body any) er
 
 // insistOn is insist, and books each attempt: one that failed may be done at any later time.
 func (o *operator) insistOn(ctx context.Context, method, path string, body any, book func() (answered func(code string))) error {
-	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
+	for deadline := time.Now().Add(insistFor); ; wait(ctx, 50*time.Millisecond) {
 		answered := book()
 		r := o.send(ctx, method, o.base()+path, "", body)
 		answered(r.code)
@@ -153,7 +156,7 @@ func (o *operator) insistOn(ctx context.Context, method, path string, body any, 
 		case r.certain():
 			return fmt.Errorf("%w: %s %s: %s", errRefused, method, path, r.body)
 		case time.Now().After(deadline) || ctx.Err() != nil:
-			return fmt.Errorf("%w: %s %s is not done within %s: %s %s", errBroken, method, path, healWithin, r.code, r.body)
+			return fmt.Errorf("%w: %s %s is not done within %s: %s %s", errBroken, method, path, insistFor, r.code, r.body)
 		}
 	}
 }

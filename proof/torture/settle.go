@@ -37,6 +37,9 @@ func (rd *round) heal(ctx context.Context) error {
 	return rd.repair(ctx)
 }
 
+// repairTries is how often an operator repairs the books at least: one repair may take longer than healWithin.
+const repairTries = 3
+
 // repair does what an operator does after Redis lost something, until the books agree.
 func (rd *round) repair(ctx context.Context) error {
 	if rd.undone() {
@@ -49,14 +52,17 @@ func (rd *round) repair(ctx context.Context) error {
 		}
 	}
 	flags := []string{"reconcile", "--repair", "--give-up-claims"}
-	for deadline := time.Now().Add(healWithin); ; wait(ctx, 200*time.Millisecond) {
+	deadline := time.Now().Add(healWithin)
+	for try := 1; ; try++ {
 		out, err := rd.w.dibs(flags...)
 		if err == nil {
 			return nil
 		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("%w: dibs %s does not repair the books within %s: %w: %s", errBroken, strings.Join(flags, " "), healWithin, err, out)
+		if try >= repairTries && time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("%w: dibs %s does not repair the books within %s and %d tries: %w: %s", errBroken, strings.Join(flags, " "),
+				healWithin, try, err, out)
 		}
+		wait(ctx, 200*time.Millisecond)
 	}
 }
 
