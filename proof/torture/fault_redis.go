@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -112,25 +111,6 @@ func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do fun
 		return err //nolint:wrapcheck // eachPrimary does
 	}
 	return do(ctx, rdb)
-}
-
-// rewriteAOF has each node write its append-only file anew, all of which a restart reads.
-func (w *world) rewriteAOF() error {
-	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
-	defer cancel()
-	for _, node := range w.redis {
-		rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
-		err := rdb.BgRewriteAOF(ctx).Err()
-		for isDone := false; err == nil && !isDone; wait(ctx, 10*time.Millisecond) {
-			var info string
-			info, err = rdb.Info(ctx, "persistence").Result()
-			isDone = strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
-		}
-		if err := errors.Join(err, rdb.Close()); err != nil {
-			return fmt.Errorf("torture: append-only file of %s: %w", node.Addr(), err)
-		}
-	}
-	return nil
 }
 
 // without kills all processes of a kind, every second time, so that no one saves what is about to be lost.

@@ -88,9 +88,6 @@ const (
 // run lets the round happen and checks what it left.
 func (rd *round) run(ctx context.Context) (err error) {
 	rd.lossy = rd.plan.lossy
-	if err := rd.w.rewriteAOF(); err != nil {
-		return err
-	}
 	rd.w.evict(slices.ContainsFunc(rd.plan.casts, func(c cast) bool { return slices.Contains(c.features, withEviction) }))
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chanceOfOperator)}
 	defer o.close()
