@@ -3,7 +3,6 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ func (p *repair) restoreFromStream(ctx context.Context) error {
 			err = p.insert(ctx, events, "their events in the claim stream")
 		}
 		if err == nil {
-			err = p.redeem(ctx, entries)
+			err = p.resolve(ctx, entries)
 		}
 		if err != nil || len(entries) < eventsAtOnce {
 			return err
@@ -88,17 +87,18 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 	return orphans, nil
 }
 
-// redeem marks claims as redeemed that MySQL holds as claimed though the stream tells that they were, which was decided in MySQL: it was
-// restored since.
-func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
+// resolve marks claims as redeemed or released that MySQL holds as claimed though the stream tells that they were, which was decided in
+// MySQL: it was restored since. Counters that do not agree with the rows may count a release whose row someone changed: that row stands.
+func (p *repair) resolve(ctx context.Context, entries []lua.Entry) error {
 	var events []models.Event
 	campaignID, _ := models.SplitShardID(p.id)
 	for _, entry := range entries {
-		if !strings.Contains(entry.Payload, string(models.EventClaimRedeemed)) || !strings.Contains(entry.Payload, campaignID) {
+		if !strings.Contains(entry.Payload, campaignID) {
 			continue
 		}
 		e, err := models.DecodeEvent([]byte(entry.Payload))
-		if err == nil && e.Type == models.EventClaimRedeemed && e.LotID() == p.id {
+		isLost := e.Type == models.EventClaimRedeemed || e.Type == models.EventClaimReleased && !p.lot.Evidence.Rows.Differ
+		if err == nil && isLost && e.LotID() == p.id {
 			events = append(events, e)
 		}
 	}
@@ -106,25 +106,53 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 		return nil
 	}
 	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
-		var redeemed int64
+		var redeemed, released, units int64
 		for i := range events {
 			e := &events[i]
-			n, err := sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
-				string(models.ClaimRedeemed), e.OrderID, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
-			if err == nil && n > 0 {
-				err = errors.Join(writer.PutOrder(ctx, tx, e.OrderID, e.ClaimID), ledger.PutOnce(ctx, tx, e))
-			}
+			n, err := resolveOne(ctx, tx, e)
 			if err != nil {
 				return nil, err
 			}
-			redeemed += n
+			if e.Type == models.EventClaimRedeemed {
+				redeemed += n
+			} else {
+				released += n
+				units += n * e.Quantity
+			}
 		}
-		if redeemed == 0 {
+		if redeemed+released == 0 {
 			return nil, nil
 		}
-		return repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed),
-			"they are redeemed, by their events in the claim stream")
+		if err := p.move(ctx, tx, 0, -units, released); err != nil {
+			return nil, err
+		}
+		return repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed+released),
+			fmt.Sprintf("%d are redeemed and %d released, by their events in the claim stream", redeemed, released))
 	})
+}
+
+// resolveOne has a claim be what an event says, and returns 1 if MySQL held it as claimed.
+func resolveOne(ctx context.Context, tx *sqlstore.Tx, e *models.Event) (n int64, err error) {
+	status := models.ClaimReleased
+	reason := e.Reason
+	var orderID any
+	switch {
+	case e.Type == models.EventClaimRedeemed:
+		status = models.ClaimRedeemed
+		orderID = e.OrderID
+	case reason == models.ReasonExpired:
+		status = models.ClaimExpired
+		reason = ""
+	}
+	n, err = sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ? WHERE id = ? AND status = ?",
+		string(status), orderID, reason, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
+	if err == nil && n > 0 && status == models.ClaimRedeemed {
+		err = writer.PutOrder(ctx, tx, e.OrderID, e.ClaimID)
+	}
+	if err == nil && n > 0 {
+		err = ledger.PutOnce(ctx, tx, e)
+	}
+	return n, err
 }
 
 func idsOf(events []models.Event) []string {

