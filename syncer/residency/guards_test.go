@@ -96,6 +96,29 @@ func TestRebuild_IsNotConfirmedWhenRowsAreArchived(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
+// Someone changes the campaign more often than a load of it takes. It is loaded, and its first claim works by the last change.
+func TestRebuild_IsConfirmedThoughItsDefinitionChanges(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := evicted(h, 9, 3)
+	total := int64(9)
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, func(step string) {
+		if step == "numbered" || step == "staged" {
+			total++
+			_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
+			require.NoError(t, err)
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, int64(11), total, "one load")
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, total, state.Total)
+	c := h.Campaign(id)
+	require.Equal(t, c.Version, c.AppliedVersion)
+	require.Empty(t, h.Compare(id).Differences)
+}
+
 // A MySQL that was restored hands out numbers of loads once more. A load whose number it does not know is not confirmed.
 func TestRebuild_IsNotConfirmedUnderANumberThatMySQLForgot(t *testing.T) {
 	t.Parallel()

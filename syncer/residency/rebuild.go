@@ -330,27 +330,29 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sqlstore.Tx, id string, st
 }
 
 // confirm is step 4 of a load, and returns the lots that are confirmed: not those of which claims got rows, were given up, or were reported
-// by who saw them, or whose definition or claim stream changed, since the snapshot. Releases since then are no hindrance: the relay holds
-// them back until the load is confirmed, and then gives them back in Redis.
+// by who saw them, or whose claim stream changed, since the snapshot. Releases since then are no hindrance: the relay holds them back until
+// the load is confirmed, and then gives them back in Redis. Nor is a change of the definition: whoever changes it often would keep a large
+// campaign from being loaded.
 func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader string, epoch int64) (confirmed []*lot, err error) {
 	for some := range groups(lots, func(o *lot) [2]int64 { return [2]int64{int64(o.row.Partition), o.row.Version} }) {
 		c := &some[0].row
 		if models.IsShardID(c.ID) {
 			loader = "" // it is in the row of the campaign
 		}
+		version := c.Version
 		confirm := func(tx *gorm.DB) (changed int64, err error) {
 			return sqlstore.On(tx).Exec(
 				"UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0,"+
 					" fence_tip = '', loader = ''"+
 					" WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
-					" AND archived_claims = ? AND seen_seq = ? AND version = ?"+
+					" AND archived_claims = ? AND seen_seq = ? AND ? IN (version, 0)"+
 					" AND (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`) = ?",
 				epoch, models.ResidencyResident, sqlstore.Now(), some[0].Generation,
 				idsOf(some), c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
-				b.snap.SeenSeq, c.Version, some[0].Generation)
+				b.snap.SeenSeq, version, some[0].Generation)
 		}
 		var changed int64
-		err = sqlstore.Retry(ctx, func() (err error) {
+		once := func() (err error) {
 			if b.moved == nil {
 				changed, err = confirm(h.db.WithContext(ctx))
 				return err
@@ -367,7 +369,13 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 				err = nil
 			}
 			return err
-		})
+		}
+		err = sqlstore.Retry(ctx, once)
+		if err == nil && changed == 0 && len(some) == 1 {
+			version = 0 // any
+			err = sqlstore.Retry(ctx, once)
+			some[0].isChanged = true
+		}
 		if err == nil && changed > 0 && changed < int64(len(some)) {
 			some, err = h.those(ctx, some, "epoch = ? AND residency = ? AND loader = ''", epoch, models.ResidencyResident)
 		}
@@ -387,11 +395,11 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 	return confirmed, nil
 }
 
-// open is step 5 of a load, and returns the lots that take claims then. The definition is the one that was observed: confirm compares its
+// open is step 5 of a load, and returns the lots that take claims then. Their definition is the one that was observed, if confirm found its
 // version. An error is that of the last lot.
 func (h *Hydrator) open(ctx context.Context, lots []*lot) (opened []*lot, err error) {
 	c := &lots[0].row.Campaign
-	if c.Kind == models.KindPacket || models.IsShardID(c.ID) {
+	if c.Kind == models.KindPacket || models.IsShardID(c.ID) || lots[0].isChanged {
 		return lots, h.applier.Apply(ctx, c.ID)
 	}
 	for i, failed := range h.scripts.AdjustAll(ctx, campaignsOf(lots)) {
