@@ -119,6 +119,33 @@ func TestRebuild_IsConfirmedThoughItsDefinitionChanges(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
+// Of two campaigns that are loaded together one is changed. The other one is opened at once, and both work by what MySQL has.
+func TestFirsts_OneThatIsChangedMeanwhileLeavesTheOtherAlone(t *testing.T) {
+	t.Parallel()
+	for _, changed := range []int{0, 1} {
+		h := syncertest.NewStack(t)
+		ids := []string{syncertest.Stored(t, h.DB, h.Scripts, 5), syncertest.Stored(t, h.DB, h.Scripts, 5)}
+		total := int64(5)
+		change := func() {
+			total++
+			_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), ids[changed], models.Change{Total: &total})
+			require.NoError(t, err)
+		}
+		change() // its version is another than that of the other
+		metas := residency.FirstsWithStep(t.Context(), h.Hydrator(), ids, once("numbered", change))
+		require.NotNil(t, metas[1-changed])
+		for i, id := range ids {
+			if metas[i] == nil {
+				require.NoError(t, h.Hydrate(id))
+			}
+			state, err := h.Scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, models.StatusOpen, state.Status)
+			require.Equal(t, h.Campaign(id).Total, state.Total)
+		}
+	}
+}
+
 // A MySQL that was restored hands out numbers of loads once more. A load whose number it does not know is not confirmed.
 func TestRebuild_IsNotConfirmedUnderANumberThatMySQLForgot(t *testing.T) {
 	t.Parallel()

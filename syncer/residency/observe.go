@@ -23,7 +23,7 @@ type lot struct {
 	row       lotRow
 	view      lua.LotView
 	policy    recovery.Policy    // of the run
-	isChanged bool               // its definition, since
+	isChanged bool               // its definition, since it was observed
 	partition recovery.Partition // but for what Redis remembers of MySQL, which a load compares
 }
 

@@ -371,7 +371,7 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 			return err
 		}
 		err = sqlstore.Retry(ctx, once)
-		if err == nil && changed == 0 && len(some) == 1 {
+		if err == nil && changed == 0 && len(lots) == 1 { // others of a batch are loaded again, by themselves
 			version = 0 // any
 			err = sqlstore.Retry(ctx, once)
 			some[0].isChanged = true
