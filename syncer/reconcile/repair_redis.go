@@ -21,7 +21,7 @@ func (p *repair) restoreFromRedis(ctx context.Context) error {
 	}
 	var lacking []lua.RecordedClaim
 	err := p.r.scripts.ScanClaimRecords(ctx, p.id, func(page []lua.RecordedClaim) error {
-		known, err := known(ctx, p.r.db.ConnPool, sqlstore.Keys(page, func(c *lua.RecordedClaim) string { return c.ID }))
+		known, err := knownClaims(ctx, p.r.db.ConnPool, sqlstore.Keys(page, func(c *lua.RecordedClaim) string { return c.ID }))
 		if err != nil {
 			return err
 		}

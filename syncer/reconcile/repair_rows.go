@@ -68,7 +68,7 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		events = append(events, event)
 		at[event.ID] = entry.ID
 	}
-	known, err := known(ctx, p.r.db.ConnPool, idsOf(events))
+	known, err := knownClaims(ctx, p.r.db.ConnPool, idsOf(events))
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +93,10 @@ func (p *repair) resolve(ctx context.Context, entries []lua.Entry) error {
 	var events []models.Event
 	campaignID, _ := models.SplitShardID(p.id)
 	for _, entry := range entries {
-		if !strings.Contains(entry.Payload, campaignID) {
-			continue
+		isResolved := strings.Contains(entry.Payload, string(models.EventClaimRedeemed)) ||
+			strings.Contains(entry.Payload, string(models.EventClaimReleased))
+		if !isResolved || !strings.Contains(entry.Payload, campaignID) {
+			continue // not worth the decoding
 		}
 		e, err := models.DecodeEvent([]byte(entry.Payload))
 		isLost := e.Type == models.EventClaimRedeemed || e.Type == models.EventClaimReleased && !p.lot.Evidence.Rows.Differ
@@ -159,8 +161,8 @@ func idsOf(events []models.Event) []string {
 	return sqlstore.Keys(events, func(e *models.Event) string { return e.ID })
 }
 
-// known reports which claims need no row: they have one, they are parked, or they were given up, which is for ever.
-func known(ctx context.Context, q sqlstore.Querier, ids []string) (map[string]bool, error) {
+// knownClaims reports which claims need no row: they have one, they are parked, or they were given up, which is for ever.
+func knownClaims(ctx context.Context, q sqlstore.Querier, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	if len(ids) == 0 {
 		return known, nil
@@ -217,11 +219,11 @@ func isRefusal(err error) bool {
 
 func (p *repair) insertPart(ctx context.Context, all []models.Event, evidence string) error {
 	return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
-		known, err := known(ctx, tx, idsOf(all)) // another repair may have written some by now
-		if err != nil || len(known) == len(all) {
+		known, err := knownClaims(ctx, tx, idsOf(all)) // another repair may have written some by now
+		events := slices.DeleteFunc(slices.Clone(all), func(e models.Event) bool { return known[e.ID] })
+		if err != nil || len(events) == 0 {
 			return nil, err
 		}
-		events := slices.DeleteFunc(slices.Clone(all), func(e models.Event) bool { return known[e.ID] })
 		if err := writer.InsertMissing(ctx, tx, events); err != nil {
 			return nil, err
 		}

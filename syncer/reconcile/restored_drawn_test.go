@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -223,9 +222,10 @@ func (d *drawnSale) withheldIDs() map[string]bool {
 	}
 	withheld := make(map[string]bool)
 	for id, n := range times {
-		withheld[id] = n > 0
+		if n > 0 {
+			withheld[id] = true
+		}
 	}
-	maps.DeleteFunc(withheld, func(_ string, is bool) bool { return !is })
 	return withheld
 }
 
