@@ -22,7 +22,8 @@ type row struct {
 	quantity, seq int64
 	shard         int // from 1; 0 in a campaign of one shard
 	status        models.ClaimStatus
-	at            time.Time
+	at            time.Time    // retime moves it
+	redisAt       time.Time    // claimed_at, whatever the clock of Redis was then
 	resolved      sql.NullTime // when it was redeemed, released or expired
 	applied       time.Time    // when Redis had its units back, as the stream says; zero: it may not have them
 	packet        sql.NullString
@@ -105,6 +106,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	})
 	for i := range l.rows {
 		r := &l.rows[i]
+		r.redisAt = r.at
 		r.applied = s.released[r.id]
 		if r.key == "" {
 			r.key = r.user // who has no other claim

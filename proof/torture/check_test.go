@@ -82,6 +82,25 @@ func TestCheckOfExpiryTells(t *testing.T) {
 	}
 }
 
+// While the clock of Redis is ahead a user has the limit of that hour as well, and no more than that. What is judged is retimed: by then
+// both claims have one time.
+func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
+	t.Parallel()
+	for ahead, broken := range map[time.Duration]string{2 * time.Hour: "", 0: "u 09h held 4 units of 3 per hour with seq 2"} {
+		rd, l := past(func(c *campaign) {
+			c.extra = &extraLimit{by: models.ByUser, per: models.PerHour, max: 3}
+		})
+		nine := time.Date(2026, 1, 1, 9, 30, 0, 0, time.UTC)
+		second := l.rows[0]
+		second.seq = 2
+		l.rows[0].redisAt, second.redisAt = nine, nine.Add(ahead)
+		l.rows = append(l.rows, second)
+		rd.lied = true
+		rd.checkExtra(l)
+		requireBroken(t, rd, broken)
+	}
+}
+
 func TestChecksOfLinesTell(t *testing.T) {
 	t.Parallel()
 	out := models.Event{Type: models.EventCampaignSoldOut, ID: "claim:sold_out"}

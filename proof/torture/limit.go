@@ -63,7 +63,8 @@ func (l *extraLimit) subjectOf(user string) string {
 	return fmt.Sprintf("device-%d", sum.Sum32()%devices)
 }
 
-// keyOf names what a claim counts for: whom, and in which window.
+// keyOf names what a claim counts for: whom, and in which window of Redis' time. A window is the one that Redis counted the claim in, right
+// or wrong.
 func (l *extraLimit) keyOf(user string, at time.Time) string {
 	key := l.subjectOf(user)
 	if l.per == models.PerHour {
@@ -104,7 +105,7 @@ func (rd *round) checkExtra(l *ledger) {
 	}
 	rows := map[string][]row{}
 	for i := range l.rows {
-		key := limit.keyOf(l.rows[i].user, l.rows[i].at)
+		key := limit.keyOf(l.rows[i].user, l.rows[i].redisAt)
 		rows[key] = append(rows[key], l.rows[i])
 	}
 	sums := map[string]*held{}
@@ -112,7 +113,7 @@ func (rd *round) checkExtra(l *ledger) {
 		sums[key] = newHeld(rows[key])
 	}
 	for _, r := range l.inTime() {
-		key := limit.keyOf(r.user, r.at)
+		key := limit.keyOf(r.user, r.redisAt)
 		if units := sums[key].take(r); units > limit.max && limit.inForce(r.at) {
 			rd.brokenf("I3: %s: %s held %d units of %d per %s with seq %d", l.id, key, units, limit.max, limit.per, r.seq)
 		}
