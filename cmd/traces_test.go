@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +20,7 @@ import (
 func TestServeSendsTheTraceOfAClaim(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	sent := make(map[string][]byte) // trace by name of span
+	sent := make(map[string]map[string]bool) // names of spans by trace, in hex
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var traces tracepb.TracesData
@@ -31,7 +32,11 @@ func TestServeSendsTheTraceOfAClaim(t *testing.T) {
 		for _, of := range traces.GetResourceSpans() {
 			for _, scope := range of.GetScopeSpans() {
 				for _, span := range scope.GetSpans() {
-					sent[span.GetName()] = span.GetTraceId()
+					trace := hex.EncodeToString(span.GetTraceId())
+					if sent[trace] == nil {
+						sent[trace] = make(map[string]bool)
+					}
+					sent[trace][span.GetName()] = true
 				}
 			}
 		}
@@ -52,10 +57,9 @@ func TestServeSendsTheTraceOfAClaim(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
 	mu.Lock()
 	defer mu.Unlock()
-	for _, name := range []string{"POST /v1/campaigns/{id}/claims", "claim script", "syncer claim.accepted", "flush", "finance claim.accepted"} {
-		require.Equal(t, []byte("\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c"), sent[name], name)
-	}
-	require.Len(t, sent, 5, "%v", sent)
+	// One in a hundred requests without a trace of their own is sampled, such as those that wait for the syncer: other traces may be there.
+	require.Equal(t, map[string]bool{"POST /v1/campaigns/{id}/claims": true, "claim script": true, "syncer claim.accepted": true, "flush": true, "finance claim.accepted": true}, sent["0af7651916cd43dd8448eb211c80319c"])
+	require.NotContains(t, sent, "5bf92f3577b34da6a3ce929d0e0e4736")
 }
 
 func TestTracesThatCannotBeSentAreRefusedAtTheStart(t *testing.T) {

@@ -95,7 +95,6 @@ func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 		second.seq = 2
 		l.rows[0].redisAt, second.redisAt = nine, nine.Add(ahead)
 		l.rows = append(l.rows, second)
-		rd.lied = true
 		rd.checkExtra(l)
 		requireBroken(t, rd, broken)
 	}
