@@ -2,6 +2,7 @@ package campaigns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,7 +26,8 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// BooksOfAll reads the definitions and the books of many campaigns, by their ids; those that there are not are missing.
+// BooksOfAll reads the definitions and the books of many campaigns, by their ids; those that there are not are missing, and those with more
+// parked claims than writer.ReadParked reads.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
 	rows, shards, err := r.rowsOfAll(ctx, ids)
@@ -66,6 +68,12 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 		of.Books.ParkedUnits += shard.Books.ParkedUnits
 		all[id] = of
 	}
+	for lot, of := range parked {
+		if of == nil {
+			id, _ := models.SplitShardID(lot)
+			delete(all, id)
+		}
+	}
 	return all, nil
 }
 
@@ -86,7 +94,7 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 	return rows, shards, err
 }
 
-// parkedOfAll reads the parked claims of campaigns and shards that have some.
+// parkedOfAll reads the parked claims of campaigns and shards that have some: nil of one that has too many.
 func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
 	var with []string
 	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&with,
@@ -97,7 +105,7 @@ func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]
 	parked := make(map[string]*writer.ParkedClaims, len(with))
 	for _, id := range with {
 		parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id)
-		if err != nil {
+		if err != nil && !errors.Is(err, writer.ErrParked) {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
@@ -146,4 +147,74 @@ func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireBooks(id, 5)
+}
+
+// parkMany has MySQL restored to before a campaign was made, while 10,201 claims of it are on their way. The stack has another one, quiet.
+func parkMany(t *testing.T) (h *syncertest.Stack, repo *campaigns.Repository, many, quiet string) {
+	t.Helper()
+	h = newWitnessed(t)
+	quiet, many = h.Create(100, nil), "many"
+	h.Take(quiet, syncertest.Asks("early", 10)...)
+	restore := putBack(h)
+	repo = syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	_, _, err := repo.Create(t.Context(), syncertest.CampaignOf(many, 11_000))
+	require.NoError(t, err)
+	require.NoError(t, h.Hydrate(many))
+	h.Take(many, syncertest.Asks("before", 200)...)
+	h.Claim(many, syncertest.Asks("after", 10_001)...)
+	restore()
+	h.Sync()
+	require.Equal(t, 10_001, h.ParkedRows(many, "TRUE"))
+	_, _, err = repo.Create(t.Context(), syncertest.CampaignOf(many, 11_000))
+	require.NoError(t, err)
+	return h, repo, many, quiet
+}
+
+// More claims are parked than one comparison reads. The other campaigns are no worse for it, no load lacks
+// claims, and a repair writes them all.
+func TestParked_MoreThanAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	h, repo, many, quiet := parkMany(t)
+	_, err := h.Reconciler().Compare(t.Context(), many, reconcile.DepthUsers)
+	require.ErrorIs(t, err, writer.ErrParked)
+	h.Lose(quiet, syncertest.WholeCampaign)
+	refill(h)
+	h.Repair(quiet, reconcile.RepairHow{})
+	require.Empty(t, h.Compare(quiet).Differences)
+	books, err := repo.BooksOfAll(t.Context(), []string{many, quiet})
+	require.NoError(t, err)
+	require.Contains(t, books, quiet)
+	require.NotContains(t, books, many, "what is not known is not shown")
+	require.Equal(t, models.OutcomeClaimed, h.Claim(quiet, syncertest.Ask("late", ""))[0].Outcome)
+	require.ErrorIs(t, h.Hydrate(many), campaigns.ErrLost, "a load would lack claims")
+	h.Sync()
+
+	done := h.Repair(many, reconcile.RepairHow{})
+	require.Empty(t, done.Left.Differences)
+	require.Empty(t, done.GivenUp)
+	require.Zero(t, h.ParkedRows(many, "TRUE"))
+	h.RequireBooks(many, 10_201)
+}
+
+// More claims than one comparison reads can't be written. They are kept until an operator gives them up.
+func TestParked_MoreThanAreReadAtOnceAreGivenUpOnlyExplicitly(t *testing.T) {
+	t.Parallel()
+	if !testenv.Soak() {
+		t.Skip("the database refuses 10,001 claims one by one, three times: half a minute; DIBS_SOAK=1 runs it")
+	}
+	h := syncertest.NewStack(t)
+	id := h.Create(11_000, nil)
+	h.Exec("ALTER TABLE claims ADD CONSTRAINT none_refused CHECK (user_id NOT LIKE 'refused%')")
+	h.Claim(id, syncertest.Asks("kept", 10)...)
+	h.Claim(id, syncertest.Asks("refused", 10_001)...)
+	h.Sync()
+	require.Equal(t, 10_001, h.ParkedRows(id, "TRUE"))
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
+	require.ErrorIs(t, err, writer.ErrParked)
+	require.ErrorContains(t, err, "--give-up-claims")
+	require.Empty(t, done.Steps)
+	done = h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
+	require.Len(t, done.GivenUp, 10_001)
+	require.Empty(t, done.Left.Differences)
+	h.RequireBooks(id, 10)
 }

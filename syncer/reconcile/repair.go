@@ -88,9 +88,8 @@ type repair struct {
 
 // run compares the lot, and repairs it if that differs or its load must be an operator's.
 func (p *repair) run(ctx context.Context) (repaired bool, err error) {
-	found, err := p.r.Compare(ctx, p.id, DepthUsers)
-	p.done = Repaired{Found: found, Left: found, Steps: []models.Repair{}}
-	if err != nil || found.Agrees() && !found.parked && !p.isLoad {
+	p.done, err = p.r.compareFirst(ctx, p.id, []string{p.id}, p.how)
+	if found := &p.done.Found; err != nil || found.Agrees() && !found.parked && !p.isLoad {
 		return false, err
 	}
 	if err := p.follow(ctx); err != nil {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,35 +14,57 @@ import (
 	"dibs/syncer/writer"
 )
 
-// retryParked writes what is parked of the campaign and can be written by now, each event by itself and as the writer does it.
+// retryParked writes what is parked of the campaign and can be written by now, as the writer does: many claims in a transaction, and where
+// the database refuses that, each in its own.
 func (p *repair) retryParked(ctx context.Context) error {
-	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
-	if err != nil {
-		return err
-	}
-	for i := range all.All {
-		one := &all.All[i]
-		if !one.Written {
-			err := writer.WriteOne(ctx, p.r.db, one.Event)
-			if isRefusal(err) {
-				continue // see one.reason
-			}
-			if err != nil {
-				return err
-			}
-		}
-		err := p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
-			if err := unpark(ctx, tx, one.ID); err != nil {
-				return nil, err
-			}
-			return repairOf(p.id, RepairParked, one.String(),
-				fmt.Sprintf("it has its row: seq %d, %d units", one.Event.Seq, one.Event.Quantity))
-		})
+	return writer.EachParked(ctx, p.r.db.ConnPool, p.id, func(parked []writer.ParkedClaim) error {
+		missing := slices.DeleteFunc(slices.Clone(parked), func(one writer.ParkedClaim) bool { return one.Written })
+		refused, err := p.write(ctx, missing)
 		if err != nil {
 			return err
 		}
+		written := slices.DeleteFunc(parked, func(one writer.ParkedClaim) bool { return refused[one.ID] })
+		if len(written) == 0 {
+			return nil
+		}
+		return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
+			ids := make([]any, len(written))
+			names := make([]string, len(written))
+			for i := range written {
+				ids[i] = written[i].ID
+				names[i] = written[i].String()
+			}
+			_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(ids)), ids...)
+			if err != nil {
+				return nil, err
+			}
+			return repairOf(p.id, RepairParked, joined(names), "rows of claims")
+		})
+	})
+}
+
+// write writes the rows of parked claims. refused are those that the database refuses, see ParkedClaim.reason.
+func (p *repair) write(ctx context.Context, parked []writer.ParkedClaim) (refused map[string]bool, err error) {
+	if len(parked) == 0 {
+		return nil, nil
 	}
-	return nil
+	events := make([]models.Event, len(parked))
+	for i := range parked {
+		events[i] = parked[i].Event
+	}
+	if err := writer.Write(ctx, p.r.db, events...); !isRefusal(err) {
+		return nil, err
+	}
+	refused = make(map[string]bool)
+	for i := range parked {
+		switch err := writer.Write(ctx, p.r.db, events[i]); {
+		case isRefusal(err):
+			refused[parked[i].ID] = true
+		case err != nil:
+			return nil, err
+		}
+	}
+	return refused, nil
 }
 
 func unpark(ctx context.Context, tx *sqlstore.Tx, id string) error {
@@ -49,16 +72,38 @@ func unpark(ctx context.Context, tx *sqlstore.Tx, id string) error {
 	return err
 }
 
+// compareFirst is the comparison that a repair begins with. If more claims of its lots are parked than it reads, they are written first, and
+// given up if they can't be written and the repair may.
+func (r *Reconciler) compareFirst(ctx context.Context, id string, lots []string, how RepairHow) (done Repaired, err error) {
+	done.Steps = []models.Repair{}
+	done.Found, err = r.Compare(ctx, id, DepthUsers)
+	if errors.Is(err, writer.ErrParked) {
+		for _, lot := range lots {
+			p := &repair{r: r, id: lot, how: how}
+			err = p.retryParked(ctx)
+			if err == nil {
+				err = p.giveUpParked(ctx)
+			}
+			done.add(&p.done)
+			if err != nil {
+				return done, err
+			}
+		}
+		done.Found, err = r.Compare(ctx, id, DepthUsers)
+	}
+	done.Left = done.Found
+	return done, err
+}
+
 // giveUpParked gives up the claims that are parked still, if the repair may. Their payload is kept.
 func (p *repair) giveUpParked(ctx context.Context) error {
 	if !p.how.GiveUpClaims {
 		return nil
 	}
-	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
-	if err != nil {
-		return err
-	}
-	for part := range slices.Chunk(all.All, eventsAtOnce) {
+	return writer.EachParked(ctx, p.r.db.ConnPool, p.id, func(part []writer.ParkedClaim) error {
+		if len(part) == 0 {
+			return nil
+		}
 		ids := make([]string, len(part))
 		args := []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
 		names := make([]string, len(part))
@@ -91,8 +136,8 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 			return err
 		}
 		p.done.GivenUp = append(p.done.GivenUp, ids...)
-	}
-	return nil
+		return nil
+	})
 }
 
 // publishGivenUp leaves the event of claims that were given up in the outbox. e has what is known of them.

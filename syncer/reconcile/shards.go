@@ -184,8 +184,8 @@ func (a *attempt) lacks(ctx context.Context) (n int64) {
 
 // repairShards repairs each shard of a campaign, and then the sums of the campaign.
 func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how RepairHow) (Repaired, error) {
-	found, err := r.Compare(ctx, c.ID, DepthUsers)
-	done := Repaired{Found: found, Left: found, Steps: []models.Repair{}}
+	done, err := r.compareFirst(ctx, c.ID, c.LotIDs(), how)
+	found := done.Found
 	isAll := how.GiveUpClaims && c.Kind == models.KindPacket // a lot whose books agree may lack what its load needs
 	if err != nil || found.Agrees() && !found.parked && !isAll {
 		return done, err

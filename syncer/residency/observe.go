@@ -113,11 +113,15 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 		}
 		if rows[i].IsParked {
 			parked, err := h.Parked(ctx, found[i])
-			if err != nil {
+			switch {
+			case errors.Is(err, writer.ErrParked): // too many: a load would lack some, and the other lots are no worse for it
+				all[i].Evidence.Displaced = 1
+			case err != nil:
 				return nil, err
+			default:
+				all[i].MySQL.ParkedClaims = parked.Claims
+				all[i].Evidence.Displaced = parked.Displaced()
 			}
-			all[i].MySQL.ParkedClaims = parked.Claims
-			all[i].Evidence.Displaced = parked.Displaced()
 		}
 	}
 	return all, nil

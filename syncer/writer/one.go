@@ -9,11 +9,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// WriteOne writes one event by itself, as a flush does. Errors: see FailureOf.
-func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
+// Write writes events as a flush does: all of them or none. Errors: see FailureOf.
+func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 	s := &store{db: db, tuning: Config{}.tuning()}
-	one := []*row{{event: e}}
-	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, false, one, sumOf(one)) })
+	rows := rowsOf(events)
+	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, false, rows, sumOf(rows)) })
 }
 
 // InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It does not

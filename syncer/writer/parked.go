@@ -16,7 +16,7 @@ import (
 var ErrParked = errors.New("writer: parked claims are in the way")
 
 const (
-	parkedMax     = 10_000 // parked events of a campaign; ReadParked refuses more
+	parkedMax     = 10_000 // parked events of a campaign in memory; ReadParked refuses more
 	parkedAtOnce  = 500    // of them looked up by one statement
 	parkedNameMax = 10     // of them named one by one
 )
@@ -59,16 +59,45 @@ type ParkedClaims struct {
 
 // ReadParked reads the parked claims of a campaign. Errors: ErrParked when there are more than 10,000, and the database's own.
 func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*ParkedClaims, error) {
-	all := &ParkedClaims{}
-	n := 0
-	query := "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
-	err := sqlstore.ScanAll(ctx, q, query, []any{campaignID, parkedMax + 1}, func(scan func(...any) error) error {
-		n++
+	all, next, err := readParked(ctx, q, campaignID, "", parkedMax)
+	if err == nil && next != "" {
+		return nil, fmt.Errorf("%w: %s has more than %d; `dibs reconcile --repair` writes those that the database takes by now,"+
+			" and `--give-up-claims` gives the others up", ErrParked, campaignID, parkedMax)
+	}
+	return all, err
+}
+
+// EachParked hands out the parked claims of a campaign, however many there are, some at a time. do may write or discard them. Which of
+// them count is not known.
+func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do func([]ParkedClaim) error) error {
+	for after := ""; ; {
+		some, next, err := readParked(ctx, q, campaignID, after, parkedAtOnce)
+		if err == nil {
+			err = do(some.All)
+		}
+		if err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// readParked reads up to limit parked events after one of an id. next is the id of the last one if there are more.
+func readParked(ctx context.Context, q sqlstore.Querier, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
+	all = &ParkedClaims{}
+	n, last := 0, ""
+	query := "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND id > ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
+	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, after, limit + 1}, func(scan func(...any) error) error {
+		if n++; n > limit {
+			next = last
+			return nil
+		}
 		var p ParkedClaim
 		var payload []byte
 		if err := scan(&p.ID, &p.reason, &payload); err != nil {
 			return err
 		}
+		last = p.ID
 		var err error
 		p.Event, err = models.DecodeEvent(payload)
 		if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.LotID() == campaignID {
@@ -76,16 +105,13 @@ func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*Pa
 		}
 		return nil
 	})
-	if err == nil && n > parkedMax {
-		return nil, fmt.Errorf("%w: %s has more than %d", ErrParked, campaignID, parkedMax)
-	}
 	if err == nil {
 		err = all.classify(ctx, q, campaignID)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writer: parked events of %s: %w", campaignID, err)
+		return nil, "", fmt.Errorf("writer: parked events of %s: %w", campaignID, err)
 	}
-	return all, nil
+	return all, next, nil
 }
 
 // classify finds out which claims have a row, and which count.
