@@ -85,10 +85,12 @@ func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do f
 // readParked reads up to limit parked events after one of an id. next is the id of the last one if there are more.
 func readParked(ctx context.Context, q sqlstore.Querier, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
 	all = &ParkedClaims{}
-	n, last := 0, ""
+	n := 0
+	last := ""
 	query := "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND id > ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
 	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, after, limit + 1}, func(scan func(...any) error) error {
-		if n++; n > limit {
+		n++
+		if n > limit {
 			next = last
 			return nil
 		}
