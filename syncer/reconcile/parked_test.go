@@ -170,8 +170,8 @@ func parkMany(t *testing.T) (h *syncertest.Stack, repo *campaigns.Repository, ma
 	return h, repo, many, quiet
 }
 
-// More claims are parked than one comparison reads. The other campaigns are no worse for it, no load lacks
-// claims, and a repair writes them all.
+// More claims are parked than one comparison reads. The other campaigns are not affected, this one is not
+// loaded without them, and a repair writes them all.
 func TestParked_MoreThanAreReadAtOnce(t *testing.T) {
 	t.Parallel()
 	h, repo, many, quiet := parkMany(t)

@@ -28,17 +28,10 @@ func (p *repair) retryParked(ctx context.Context) error {
 			return nil
 		}
 		return p.change(ctx, func(tx *sqlstore.Tx, _ *models.Campaign) (*models.Repair, error) {
-			ids := make([]any, len(written))
-			names := make([]string, len(written))
-			for i := range written {
-				ids[i] = written[i].ID
-				names[i] = written[i].String()
-			}
-			_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(ids)), ids...)
-			if err != nil {
+			if err := unpark(ctx, tx, written); err != nil {
 				return nil, err
 			}
-			return repairOf(p.id, RepairParked, joined(names), "rows of claims")
+			return repairOf(p.id, RepairParked, joined(sqlstore.Keys(written, (*writer.ParkedClaim).String)), "rows of claims")
 		})
 	})
 }
@@ -67,8 +60,12 @@ func (p *repair) write(ctx context.Context, parked []writer.ParkedClaim) (refuse
 	return refused, nil
 }
 
-func unpark(ctx context.Context, tx *sqlstore.Tx, id string) error {
-	_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id = ?", id)
+func unpark(ctx context.Context, tx *sqlstore.Tx, parked []writer.ParkedClaim) error {
+	ids := make([]any, len(parked))
+	for i := range parked {
+		ids[i] = parked[i].ID
+	}
+	_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(ids)), ids...)
 	return err
 }
 
@@ -101,9 +98,6 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 		return nil
 	}
 	return writer.EachParked(ctx, p.r.db.ConnPool, p.id, func(part []writer.ParkedClaim) error {
-		if len(part) == 0 {
-			return nil
-		}
 		ids := make([]string, len(part))
 		args := []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
 		names := make([]string, len(part))

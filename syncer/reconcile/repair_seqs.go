@@ -151,7 +151,7 @@ func (p *repair) renumberOne(ctx context.Context, tx *sqlstore.Tx, c *models.Cam
 	}
 	err = writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: e.Quantity, Claims: 1}}, sqlstore.Now())
 	if err == nil {
-		err = unpark(ctx, tx, one.ID)
+		err = unpark(ctx, tx, []writer.ParkedClaim{*one})
 	}
 	if err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 		if rows[i].IsParked {
 			parked, err := h.Parked(ctx, found[i])
 			switch {
-			case errors.Is(err, writer.ErrParked): // too many: a load would lack some, and the other lots are no worse for it
+			case errors.Is(err, writer.ErrParked): // too many to read: this lot is not loaded, and the other lots are not affected
 				all[i].Evidence.Displaced = 1
 			case err != nil:
 				return nil, err

@@ -72,7 +72,7 @@ func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*Pa
 func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do func([]ParkedClaim) error) error {
 	for after := ""; ; {
 		some, next, err := readParked(ctx, q, campaignID, after, parkedAtOnce)
-		if err == nil {
+		if err == nil && len(some.All) > 0 {
 			err = do(some.All)
 		}
 		if err != nil || next == "" {
