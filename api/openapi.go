@@ -66,7 +66,7 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 func describe(oapi *huma.OpenAPI) {
 	oapi.Info.Title = "Dibs"
 	oapi.Info.Description = "Hands out a limited number of things, first come, first served: coupons, flash-sale units, red packets. " +
-		"Refusals are RFC 9457 problems whose `code` is for programs. Times are RFC 3339 in UTC; amounts are integers in minor units."
+		"Refusals are RFC 9457 problems whose `code` is for programs. Times are RFC 3339 in UTC; amounts are integers in minor units of ISO 4217."
 	oapi.Info.Contact = &huma.Contact{Name: "Whoever runs this service"}
 	oapi.Info.License = &huma.License{Name: "As the program's", Identifier: "LicenseRef-Dibs"}
 	oapi.Servers = []*huma.Server{{URL: "/", Description: "The address that serves this document"}}

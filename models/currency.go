@@ -2,16 +2,31 @@ package models
 
 import "strings"
 
-// currencies are the codes of ISO 4217 that are in use, as of 2026.
-const currencies = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW " +
-	"CLF CLP CNY COP COU CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS " +
-	"INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK " +
-	"MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD " +
-	"SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES VND VUV WST XAF XAG XAU XBA XBB XBC " +
-	"XBD XCD XCG XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG " +
-	"ANG BGN CUC HRK SLL ZWL" // given up lately, and still in books
+// minorUnits are the codes of ISO 4217, at the number of digits of their minor unit.
+// They are those of the list of 2026-01-01, and some withdrawn ones that are still in books.
+// CLDR, and what follows it (golang.org/x/text/currency), rounds many to whole units: IDR, IQD.
+// Metals, baskets and test codes (XAU, XDR, XXX) have no minor unit: there are no amounts of them.
+var minorUnits = [...]string{
+	0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
+	2: "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW " +
+		"CNY COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF " +
+		"IDR ILS INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK " +
+		"MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP " +
+		"SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XAD XCD XCG " +
+		"YER ZAR ZMW ZWG" +
+		" ANG BGN CUC HRK SLL ZWL", // withdrawn
+	3: "BHD IQD JOD KWD LYD OMR TND",
+	4: "CLF UYW",
+}
 
-// KnownCurrency reports whether a code is one of ISO 4217. Older campaigns may have others, of the same form: see IsCurrency.
-func KnownCurrency(code string) bool {
-	return IsCurrency(code) && strings.Contains(currencies, code)
+// MinorDigits returns how many digits the minor unit of a currency has: 2 for EUR, 0 for JPY.
+// It is not ok for a code that ISO 4217 does not know, or that has no minor unit.
+// Older campaigns may have such a code: see IsCurrency.
+func MinorDigits(code string) (digits int, ok bool) {
+	for n, codes := range minorUnits {
+		if IsCurrency(code) && strings.Contains(codes, code) {
+			return n, true
+		}
+	}
+	return 0, false
 }

@@ -97,13 +97,3 @@ func TestOneNameIsOneUser(t *testing.T) {
 		require.ErrorIs(t, err, models.ErrID, "%q", bad)
 	}
 }
-
-func TestCurrencies(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{"EUR", "CNY", "USD", "JPY", "XTS"} {
-		require.True(t, models.KnownCurrency(code), code)
-	}
-	for _, code := range []string{"", "ZZZ", "eur", "EU", "D A", "DEM", "EURO"} {
-		require.False(t, models.KnownCurrency(code), code)
-	}
-}

@@ -316,6 +316,13 @@ func TestACampaignIsCreatedAndItsPacketsAreAdded(t *testing.T) {
 	rain := p.get("/console/campaigns/rain").text
 	require.Contains(t, rain, `<td class="num">4</td><td class="num">0</td><td class="num">0</td><td class="num">88.80 EUR</td>`)
 	require.Contains(t, s.api("GET", "/v1/campaigns/rain", ""), `"total":4`)
+
+	require.Equal(t, 422, p.create("id", "gold", "kind", "packet", "currency", "XAU").status)
+	require.Equal(t, 303, p.create("id", "hujan", "kind", "packet", "currency", "IDR").status)
+	const rupiah = "/console/campaigns/hujan/packets?count=4&split=even&amount=100000"
+	require.Equal(t, 303, p.post(rupiah, p.form(rupiah)).status)
+	require.Contains(t, p.get("/console/campaigns/hujan").text, "100,000.00 IDR")
+	require.Contains(t, s.api("GET", "/v1/audit", ""), `"amount":10000000}`, "in minor units")
 }
 
 func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/text/currency"
-
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -209,10 +207,7 @@ func (f *formField) words(text string) string {
 
 // parseMoney reads an amount as people write it, such as 1.25, as minor units.
 func parseMoney(text, code string) (minor int64, ok bool) {
-	digits := 0
-	if unit, err := currency.ParseISO(code); err == nil {
-		digits, _ = currency.Standard.Rounding(unit)
-	}
+	digits, _ := models.MinorDigits(code) // without a currency, minor units are typed
 	whole, part, _ := strings.Cut(text, ".")
 	if len(part) > digits || whole == "" {
 		return 0, false

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/text/currency"
 
 	"dibs/api/wire"
 	"dibs/models"
@@ -97,11 +96,10 @@ func headOf(t *campaignTable, name, title string) head {
 
 // money shows an amount of minor units as people write it: "1.25 EUR".
 func money(amount int64, code string) string {
-	unit, err := currency.ParseISO(code)
-	if err != nil {
-		return number(amount) + " minor units"
+	digits, ok := models.MinorDigits(code)
+	if !ok { // a campaign without a currency, or an older one with a code that has none
+		return strings.TrimSuffix(number(amount)+" minor units of "+code, " of ")
 	}
-	digits, _ := currency.Standard.Rounding(unit)
 	text := fmt.Sprintf("%0*d", digits+1, max(amount, -amount))
 	whole, err := strconv.ParseInt(text[:len(text)-digits], 10, 64)
 	if err != nil { // it has 16 digits at most

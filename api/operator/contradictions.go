@@ -21,8 +21,9 @@ func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
 		return wire.Invalid("low_stock_at", "must not be above total: the stock would be low from the start")
 	case c.HoldForMs > 0 && c.HoldFor() < minHold:
 		return wire.Invalid("hold_for", "must be at least "+minHold.String())
-	case c.Currency != "" && !models.KnownCurrency(c.Currency):
-		return wire.Invalid("currency", "is no currency of ISO 4217")
+	}
+	if _, ok := models.MinorDigits(c.Currency); c.Currency != "" && !ok {
+		return wire.Invalid("currency", "must be a code of ISO 4217 that has a minor unit")
 	}
 	return nil
 }

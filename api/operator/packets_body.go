@@ -14,7 +14,7 @@ const PacketsBodyMax = 16 << 20
 type packetsBody struct {
 	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"a list of packets; excludes count, amount and split"`
 	Count     int64        `json:"count,omitempty" minimum:"1" maximum:"1000000" doc:"number of packets to split amount into"`
-	Amount    int64        `json:"amount,omitempty" minimum:"1" maximum:"999999999999999" doc:"their sum, in minor units"`
+	Amount    int64        `json:"amount,omitempty" minimum:"1" maximum:"999999999999999" doc:"their sum, in minor units of ISO 4217"`
 	Split     string       `json:"split,omitempty" enum:"double_mean,random_cut,even"`
 	Min       int64        `json:"min,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is smaller; 1 unless sent"`
 	Max       int64        `json:"max,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is larger; 0 is no bound"`
