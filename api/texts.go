@@ -140,7 +140,7 @@ var texts = map[string]text{
 			"are streamed.", status: "200",
 		answer: `{"events":[{"v":1,"type":"claim.accepted","id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"epoch":1,"seq":17,` +
 			`"at":"2027-03-01T10:00:00.123Z"}],"next":"2027-03-01T10:00:00.123Z,019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","upto":"2027-03-01T10:00:01.000Z"}`},
-	"get-settlement": {tag: tagCampaigns, description: "The sums of a day from midnight to midnight in a time zone. They are final " +
+	"get-settlement": {tag: tagCampaigns, description: "The sums of a day of a time zone, from the first moment that shows its date. They are final " +
 		"once MySQL has every event of the day; until then `missing` says why not.",
 		status: "200", answer: `{"date":"2027-03-01","time_zone":"UTC","from":"2027-03-01T00:00:00.000Z","to":"2027-03-02T00:00:00.000Z","final":true,"missing":[],` +
 			`"sums":[{"campaign_id":"rain","currency":"EUR","type":"claim.accepted","claims":100,"units":100,"amount":888800}]}`},

@@ -27,8 +27,6 @@ type reconcileFlags struct {
 	campaign     string
 	json, repair bool
 	giveUp       bool
-
-	totals, timeZone string
 }
 
 func newReconcile(env Env) *cobra.Command {
@@ -50,12 +48,8 @@ while stock lasts.
 A repair gives up no claim that was answered. What it can't restore it names, and exits 3. With --give-up-claims it gives
 these claims up: it prints their ids, their units are free again, and the claim stream is told (claims.given_up).
 
-With --totals the claims are added up that were accepted on a day, by campaign and currency, for finance to sign off: claims,
-units, amounts, and the first and last seq. The figures hold what is in MySQL; "complete" says whether that is all of the day.
-
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
-		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair\n" +
-			"  dibs reconcile --totals 2026-11-21 --time-zone Asia/Shanghai --json",
+		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		if flags.giveUp && !flags.repair {
 			return fmt.Errorf("%w: --give-up-claims goes with --repair", config.ErrConfig)
@@ -65,9 +59,6 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
 			}
 		}
-		if flags.totals != "" || flags.timeZone != "" {
-			return totals(ctx, env, cfg, flags)
-		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.reconcile(ctx, env.Stdout, flags) })
 	}))
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
@@ -75,8 +66,6 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"put right what differs, by the rows of claims, the events in the stream and the records in Redis")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing restores")
-	c.Flags().StringVar(&flags.totals, "totals", "", "add up the claims of a day, such as 2026-11-21, in UTC or --time-zone")
-	c.Flags().StringVar(&flags.timeZone, "time-zone", "", "with --totals: the zone of the day, such as Asia/Shanghai; UTC unless given")
 	return c
 }
 

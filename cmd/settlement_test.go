@@ -107,7 +107,8 @@ func TestLedgerSettlesADayAndRebuildsTheBooksOfFinance(t *testing.T) {
 	for path, code := range map[string]int{
 		"/v1/campaigns/none/ledger": http.StatusNotFound, "/v1/campaigns/rain/ledger?limit=0": http.StatusUnprocessableEntity,
 		"/v1/campaigns/rain/ledger?after=x": http.StatusUnprocessableEntity, "/v1/campaigns/rain/ledger?limit=1001": http.StatusUnprocessableEntity,
-		"/v1/settlements/2027-02-30": http.StatusUnprocessableEntity, "/v1/settlements/2027-02-28?time_zone=Mars": http.StatusUnprocessableEntity,
+		"/v1/settlements/2027-02-30": http.StatusUnprocessableEntity, "/v1/settlements/9999-12-31": http.StatusUnprocessableEntity,
+		"/v1/settlements/2011-12-30?time_zone=Pacific/Apia": http.StatusUnprocessableEntity, "/v1/settlements/2027-02-28?time_zone=Mars": http.StatusUnprocessableEntity,
 	} {
 		require.Equal(t, code, call(t, http.MethodGet, serve.url+path, "").status, path)
 	}

@@ -89,7 +89,7 @@ func testQueries(t *testing.T, shards int) {
 		require.Zero(t, answers(t, db, queries[name]), name)
 	}
 	exec("UPDATE account_entries SET claimed_at = '2026-11-21 12:00:00' WHERE seq <= 2")
-	require.Equal(t, shards, answers(t, db, queries["-- A day's credits of claims, to hold against the totals of the same day"]))
+	require.Equal(t, shards, answers(t, db, queries["-- A day's credits of claims, to hold against the settlement of the same day"]))
 
 	first := events[0].Shard
 	exec("UPDATE account_entries SET packet_id = CONCAT('double:', claim_id) WHERE shard = ? AND seq = 2", first)

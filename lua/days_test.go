@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"dibs/lua"
 	"dibs/models"
@@ -144,38 +143,4 @@ func TestClockSteppingBackOverMidnightGivesNoQuota(t *testing.T) {
 			}
 		}
 	})
-}
-
-// zones for the property below; several go back over midnight or leave out a day in the years looked at.
-var zones = []string{
-	"UTC", "America/New_York", "America/Sao_Paulo", "Asia/Beirut", "America/Havana", "Pacific/Apia", "America/St_Johns", "Asia/Kathmandu",
-	"Australia/Lord_Howe", "Africa/Casablanca", "Asia/Tehran", "Pacific/Kwajalein", "Antarctica/Troll", "Pacific/Kiritimati", "Europe/Dublin",
-}
-
-func TestStartOfDayIsWhatAScanFinds(t *testing.T) {
-	t.Parallel()
-	for _, one := range []struct {
-		zone    string
-		y, m, d int
-	}{{"America/St_Johns", 2010, 11, 7}, {"America/St_Johns", 2010, 3, 14}, {"Pacific/Apia", 2011, 12, 30}, {"Pacific/Apia", 2011, 12, 31}, {"Pacific/Kwajalein", 1993, 8, 21}} {
-		requireStartOfDay(t, one.zone, one.y, one.m, one.d)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		requireStartOfDay(t, rapid.SampledFrom(zones).Draw(t, "zone"), rapid.IntRange(1975, 2037).Draw(t, "year"),
-			rapid.IntRange(1, 12).Draw(t, "month"), rapid.IntRange(1, 31).Draw(t, "day"))
-	})
-}
-
-// requireStartOfDay compares with the first minute that shows the date; in the years looked at zones move by whole minutes.
-func requireStartOfDay(t require.TestingT, name string, y, m, d int) {
-	zone, err := time.LoadLocation(name)
-	require.NoError(t, err)
-	middle := time.Date(y, time.Month(m), d, 12, 0, 0, 0, zone)
-	date := middle.Format(time.DateOnly) // of 31 February, or of a day left out, what time.Date makes of it
-	at := middle.Add(-49 * time.Hour).Truncate(time.Minute)
-	for at.Format(time.DateOnly) != date {
-		at = at.Add(time.Minute)
-	}
-	got := lua.StartOfDay(y, time.Month(m), d, zone)
-	require.True(t, at.Equal(got), "%s %s: scan %s, got %s", name, date, at.UTC(), got.UTC())
 }

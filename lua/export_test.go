@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,11 +63,6 @@ func (s *script) mutate(text, instead string) error {
 	}
 	*s = newScript(s.name, strings.Replace(s.source, text, instead, 1))
 	return nil
-}
-
-// StartOfDay is startOfDay.
-func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
-	return startOfDay(y, m, d, zone)
 }
 
 // Texts are the records of users as Redis should hold them.

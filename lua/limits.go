@@ -137,16 +137,16 @@ func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
 	switch per {
 	case models.PerHour:
 		end := time.UnixMilli(startMs + ((ms-startMs)/hourMs+1)*hourMs)
-		if next := startOfDay(y, m, d+1, zone); next.Before(end) {
+		if next := models.StartOfDay(y, m, d+1, zone); next.Before(end) {
 			return next
 		}
 		return end
 	case models.PerDay:
-		return startOfDay(y, m, d+1, zone)
+		return models.StartOfDay(y, m, d+1, zone)
 	case models.PerWeek:
-		return startOfDay(y, m, d+daysOfWeek-int((day+thursday)%daysOfWeek), zone)
+		return models.StartOfDay(y, m, d+daysOfWeek-int((day+thursday)%daysOfWeek), zone)
 	case models.PerMonth:
-		return startOfDay(y, m+1, 1, zone)
+		return models.StartOfDay(y, m+1, 1, zone)
 	default:
 		return time.Time{}
 	}

@@ -79,7 +79,7 @@ func daysAround(now time.Time, zone *time.Location) days {
 	var t days
 	t.first = time.Date(y, m, d-daysBefore, 0, 0, 0, 0, time.UTC).Unix() / 86400
 	for i := range t.starts {
-		t.starts[i] = startOfDay(y, m, d-daysBefore+i, zone).UnixMilli()
+		t.starts[i] = models.StartOfDay(y, m, d-daysBefore+i, zone).UnixMilli()
 	}
 	return t
 }
@@ -103,27 +103,6 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 	table := daysAround(now, zone)
 	t.byZone[zone.String()] = table // as many as the zone database has zones
 	return table
-}
-
-// startOfDay is the first moment that shows a date. Where the clocks skip midnight, pass it twice or leave out a whole day,
-// time.Date does not say which side it takes. So each stretch of one offset is checked in turn. A day that is left out starts with
-// the day that time.Date makes of it.
-func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
-	noon := time.Date(y, m, d, 12, 0, 0, 0, zone)
-	y, m, d = noon.Date()
-	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-	for t := noon.Add(-48 * time.Hour); ; { // no day was ever so long that this is in it
-		_, offset := t.Zone()
-		start := midnight.Add(-time.Duration(offset) * time.Second).In(zone)
-		if start.Before(t) {
-			return t
-		}
-		_, end := t.ZoneBounds()
-		if end.IsZero() || start.Before(end) {
-			return start
-		}
-		t = end
-	}
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

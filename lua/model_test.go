@@ -41,7 +41,7 @@ func valueOf(req *lua.ClaimRequest, by string) string {
 // window is the first moment of a window and of the next one.
 func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Time) {
 	y, m, d := at.In(zone).Date()
-	day := func(d int) time.Time { return lua.StartOfDay(y, m, d, zone) }
+	day := func(d int) time.Time { return models.StartOfDay(y, m, d, zone) }
 	switch per {
 	case models.PerHour:
 		from = day(d)
@@ -62,7 +62,7 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 		}
 		return day(monday), day(monday + 7)
 	case models.PerMonth:
-		return day(1), lua.StartOfDay(y, m+1, 1, zone)
+		return day(1), models.StartOfDay(y, m+1, 1, zone)
 	default:
 		return time.Time{}, time.Time{}
 	}

@@ -35,7 +35,7 @@ const streamed = 0
 type Ledger interface {
 	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
 	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
-	Settle(ctx context.Context, day time.Time, zone *time.Location) (models.Settlement, error)
+	Settle(ctx context.Context, day models.Day) (models.Settlement, error)
 }
 
 // LedgerEvent is an event as the document has it.
@@ -189,13 +189,13 @@ func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // GetSettlement is GET /v1/settlements/{date}.
 func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
-	day, err := time.Parse(time.DateOnly, r.PathValue("date"))
-	if err != nil {
-		return wire.Invalid("date", "must be a day such as 2027-01-31").Write(w)
-	}
 	zone, err := time.LoadLocation(r.URL.Query().Get("time_zone"))
 	if err != nil || zone.String() == "Local" {
 		return wire.Invalid("time_zone", "must be an IANA name such as Europe/Berlin").Write(w)
+	}
+	day, err := models.ParseDay(r.PathValue("date"), zone)
+	if p := refusedField(err); p != nil {
+		return p.Write(w)
 	}
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
@@ -204,7 +204,7 @@ func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reportTimeout + answerTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
 	defer cancel()
-	settlement, err := s.cfg.Ledger.Settle(ctx, day, zone)
+	settlement, err := s.cfg.Ledger.Settle(ctx, day)
 	if err != nil {
 		return s.refuse(ctx, "settlement", "", err, "MySQL does not answer. Send the request again.").Write(w)
 	}

@@ -22,6 +22,6 @@ func (Ledger) All(context.Context, string, models.LedgerPlace) (iter.Seq2[*model
 }
 
 // Settle adds up nothing.
-func (Ledger) Settle(context.Context, time.Time, *time.Location) (models.Settlement, error) {
+func (Ledger) Settle(context.Context, models.Day) (models.Settlement, error) {
 	return models.Settlement{Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{}}, nil
 }

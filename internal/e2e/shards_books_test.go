@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/models"
-	"dibs/syncer/reconcile"
 )
 
 const fourShards = 4
@@ -33,7 +32,7 @@ func TestShardsKeepTheBooks(t *testing.T) {
 	s := newSystem(t, wishes{partitions: fourShards, settings: map[string]string{"DIBS_IDLE_EVICT": "10m"}})
 	for name, test := range map[string]func(t *testing.T, s *system){
 		"batches cross shards": batchesCrossShards, "a limit a day": aLimitADay, "claims on their way are found": unsyncedClaimsAreFound,
-		"totals of a day": totalsOfADay, "a damaged shard is repaired while others go on": aDamagedShardIsRepaired,
+		"a damaged shard is repaired while others go on": aDamagedShardIsRepaired,
 	} {
 		t.Run(name, func(t *testing.T) { s := *s; s.t = t; test(t, &s) })
 	}
@@ -112,33 +111,6 @@ func unsyncedClaimsAreFound(t *testing.T, s *system) {
 	stock, err := stockOf(t.Context(), s.apis[0].url, sl.id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{4, 4, 36}, []int64{stock.Claimed, stock.Backlog, stock.Remaining})
-}
-
-func totalsOfADay(t *testing.T, s *system) {
-	t.Helper()
-	zone := noonZone(t)
-	sl := s.sell(t, 40, fourShards, 1, evenly)
-	for n := range 20 {
-		sl.took(evenly(n, fourShards), 1+int64(n%2))
-	}
-	sl.requireBooks(30)
-	var found reconcile.Totals
-	asked := []string{"reconcile", "--totals", time.Now().In(zone).Format(time.DateOnly), "--time-zone", zone.String()}
-	require.Regexp(t, sl.id+` +20 +30 +0 *\n +shard 1 +\d+ +1 +\d+ *\n`, runDibs(t, s.settings, asked...).stdout)
-	got := runDibs(t, s.settings, append(asked, "--json")...)
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &found), got.stdout)
-	for i := range found.Campaigns {
-		if c := &found.Campaigns[i]; c.CampaignID == sl.id {
-			claims := int64(0)
-			for _, shard := range c.Shards {
-				require.Equal(t, []int64{1, shard.Claims}, []int64{shard.FirstSeq, shard.LastSeq})
-				claims += shard.Claims
-			}
-			require.Equal(t, []int64{20, 30, 20, fourShards}, []int64{c.Claims, c.Units, claims, int64(len(c.Shards))})
-			return
-		}
-	}
-	require.Fail(t, "the campaign has no totals", got.stdout)
 }
 
 func aDamagedShardIsRepaired(t *testing.T, s *system) {

@@ -17,21 +17,18 @@ const (
 	changedMargin = 1 * time.Hour // most that the clocks of Redis and of the other machines may differ
 )
 
-// Settle adds up the events of one day in a time zone. Errors: those of the database.
-func (r *Reader) Settle(ctx context.Context, day time.Time, zone *time.Location) (models.Settlement, error) {
-	year, month, date := day.Date()
-	from := time.Date(year, month, date, 0, 0, 0, 0, zone)
-	to := time.Date(year, month, date+1, 0, 0, 0, 0, zone)
+// Settle adds up the events of one day. Errors: those of the database.
+func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement, error) {
 	s := models.Settlement{
-		Date: from.Format(time.DateOnly), TimeZone: zone.String(), From: models.NewTime(from), To: models.NewTime(to),
+		Date: day.Date, TimeZone: day.Zone.String(), From: models.NewTime(day.From), To: models.NewTime(day.To),
 		Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{},
 	}
-	if sqlstore.Now().Before(to) {
+	if sqlstore.Now().Before(day.To) {
 		s.Missing = append(s.Missing, models.SettlementMissing{Reason: "the day is not over"})
 	}
 	fetch := func(after string) (ids []string, err error) {
 		err = r.db.WithContext(ctx).Raw("SELECT id FROM lots WHERE shard = 0 AND id > ? AND created_at < ? ORDER BY id LIMIT ?",
-			after, to.UTC().Add(changedMargin).Format(sqlstore.TimeLayout), settleAtOnce).Scan(&ids).Error
+			after, day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout), settleAtOnce).Scan(&ids).Error
 		return ids, err
 	}
 	for ids, err := range sqlstore.Pages(settleAtOnce, sqlstore.Itself, fetch) {

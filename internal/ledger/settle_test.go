@@ -89,10 +89,10 @@ func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()
 	place, err := time.LoadLocation(zone)
 	require.NoError(d.t, err)
-	on, err := time.Parse(time.DateOnly, date)
+	on, err := models.ParseDay(date, place)
 	require.NoError(d.t, err)
 	reader := ledger.New(d.db)
-	s, err := reader.Settle(d.t.Context(), on, place)
+	s, err := reader.Settle(d.t.Context(), on)
 	require.NoError(d.t, err)
 	have := map[models.EventType]int64{}
 	for _, sum := range s.Sums {
@@ -167,8 +167,7 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 
 		require.NoError(t, db.Exec("DELETE FROM claims WHERE campaign_id = ? AND shard = 2 AND seq = 1", d.id).Error)
 		require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq - 1 WHERE campaign_id = ? AND shard = 2", d.id).Error)
-		s, err := ledger.New(db).Settle(t.Context(), time.Date(2026, 10, 25, 0, 0, 0, 0, time.UTC), time.UTC)
-		require.NoError(t, err)
+		s = d.settle("2026-10-25", "UTC")
 		require.False(t, s.Final, "a claim may be on its way")
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
@@ -367,16 +366,6 @@ func TestRepair_AClaimThatLostItsPlaceMayHaveNoOther(t *testing.T) {
 			require.Equal(t, before, rowsOf(h, id, "1 = 1"))
 		})
 	}
-}
-
-// The figures of a day are not complete while a campaign, or a shard, is lost from Redis.
-func TestTotals_AreNotCompleteWhileAShardIsLost(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(100, func(c *models.Campaign) { c.Shards = 2 })
-	h.Exec("UPDATE lots SET residency = 'lost' WHERE id = ?", models.ShardID(id, 2))
-	require.Contains(t, totalsOf(h, time.Now().UTC(), time.UTC).Why,
-		"1 campaigns are lost in redis, and claims of them may be missing: see dibs reconcile")
 }
 
 // The sums of a campaign of several shards are those of its shards, and its units are where it says.
