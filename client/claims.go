@@ -17,7 +17,7 @@ type ClaimRequest struct {
 	CampaignID string
 	UserID     string
 	Quantity   int64 // units, all of them or none; 0 is 1
-	// Key is the idempotency key, 1 to 255 printable characters: the same request with the same key is one claim for ever. "" has
+	// Key is the idempotency key, 1 to 255 characters that can be seen: the same request with the same key is one claim for ever. "" has
 	// one made for this call; a program that may die and ask again wants its own, such as the number of the cart.
 	Key string
 	// Subjects are what limits of the campaign are by beside the user, such as a device: values by name.

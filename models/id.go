@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -44,22 +45,54 @@ func isCampaignIDByte(c byte) bool {
 // CheckClaimID returns nil, or ErrID wrapped, for the id of a claim. Dibs makes these ids, but callers may ask for any.
 func CheckClaimID(id string) error { return CheckCampaignID(id) }
 
-// CheckUserID returns nil, or ErrID wrapped, for the id of a user or an order.
+// CheckUserID returns nil, or ErrID wrapped, for the id of a user in an event, and for other names.
+// It is laxer than UserID: a claim that was answered is not dropped over its user's id.
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 
-// UserID is the id of a user as Dibs keeps it, in Unicode's normal form C, so that two ways to write one name are one user. Errors:
-// ErrID, wrapped; a space before or after an id is a mistake, and is not trimmed silently.
+// UserID returns the id of a user or an order in the form in which it is kept, see visible. Errors: ErrID, wrapped.
 func UserID(id string) (string, error) {
-	if !isASCII(id) {
-		id = norm.NFC.String(id)
+	if id == "." || id == ".." {
+		return "", fmt.Errorf("%w: must not be . or .., which no path can carry", ErrID)
 	}
-	if err := CheckUserID(id); err != nil {
+	return visible(id, UserIDLength)
+}
+
+// IdempotencyKey returns a key in the form in which it is compared, see visible. Errors: ErrID, wrapped.
+// The caller decides whether a key may be missing.
+func IdempotencyKey(key string) (string, error) { return visible(key, IdempotencyKeyLength) }
+
+// visible returns what others name a thing by in Unicode's normal form C, so that two ways to write
+// a name are one name. Two names that look the same are not two names: it refuses characters that
+// cannot be seen, and a blank at either end, which is a mistake and is not trimmed silently.
+// Letter case, and letters of two scripts that look alike, are the caller's business.
+func visible(text string, most int) (string, error) {
+	if !isASCII(text) {
+		text = norm.NFC.String(text)
+	}
+	if err := checkPrintable(text, most); err != nil {
 		return "", err
 	}
-	if id[0] == ' ' || id[len(id)-1] == ' ' {
+	if text[0] == ' ' || text[len(text)-1] == ' ' { // checkPrintable refuses all other blanks
 		return "", fmt.Errorf("%w: must not begin or end with a blank", ErrID)
 	}
-	return id, nil
+	for _, r := range text {
+		if r >= utf8.RuneSelf && unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, blankSymbols) {
+			return "", fmt.Errorf("%w: holds the character %U, which cannot be seen", ErrID, r)
+		}
+	}
+	return text, nil
+}
+
+// blankSymbols are letters and symbols without ink. Unicode does not count them to its
+// Default_Ignorable_Code_Point (DerivedCoreProperties.txt), which visible refuses: that is
+// Other_Default_Ignorable_Code_Point, Variation_Selector, and format characters, none of which is printable.
+var blankSymbols = &unicode.RangeTable{
+	R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}, // a cell of braille without dots
+	R32: []unicode.Range32{
+		{Lo: 0x13441, Hi: 0x13442, Stride: 1}, // blanks between hieroglyphs
+		{Lo: 0x16fe4, Hi: 0x16fe4, Stride: 1}, // a filler of Khitan
+		{Lo: 0x1d159, Hi: 0x1d159, Stride: 1}, // a note without a head
+	},
 }
 
 func isASCII(s string) bool {
@@ -70,9 +103,6 @@ func isASCII(s string) bool {
 	}
 	return true
 }
-
-// CheckIdempotencyKey returns nil, or ErrID wrapped, for an idempotency key. The caller decides whether a key may be missing.
-func CheckIdempotencyKey(key string) error { return checkPrintable(key, IdempotencyKeyLength) }
 
 // checkPrintable counts characters, not bytes. Printable is what strconv.IsPrint says: letters, marks, numbers, punctuation, symbols and
 // the ASCII space.

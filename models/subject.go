@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql/driver"
@@ -31,15 +32,22 @@ func IsSubjectName(name string) bool {
 	return name != "" && len(name) <= SubjectNameLength && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// CheckSubject returns nil, or ErrID wrapped, for the name and the value of a subject of a claim.
-func CheckSubject(name, value string) error {
+// Subject returns the value of a subject of a claim in the form in which it is kept, see UserID. Errors: ErrID, wrapped.
+func Subject(name, value string) (string, error) {
+	if err := checkSubjectName(name); err != nil {
+		return "", err
+	}
+	return visible(value, SubjectLength)
+}
+
+func checkSubjectName(name string) error {
 	switch {
 	case !IsSubjectName(name):
 		return fmt.Errorf("%w: must have names of 1 to %d of a-z and _", ErrID, SubjectNameLength)
 	case name == ByUser:
 		return fmt.Errorf("%w: must not name the user, which is user_id", ErrID)
 	}
-	return checkPrintable(value, SubjectLength)
+	return nil
 }
 
 // Names are the names of the subjects, sorted.
@@ -100,12 +108,13 @@ func digest(secret, text string) []byte {
 	return mac.Sum(nil)[:digestOfSubject]
 }
 
+// validate checks the subjects of an event, see CheckUserID.
 func (s Subjects) validate() error {
 	if len(s) > SubjectsMax {
 		return fmt.Errorf("%w: must be at most %d", ErrID, SubjectsMax)
 	}
 	for name, value := range s {
-		if err := CheckSubject(name, value); err != nil {
+		if err := cmp.Or(checkSubjectName(name), checkPrintable(value, SubjectLength)); err != nil {
 			return err
 		}
 	}

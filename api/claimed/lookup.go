@@ -18,7 +18,7 @@ type (
 	ClaimOutput struct{ Body models.Claim }
 
 	userClaimsInput struct {
-		UserID     string `path:"user_id" doc:"printable characters, percent-encoded: a slash is %2F"`
+		UserID     string `path:"user_id" doc:"as in NewClaim, percent-encoded: a slash is %2F"`
 		CampaignID string `query:"campaign_id" doc:"claims of this campaign only"`
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 		Cursor     string `query:"cursor" doc:"next_cursor of the page before"`

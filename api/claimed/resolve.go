@@ -22,7 +22,7 @@ const BodyMax = 8 << 10
 
 // redeemBody is the body of a redeem, as the OpenAPI document has it.
 type redeemBody struct {
-	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
 }
 
 // releaseBody is the body of a release, as the OpenAPI document has it.
@@ -32,7 +32,7 @@ type releaseBody struct {
 
 // PostRedeem is POST /v1/claims/{id}/redeem.
 func (s *Routes) PostRedeem(w http.ResponseWriter, r *http.Request) int {
-	order, p := readText(r, "order_id", models.CheckUserID)
+	order, p := readText(r, "order_id", models.UserID)
 	if p == nil && order == "" {
 		p = wire.Invalid("order_id", "is required")
 	}
@@ -43,11 +43,11 @@ func (s *Routes) PostRedeem(w http.ResponseWriter, r *http.Request) int {
 
 // PostRelease is POST /v1/claims/{id}/release. It needs no body.
 func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
-	reason, p := readText(r, "reason", func(text string) error {
+	reason, p := readText(r, "reason", func(text string) (string, error) {
 		if text == "" {
-			return nil
+			return "", nil
 		}
-		return models.CheckReleaseReason(text)
+		return text, models.CheckReleaseReason(text)
 	})
 	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
 		if err := s.mayTouch(ctx, id); err != nil {
@@ -74,12 +74,12 @@ func (s *Routes) mayTouch(ctx context.Context, id string) error {
 }
 
 // readText reads a body of one text field, which may be missing.
-func readText(r *http.Request, name string, check func(text string) error) (text string, p *wire.Problem) {
+func readText(r *http.Request, name string, parse func(text string) (string, error)) (text string, p *wire.Problem) {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
 	p = wire.ReadBody(r, buf, BodyMax)
 	if p == nil && buf.Len() > 0 {
-		p = wire.ReadObject(buf.Bytes(), []wire.Field{wire.ID(name, &text, check)})
+		p = wire.ReadObject(buf.Bytes(), []wire.Field{wire.Visible(name, &text, parse)})
 	}
 	return text, p
 }

@@ -16,15 +16,15 @@ const (
 
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
-	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
+	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or .."`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
 
-	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"values that the campaign limits beside the user, such as a device: 1 to 128 printable characters, by names of a-z and _"`
+	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"values that the campaign limits beside the user, such as a device: 1 to 128 characters, as in user_id, by names of a-z and _"`
 }
 
 func (b *claimBody) fields() []wire.Field {
 	return []wire.Field{
-		wire.UserID("user_id", &b.UserID),
+		wire.Visible("user_id", &b.UserID, models.UserID),
 		wire.Integer("quantity", &b.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &b.Subjects),
 	}
 }
@@ -51,9 +51,9 @@ type batchBody struct {
 // batchClaim is one claim of a batch, as the OpenAPI document has it.
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
-	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
+	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or .."`
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
-	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
+	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
 
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as in NewClaim"`
 
@@ -65,9 +65,9 @@ type batchClaim struct {
 func (c *batchClaim) fields() []wire.Field {
 	return []wire.Field{
 		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID),
-		wire.UserID("user_id", &c.UserID),
+		wire.Visible("user_id", &c.UserID, models.UserID),
 		wire.Integer("quantity", &c.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &c.Subjects),
-		wire.ID("idempotency_key", &c.IdempotencyKey, models.CheckIdempotencyKey),
+		wire.Visible("idempotency_key", &c.IdempotencyKey, models.IdempotencyKey),
 	}
 }
 

@@ -343,6 +343,8 @@ func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
 	require.Contains(t, p.get("/console/claims/"+id).text, "By order order-7.")
 	require.Contains(t, p.get("/console/find?q=nobody").text, "No claim has this id")
 	require.Equal(t, 404, p.get("/console/claims/nothing").status)
+	require.Contains(t, p.get("/console/find?q=ada%EF%B8%8F").text, "holds the character U&#43;FE0F, which cannot be seen")
+	require.Contains(t, p.get("/console/find?q=..").text, "no path can carry")
 	hostile := `<script>alert(1)</script>`
 	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
 }

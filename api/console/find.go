@@ -45,13 +45,19 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	var user struct {
 		Claims []models.Claim `json:"claims"`
 	}
-	if _, p := c.ask(r, "GET", "/v1/users/"+url.PathEscape(page.Query)+"/claims?limit=50", nil, &user); p != nil {
+	id, err := models.UserID(page.Query) // or an order's
+	if err != nil {
+		page.Problems = append(page.Problems, "No user or order: the id "+strings.TrimPrefix(err.Error(), models.ErrID.Error()+": ")+".")
+		c.show(w, s, http.StatusOK, "find", page)
+		return
+	}
+	if _, p := c.ask(r, "GET", "/v1/users/"+url.PathEscape(id)+"/claims?limit=50", nil, &user); p != nil {
 		page.Problems = append(page.Problems, "Claims of a user: "+p.Detail)
 	}
 	page.OfUser = user.Claims
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	rows, err := c.cfg.Records.ClaimsOfOrder(ctx, page.Query, foundMax)
+	rows, err := c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
 	if err != nil {
 		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
 	}

@@ -91,7 +91,8 @@ func IdempotencyKey(h http.Header) (string, *Problem) {
 	case 0:
 		return "", nil
 	case 1:
-		return values[0], InvalidID(keyHeader, models.CheckIdempotencyKey(values[0]))
+		key, err := models.IdempotencyKey(values[0])
+		return key, InvalidID(keyHeader, err)
 	default:
 		return "", Invalid(keyHeader, "is there twice")
 	}

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/text/unicode/norm"
 
 	"dibs/models"
 )
@@ -86,20 +85,20 @@ func ID(name string, into *string, check func(id string) error) Field {
 	}}
 }
 
-// UserID is the id of a user, in the form in which it is kept, see models.UserID.
-func UserID(name string, into *string) Field {
+// Visible is a string in the form that parse gives it, see models.UserID and its neighbours.
+func Visible(name string, into *string, parse func(text string) (string, error)) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '"', "a string")
 		if p != nil {
 			return p
 		}
-		id, err := models.UserID(t.String())
-		*into = id
+		text, err := parse(t.String())
+		*into = text
 		return InvalidID(name, err)
 	}}
 }
 
-// Subjects is an object of texts by name, see models.Subjects. The values are kept in Unicode's normal form C.
+// Subjects is an object of texts by name, see models.Subject.
 func Subjects(name string, into *models.Subjects) Field {
 	return Field{name, func(r *reader) *Problem {
 		if _, p := r.begin(name, '{', "an object"); p != nil {
@@ -130,9 +129,9 @@ func (r *reader) subject(object string, into *models.Subjects) *Problem {
 	if p != nil {
 		return p
 	}
-	value := norm.NFC.String(t.String())
-	if p := InvalidID(name, models.CheckSubject(subject, value)); p != nil {
-		return p
+	value, err := models.Subject(subject, t.String())
+	if err != nil {
+		return InvalidID(name, err)
 	}
 	if len(*into) == models.SubjectsMax {
 		return Invalid(object, "must be at most "+strconv.Itoa(models.SubjectsMax))
