@@ -83,9 +83,9 @@ func visible(text string, most int) (string, error) {
 	return text, nil
 }
 
-// blankSymbols are letters and symbols without ink. Unicode does not count them to its
-// Default_Ignorable_Code_Point (DerivedCoreProperties.txt), which visible refuses: that is
-// Other_Default_Ignorable_Code_Point, Variation_Selector, and format characters, none of which is printable.
+// blankSymbols are letters and symbols without ink that Unicode does not count to its
+// Default_Ignorable_Code_Point. Of that (DerivedCoreProperties.txt says what it is made of) visible
+// refuses two properties by name, and the third, format characters, as not printable.
 var blankSymbols = &unicode.RangeTable{
 	R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}, // a cell of braille without dots
 	R32: []unicode.Range32{
