@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -34,9 +33,6 @@ const (
 	sqliteBusyMs    = 10_000
 	lockWaitSeconds = 10 // the server's own default of 50 would hold a whole flush for that long
 )
-
-// strictMode makes the server refuse values that it would otherwise cut or round silently.
-const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 
 // ErrConfig is wrapped by every refusal of a Config, of this package and of those that build on it. The message names the field.
 var ErrConfig = errors.New("bad configuration")
@@ -129,7 +125,7 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 const paramCA = "tls_ca"
 
 // openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
-// found ones, times are UTC, and a call sends one statement.
+// found ones, times are UTC, a call sends one statement, and the session variables are those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := mysql.ParseDSN(c.DSN)
 	if err != nil {
@@ -155,25 +151,15 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
 	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, c.ReadTimeout)
 	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, ioTimeout)
-	if dsn.Params == nil {
-		dsn.Params = make(map[string]string)
-	}
-	dsn.Params["sql_mode"] = strictMode
-	dsn.Params["time_zone"] = "'+00:00'"
-	if dsn.Params["innodb_lock_wait_timeout"] == "" {
-		dsn.Params["innodb_lock_wait_timeout"] = strconv.Itoa(lockWaitSeconds)
-	}
-	if c.SchemaLockWait > 0 {
-		dsn.Params["lock_wait_timeout"] = strconv.Itoa(int(c.SchemaLockWait.Seconds()))
-	}
-	if err := dsn.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+	variables := c.session(dsn)
+	if err := dsn.Apply(mysql.Charset(charset, collation)); err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
 	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
-	pool := sql.OpenDB(guard(failover{Connector: connector, refusals: new(atomic.Int64)}))
+	pool := sql.OpenDB(guard(failover{Connector: pinned{connector, variables}, refusals: new(atomic.Int64)}))
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"strconv"
 
 	"dibs/internal/migrations"
 
@@ -52,19 +53,23 @@ func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *Tx) error) erro
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
 	defer func() { _ = conn.Close() }() // gives it back to the pool
-	_, err = conn.ExecContext(ctx, "SET @dibs_lock_wait = @@innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1")
+	var seconds int                     // no user variable holds it: behind a proxy they tie a connection to one server
+	err = conn.QueryRowContext(ctx, "SELECT @@"+lockWaitVariable).Scan(&seconds)
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "SET SESSION "+lockWaitVariable+" = 1")
+	}
 	if err != nil {
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
-	defer restoreLockWait(ctx, conn)
+	defer restoreLockWait(ctx, conn, seconds)
 	return runTx(ctx, db, conn, nil, change)
 }
 
 // restoreLockWait undoes what InTxBrief set, or drops the connection.
-func restoreLockWait(ctx context.Context, conn *sql.Conn) {
+func restoreLockWait(ctx context.Context, conn *sql.Conn, seconds int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = @dibs_lock_wait"); err != nil {
+	if _, err := conn.ExecContext(ctx, "SET SESSION "+lockWaitVariable+" = "+strconv.Itoa(seconds)); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 }

@@ -1,0 +1,121 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+)
+
+// odd are global defaults of a server, each of which would break Dibs, and what a connection has instead.
+var odd = []struct{ name, value, want string }{
+	{"autocommit", "0", "1"},
+	{"completion_type", "CHAIN", "NO_CHAIN"},
+	{"tx_isolation", "'READ-UNCOMMITTED'", "REPEATABLE-READ"},
+	{"transaction_isolation", "'READ-UNCOMMITTED'", "REPEATABLE-READ"},
+	{"tx_read_only", "1", "0"},
+	{"transaction_read_only", "1", "0"},
+	{"sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'", "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"},
+	{"time_zone", "'+09:00'", "+00:00"},
+	{"collation_connection", "latin1_swedish_ci", "utf8mb4_bin"},
+	{"collation_server", "latin1_german2_ci", "latin1_german2_ci"}, // the tables name theirs
+	{"sql_select_limit", "1", "18446744073709551615"},
+	{"sql_safe_updates", "1", "0"},
+	{"max_join_size", "1", "1"}, // holds for small selects alone
+	{"sql_big_selects", "0", "1"},
+	{"unique_checks", "0", "1"},
+	{"check_constraint_checks", "0", "1"},
+	{"max_sort_length", "64", "1024"},
+	{"max_statement_time", "0.001", "0"},
+	{"max_execution_time", "1", "0"},
+	{"innodb_lock_wait_timeout", "1", "10"},
+	{"default_storage_engine", "MyISAM", "InnoDB"},
+}
+
+// TestOpen_WhateverTheDefaultsOfTheServer: the way of claims works, and is the same, on servers whose defaults differ.
+func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := testenv.SQLServer(t)
+	admin, err := sql.Open("mysql", server.DSN(""))
+	require.NoError(t, err)
+	defer func() { _ = admin.Close() }()
+	run := func(query string) {
+		_, err := admin.Exec(query)
+		require.NoError(t, err, query)
+	}
+	for i, one := range odd {
+		t.Run(one.name, func(t *testing.T) {
+			var was string
+			if err := admin.QueryRow("SELECT @@GLOBAL." + one.name).Scan(&was); err != nil {
+				t.Skip("the server does not know it: ", err)
+			}
+			dsn := server.DSN(fmt.Sprint("dibs", i))
+			run("SET GLOBAL " + one.name + " = " + one.value)
+			defer run("SET GLOBAL " + one.name + " = DEFAULT")
+			requireTheWayOfClaims(t, dsn, one.name, one.want)
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		dsn := server.DSN("dibs")
+		for _, one := range odd {
+			_, _ = admin.Exec("SET GLOBAL " + one.name + " = " + one.value) // those that the server knows
+		}
+		requireTheWayOfClaims(t, dsn, "autocommit", "1")
+	})
+}
+
+func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
+	t.Helper()
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn, Conns: 2})
+	var has string
+	require.NoError(t, db.Raw("SELECT @@SESSION."+name).Row().Scan(&has))
+	require.Equal(t, want, strings.TrimSuffix(has, ".000000"))
+
+	events := syncertest.ClaimsOf("c", 1, 60)
+	for i := range events { // they begin alike, and are in no order
+		events[i].UserID = fmt.Sprintf("%s%02d", strings.Repeat("é", 30), (i*7)%len(events))
+	}
+	syncertest.AddCampaign(t, db, "c", 1000)
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 5 * time.Millisecond})
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:40]))
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events)) // some again
+	syncertest.RequireBooks(t, db, "c", events)
+
+	other := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}) // sees what is committed
+	var rows int
+	require.NoError(t, other.Raw("SELECT COUNT(*) FROM claims").Scan(&rows).Error)
+	require.Len(t, events, rows)
+	var users []string
+	require.NoError(t, other.Raw("SELECT user_id FROM claims ORDER BY CONCAT(user_id, '')").Scan(&users).Error) // by no index
+	require.Len(t, users, len(events))
+	require.IsIncreasing(t, users)
+	require.NoError(t, sqlstore.InTxBrief(t.Context(), other, func(tx *sqlstore.Tx) error {
+		return exec(t.Context(), tx, "UPDATE lots SET low_stock_at = 1 WHERE id = 'c'")
+	}))
+	require.NoError(t, other.Exec("UPDATE lots SET total = total + 1 WHERE total > 0").Error)
+	require.EqualValues(t, 1001, totalOf(t, db), "it is committed at once, after a transaction too")
+	require.NoError(t, sqlstore.InTx(t.Context(), other, func(tx *sqlstore.Tx) error {
+		require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 7"))
+		require.EqualValues(t, 1001, totalOf(t, db), "what is not committed is not seen")
+		return exec(t.Context(), tx, "UPDATE lots SET total = 1001")
+	}))
+	require.Error(t, other.Exec("UPDATE lots SET claimed = -1 WHERE id = 'c'").Error, "a check holds")
+	require.Error(t, other.Exec("UPDATE lots SET id = REPEAT('x', 1000)").Error, "nothing is cut")
+	var same, interrupted, engines int
+	require.NoError(t, other.Raw("SELECT 'a' = 'A'").Scan(&same).Error)
+	require.Zero(t, same)
+	require.NoError(t, other.Raw("SELECT SLEEP(0.02)").Scan(&interrupted).Error)
+	require.Zero(t, interrupted)
+	require.NoError(t, other.Raw("SELECT COUNT(*) AS n FROM claims a JOIN claims b").Scan(&rows).Error)
+	require.Equal(t, len(events)*len(events), rows)
+	require.NoError(t, other.Raw("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'").Scan(&engines).Error)
+	require.Zero(t, engines)
+}
