@@ -210,7 +210,7 @@ func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err 
 
 // allCampaigns are the campaigns by id, page by page.
 func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, error] {
-	return sqlstore.Pages(listAtOnce, func(c *models.Campaign) string { return c.ID }, func(after string) ([]models.Campaign, error) {
+	return sqlstore.Pages(func(c *models.Campaign) string { return c.ID }, func(after string) ([]models.Campaign, error) {
 		return s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
 	})
 }

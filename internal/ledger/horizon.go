@@ -164,12 +164,13 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		" closed_told_at IS NOT NULL AS archivable," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
-		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at" +
-		" FROM lots WHERE campaign_id IN ?"
+		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at," +
+		" COUNT(*) OVER () AS all_rows FROM lots WHERE campaign_id IN ?"
 	var all []struct {
 		CampaignID, Currency, ArchivedTo, StreamBirth string
 		Shard, Shards, Partition                      int
 		SyncedSeq, Highest, Archived                  int64
+		AllRows                                       int
 		Residency                                     models.Residency
 		UpdatedAt                                     time.Time
 		HighestAt                                     *time.Time
@@ -177,6 +178,9 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 	}
 	if err := r.db.WithContext(ctx).Raw(query, ids).Scan(&all).Error; err != nil {
 		return nil, fmt.Errorf("ledger: lots: %w", err)
+	}
+	if len(all) > 0 && len(all) != all[0].AllRows {
+		return nil, fmt.Errorf("ledger: %w: lots", sqlstore.ErrShort)
 	}
 	found := make(map[string]*book, len(ids))
 	for i := range all {
@@ -225,8 +229,8 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	query := "SELECT payload, discarded_at IS NOT NULL FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(ids))
-	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, ids, func(scan func(...any) error) error {
+	query := "SELECT payload, discarded_at IS NOT NULL, COUNT(*) OVER () FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(ids))
+	err := sqlstore.ScanCounted(ctx, r.db.ConnPool, query, ids, func(scan func(...any) error) error {
 		var payload []byte
 		var discarded bool
 		if err := scan(&payload, &discarded); err != nil {

@@ -26,18 +26,27 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	if sqlstore.Now().Before(day.To) {
 		s.Missing = append(s.Missing, models.SettlementMissing{Reason: "the day is not over"})
 	}
+	const created = " FROM lots WHERE shard = 0 AND created_at < ?"
+	before := day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout)
+	all := 0
+	if err := r.db.ConnPool.QueryRowContext(ctx, "SELECT COUNT(*)"+created, before).Scan(&all); err != nil {
+		return s, fmt.Errorf("ledger: settle: %w", err)
+	}
 	fetch := func(after string) (ids []string, err error) {
-		err = r.db.WithContext(ctx).Raw("SELECT id FROM lots WHERE shard = 0 AND id > ? AND created_at < ? ORDER BY id LIMIT ?",
-			after, day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout), settleAtOnce).Scan(&ids).Error
+		err = r.db.WithContext(ctx).Raw("SELECT id"+created+" AND id > ? ORDER BY id LIMIT ?", before, after, settleAtOnce).Scan(&ids).Error
 		return ids, err
 	}
-	for ids, err := range sqlstore.Pages(settleAtOnce, sqlstore.Itself, fetch) {
+	for ids, err := range sqlstore.Pages(sqlstore.Itself, fetch) {
 		if err == nil {
 			err = r.settle(ctx, &s, ids)
 		}
 		if err != nil {
 			return s, fmt.Errorf("ledger: settle: %w", err)
 		}
+		all -= len(ids)
+	}
+	if all > 0 {
+		return s, fmt.Errorf("ledger: settle: %w: %d campaigns", sqlstore.ErrShort, all)
 	}
 	s.Final = len(s.Missing) == 0
 	s.Missing = s.Missing[:min(len(s.Missing), maxMissing)]
@@ -62,6 +71,9 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 	}
 	for _, id := range ids {
 		b := found[id]
+		if b == nil {
+			return fmt.Errorf("%w: campaign %s", sqlstore.ErrShort, id)
+		}
 		if why := b.missing(s.To.Time); why != "" {
 			s.Missing = append(s.Missing, models.SettlementMissing{CampaignID: id, Reason: why})
 		}
@@ -159,10 +171,11 @@ func (r *Reader) decided(
 	if len(args) == 0 {
 		return nil
 	}
-	query := "SELECT campaign_id, type, SUM(claims), SUM(units), SUM(amount) FROM ledger_events WHERE campaign_id IN " +
+	query := "SELECT campaign_id, type, SUM(claims), SUM(units), SUM(amount), COUNT(*) OVER ()" +
+		" FROM ledger_events WHERE campaign_id IN " +
 		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? GROUP BY campaign_id, type"
 	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout))
-	return sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+	return sqlstore.ScanCounted(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var id string
 		var kind models.EventType
 		var claims, units, amount int64

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"time"
@@ -159,7 +160,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 		if err != nil {
 			return nil, err
 		}
-		s.ended = s.ended || rows < s.atOnce
+		s.ended = s.ended || rows == 0 // a short page may have been cut off on its way
 		sortEvents(events)
 		if !s.ended {
 			last := events[len(events)-1].At
@@ -265,20 +266,27 @@ func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[in
 		if query != "" {
 			query += " UNION ALL "
 		}
-		query += fmt.Sprintf("SELECT %d AS lot, seq, claimed_at FROM (%s) AS l%d", i, one, i)
+		// A row for each lot, with a claim or without: a row that is missing was cut off.
+		query += fmt.Sprintf("SELECT %d AS lot, seq, claimed_at FROM (SELECT 1) AS o%d LEFT JOIN (%s) AS l%d ON 1 = 1", i, i, one, i)
 		args = append(args, its...)
 	}
 	if len(found) == 0 {
 		return found, nil
 	}
+	rows := 0
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var i int
-		var p probed
-		err := scan(&i, &p.seq, &p.at)
-		if p.seq < upto[i] {
-			found[i] = p
+		var seq sql.NullInt64
+		var at sql.NullTime
+		err := scan(&i, &seq, &at)
+		if seq.Int64 < upto[i] {
+			found[i] = probed{seq.Int64, at.Time}
 		}
+		rows++
 		return err
 	})
+	if err == nil && rows != len(found) {
+		err = fmt.Errorf("%w: lots of %s", sqlstore.ErrShort, b.id)
+	}
 	return found, err
 }

@@ -31,10 +31,10 @@ func (t *table) fetch(after string) (page []string, err error) {
 
 func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 	t.Parallel()
-	for n, reads := range map[int]int{0: 1, 2: 1, 3: 2, 7: 3} {
+	for n, reads := range map[int]int{0: 1, 2: 2, 3: 2, 7: 4} {
 		rows := &table{n: n, size: 3}
 		seen := map[string]bool{}
-		for page, err := range Pages(rows.size, Itself, rows.fetch) {
+		for page, err := range Pages(Itself, rows.fetch) {
 			require.NoError(t, err)
 			for _, key := range page {
 				require.False(t, seen[key])
@@ -45,7 +45,7 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 		require.Equal(t, reads, rows.reads)
 	}
 	rows := &table{n: 9, size: 3}
-	for _, err := range Pages(rows.size, Itself, rows.fetch) {
+	for _, err := range Pages(Itself, rows.fetch) {
 		require.NoError(t, err)
 		break
 	}
@@ -53,7 +53,7 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 
 	rows = &table{n: 9, size: 3, broken: 2}
 	var last error
-	for _, err := range Pages(rows.size, Itself, rows.fetch) {
+	for _, err := range Pages(Itself, rows.fetch) {
 		last = err
 	}
 	require.ErrorIs(t, last, errRead)

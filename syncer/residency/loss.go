@@ -126,7 +126,7 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 // stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
 func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
 	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch", "`partition` = ? AND epoch > 0", partition)
-	for page, err := range sqlstore.Pages(lua.MaxFences, campaigns.ID, fetch) {
+	for page, err := range sqlstore.Pages(campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}

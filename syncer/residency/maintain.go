@@ -84,11 +84,11 @@ func (h *Hydrator) Queue(lotID string, fence int64) {
 }
 
 // after is where the next page of a scan of lots begins: at the start again, behind the last one.
-func after(page []models.Campaign, size int) string {
-	if len(page) < size {
+func after(page []models.Campaign) string {
+	if len(page) == 0 {
 		return ""
 	}
-	return page[size-1].ID
+	return page[len(page)-1].ID
 }
 
 // Watch observes all claim streams, records how far they are, and checks a page of the evicted lots. It returns how many streams turn out
@@ -134,7 +134,7 @@ func (m *Maintainer) checkEvicted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.evicted = after(page, lua.MaxFences)
+	m.evicted = after(page)
 	stopped, err := s.stop(ctx, page)
 	for _, id := range stopped {
 		err = errors.Join(err, m.h.Examine(ctx, id))
@@ -256,7 +256,7 @@ func (m *Maintainer) Evict(ctx context.Context) (evicted int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	m.resident = after(page, m.page)
+	m.resident = after(page)
 	var failed []error
 	for some := range slices.Chunk(page, evictAtOnce) {
 		if ctx.Err() != nil {

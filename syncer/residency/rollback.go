@@ -137,7 +137,7 @@ func (h *Hydrator) Intact(ctx context.Context, partitions []int) (intact []int, 
 // these, those that are resident by MySQL, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *rollback) (suspect []string, err error) {
 	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch, synced_seq, residency, status, starts_at", "`partition` = ?", partition)
-	for page, err := range sqlstore.Pages(lua.MaxFences, campaigns.ID, fetch) {
+	for page, err := range sqlstore.Pages(campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}

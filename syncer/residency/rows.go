@@ -27,7 +27,9 @@ func EachClaim(ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
 	var claimID, user, digest, status, packet sql.RawBytes
 	var p lua.ClaimRecord
+	n := 0
 	for rows.Next() {
+		n++
 		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount, &p.Subjects); err != nil {
 			return fmt.Errorf("residency: claims of %s: %w", id, err)
 		}
@@ -45,6 +47,14 @@ func EachClaim(ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer
 		}
 	}
 	if err := rows.Err(); err != nil {
+		return fmt.Errorf("residency: claims of %s: %w", id, err)
+	}
+	var all int
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&all)
+	if err == nil && all != n {
+		err = fmt.Errorf("%w: claims of %s: %d of %d", sqlstore.ErrShort, id, n, all)
+	}
+	if err != nil {
 		return fmt.Errorf("residency: claims of %s: %w", id, err)
 	}
 	_, err = eachParked(parked, math.MaxInt64, each)

@@ -58,6 +58,9 @@ func (h *Hydrator) transfers(ctx context.Context, o *lot, epoch int64) (m *moved
 	if err := h.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("shard").Find(&m.lots).Error; err != nil {
 		return nil, err
 	}
+	if len(m.lots) == 0 || len(m.lots) != 1+len(m.lots[0].LotIDs()) {
+		return nil, fmt.Errorf("%w: lots of %s", sqlstore.ErrShort, campaignID)
+	}
 	whole := &m.lots[0]
 	m.lots = m.lots[1:]
 	ids := whole.LotIDs()

@@ -71,7 +71,7 @@ func (s *streams) readUnbooked(ctx context.Context, seen *observed) (string, err
 func (s *streams) unbookedOfAll(ctx context.Context, partition int, found *unbooked) error {
 	fetch := campaigns.Lots(ctx, s.db, positionsAtOnce, "id, epoch, synced_seq", "`partition` = ? AND residency = ?",
 		partition, models.ResidencyResident)
-	for page, err := range sqlstore.Pages(positionsAtOnce, campaigns.ID, fetch) {
+	for page, err := range sqlstore.Pages(campaigns.ID, fetch) {
 		if err != nil {
 			return err
 		}

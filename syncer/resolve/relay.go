@@ -93,7 +93,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	}
 	var failed []error
 	vain := 0
-	for page, err := range sqlstore.Pages(relayPage, func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
+	for page, err := range sqlstore.Pages(func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
@@ -147,8 +147,8 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 // unapplied fetches the rows that Redis has not had, but for those that their writers may be about to apply. The clock of a writer
 // that is ahead must not keep its rows for longer: rows of the future are taken as well.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
+	now := sqlstore.Now() // of the pass: rows that come meanwhile are the next one's
 	return func(after string) (page []models.OutboxRow, err error) {
-		now := sqlstore.Now()
 		err = sqlstore.On(r.db.WithContext(ctx)).Scan(&page, "SELECT id, campaign_id, kind, payload FROM outbox"+
 			" WHERE id > ? AND (created_at <= ? OR created_at > ?)"+
 			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage)
