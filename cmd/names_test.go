@@ -95,11 +95,11 @@ func TestAKeyHasOneForm(t *testing.T) {
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":9}`)
 	first := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k ")
 	require.Equal(t, first.body, serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k").body)
-	for key, field := range map[string]string{"k ": "idempotency_key", "k\ufe0f": "idempotency_key"} {
+	for _, key := range []string{"k ", "k\ufe0f"} {
 		batch := serve.post("/claims:batch", jsonOf(t, map[string]any{
 			"claims": []any{map[string]any{"campaign_id": "spring", "user_id": "ada", "idempotency_key": key}},
 		}))
-		require.Contains(t, batch.body, `"field":"`+field+`"`)
+		require.Contains(t, batch.body, `"field":"idempotency_key"`)
 	}
 	got := call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k\ufe0f")
 	require.Contains(t, got.body, `"field":"Idempotency-Key"`)

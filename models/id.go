@@ -76,23 +76,23 @@ func visible(text string, most int) (string, error) {
 		return "", fmt.Errorf("%w: must not begin or end with a blank", ErrID)
 	}
 	for _, r := range text {
-		if r >= utf8.RuneSelf && unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, blankSymbols) {
+		if r >= utf8.RuneSelf && isUnseen(r) {
 			return "", fmt.Errorf("%w: holds the character %U, which cannot be seen", ErrID, r)
 		}
 	}
 	return text, nil
 }
 
-// blankSymbols are letters and symbols without ink that Unicode does not count to its
-// Default_Ignorable_Code_Point. Of that (DerivedCoreProperties.txt says what it is made of) visible
-// refuses two properties by name, and the third, format characters, as not printable.
-var blankSymbols = &unicode.RangeTable{
-	R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}, // a cell of braille without dots
-	R32: []unicode.Range32{
-		{Lo: 0x13441, Hi: 0x13442, Stride: 1}, // blanks between hieroglyphs
-		{Lo: 0x16fe4, Hi: 0x16fe4, Stride: 1}, // a filler of Khitan
-		{Lo: 0x1d159, Hi: 0x1d159, Stride: 1}, // a note without a head
-	},
+// isUnseen reports whether a printable character cannot be seen: it is of Unicode's
+// Default_Ignorable_Code_Point, or a letter or symbol without ink.
+// Of the former (DerivedCoreProperties.txt says what it is made of) two properties are asked for here.
+// The third, format characters, are not printable.
+func isUnseen(r rune) bool {
+	switch r {
+	case 0x2800, 0x13441, 0x13442, 0x16fe4, 0x1d159: // of braille, hieroglyphs, Khitan and music
+		return true
+	}
+	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 func isASCII(s string) bool {

@@ -60,10 +60,11 @@ func TestARefusedIDSaysWhatIsWrongWithIt(t *testing.T) {
 		}
 	}
 	for id, words := range map[string]string{
-		"bob\ufe0f": "U+FE0F, which cannot be seen", "\u3164": "U+3164", "a ": "blank", "..": "no path can carry",
+		"bob\ufe0f": "U+FE0F, which cannot be seen", "\u3164": "U+3164", "..": "no path can carry",
 	} {
 		require.ErrorContains(t, checkOf(models.UserID)(id), words, "%q", id)
 	}
+	require.ErrorContains(t, checkOf(models.UserID)("a "), "blank")
 	require.ErrorContains(t, models.CheckCampaignID("a b"), "only A-Z a-z 0-9 . _ - are allowed")
 }
 

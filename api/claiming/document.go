@@ -10,7 +10,9 @@ import (
 // DocumentClaim describes PostClaim.
 func DocumentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
-		wire.IDParam(), wire.KeyParam("characters that can be seen, as in user_id; scoped by campaign and user; the same key with the same body gets the first answer"),
+		wire.IDParam(),
+		wire.KeyParam("characters that can be seen, as in user_id; scoped by campaign and user; " +
+			"the same key with the same body gets the first answer"),
 	}
 	wire.DocumentBody(op, wire.SchemaOf[claimBody](oapi))
 	r := wire.DocumentAnswer(op, "201", "The user holds the claim", wire.JSONContentType[0], wire.SchemaOf[models.Claim](oapi))

@@ -93,7 +93,8 @@ func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketB
 func DocumentPackets(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
 		wire.IDParam(),
-		wire.KeyParam("characters that can be seen, as in user_id; required for a split, so that a retry adds nothing; a list is recognised by its content"),
+		wire.KeyParam("characters that can be seen, as in user_id; required for a split, so that a retry adds nothing; " +
+			"a list is recognised by its content"),
 	}
 	wire.DocumentBody(op, wire.SchemaOf[packetsBody](oapi))
 	added := wire.SchemaOf[packetsAdded](oapi)
