@@ -79,8 +79,7 @@ func openLogDB(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gorm
 	}
 	path := filepath.Join(cfg.DataDir, "dibs.db")
 	if _, err := os.Stat(path); cfg.DataDir == "" || err != nil {
-		return nil, fmt.Errorf("%w: %sMYSQL_DSN: is not set, nor does %sDATA_DIR hold a database: there is no audit log to read",
-			config.ErrConfig, config.Prefix, config.Prefix)
+		return nil, config.Refuse("MYSQL_DSN", "is not set, nor does %sDATA_DIR hold a database: there is no audit log to read", config.Prefix)
 	}
 	return openDB(ctx, "DATA_DIR", sqlstore.Config{Path: path, Logger: log})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/config"
+	"dibs/internal/testenv"
 	"dibs/proof/load"
 )
 
@@ -75,7 +75,7 @@ func TestAServiceThatCannotStartIsAFailureOfTheBench(t *testing.T) {
 	t.Parallel()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(flags)
-	environ := append(os.Environ(), "DIBS_PARTITIONS=none")
+	environ := append(testenv.Environ(), "DIBS_PARTITIONS=none")
 	var problems bytes.Buffer
 	_, err := startService(t.Context(), Env{Environ: environ, Stderr: &problems}, flags, &config.Config{ShutdownTimeout: time.Second})
 	require.ErrorContains(t, err, "ended before it listened")
@@ -83,7 +83,7 @@ func TestAServiceThatCannotStartIsAFailureOfTheBench(t *testing.T) {
 	require.Contains(t, problems.String(), "DIBS_PARTITIONS", "it says why")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = startService(ctx, Env{Environ: os.Environ(), Stderr: &problems}, flags, &config.Config{ShutdownTimeout: time.Second})
+	_, err = startService(ctx, Env{Environ: testenv.Environ(), Stderr: &problems}, flags, &config.Config{ShutdownTimeout: time.Second})
 	require.ErrorIs(t, err, context.Canceled)
 }
 

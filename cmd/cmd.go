@@ -164,9 +164,5 @@ func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	if cfg.LogFormat == "json" {
 		handler = slog.NewJSONHandler(w, opts)
 	}
-	log := slog.New(caller.LogHandler(handler))
-	for _, name := range cfg.Unknown {
-		log.Warn("no such setting; `dibs config` lists them", "variable", name)
-	}
-	return log
+	return slog.New(caller.LogHandler(handler))
 }

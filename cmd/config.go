@@ -27,9 +27,6 @@ func newConfig(env Env) *cobra.Command {
 			t.AppendRow(table.Row{s.Variable, s.Value, s.From, s.Meaning})
 		}
 		c.Println(t.Render())
-		for _, name := range cfg.Unknown {
-			c.PrintErrln("dibs: no such setting: " + name)
-		}
 		return nil
 	})
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list of {variable, value, from, meaning}")

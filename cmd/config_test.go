@@ -71,6 +71,10 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		for name, got := range all {
 			require.Equal(t, "default", got.from, "%s, with %s set", name, variable)
 		}
+		if strings.HasSuffix(variable, "_ADDR") || strings.HasSuffix(variable, "_URL") || strings.HasSuffix(variable, "_DSN") || variable == "DIBS_URL" {
+			requireRefusal(t, run(t, []string{variable + "="}, "config"), cmd.ExitUsage, variable)
+			continue
+		}
 		empty := configured(t, []string{variable + "="})[variable]
 		require.Equal(t, "default", empty.from, "an empty variable is one that is not set")
 	}
@@ -124,13 +128,14 @@ func TestRefusalsQuoteNoSecret(t *testing.T) {
 	}
 }
 
-func TestAVariableThatIsNoSettingIsNamed(t *testing.T) {
+func TestAVariableThatIsNoSettingEndsEveryCommand(t *testing.T) {
 	t.Parallel()
-	got := run(t, []string{"DIBS_HTTP_ADRR=x", "DIBS_SERVICE_HOST=10.0.0.1"}, "config")
-	requireOK(t, got)
-	require.Equal(t, 2, strings.Count(got.stderr, "\n"), got.stderr)
-	require.Contains(t, got.stderr, "DIBS_HTTP_ADRR")
-	require.Contains(t, got.stderr, "DIBS_SERVICE_HOST")
+	for _, command := range []string{"config", "serve", "demo", "healthcheck", "migrate", "consumer"} {
+		requireRefusal(t, run(t, []string{"DIBS_HTTP_ADRR=x"}, command), cmd.ExitUsage, "DIBS_HTTP_ADRR", "did you mean DIBS_HTTP_ADDR?")
+		requireRefusal(t, run(t, []string{"DIBS_REDIS_URL="}, command), cmd.ExitUsage, "DIBS_REDIS_URL")
+	}
+	requireOK(t, run(t, []string{"DIBS_HTTP_ADRR=x"}, "version"))
+	requireOK(t, run(t, []string{"DIBS_SERVICE_HOST=10.0.0.1"}, "config"))
 }
 
 func TestEverySettingIsRefusedByItsVariable(t *testing.T) {

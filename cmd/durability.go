@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"dibs/internal/config"
 	"dibs/lua"
 )
 
@@ -17,7 +18,7 @@ func (s *stack) checkDurability(ctx context.Context) error {
 		return nil
 	}
 	if s.cfg.RedisURL == "" {
-		return refusedSetting(errEmbedded, "DURABILITY")
+		return config.Refuse("DURABILITY", "%w", errEmbedded)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -25,26 +25,22 @@ func checkMetricsListen(cfg *config.Config) error {
 
 func checkAddr(cfg *config.Config, setting, addr string) error {
 	if _, err := certificate(cfg).Config(slog.New(slog.DiscardHandler)); err != nil {
-		return refusedSetting(err, "TLS_CERT")
+		return config.Refuse("TLS_CERT", "%w", err)
 	}
 	err := auth.Door{Addr: addr, TLS: certificate(cfg) != api.TLS{}, Insecure: cfg.Insecure}.Check(tokens(cfg))
 	if refused, ok := errors.AsType[*auth.SettingError](err); ok {
-		return refusedSetting(refused.Err, refused.Setting)
+		return config.Refuse(refused.Setting, "%w", refused.Err)
 	}
 	if err != nil {
-		return refusedSetting(err, setting)
+		return config.Refuse(setting, "%w", err)
 	}
 	return nil
 }
 
-func refusedSetting(err error, setting string) error {
-	return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
-}
-
-// refusedIf is refusedSetting for an error that is a refusal, which is wrapped in it; any other stays as it is.
+// refusedIf is config.Refuse for an error that is a refusal, which is wrapped in it; any other stays as it is.
 func refusedIf(err, refusal error, setting string) error {
 	if errors.Is(err, refusal) {
-		return refusedSetting(err, setting)
+		return config.Refuse(setting, "%w", err)
 	}
 	return err
 }
@@ -52,8 +48,9 @@ func refusedIf(err, refusal error, setting string) error {
 func tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,
-		AdminFile: cfg.AdminTokenFile, StorefrontFile: cfg.StorefrontTokenFile, ViewerFile: cfg.ViewerTokenFile, File: cfg.TokensFile,
-		JWT: auth.JWT{File: cfg.JWKSFile, URL: cfg.JWKSURL, Issuer: cfg.JWTIssuer, Audience: cfg.JWTAudience, MaxAge: cfg.JWKSMaxAge},
+		AdminFile: cfg.FileOf("ADMIN_TOKEN"), StorefrontFile: cfg.FileOf("STOREFRONT_TOKEN"), ViewerFile: cfg.FileOf("VIEWER_TOKEN"),
+		File: cfg.TokensFile,
+		JWT:  auth.JWT{File: cfg.JWKSFile, URL: cfg.JWKSURL, Issuer: cfg.JWTIssuer, Audience: cfg.JWTAudience, MaxAge: cfg.JWKSMaxAge},
 	}
 }
 
@@ -68,7 +65,7 @@ func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	_, noAddr := errors.AsType[*net.AddrError](err)
 	unknown, noHost := errors.AsType[*net.DNSError](err)
 	if noAddr || noHost && unknown.IsNotFound {
-		return nil, refusedSetting(err, setting)
+		return nil, config.Refuse(setting, "%w", err)
 	}
 	return nil, fmt.Errorf("cmd: %w", err)
 }

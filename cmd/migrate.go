@@ -28,7 +28,7 @@ func newMigrate(env Env) *cobra.Command {
 		Example: "  DIBS_MYSQL_DSN='root@tcp(127.0.0.1:3306)/dibs' dibs migrate\n  dibs migrate --status",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if cfg.BooksDSN() == "" {
-			return fmt.Errorf("%w: %sMYSQL_DSN: is not set; embedded SQLite is migrated when it is opened", config.ErrConfig, config.Prefix)
+			return config.Refuse("MYSQL_DSN", "is not set; embedded SQLite is migrated when it is opened")
 		}
 		ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 		defer cancel()

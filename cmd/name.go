@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"dibs/internal/config"
@@ -24,8 +23,8 @@ const (
 // their own.
 func (s *stack) withConsumerLease(ctx context.Context, group string, run func(context.Context) error) error {
 	l := consumerLease{s: s, group: group, name: s.cfg.Name, first: namePatience, again: namePatience}
-	l.taken = fmt.Errorf("%w: %sNAME: another process reads as %q in group %s; give each process a name of its own, the same after a restart",
-		config.ErrConfig, config.Prefix, l.name, group)
+	l.taken = config.Refuse("NAME", "another process reads as %q in group %s; give each process a name of its own, the same after a restart",
+		l.name, group)
 	return l.run(ctx, run)
 }
 

@@ -52,7 +52,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		if flags.giveUp && !flags.repair {
-			return fmt.Errorf("%w: --give-up-claims goes with --repair", config.ErrConfig)
+			return fmt.Errorf("%w: --give-up-claims goes with --repair", ErrUsage)
 		}
 		if c.Flags().Changed("campaign") {
 			if err := models.CheckCampaignID(flags.campaign); err != nil {

@@ -19,7 +19,7 @@ const remoteTimeout = 6 * time.Minute
 func remote(cfg *config.Config) (*client.Client, error) {
 	c, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %sURL, %sTOKEN: %w", config.ErrConfig, config.Prefix, config.Prefix, err)
+		return nil, config.Refuse("URL", "or %sTOKEN: %w", config.Prefix, err)
 	}
 	return c, nil
 }

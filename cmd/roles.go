@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -107,8 +106,7 @@ func newSyncer(env Env) *cobra.Command {
 func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
 	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if cfg.Embedded() {
-			return fmt.Errorf("%w: %sREDIS_URL: `dibs %s` needs real servers; `dibs serve` brings its own",
-				config.ErrConfig, config.Prefix, c.Name())
+			return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
 		}
 		return run(ctx, cfg)
 	}

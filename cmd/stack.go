@@ -116,18 +116,9 @@ func (s *stack) openTraces(context.Context) error {
 }
 
 func (s *stack) openRedis(ctx context.Context) error {
-	url := s.cfg.RedisURL
-	if url == "" {
-		server, end, err := embedRedis()
-		if err != nil {
-			return fmt.Errorf("embedded redis: %w", err)
-		}
-		s.closers = append(s.closers, end)
-		url = "redis://" + server.Addr()
-	}
-	rdb, err := lua.Connect(url)
+	rdb, err := s.connectRedis()
 	if err != nil {
-		return refusedSetting(err, "REDIS_URL")
+		return err
 	}
 	s.rdb = rdb
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
@@ -141,6 +132,27 @@ func (s *stack) openRedis(ctx context.Context) error {
 		return nil
 	}
 	return s.orLater(ctx, s.checkRedis)
+}
+
+// connectRedis makes the client of the configured Redis, or of an embedded one.
+func (s *stack) connectRedis() (redis.UniversalClient, error) {
+	if s.cfg.RedisURL == "" {
+		server, end, err := embedRedis()
+		if err != nil {
+			return nil, fmt.Errorf("embedded redis: %w", err)
+		}
+		s.closers = append(s.closers, end)
+		return lua.Connect("redis://" + server.Addr())
+	}
+	url, err := renewed(s.cfg, "REDIS_URL", s.cfg.RedisURL, s.log, lua.CheckURL)
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := lua.ConnectRenewed(url)
+	if err != nil {
+		return nil, config.Refuse("REDIS_URL", "%w", err)
+	}
+	return rdb, nil
 }
 
 // allowDBDown is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
@@ -159,7 +171,11 @@ func (s *stack) openSQL(ctx context.Context) error {
 
 // openGated opens the MySQL of a setting. A role may start while it is away.
 func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
-	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Conns: s.cfg.MySQLConns, Logger: s.log}, check)
+	now, err := renewed(s.cfg, setting, dsn, s.log, sqlstore.CheckDSN)
+	if err != nil {
+		return err
+	}
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Renewed: now, Conns: s.cfg.MySQLConns, Logger: s.log}, check)
 	if err != nil {
 		return refusedIf(err, sqlstore.ErrConfig, setting)
 	}
@@ -239,7 +255,7 @@ func (s *stack) sqlitePath() (string, error) {
 		dir = made
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", refusedSetting(err, "DATA_DIR")
+		return "", config.Refuse("DATA_DIR", "%w", err)
 	}
 	return filepath.Join(dir, "dibs.db"), nil
 }

@@ -49,11 +49,11 @@ TypeScript.`,
 // readEndpoints reads the endpoints file, before servers are asked for anything.
 func readEndpoints(cfg *config.Config, env Env) (func() webhooks.Endpoints, error) {
 	if cfg.WebhooksFile == "" {
-		return nil, fmt.Errorf("%w: %sWEBHOOKS_FILE: is not set: where are the events to go?", config.ErrConfig, config.Prefix)
+		return nil, config.Refuse("WEBHOOKS_FILE", "is not set: where are the events to go?")
 	}
 	file, err := webhooks.ReadFile(cfg.WebhooksFile, newLogger(cfg, env.Stderr))
 	if err != nil {
-		return nil, refusedSetting(err, "WEBHOOKS_FILE")
+		return nil, config.Refuse("WEBHOOKS_FILE", "%w", err)
 	}
 	return file.Get, nil
 }

@@ -30,9 +30,40 @@ const (
 // comma-separated, are a cluster. The query may hold options of go-redis, see usedOptions; any other option is refused. The client
 // never sends a command twice by itself, as go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
 // Connect does not open a connection.
-func Connect(url string) (redis.UniversalClient, error) {
+func Connect(url string) (redis.UniversalClient, error) { return connect(url, nil) }
+
+// ConnectRenewed is Connect for a URL whose user and password may change: each new connection signs in with those that it has by then.
+// now must return URLs that Connect accepts.
+func ConnectRenewed(now func() string) (redis.UniversalClient, error) {
+	return connect(now(), func() (user, password string) { return credentials(now()) })
+}
+
+// CheckURL returns the error that Connect would.
+func CheckURL(url string) error {
+	rdb, err := Connect(url)
+	if err == nil {
+		_ = rdb.Close() // it has no connection
+	}
+	return err
+}
+
+// credentials are the user and password of a URL that Connect accepts.
+func credentials(url string) (user, password string) {
+	first, _, _ := strings.Cut(url, ",")
+	_, authority, _ := strings.Cut(first, "://")
+	authority, _, _ = strings.Cut(authority, "/")
+	info := authority[:strings.LastIndex(authority, "@")+1]
+	u, err := neturl.Parse("redis://" + info + "host")
+	if err != nil {
+		return "", ""
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password
+}
+
+func connect(url string, renewed func() (user, password string)) (redis.UniversalClient, error) {
 	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {
-		return connectSentinel(rest)
+		return connectSentinel(rest, renewed)
 	}
 	hosts, query, err := splitHosts(url)
 	if err != nil {
@@ -47,6 +78,7 @@ func Connect(url string) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	u := optionsOf(first)
+	u.CredentialsProvider = renewed
 	if len(hosts) == 1 {
 		return redis.NewUniversalClient(u), nil
 	}

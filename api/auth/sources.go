@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"reflect"
 	"sync"
 	"time"
@@ -36,14 +35,11 @@ const (
 
 // readKeys reads a file of keys. Errors: *SettingError.
 func readKeys(path string) (*keySet, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator's setting
+	text, err := reread.Text(path)
 	if err != nil {
 		return nil, refuseSetting("JWKS_FILE", "%w", err)
 	}
-	if len(text) > keysMax {
-		return nil, refuseSetting("JWKS_FILE", "%s is larger than %d bytes", path, keysMax)
-	}
-	keys, err := parseKeys(text)
+	keys, err := parseKeys([]byte(text))
 	if err != nil {
 		return nil, refuseSetting("JWKS_FILE", "%s: %w", path, err)
 	}

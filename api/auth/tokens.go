@@ -1,13 +1,10 @@
 package auth
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -17,12 +14,8 @@ import (
 	"dibs/models"
 )
 
-const (
-	// ShortestOffLoopback is the least length of a token where other machines may send guesses.
-	ShortestOffLoopback = 16
-	// tokenFileMax bounds a file of tokens, in bytes, and so the tokens in it.
-	tokenFileMax = 1 << 20
-)
+// ShortestOffLoopback is the least length of a token where other machines may send guesses.
+const ShortestOffLoopback = 16
 
 // Tokens are the bearer tokens that a process takes; an empty one is none. Without any, and without JWT, every request may do
 // everything, see CheckListen.
@@ -101,7 +94,7 @@ func (t Tokens) read(shortest int) (all table, err error) {
 		return all, nil
 	}
 	others := len(all.grants)
-	text, err := readSmall(t.File)
+	text, err := reread.Text(t.File)
 	if err == nil {
 		err = addLines(all.grants, text)
 	}
@@ -120,11 +113,11 @@ func (s *single) add(grants map[digest]Grant, shortest int) error {
 		if token != "" {
 			return refuseSetting(setting, "goes without %s: one of them holds the token", s.setting)
 		}
-		text, err := readSmall(s.path)
+		text, err := reread.Text(s.path)
 		if err != nil {
 			return refuseSetting(setting, "%w", err)
 		}
-		token = strings.TrimSpace(string(text))
+		token = strings.TrimSpace(text)
 		if token == "" {
 			return refuseSetting(setting, "%s is empty", s.path)
 		}
@@ -155,21 +148,13 @@ func CheckToken(token string) error {
 	return nil
 }
 
-func readSmall(path string) ([]byte, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator's setting
-	if err == nil && len(text) > tokenFileMax {
-		err = fmt.Errorf("%s is larger than %d bytes", path, tokenFileMax)
-	}
-	return text, err //nolint:wrapcheck // the caller names the setting
-}
-
 // addLines reads a file of tokens. Empty lines, and those that begin with #, say nothing. A line that is wrong grants nothing, and the
 // others count: a mistake in one must not keep a token alive whose line was taken out. The error is the first mistake.
-func addLines(grants map[digest]Grant, text []byte) (first error) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, tokenFileMax+1)
-	for n := 1; lines.Scan(); n++ {
-		words := strings.Fields(lines.Text())
+func addLines(grants map[digest]Grant, text string) (first error) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
 
+	"dibs/internal/reread"
 	"dibs/lua"
 )
 
@@ -26,6 +26,12 @@ var ErrConfig = errors.New("config")
 
 // Prefix starts the name of every variable.
 const Prefix = "DIBS_"
+
+// Refuse is the refusal of a setting, by its variable without Prefix. It wraps ErrConfig. What is wrong must not quote a value that may
+// hold a secret, nor what a library says of one: see package address.
+func Refuse(setting, wrong string, args ...any) error {
+	return fmt.Errorf("%w: %s%s: %w", ErrConfig, Prefix, setting, fmt.Errorf(wrong, args...))
+}
 
 // Config holds the settings in force.
 type Config struct {
@@ -42,8 +48,7 @@ type Config struct {
 	StorefrontToken string
 	ViewerToken     string
 
-	AdminTokenFile, StorefrontTokenFile, ViewerTokenFile string // each holds one token
-	TokensFile                                           string
+	TokensFile string
 
 	JWKSFile, JWKSURL      string // one of them
 	JWTIssuer, JWTAudience string
@@ -75,21 +80,21 @@ type Config struct {
 	LogLevel         string
 	LogFormat        string
 
-	// Unknown are variables with Prefix that are not settings: typing mistakes, or variables of an orchestrator (Kubernetes sets
-	// DIBS_SERVICE_HOST for a service called dibs). They deserve a warning, not a refusal.
-	Unknown []string
-
+	files   map[string]string // by the variable, without Prefix, of the setting that each holds
 	sources []Source
 }
 
-// fromDefault is the Source of a setting that no one set.
-const fromDefault = "default"
+// Where a setting comes from, beside environment and flag.
+const (
+	fromDefault = "default" // no one set it
+	fromFile    = "file"    // which another setting names
+)
 
 // Source is one setting as `dibs config` lists it.
 type Source struct {
 	Variable string `json:"variable"`
 	Value    string `json:"value"` // masked if it is a secret
-	From     string `json:"from"`  // default, environment, flag
+	From     string `json:"from"`  // default, environment, flag, file
 	Meaning  string `json:"meaning"`
 }
 
@@ -110,13 +115,43 @@ type setting struct {
 	fallback string
 	meaning  string
 	secret   bool
+	address  bool   // of a server or a listener: refused when it is set but empty
+	late     bool   // who uses its file reads it, as often as it changes
+	of       string // key of the setting whose value is in the file that this one names; "" else
 	ifEmpty  string // what the listing shows for an empty value
 	set      func(*Config, string) error
 }
 
-func (s setting) variable() string {
-	return Prefix + strings.ToUpper(strings.ReplaceAll(s.key, "-", "_"))
+func (s setting) variable() string { return Prefix + nameOf(s.key) }
+
+// nameOf is the variable of a setting without Prefix.
+func nameOf(key string) string { return strings.ToUpper(strings.ReplaceAll(key, "-", "_")) }
+
+// withFiles adds, behind each setting that holds a secret or an address, the one that names a file with it.
+func withFiles(table []setting) (all []setting) {
+	for _, s := range table {
+		all = append(all, s)
+		if !s.hasFile() {
+			continue
+		}
+		all = append(all, setting{
+			key: fileOf(s.key), address: s.address, of: s.key, meaning: "file that holds the " + s.key + ", in its place",
+			set: func(c *Config, path string) error {
+				c.files[nameOf(s.key)] = path
+				return nil
+			},
+		})
+	}
+	return all
 }
+
+// hasFile reports whether the value of a setting may be in a file that another setting names.
+func (s setting) hasFile() bool { return s.of == "" && (s.secret || s.address) }
+
+func fileOf(key string) string { return key + "-file" }
+
+// FileOf is the file that holds the value of a setting, by its variable without Prefix; "" is none.
+func (c *Config) FileOf(name string) string { return c.files[name] }
 
 // AddFlags adds a flag for every setting to a command that has none of that name.
 func AddFlags(flags *pflag.FlagSet) {
@@ -135,34 +170,80 @@ const settingAnnotation = "dibs-setting"
 // IsSetting reports whether a flag is a setting, which every command has.
 func IsSetting(f *pflag.Flag) bool { return f.Annotations[settingAnnotation] != nil }
 
-// Load reads the environment, as "NAME=value" lines, and the flags that were set. Its error wraps ErrConfig.
+// Load reads the environment, as "NAME=value" lines, the flags that were set, and the files that either names. Its error wraps ErrConfig.
 func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
-	c := &Config{}
-	layers, err := c.readLayers(environ, flags)
+	if err := checkNames(environ); err != nil {
+		return nil, err
+	}
+	layers, err := readLayers(environ, flags)
 	if err != nil {
 		return nil, err
 	}
+	c := &Config{files: make(map[string]string)}
 	for _, s := range settings {
-		value := s.fallback
-		from := fromDefault
-		for _, layer := range layers {
-			if layer.values.Exists(s.key) {
-				value = layer.values.String(s.key)
-				from = layer.name
-			}
+		if err := c.load(s, layers); err != nil {
+			return nil, err
 		}
-		if err := s.set(c, value); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, s.variable(), err)
-		}
-		c.sources = append(c.sources, Source{Variable: s.variable(), Value: s.shown(value), From: from, Meaning: s.meaning})
 	}
 	if err := c.checkTokens(); err != nil {
 		return nil, err
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, fmt.Errorf("%w: %sTLS_CERT and %sTLS_KEY go together: a certificate needs its key", ErrConfig, Prefix, Prefix)
+		return nil, Refuse("TLS_CERT", "goes with %sTLS_KEY: a certificate needs its key", Prefix)
 	}
 	return c, nil
+}
+
+// load sets one setting.
+func (c *Config) load(s setting, layers []layer) error {
+	value, from := find(s.key, s.fallback, layers)
+	if from != fromDefault && value == "" && s.address {
+		return Refuse(nameOf(s.key), "is set, but to nothing: give it a value, or don't set it")
+	}
+	if path, _ := find(fileOf(s.key), "", layers); path != "" && s.hasFile() {
+		if from != fromDefault && value != "" {
+			return Refuse(nameOf(fileOf(s.key)), "goes without %s: one of them has the value", s.variable())
+		}
+		from = fromFile
+		if !s.late {
+			text, err := readFile(path)
+			if err != nil {
+				return Refuse(nameOf(fileOf(s.key)), "%w", err)
+			}
+			value = text
+		}
+	}
+	if err := s.set(c, value); err != nil {
+		return Refuse(nameOf(s.key), "%w", err)
+	}
+	shown := s.shown(value)
+	if from == fromFile && s.late {
+		shown = masked
+	}
+	c.sources = append(c.sources, Source{Variable: s.variable(), Value: shown, From: from, Meaning: s.meaning})
+	return nil
+}
+
+// readFile reads the value of a setting.
+func readFile(path string) (string, error) {
+	text, err := reread.Text(path)
+	if err == nil && text == "" {
+		err = fmt.Errorf("%s is empty", path)
+	}
+	return text, err //nolint:wrapcheck // it names the path
+}
+
+// find is the value of a setting, and where it comes from. A later layer overrides an earlier one.
+func find(key, fallback string, layers []layer) (value, from string) {
+	value = fallback
+	from = fromDefault
+	for _, layer := range layers {
+		if layer.values.Exists(key) {
+			value = layer.values.String(key)
+			from = layer.name
+		}
+	}
+	return value, from
 }
 
 // checkTokens refuses one token for two roles: its holder would have the greater role without anyone meaning it.
@@ -172,8 +253,7 @@ func (c *Config) checkTokens() error {
 		{"ADMIN_TOKEN", c.AdminToken}, {"STOREFRONT_TOKEN", c.StorefrontToken}, {"VIEWER_TOKEN", c.ViewerToken},
 	} {
 		if other := seen[t.token]; other != "" {
-			return fmt.Errorf("%w: %s%s and %s%s: are the same token: each role needs a token of its own",
-				ErrConfig, Prefix, other, Prefix, t.variable)
+			return Refuse(t.variable, "is the same token as %s%s: each role needs a token of its own", Prefix, other)
 		}
 		if t.token != "" {
 			seen[t.token] = t.variable
@@ -198,27 +278,16 @@ type layer struct {
 	values *koanf.Koanf
 }
 
-func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, error) {
-	known := make(map[string]any, len(settings))
-	for _, s := range settings {
-		known[s.key] = s.fallback
-	}
-	base := koanf.New(".")
+func readLayers(environ []string, flags *pflag.FlagSet) ([]layer, error) {
 	fromEnv := koanf.New(".")
 	fromFlags := koanf.New(".")
-	if err := base.Load(confmap.Provider(known, "."), nil); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	err := fromEnv.Load(env.Provider(".", env.Opt{
 		Prefix:      Prefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, value string) (string, any) {
 			key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, Prefix), "_", "-"))
-			if !base.Exists(key) {
-				c.Unknown = append(c.Unknown, name)
-			}
-			if value == "" {
-				return "", nil // an empty variable counts as not set
+			if value == "" && !isAddress(key) {
+				return "", nil // it counts as not set
 			}
 			return key, value
 		},
@@ -236,6 +305,10 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 	return []layer{{"environment", fromEnv}, {"flag", fromFlags}}, nil
 }
 
+func isAddress(key string) bool {
+	return slices.ContainsFunc(settings, func(s setting) bool { return s.key == key && s.address })
+}
+
 // BooksDSN returns the DSN of the finance service's database.
 func (c *Config) BooksDSN() string {
 	if c.FinanceDSN != "" {
@@ -248,9 +321,9 @@ func (c *Config) BooksDSN() string {
 func (c *Config) CheckFinance() error {
 	switch {
 	case c.RedisURL == "":
-		return fmt.Errorf("%w: %sREDIS_URL: is not set: the finance service needs the Redis that the API writes to", ErrConfig, Prefix)
+		return Refuse("REDIS_URL", "is not set: the finance service needs the Redis that the API writes to")
 	case c.BooksDSN() == "":
-		return fmt.Errorf("%w: %sFINANCE_DSN: is not set, nor is %sMYSQL_DSN: the finance service needs a database", ErrConfig, Prefix, Prefix)
+		return Refuse("FINANCE_DSN", "is not set, nor is %sMYSQL_DSN: the finance service needs a database", Prefix)
 	}
 	return nil
 }
@@ -258,8 +331,7 @@ func (c *Config) CheckFinance() error {
 // CheckServers refuses one server without the other. Commands that need both servers call it.
 func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
-		return fmt.Errorf("%w: %sREDIS_URL and %sMYSQL_DSN go together: set both for real servers, or neither for the embedded ones",
-			ErrConfig, Prefix, Prefix)
+		return Refuse("REDIS_URL", "goes with %sMYSQL_DSN: set both for real servers, or neither for the embedded ones", Prefix)
 	}
 	return nil
 }

@@ -2,6 +2,9 @@ package config_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -209,11 +212,100 @@ func TestAnEmptyNameIsRefusedAsAFlag(t *testing.T) {
 	require.ErrorContains(t, err, "DIBS_NAME")
 }
 
-func TestAVariableThatIsNoSettingIsTold(t *testing.T) {
+func TestAVariableThatIsNoSettingIsRefusedAndTheRightOneNamed(t *testing.T) {
 	t.Parallel()
-	c, err := load(t, []string{"DIBS_PARTITION=3", "DIBS_PARTITIONS=2"})
+	for misspelt, meant := range map[string]string{
+		"DIBS_PARTITION": "DIBS_PARTITIONS", "DIBS_REDIS": "DIBS_REDIS_URL", "DIBS_MYSQL_URL": "DIBS_MYSQL_DSN", "DIBS_HTTP_ADDRESS": "DIBS_HTTP_ADDR",
+		"DIBS_REDIS_URL_FIEL": "DIBS_REDIS_URL_FILE", "DIBS_TOKEN_FILES": "DIBS_TOKEN_FILE", "DIBS_ADMIN_TOKENS": "DIBS_ADMIN_TOKEN",
+		"DIBS_PORT": "", "DIBS_SECRET_OF_MINE": "", "DIBS_": "", "DIBS_redis_url": "",
+	} {
+		_, err := load(t, []string{"DIBS_PARTITIONS=2", misspelt + "=hunter2"})
+		require.ErrorIs(t, err, config.ErrConfig, misspelt)
+		require.ErrorContains(t, err, misspelt+": ")
+		require.NotContains(t, err.Error(), "hunter2")
+		if meant != "" {
+			require.ErrorContains(t, err, "did you mean "+meant+"?", misspelt)
+		}
+	}
+	_, err := load(t, []string{"DIBS_ONE=1", "DIBS_TWO=2"})
+	require.ErrorContains(t, err, "DIBS_ONE")
+	require.ErrorContains(t, err, "DIBS_TWO")
+}
+
+// Kubernetes sets variables in every pod for each Service, also for one whose name begins with dibs.
+func TestVariablesOfKubernetesForAServiceArePassedOver(t *testing.T) {
+	t.Parallel()
+	var environ []string
+	for _, service := range []string{"DIBS", "DIBS_API", "DIBS_REDIS_URL"} {
+		environ = append(environ,
+			service+"_SERVICE_HOST=10.0.0.1", service+"_SERVICE_PORT=8080", service+"_SERVICE_PORT_HTTP=8080", service+"_PORT=tcp://10.0.0.1:8080",
+			service+"_PORT_8080_TCP=tcp://10.0.0.1:8080", service+"_PORT_8080_TCP_PROTO=tcp", service+"_PORT_8080_TCP_PORT=8080",
+			service+"_PORT_8080_TCP_ADDR=10.0.0.1")
+	}
+	c, err := load(t, environ)
 	require.NoError(t, err)
-	require.Equal(t, []string{"DIBS_PARTITION"}, c.Unknown)
+	require.True(t, c.Embedded())
+	_, err = load(t, []string{"DIBS_HTTP_PORT=8080"})
+	require.ErrorContains(t, err, "DIBS_HTTP_PORT")
+}
+
+// secrets and addresses are the settings that may be in files, each with a value that it takes.
+var secretsAndAddresses = map[string]string{
+	"DIBS_HTTP_ADDR": "127.0.0.1:1", "DIBS_METRICS_ADDR": "127.0.0.1:2", "DIBS_PROBE_ADDR": "127.0.0.1:3", "DIBS_REDIS_URL": "redis://u:hunter2@one",
+	"DIBS_MYSQL_DSN": "u:hunter2@tcp(one)/dibs", "DIBS_FINANCE_DSN": "u:hunter2@tcp(one)/books", "DIBS_JWKS_URL": "https://u:hunter2@one/keys",
+	"DIBS_URL": "http://one", "DIBS_TOKEN": "hunter2", "DIBS_SUBJECT_SECRET": "hunter2",
+	"DIBS_ADMIN_TOKEN": "hunter2", "DIBS_STOREFRONT_TOKEN": "hunter2", "DIBS_VIEWER_TOKEN": "hunter2",
+}
+
+func TestEverySecretAndAddressMayBeInAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	for variable, value := range secretsAndAddresses {
+		require.NoError(t, os.WriteFile(file, []byte("\ufeff"+value+"\r\n"), 0o600))
+		direct, err := load(t, []string{variable + "=" + value})
+		require.NoError(t, err)
+		flag := "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-") + "-file"
+		for _, load := range []func() (*config.Config, error){
+			func() (*config.Config, error) { return load(t, []string{variable + "_FILE=" + file}) },
+			func() (*config.Config, error) { return load(t, nil, flag, file) },
+		} {
+			c, err := load()
+			require.NoError(t, err, variable)
+			require.Equal(t, file, c.FileOf(strings.TrimPrefix(variable, "DIBS_")))
+			require.Equal(t, shown(direct)[variable], shown(c)[variable])
+			require.True(t, c.Given(variable))
+			require.Equal(t, file, shown(c)[variable+"_FILE"])
+		}
+		_, err = load(t, []string{variable + "=" + value}, flag, file)
+		require.ErrorIs(t, err, config.ErrConfig)
+		require.ErrorContains(t, err, variable+"_FILE: goes without "+variable+":")
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestASetButEmptyAddressIsRefusedAndSoIsAnEmptyFile(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, []byte("\ufeff\n"), 0o600))
+	for variable := range secretsAndAddresses {
+		late := strings.HasSuffix(variable, "_TOKEN") && variable != "DIBS_TOKEN" // who takes these tokens reads their files
+		if !late {
+			_, err := load(t, []string{variable + "_FILE=" + empty})
+			require.ErrorContains(t, err, variable+"_FILE: "+empty+" is empty")
+			_, err = load(t, []string{variable + "_FILE=/no/such"})
+			require.ErrorContains(t, err, variable+"_FILE: open /no/such")
+		}
+		if strings.HasSuffix(variable, "TOKEN") || strings.HasSuffix(variable, "SECRET") {
+			continue
+		}
+		for _, empty := range []string{variable, variable + "_FILE"} {
+			_, err := load(t, []string{empty + "="})
+			require.ErrorIs(t, err, config.ErrConfig)
+			require.ErrorContains(t, err, empty+": is set, but to nothing")
+			_, err = load(t, nil, "--"+strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(empty, "DIBS_")), "_", "-"), "")
+			require.ErrorContains(t, err, empty+": is set, but to nothing")
+		}
+	}
 }
 
 func TestOneServerWithoutTheOtherIsRefused(t *testing.T) {

@@ -15,44 +15,41 @@ import (
 	"dibs/models"
 )
 
-// settings is the table of all settings. A new setting is one entry here and one field of Config.
-var settings = []setting{
-	{key: "http-addr", fallback: "127.0.0.1:8080", meaning: "listen address",
+// settings are all settings, in the order of the documentation.
+var settings = withFiles(table)
+
+// table is the table of all settings but those that name the file of another. A new setting is one entry here and one field of Config.
+var table = []setting{
+	{key: "http-addr", address: true, fallback: "127.0.0.1:8080", meaning: "listen address",
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
-	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
+	{key: "metrics-addr", address: true, meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; not set: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
-	{key: "probe-addr", meaning: "listen address for /healthz and /readyz alone, plain HTTP, which no other caller can fill; empty: none",
+	{key: "probe-addr", address: true, meaning: "listen address for /healthz and /readyz alone, plain HTTP, which no other caller can fill; not set: none",
 		set: text(func(c *Config) *string { return &c.ProbeAddr })},
-	{key: "redis-url", secret: true, ifEmpty: "embedded", meaning: "" +
+	{key: "redis-url", secret: true, address: true, ifEmpty: "embedded", meaning: "" +
 		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; " +
-		"redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; empty: embedded",
+		"redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; not set: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
-	{key: "mysql-dsn", secret: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
+	{key: "mysql-dsn", secret: true, address: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; not set: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
 	{key: "mysql-conns", fallback: "16", meaning: "most connections of a process to MySQL",
 		set: integer(func(c *Config) *int { return &c.MySQLConns }, 4, 1000)},
-	{key: "finance-dsn", secret: true, meaning: "go-sql-driver DSN of the finance service's books; empty: as mysql-dsn",
+	{key: "finance-dsn", secret: true, address: true, meaning: "go-sql-driver DSN of the finance service's books; not set: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
 	{key: "data-dir", ifEmpty: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
 		set: text(func(c *Config) *string { return &c.DataDir })},
-	{key: "admin-token", secret: true, meaning: "bearer token that may do all",
+	{key: "admin-token", secret: true, late: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
-	{key: "storefront-token", secret: true, meaning: "bearer token that may claim, redeem, release and read claims",
+	{key: "storefront-token", secret: true, late: true, meaning: "bearer token that may claim, redeem, release and read claims",
 		set: token(func(c *Config) *string { return &c.StorefrontToken })},
-	{key: "viewer-token", secret: true, meaning: "bearer token that may read",
+	{key: "viewer-token", secret: true, late: true, meaning: "bearer token that may read",
 		set: token(func(c *Config) *string { return &c.ViewerToken })},
-	{key: "admin-token-file", meaning: "file that holds the admin-token; read again when it changes",
-		set: text(func(c *Config) *string { return &c.AdminTokenFile })},
-	{key: "storefront-token-file", meaning: "file that holds the storefront-token; read again when it changes",
-		set: text(func(c *Config) *string { return &c.StorefrontTokenFile })},
-	{key: "viewer-token-file", meaning: "file that holds the viewer-token; read again when it changes",
-		set: text(func(c *Config) *string { return &c.ViewerTokenFile })},
 	{key: "tokens-file", meaning: "" +
 		"file of named tokens, a line each: name role sha256:<hex> [expires=RFC3339]; 'dibs token' makes one; read again when it changes",
 		set: text(func(c *Config) *string { return &c.TokensFile })},
 	{key: "jwks-file", meaning: "file of the public keys that end users' JWTs are signed with, a JWK Set; read again when it changes",
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
-	{key: "jwks-url", secret: true, meaning: "https:// URL of these keys, in place of the file",
+	{key: "jwks-url", secret: true, address: true, meaning: "https:// URL of these keys, in place of the file",
 		set: text(func(c *Config) *string { return &c.JWKSURL })},
 	{key: "jwks-max-age", fallback: "24h", meaning: "for how long the last keys are used while they can't be read again",
 		set: duration(func(c *Config) *time.Duration { return &c.JWKSMaxAge }, time.Minute, 10000*time.Hour)},
@@ -89,7 +86,7 @@ var settings = []setting{
 	{key: "groups", fallback: models.GroupSyncer + ",finance",
 		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
 		set:     groups},
-	{key: "url", fallback: "http://127.0.0.1:8080", meaning: "of the API that commands such as groups ask",
+	{key: "url", address: true, fallback: "http://127.0.0.1:8080", meaning: "of the API that commands such as groups ask",
 		set: text(func(c *Config) *string { return &c.URL })},
 	{key: "token", secret: true, meaning: "bearer token that these commands show",
 		set: token(func(c *Config) *string { return &c.Token })},

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -74,12 +73,7 @@ var holding *os.File
 
 // environ is this process's environment without settings of Dibs, and then with these.
 func environ(settings map[string]string) []string {
-	var all []string
-	for _, line := range os.Environ() {
-		if !strings.HasPrefix(line, "DIBS_") {
-			all = append(all, line)
-		}
-	}
+	all := testenv.Environ()
 	for name, value := range settings {
 		all = append(all, name+"="+value)
 	}

@@ -39,8 +39,11 @@ var ErrConfig = errors.New("bad configuration")
 
 // Config says which database to open. Logger and one of DSN and Path are required.
 type Config struct {
-	DSN  string // MySQL or MariaDB, in the form of go-sql-driver
-	Path string // file of an embedded SQLite, created if it does not exist
+	DSN string // MySQL or MariaDB, in the form of go-sql-driver
+	// Renewed is the DSN as it is by now, for new connections: they take user and password of it. It must be one that CheckDSN accepts. Nil
+	// is DSN.
+	Renewed func() string
+	Path    string // file of an embedded SQLite, created if it does not exist
 
 	Conns       int           // most connections at a time
 	ReadTimeout time.Duration // longest wait for the server to send anything; migrations of large tables need more
@@ -127,9 +130,9 @@ const paramCA = "tls_ca"
 // openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
 // found ones, times are UTC, a call sends one statement, and the session variables are those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
-	dsn, err := mysql.ParseDSN(c.DSN)
+	dsn, err := parseDSN(c.DSN)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+		return nil, nil, err
 	}
 	if ca, ok := dsn.Params[paramCA]; ok {
 		delete(dsn.Params, paramCA) // the server knows no such variable
@@ -152,7 +155,11 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, c.ReadTimeout)
 	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, ioTimeout)
 	variables := c.session(dsn)
-	if err := dsn.Apply(mysql.Charset(charset, collation)); err != nil {
+	options := []mysql.Option{mysql.Charset(charset, collation)}
+	if c.Renewed != nil {
+		options = append(options, mysql.BeforeConnect(c.renew))
+	}
+	if err := dsn.Apply(options...); err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
 	connector, err := mysql.NewConnector(dsn)
@@ -164,6 +171,30 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)
 	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil // asks for nothing that versions differ in
+}
+
+// renew gives a connection that is about to be made the user and the password of now.
+func (c Config) renew(_ context.Context, made *mysql.Config) error {
+	now, err := parseDSN(c.Renewed())
+	if err == nil {
+		made.User = now.User
+		made.Passwd = now.Passwd
+	}
+	return err
+}
+
+// CheckDSN refuses what can be no DSN. Errors: ErrConfig.
+func CheckDSN(dsn string) error {
+	_, err := parseDSN(dsn)
+	return err
+}
+
+func parseDSN(text string) (*mysql.Config, error) {
+	dsn, err := mysql.ParseDSN(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+	}
+	return dsn, nil
 }
 
 // openSQLite lets readers read beside one writer. Each transaction waits for the write lock when it begins, so none fails half

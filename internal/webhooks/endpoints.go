@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -56,16 +54,11 @@ type Endpoints map[string]*Endpoint
 // ErrConfig, wrapped.
 func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	return reread.New(log, func() (Endpoints, error) {
-		file, err := os.Open(path) //nolint:gosec // the operator's setting
+		text, err := reread.Text(path)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
-		defer func() { _ = file.Close() }() // it was read
-		text, err := io.ReadAll(io.LimitReader(file, fileMax+1))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-		}
-		return Parse(text)
+		return Parse([]byte(text))
 	}, path)
 }
 

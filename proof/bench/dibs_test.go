@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
 )
 
 // buildDibs compiles the program that operators run.
@@ -37,7 +38,7 @@ func startDibs(b *testing.B, program, role string, settings ...string) *child {
 func runDibs(b *testing.B, program, role string, settings ...string) (c *child, stop func()) {
 	b.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), program, role, "--log-format", "json")
-	cmd.Env = append(os.Environ(), settings...)
+	cmd.Env = append(testenv.Environ(), settings...)
 	log, err := cmd.StderrPipe()
 	require.NoError(b, err)
 	require.NoError(b, cmd.Start())

@@ -86,11 +86,11 @@ func TestTrialsExplainThemselves(t *testing.T) {
 func TestDibsBuildsItsTrialsInAClone(t *testing.T) {
 	t.Parallel()
 	var out, problems bytes.Buffer
-	code := cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Environ: os.Environ(), Stdout: &out, Stderr: &problems})
+	code := cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Environ: testenv.Environ(), Stdout: &out, Stderr: &problems})
 	require.Zero(t, code, problems.String())
 	require.Contains(t, out.String(), lab.Strategies()[0].Flaw)
 	out.Reset()
-	code = cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--rounds", "x"}, Environ: os.Environ(), Stdout: &out, Stderr: &problems})
+	code = cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--rounds", "x"}, Environ: testenv.Environ(), Stdout: &out, Stderr: &problems})
 	require.Equal(t, cmd.ExitUsage, code, "as it ended")
 	require.Equal(t, 1, strings.Count(problems.String(), "dibs: "), "said once: %s", &problems)
 }
