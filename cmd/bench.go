@@ -130,7 +130,7 @@ func (b *benchRun) checkURL() error {
 	}
 	u, err := url.Parse(b.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		return fmt.Errorf("%w: --url must be http://host:port or https://host, not %q", ErrUsage, b.url)
+		return fmt.Errorf("%w: --url must be http://host:port or https://host", ErrUsage)
 	}
 	b.url = strings.TrimRight(b.url, "/")
 	return nil

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -132,16 +134,26 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 
 func unknownCommand(root *cobra.Command, name string) error {
 	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Errorf("%w: no command %q, did you mean %q?", ErrUsage, name, near[0])
+		return fmt.Errorf("%w: no command %s, did you mean %q?", ErrUsage, quoted(name), near[0])
 	}
-	return fmt.Errorf("%w: no command %q; `dibs help` lists them", ErrUsage, name)
+	return fmt.Errorf("%w: no command %s; `dibs help` lists them", ErrUsage, quoted(name))
+}
+
+var plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
+
+// quoted is an argument in quotes, unless it may be an address or a secret that stands in the wrong place.
+func quoted(arg string) string {
+	if plainWord.MatchString(arg) {
+		return strconv.Quote(arg)
+	}
+	return "of that form"
 }
 
 // command fills in what all commands share: no arguments, and the settings read before it runs.
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("%w: unexpected argument %q", ErrUsage, args[0])
+			return fmt.Errorf("%w: unexpected argument %s", ErrUsage, quoted(args[0]))
 		}
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"dibs/internal/address"
 	"dibs/internal/roots"
 )
 
@@ -62,6 +63,9 @@ func credentials(url string) (user, password string) {
 }
 
 func connect(url string, renewed func() (user, password string)) (redis.UniversalClient, error) {
+	if err := address.CheckURL(url); err != nil {
+		return nil, fmt.Errorf("%w: %w", errURL, err)
+	}
 	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {
 		return connectSentinel(rest, renewed)
 	}
@@ -150,15 +154,27 @@ var usedOptions = []string{
 	optionCA, "write_timeout",
 }
 
+// unusedOptions are those that people may know from go-redis.
+var unusedOptions = []string{
+	"idle_check_frequency", "idle_timeout", "master_name", "max_conn_age", "max_redirects", "max_retries", "max_retry_backoff",
+	"min_retry_backoff", "pipeline_pool_size", "pipeline_read_buffer_size", "pipeline_write_buffer_size", "protocol", "read_only",
+	"route_by_latency", "route_randomly", "sentinel_password", "sentinel_username",
+}
+
+// errQuery refuses a query that can't be read. What the parser says of it may quote a password.
+var errQuery = fmt.Errorf("%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", errURL)
+
 func checkQuery(query string, used []string) error {
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
-		return fmt.Errorf("%w: its query: %w", errURL, err)
+		return errQuery
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		switch {
-		case !slices.Contains(used, name):
-			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", errURL, name, strings.Join(used, ", "))
+		case slices.Contains(unusedOptions, name) && !slices.Contains(used, name):
+			return fmt.Errorf("%w: option %q is not used; those that are: %s", errURL, name, strings.Join(used, ", "))
+		case !slices.Contains(used, name): // it may be part of a password
+			return fmt.Errorf("%w: has an option that there is not; those that are used: %s", errURL, strings.Join(used, ", "))
 		case len(options[name]) > 1:
 			return fmt.Errorf("%w: option %s is given twice", errURL, name)
 		case options.Get(name) == "":
@@ -176,7 +192,7 @@ func parseHost(url string) (*redis.Options, error) {
 	opts, err := redis.ParseURL(url)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errURL, hidePassword(err))
+		return nil, fmt.Errorf("%w: %s", errURL, wrongIn(url))
 	case opts.PoolSize < 0:
 		return nil, fmt.Errorf("%w: option pool_size must be at least 1", errURL)
 	case opts.ReadTimeout != 0 && opts.ReadTimeout < replyTimeout, opts.WriteTimeout != 0 && opts.WriteTimeout < replyTimeout:
@@ -220,16 +236,22 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 		return "", fmt.Errorf("%w: a cluster has only database 0", errURL)
 	case hasScheme && (scheme == "rediss") != (first.TLSConfig != nil):
 		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", errURL)
-	case opts.Username+opts.Password != "" && (opts.Username != first.Username || opts.Password != first.Password):
-		return "", fmt.Errorf("%w: all hosts of a cluster have the user and password of the first", errURL)
 	}
 	return opts.Addr, nil
 }
 
-// hidePassword takes the URL out of an error's text, as it may hold a password.
-func hidePassword(err error) error {
-	if parse, ok := errors.AsType[*neturl.Error](err); ok {
-		return parse.Err
+// wrongIn says what of a URL can't be used. What go-redis says may quote a password.
+func wrongIn(url string) string {
+	_, query, _ := strings.Cut(url, "?")
+	options, _ := neturl.ParseQuery(query) // it was read before
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		alone := neturl.Values{name: options[name]}
+		if _, err := redis.ParseURL("rediss://host?" + alone.Encode()); err != nil {
+			return "option " + name + " has a value that it can't have: numbers are whole, durations such as 5s, switches true or false"
+		}
 	}
-	return err
+	if _, found := options["skip_verify"]; found && !strings.HasPrefix(url, "rediss://") {
+		return "option skip_verify goes with TLS, as by rediss://"
+	}
+	return "can't be used: behind the host stands the number of a database, if anything"
 }

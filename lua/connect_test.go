@@ -78,7 +78,7 @@ func TestConnectRefusesByName(t *testing.T) {
 	for url, says := range map[string]string{
 		"redis://a:1?max_retries=3":                 `option "max_retries"`,
 		"redis://a:1?protocol=3":                    `option "protocol"`,
-		"redis://a:1?pool_sise=3":                   `option "pool_sise"`,
+		"redis://a:1?pool_sise=3":                   "has an option that there is not; those that are used: client_name",
 		"redis://a:1?pipeline_pool_size=3":          `option "pipeline_pool_size"`,
 		"redis://a:1,b:2?route_randomly=true":       `option "route_randomly"`,
 		"redis://a:1?pool_size=3&pool_size=4":       "pool_size is given twice",

@@ -34,7 +34,7 @@ func connectSentinel(rest string, renewed func() (user, password string)) (redis
 	}
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its query: %w", errURL, err)
+		return nil, errQuery
 	}
 	authority, path, _ := strings.Cut(rest, "/")
 	user := ""
@@ -100,7 +100,7 @@ func sentinelAddrs(hosts string) (addrs []string, err error) {
 		addr = strings.TrimSpace(addr)
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("%w: %.80q is no host:port of a Sentinel", errURL, addr)
+			return nil, fmt.Errorf("%w: a Sentinel has no host:port", errURL)
 		}
 		addrs = append(addrs, addr)
 	}

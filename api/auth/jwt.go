@@ -18,6 +18,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
+	"dibs/internal/address"
 	"dibs/models"
 )
 
@@ -56,9 +57,12 @@ func (j JWT) check() error {
 	case j.URL == "":
 		return j.checkFile()
 	}
+	if err := address.CheckHTTP(j.URL); err != nil {
+		return refuseSetting("JWKS_URL", "%w", err)
+	}
 	u, err := url.Parse(j.URL)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return refuseSetting("JWKS_URL", "must be an https:// URL, not %q", j.URL)
+	if err != nil {
+		return refuseSetting("JWKS_URL", "must be an https:// URL") // what the parser says may quote a password
 	}
 	if home, err := isHome(u.Hostname() + ":443"); u.Scheme == "http" && (err != nil || !home) {
 		return refuseSetting("JWKS_URL", "must be https:// beyond this machine: who can change the answer makes tokens of his own")

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"dibs/internal/address"
 	"dibs/internal/reread"
 )
 
@@ -205,7 +206,7 @@ func (u *keyURL) fetch(ctx context.Context) {
 		}
 		u.logSome.Do(func() {
 			u.log.ErrorContext(ctx, "the issuer's keys can't be read: JWTs are verified by the keys that were read before, if any",
-				slog.String("url", hideUser(u.url)), slog.Any("error", err))
+				slog.String("url", address.MaskURL(u.url)), slog.Any("error", err))
 		})
 		return
 	}
@@ -221,22 +222,15 @@ func (u *keyURL) fetch(ctx context.Context) {
 	}
 }
 
-// hideUser is a URL without the user and password that it may hold.
-func hideUser(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "(not readable)"
-	}
-	u.User = nil
-	return u.String()
-}
-
 func (u *keyURL) request(ctx context.Context) (*keySet, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url, nil) //nolint:gosec // the operator's setting
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
 	res, err := u.client.Do(req) //nolint:gosec // the same
+	if failed, is := errors.AsType[*url.Error](err); is {
+		err = failed.Err // the URL may hold a password
+	}
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}

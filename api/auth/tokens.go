@@ -182,7 +182,7 @@ func parseLine(words []string) (key digest, grant Grant, err error) {
 	grant.Actor = words[0]
 	grant.Scopes = roles[words[1]]
 	if grant.Scopes == 0 {
-		return key, grant, fmt.Errorf("the role must be admin, storefront or viewer, not %q", words[1])
+		return key, grant, errors.New("the second word must be the role: admin, storefront or viewer")
 	}
 	text, tagged := strings.CutPrefix(words[2], "sha256:")
 	sum, err := hex.DecodeString(text)

@@ -17,7 +17,7 @@ var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proo
 
 // tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{
-	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps",
+	"internal/address", "internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps",
 	"internal/tracing",
 }
 
@@ -98,6 +98,7 @@ var imports = map[string][]string{
 	"proof/mutants":       {},         // for tests of tests
 	"proof/trials":        everything, // the commands lab, load and torture
 	"proof/reservemodel":  {},         // tests alone
+	"internal/address":    {},
 	"internal/caller":     {},
 	"internal/pulse":      {},
 	"internal/reread":     {},

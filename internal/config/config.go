@@ -114,11 +114,11 @@ type setting struct {
 	key      string // name of the flag; the variable is Prefix and the name in upper case with underscores
 	fallback string
 	meaning  string
-	secret   bool
-	address  bool   // of a server or a listener: refused when it is set but empty
-	late     bool   // who uses its file reads it, as often as it changes
-	of       string // key of the setting whose value is in the file that this one names; "" else
-	ifEmpty  string // what the listing shows for an empty value
+	mask     func(string) string // what the listing shows of a value that may hold a secret; nil: all of it
+	address  bool                // of a server or a listener: refused when it is set but empty
+	late     bool                // who uses its file reads it, as often as it changes
+	of       string              // key of the setting whose value is in the file that this one names; "" else
+	ifEmpty  string              // what the listing shows for an empty value
 	set      func(*Config, string) error
 }
 
@@ -146,12 +146,17 @@ func withFiles(table []setting) (all []setting) {
 }
 
 // hasFile reports whether the value of a setting may be in a file that another setting names.
-func (s setting) hasFile() bool { return s.of == "" && (s.secret || s.address) }
+func (s setting) hasFile() bool { return s.of == "" && (s.mask != nil || s.address) }
 
 func fileOf(key string) string { return key + "-file" }
 
 // FileOf is the file that holds the value of a setting, by its variable without Prefix; "" is none.
 func (c *Config) FileOf(name string) string { return c.files[name] }
+
+// masked stands for a secret.
+const masked = "****"
+
+func hidden(string) string { return masked }
 
 // AddFlags adds a flag for every setting to a command that has none of that name.
 func AddFlags(flags *pflag.FlagSet) {
@@ -266,8 +271,8 @@ func (s setting) shown(value string) string {
 	if value == "" {
 		return s.ifEmpty
 	}
-	if s.secret {
-		return mask(s.key, value)
+	if s.mask != nil {
+		return s.mask(value)
 	}
 	return value
 }

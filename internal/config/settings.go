@@ -11,12 +11,13 @@ import (
 	"time"
 	"unicode"
 
+	"dibs/internal/address"
 	"dibs/lua"
 	"dibs/models"
 )
 
 // settings are all settings, in the order of the documentation.
-var settings = withFiles(table)
+var settings = withFiles(table) //nolint:gochecknoglobals // a table that nothing writes to
 
 // table is the table of all settings but those that name the file of another. A new setting is one entry here and one field of Config.
 var table = []setting{
@@ -24,32 +25,34 @@ var table = []setting{
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
 	{key: "metrics-addr", address: true, meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; not set: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
-	{key: "probe-addr", address: true, meaning: "listen address for /healthz and /readyz alone, plain HTTP, which no other caller can fill; not set: none",
+	{key: "probe-addr", address: true, meaning: "" +
+		"listen address for /healthz and /readyz alone, plain HTTP, which no other caller can fill; not set: none",
 		set: text(func(c *Config) *string { return &c.ProbeAddr })},
-	{key: "redis-url", secret: true, address: true, ifEmpty: "embedded", meaning: "" +
+	{key: "redis-url", mask: address.MaskURL, address: true, ifEmpty: "embedded", meaning: "" +
 		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; " +
 		"redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; not set: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
-	{key: "mysql-dsn", secret: true, address: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; not set: embedded SQLite",
+	{key: "mysql-dsn", mask: address.MaskDSN, address: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; not set: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
 	{key: "mysql-conns", fallback: "16", meaning: "most connections of a process to MySQL",
 		set: integer(func(c *Config) *int { return &c.MySQLConns }, 4, 1000)},
-	{key: "finance-dsn", secret: true, address: true, meaning: "go-sql-driver DSN of the finance service's books; not set: as mysql-dsn",
+	{key: "finance-dsn", mask: address.MaskDSN, address: true, meaning: "" +
+		"go-sql-driver DSN of the finance service's books; not set: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
 	{key: "data-dir", ifEmpty: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
 		set: text(func(c *Config) *string { return &c.DataDir })},
-	{key: "admin-token", secret: true, late: true, meaning: "bearer token that may do all",
+	{key: "admin-token", mask: hidden, late: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
-	{key: "storefront-token", secret: true, late: true, meaning: "bearer token that may claim, redeem, release and read claims",
+	{key: "storefront-token", mask: hidden, late: true, meaning: "bearer token that may claim, redeem, release and read claims",
 		set: token(func(c *Config) *string { return &c.StorefrontToken })},
-	{key: "viewer-token", secret: true, late: true, meaning: "bearer token that may read",
+	{key: "viewer-token", mask: hidden, late: true, meaning: "bearer token that may read",
 		set: token(func(c *Config) *string { return &c.ViewerToken })},
 	{key: "tokens-file", meaning: "" +
 		"file of named tokens, a line each: name role sha256:<hex> [expires=RFC3339]; 'dibs token' makes one; read again when it changes",
 		set: text(func(c *Config) *string { return &c.TokensFile })},
 	{key: "jwks-file", meaning: "file of the public keys that end users' JWTs are signed with, a JWK Set; read again when it changes",
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
-	{key: "jwks-url", secret: true, address: true, meaning: "https:// URL of these keys, in place of the file",
+	{key: "jwks-url", mask: address.MaskURL, address: true, meaning: "https:// URL of these keys, in place of the file",
 		set: text(func(c *Config) *string { return &c.JWKSURL })},
 	{key: "jwks-max-age", fallback: "24h", meaning: "for how long the last keys are used while they can't be read again",
 		set: duration(func(c *Config) *time.Duration { return &c.JWKSMaxAge }, time.Minute, 10000*time.Hour)},
@@ -86,9 +89,10 @@ var table = []setting{
 	{key: "groups", fallback: models.GroupSyncer + ",finance",
 		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
 		set:     groups},
-	{key: "url", address: true, fallback: "http://127.0.0.1:8080", meaning: "of the API that commands such as groups ask",
+	{key: "url", mask: address.MaskURL, address: true, fallback: "http://127.0.0.1:8080", meaning: "" +
+		"of the API that commands such as groups ask",
 		set: text(func(c *Config) *string { return &c.URL })},
-	{key: "token", secret: true, meaning: "bearer token that these commands show",
+	{key: "token", mask: hidden, meaning: "bearer token that these commands show",
 		set: token(func(c *Config) *string { return &c.Token })},
 	{key: "webhooks-file", meaning: "file of the webhooks' endpoints, JSON, see docs/webhooks.md; read again when it changes",
 		set: text(func(c *Config) *string { return &c.WebhooksFile })},
@@ -107,7 +111,7 @@ var table = []setting{
 		set: onOff(func(c *Config) *bool { return &c.UserRateShared })},
 	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
 		set: onOff(func(c *Config) *bool { return &c.Console })},
-	{key: "subject-secret", secret: true, meaning: "" +
+	{key: "subject-secret", mask: hidden, meaning: "" +
 		"subjects of claims are stored as digests by this secret, so that e-mails and cards need not be;" +
 		" the same for every API process, for ever; empty: as they are",
 		set: text(func(c *Config) *string { return &c.SubjectSecret })},

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dibs/internal/address"
 	"dibs/internal/roots"
 
 	"github.com/glebarez/sqlite"
@@ -190,7 +191,7 @@ func CheckDSN(dsn string) error {
 }
 
 func parseDSN(text string) (*mysql.Config, error) {
-	dsn, err := mysql.ParseDSN(text)
+	dsn, err := address.ParseDSN(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
