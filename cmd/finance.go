@@ -51,7 +51,7 @@ func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*sta
 	defer s.close()
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{s.openRedis, s.openBooks, s.checkStreams} {
+	for _, open := range []func(context.Context) error{s.openRedis, s.openBooks, s.checkStreams, s.checkInstallation} {
 		if err := open(starting); err != nil {
 			return err
 		}
@@ -84,6 +84,9 @@ func (s *stack) newBooks() (*finance.Books, error) {
 
 // runFinance credits events until ctx ends, then books what was taken.
 func (s *stack) runFinance(ctx context.Context) error {
+	if !s.awaitInstallation(ctx) {
+		return nil
+	}
 	books, err := s.newBooks()
 	if err != nil {
 		return err

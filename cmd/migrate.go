@@ -10,6 +10,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
+	"dibs/syncer/campaigns"
 
 	"github.com/spf13/cobra"
 )
@@ -34,7 +35,7 @@ func newMigrate(env Env) *cobra.Command {
 		defer cancel()
 		log := newLogger(cfg, env.Stderr)
 		if cfg.MySQLDSN != "" {
-			if err := migrate(ctx, c, "MYSQL_DSN", cfg.MySQLDSN, status, log); err != nil {
+			if err := migrate(ctx, c, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
 				return err
 			}
 		}
@@ -42,14 +43,14 @@ func newMigrate(env Env) *cobra.Command {
 			return nil
 		}
 		c.Println("the finance service's database:")
-		return migrate(ctx, c, "FINANCE_DSN", cfg.FinanceDSN, status, log)
+		return migrate(ctx, c, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
 	})
 	c.Flags().BoolVar(&status, "status", false, "list the migrations, and which of them the database has; change nothing")
 	return c
 }
 
-// migrate brings one database up to date, or lists what it has.
-func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status bool, log *slog.Logger) error {
+// migrate brings one database up to date, or lists what it has. With a name of who runs it, the database gets the id of an installation.
+func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
@@ -80,7 +81,10 @@ func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status 
 	if len(applied) == 0 {
 		c.Println("nothing to do, the schema is up to date")
 	}
-	return nil
+	if madeBy != "" {
+		_, err = campaigns.Installation(ctx, db, madeBy)
+	}
+	return err
 }
 
 // migrateBetweenWriters applies the migrations. A statement that waits for a table in vain is tried again, with a pause in which others

@@ -168,6 +168,7 @@ func (s *stack) checked(ctx context.Context, role string, run func(context.Conte
 		group.Go(func() error { return s.gate.Await(watching, sqlstore.DefaultGateEvery, s.log) })
 	}
 	group.Go(func() error { return s.awaitRedis(watching) })
+	group.Go(func() error { return s.watchInstallation(watching) })
 	group.Go(func() error {
 		defer stop()
 		return s.announced(ctx, role, run)
@@ -270,6 +271,9 @@ func (s *stack) info() api.Info {
 
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
+	if !s.awaitInstallation(ctx) {
+		return nil
+	}
 	writer, err := writer.New(writer.Config{
 		DB: s.db, FlushLog: residency.NewFlushLog(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
 		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
@@ -368,6 +372,9 @@ func (s *stack) groups() *retention.Registry {
 
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
+	if !s.awaitInstallation(ctx) {
+		return nil
+	}
 	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
 	registerLeader(s.registry, leader.Leads)
 	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry)

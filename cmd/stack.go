@@ -49,6 +49,9 @@ type stack struct {
 	relay     *resolve.Relay
 	resolver  *resolve.Resolver
 
+	installation     string        // that both servers belong to, once it was found to be the same
+	sameInstallation chan struct{} // is closed then
+
 	takesClaims    bool           // set before opening
 	allowDBDown    bool           // set before opening
 	redisMayBeAway bool           // set before opening
@@ -81,7 +84,9 @@ func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, option
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools} {
+	for _, open := range []func(context.Context) error{
+		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation,
+	} {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err

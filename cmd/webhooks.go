@@ -66,6 +66,9 @@ func (s *stack) dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispat
 
 // runWebhooks delivers events until ctx ends.
 func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpoints) error {
+	if !s.awaitInstallation(ctx) {
+		return nil
+	}
 	d := s.dispatcher(endpoints)
 	for partition := range s.cfg.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
 		_ = s.scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it

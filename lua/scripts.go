@@ -79,7 +79,7 @@ type Scripts struct {
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
 	durable   *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
-	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation script
+	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -122,7 +122,8 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		debit:   embedded("debit"),
 		credit:  embedded("credit"),
 
-		generation: newScript("generation", replaceGeneration),
+		generation:   newScript("generation", replaceGeneration),
+		installation: newScript("installation", setInstallation),
 	}
 	s.durable = s
 	return s

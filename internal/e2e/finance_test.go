@@ -39,6 +39,10 @@ func newLedger(t *testing.T, w wishes) *ledger {
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)), "DIBS_REDIS_URL": l.redisURL, "DIBS_MYSQL_DSN": l.dsn,
 	}
 	maps.Copy(l.settings, w.settings)
+	const installation = "01a21915-ca37-7b0c-84c8-92dd40be362c test" // the events are its own
+	_, err := l.db.ExecContext(t.Context(), "INSERT INTO settings (name, value) VALUES ('installation', ?)", installation)
+	require.NoError(t, err)
+	require.NoError(t, l.rdb.HSet(t.Context(), lua.InfoKey, "installation", installation).Err())
 	return l
 }
 

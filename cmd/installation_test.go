@@ -1,0 +1,210 @@
+package cmd_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// installationOf is the id of the installation that a MySQL belongs to.
+func installationOf(t *testing.T, dsn string) string {
+	t.Helper()
+	var value string
+	require.NoError(t, openSQL(t, dsn).QueryRow("SELECT value FROM settings WHERE name = 'installation'").Scan(&value))
+	id, _, _ := strings.Cut(value, " ")
+	return id
+}
+
+// rolesThatRead are the roles and commands that open both servers, each with what it is given to
+// start.
+var rolesThatRead = []string{"consumer", "syncer", "api", "serve", "finance", "webhooks", "reconcile"}
+
+// requireForeign expects that each role ends at its start, naming both installations.
+func requireForeign(t *testing.T, environ []string, ids ...string) {
+	t.Helper()
+	_, file := newHook(t)
+	for _, role := range rolesThatRead {
+		got := run(t, append(environ, "DIBS_HTTP_ADDR=127.0.0.1:0", file), role)
+		requireRefusal(t, got, cmd.ExitUsage, append(ids, "DIBS_REDIS_URL", "DIBS_MYSQL_DSN")...)
+	}
+}
+
+// groupsOf are the consumer groups of the claim stream, and how much each has pending and read.
+func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
+	t.Helper()
+	groups, err := rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, g := range groups {
+		all[g.Name] = fmt.Sprint(g.LastDeliveredID, g.Pending, g.Consumers)
+	}
+	return all
+}
+
+// A second deployment with a MySQL of its own on the Redis of the first ends at its start, whatever
+// it runs, and reads and acks nothing.
+func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
+	t.Parallel()
+	first := newServers(t)
+	serve := start(t, first.environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":99}`)
+	serve.claim("spring", "ada", "bob")
+	serve.synced("spring", 2)
+	serve.stop()
+	api := start(t, first.environ, "api") // nobody reads: claims wait in the stream
+	api.claim("spring", "eve", "zoe", "kim")
+	before := groupsOf(t, first.rdb)
+
+	second := testenv.Database(t).DSN
+	environ := []string{first.environ[0], "DIBS_MYSQL_DSN=" + second, "DIBS_NAME=staging"}
+	requireOK(t, run(t, environ, "migrate"))
+	requireForeign(t, environ, installationOf(t, first.dsn), installationOf(t, second), "by staging)", "restore it from its dump")
+	require.Equal(t, before, groupsOf(t, first.rdb), "nothing was read, acked or registered")
+	var rows int
+	require.NoError(t, openSQL(t, second).QueryRow("SELECT (SELECT COUNT(*) FROM claims) + (SELECT COUNT(*) FROM parked_events)").Scan(&rows))
+	require.Zero(t, rows)
+	api.stop()
+	serve = start(t, first.environ, "serve")
+	serve.synced("spring", 5)
+
+	// It has campaigns of its own: the same.
+	own := newServers(t)
+	other := start(t, own.environ, "serve")
+	other.post("/campaigns", coupon)
+	other.claim("spring", "ada")
+	other.stop()
+	requireForeign(t, []string{first.environ[0], own.environ[1]}, installationOf(t, first.dsn), installationOf(t, own.dsn))
+	requireForeign(t, []string{own.environ[0], first.environ[1]}, installationOf(t, first.dsn), installationOf(t, own.dsn))
+
+	// Redis lost the id alone: a MySQL without campaigns does not get it.
+	serve.stop()
+	require.NoError(t, first.rdb.HDel(t.Context(), "dibs:info", "installation").Err())
+	requireForeign(t, environ, installationOf(t, second), "no campaigns", "restore it from its dump")
+	requireOK(t, run(t, first.environ, "reconcile"))
+}
+
+// A Redis that lost everything belongs to the installation of MySQL again, also while processes
+// run, which go on.
+func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", coupon)
+	mine := installationOf(t, s.dsn)
+	of := func() string {
+		value, _ := s.rdb.HGet(context.Background(), "dibs:info", "installation").Result()
+		id, _, _ := strings.Cut(value, " ")
+		return id
+	}
+	require.Equal(t, mine, of())
+	require.NoError(t, s.rdb.Do(t.Context(), "FLUSHALL").Err())
+	eventually(t, "Redis has its id again", func() bool { return of() == mine })
+	require.False(t, serve.over())
+	serve.stop()
+	require.NoError(t, s.rdb.Do(t.Context(), "FLUSHALL").Err())
+	serve = start(t, s.environ, "serve")
+	require.Equal(t, mine, of())
+	serve.stop()
+
+	// An empty one of another installation is taken, unless a process of that runs.
+	other := newServers(t)
+	api := start(t, other.environ, "api")
+	eventually(t, "it says that it runs", func() bool { return other.rdb.Exists(t.Context(), "dibs:processes").Val() == 1 })
+	requireRefusal(t, run(t, []string{other.environ[0], s.environ[1]}, "reconcile"), cmd.ExitUsage, mine, installationOf(t, other.dsn), "`dibs api`")
+	api.stop()
+	requireOK(t, run(t, []string{other.environ[0], s.environ[1]}, "reconcile"))
+}
+
+// Two that start at once on an empty Redis do not both get it.
+func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t)
+	var running []*running
+	for range 3 {
+		dsn := testenv.Database(t).DSN
+		environ := []string{"DIBS_REDIS_URL=" + rdb.URL(), "DIBS_MYSQL_DSN=" + dsn, "DIBS_NAME=" + testenv.UniqueID(t, "n")}
+		requireOK(t, run(t, environ, "migrate"))
+		running = append(running, launch(t, environ, "consumer"))
+	}
+	over := func() (n int) {
+		for _, r := range running {
+			if r.over() {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "two end", func() bool { return over() == 2 })
+	const checkAndHalf = 3 * time.Second
+	require.Never(t, func() bool { return over() != 2 }, checkAndHalf, 100*time.Millisecond, "one goes on")
+	for _, r := range running {
+		if r.over() {
+			got := r.wait()
+			require.Equal(t, cmd.ExitUsage, got.code)
+			require.Contains(t, got.stderr, "two installations")
+		} else {
+			r.stop()
+		}
+	}
+}
+
+// Books of a finance service with a database of its own belong to the installation whose events
+// they have.
+func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
+	t.Parallel()
+	first := newServers(t)
+	second := newServers(t)
+	books := testenv.Database(t).DSN
+	requireOK(t, run(t, []string{"DIBS_FINANCE_DSN=" + books}, "migrate"))
+	for _, s := range []*servers{first, second} {
+		requireOK(t, run(t, s.environ, "reconcile")) // Redis gets its id
+	}
+	requireOK(t, run(t, []string{first.environ[0], "DIBS_FINANCE_DSN=" + books}, "finance", "parked"))
+	finance := start(t, []string{first.environ[0], "DIBS_FINANCE_DSN=" + books}, "finance")
+	finance.stop()
+	got := run(t, []string{second.environ[0], "DIBS_FINANCE_DSN=" + books}, "finance")
+	requireRefusal(t, got, cmd.ExitUsage, "DIBS_FINANCE_DSN", installationOf(t, first.dsn), installationOf(t, second.dsn))
+}
+
+// A role that starts while its MySQL is away reads no stream before the installations were
+// compared.
+func TestARoleReadsNothingBeforeItKnowsItsInstallation(t *testing.T) {
+	t.Parallel()
+	first := newServers(t)
+	api := start(t, first.environ, "api")
+	api.post("/campaigns", coupon)
+	api.claim("spring", "ada")
+	second := testenv.Database(t).DSN
+	requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + second}, "migrate"))
+	config, err := mysql.ParseDSN(second)
+	require.NoError(t, err)
+	proxy := testenv.Proxy(t, config.Addr)
+	proxy.Stop()
+	config.Addr = proxy.Listen
+	for _, role := range []string{"consumer", "syncer"} {
+		r := launch(t, []string{first.environ[0], "DIBS_MYSQL_DSN=" + config.FormatDSN(), "DIBS_NAME=second"}, role)
+		eventually(t, "it waits", func() bool {
+			return strings.Contains(r.problems.String(), "is not known yet; no stream is read before")
+		})
+		exists, err := first.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
+		require.NoError(t, err)
+		require.Empty(t, exists, "no group was made, so nothing was read")
+		require.NoError(t, proxy.Start())
+		got := r.wait()
+		require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
+		require.Contains(t, got.stderr, "two installations")
+		exists, err = first.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
+		require.NoError(t, err)
+		require.Empty(t, exists)
+		proxy.Stop()
+	}
+}

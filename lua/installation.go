@@ -1,0 +1,113 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// fieldInstallation is the field of InfoKey that says which installation of Dibs the data belongs
+// to.
+const fieldInstallation = "installation"
+
+// runningWithin is how recently a process must have announced itself to count as running.
+const runningWithin = 10 * time.Second
+
+// setInstallation sets the installation unless Redis names another than is expected, and replies
+// which one it has then.
+const setInstallation = `
+local now = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+if now ~= ARGV[2] then return {now} end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return {ARGV[3]}
+`
+
+// Installation is the installation that Redis belongs to; "" is none. Errors as State.
+func (s *Scripts) Installation(ctx context.Context) (string, error) {
+	id, err := s.rdb.HGet(ctx, InfoKey, fieldInstallation).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return id, classifyError("installation", err)
+}
+
+// SetInstallation gives Redis to an installation if it is still that of from, and returns the one
+// that it is of then. Errors as State.
+func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now string, err error) {
+	reply, err := s.run(ctx, s.installation, []string{InfoKey}, []any{fieldInstallation, from, to})
+	if err != nil {
+		return "", err
+	}
+	if len(reply) == 1 {
+		if now, ok := reply[0].(string); ok {
+			return now, nil
+		}
+	}
+	return "", badReply(s.installation.name, reply)
+}
+
+// HasData says what Redis has of an installation: events in a claim stream, or a lot; "" is
+// nothing. Errors as State.
+func (s *Scripts) HasData(ctx context.Context) (string, error) {
+	pipe := s.rdb.Pipeline()
+	streams := make([]*redis.XInfoStreamCmd, PartitionsMax)
+	for n := range streams {
+		streams[n] = pipe.XInfoStream(ctx, StreamKey(n))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for n, stream := range streams {
+		info, err := stream.Result()
+		switch {
+		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded Redis: no last id
+			return "events in " + StreamKey(n), nil
+		case err != nil && !strings.Contains(err.Error(), "no such key"):
+			return "", classifyError("xinfo", err)
+		}
+	}
+	found, err := s.anyLot(ctx)
+	if !found {
+		return "", err
+	}
+	return "campaigns", err
+}
+
+// Running names a process that runs; "" is none. Errors as State.
+func (s *Scripts) Running(ctx context.Context) (string, error) {
+	processes, err := s.Processes(ctx)
+	for _, p := range processes {
+		if p.Silent < runningWithin {
+			return fmt.Sprintf("a running `dibs %s` called %s on %s", p.Role, p.Name, p.Host), nil
+		}
+	}
+	return "", err
+}
+
+// anyLot reports whether Redis has a key of a lot.
+func (s *Scripts) anyLot(ctx context.Context) (bool, error) {
+	var found atomic.Bool
+	scan := func(ctx context.Context, node *redis.Client) error {
+		keys := node.Scan(ctx, 0, "dibs:{p*}:c:*", scanCount).Iterator()
+		if keys.Next(ctx) {
+			found.Store(true)
+		}
+		return keys.Err()
+	}
+	var err error
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		err = rdb.ForEachMaster(ctx, scan)
+	case *sentinelClient:
+		err = scan(ctx, rdb.Client)
+	case *redis.Client:
+		err = scan(ctx, rdb)
+	}
+	return found.Load(), classifyError("scan", err)
+}
+
+// scanCount is how many keys a SCAN examines: some 100 µs of Redis.
+const scanCount = 1000
