@@ -382,8 +382,9 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Trimmer: retention.NewTrimmer(s.scripts, s.groups(), s.log, s.registry), Pruner: retention.NewPruner(s.db),
 		Maintainer: residency.NewMaintainer(s.hydrator, s.cfg.IdleEvict, reconciler.Restore, s.registry), Reconciler: reconciler,
 		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.hydrator.Intact, s.registry),
-		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Mover:     s.mover, Leader: leader, Logger: s.log, Heartbeat: &s.pulse,
+		Finalizer:  resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
+		CheckReads: func(ctx context.Context) error { return sqlstore.CheckReads(ctx, s.db) },
+		Mover:      s.mover, Leader: leader, Logger: s.log, Heartbeat: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

@@ -225,6 +225,9 @@ func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := checkSchema(ctx, db); err != nil {
 		return err
 	}
+	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) { // a MySQL that takes no writes now can't be asked
+		return config.Refuse("MYSQL_DSN", "%w", err)
+	}
 	err := campaigns.CheckPartitions(ctx, db, s.cfg.Partitions)
 	if err != nil || !s.takesClaims {
 		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")

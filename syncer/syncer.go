@@ -21,6 +21,7 @@ import (
 const (
 	roundTimeout = 100 * time.Second // most that one round of a job may take
 	warnEvery    = 30 * time.Second  // how often a failure that lasts is logged
+	readsEvery   = 30 * time.Second  // how often what was written is read back
 )
 
 // Config is what the syncer role works with. Every part is required.
@@ -33,6 +34,7 @@ type Config struct {
 	Expirer    *resolve.Expirer
 	Finalizer  *resolve.Finalizer
 	Mover      *shards.Mover
+	CheckReads func(ctx context.Context) error // whether reads see what was written, see sqlstore.CheckReads
 
 	Leader    *Leader // Run runs it
 	Logger    *slog.Logger
@@ -72,6 +74,7 @@ func (s *Syncer) jobs() []job {
 		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
 		{name: "expire", every: time.Second, leader: leader, round: s.expire, following: c.Expirer.ResetMetrics},
 		{name: "finalize", every: time.Second, leader: leader, round: s.finalize, following: nil},
+		{name: "read back what was written", every: readsEvery, leader: leader, round: c.CheckReads, following: nil},
 		{name: "check shards", every: time.Second, leader: leader, round: quiet(c.Mover.Check), following: c.Mover.ResetMetrics},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
@@ -30,9 +31,10 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 		Trimmer: syncertest.NewTrimmer(t, s.Redis, "syncer"),
 		Pruner:  retention.NewPruner(db), Maintainer: syncertest.NewMaintainer(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil, nil),
-		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
-		Mover:     shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
-		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), Logger: syncertest.Quiet(),
+		Finalizer:  resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
+		Mover:      shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
+		CheckReads: func(ctx context.Context) error { return sqlstore.CheckReads(ctx, db) },
+		Leader:     syncer.NewLeader(scripts, "one", syncertest.Quiet()), Logger: syncertest.Quiet(),
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // database that is not Dibs' own holds books.
 const (
 	settingInstallation = "installation"
-	settingSource      = "events_of"
+	settingSource       = "events_of"
 )
 
 // installationBytes bounds the name of who made an installation, within a value of settings.

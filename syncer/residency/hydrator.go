@@ -362,6 +362,11 @@ func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, 
 // a lot whose load or residency changed.
 func (h *Hydrator) markLost(ctx context.Context, o *lot, reason string) (done bool, err error) {
 	c := &o.row
+	if strings.HasPrefix(reason, campaigns.MySQLRolledBack) || strings.Contains(reason, mysqlKnowsLoad) { // unless it was a replica that lags
+		if err := sqlstore.CheckReads(ctx, h.db); err != nil {
+			return false, wrapped(err, c.ID)
+		}
+	}
 	tip := o.Generation + " " + o.StreamTip.String()
 	seen := c.SeenSeq
 	if t := o.Redis.Tombstone; t != nil && o.IsBehindTombstone() { // what was evicted is known to have been answered

@@ -111,6 +111,11 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 
 // stopPartition takes campaigns of a stream out of use: those about which the stream, or MySQL, no longer proves anything.
 func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
+	if !seen.Known || seen.IsMySQLBehind() { // unless it was a replica that lags
+		if err := sqlstore.CheckReads(ctx, s.db); err != nil {
+			return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, err)
+		}
+	}
 	switch {
 	case !seen.Known: // MySQL is of a time before it had the stream
 		if err := s.stopWithoutRecord(ctx, seen); err != nil {
