@@ -94,6 +94,7 @@ func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
+	requireOK(t, run(t, s.environ, "reconcile")) // Redis gets its id
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "dibs:{p2}:claims", Values: []any{"payload", "x"}}).Err())
 	for _, command := range []string{"finance", "finance parked", "finance replay", "finance discard --id x"} {
 		requireRefusal(t, run(t, s.environ, strings.Fields(command)...), cmd.ExitUsage, "DIBS_PARTITIONS", "dibs:{p2}:claims")

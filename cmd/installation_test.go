@@ -15,12 +15,17 @@ import (
 	"dibs/internal/testenv"
 )
 
+// installationRow is what a MySQL says of its installation.
+func installationRow(t *testing.T, dsn string) (value string) {
+	t.Helper()
+	require.NoError(t, openSQL(t, dsn).QueryRow("SELECT value FROM settings WHERE name = 'installation'").Scan(&value))
+	return value
+}
+
 // installationOf is the id of the installation that a MySQL belongs to.
 func installationOf(t *testing.T, dsn string) string {
 	t.Helper()
-	var value string
-	require.NoError(t, openSQL(t, dsn).QueryRow("SELECT value FROM settings WHERE name = 'installation'").Scan(&value))
-	id, _, _ := strings.Cut(value, " ")
+	id, _, _ := strings.Cut(installationRow(t, dsn), " ")
 	return id
 }
 

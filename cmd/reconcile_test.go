@@ -321,8 +321,11 @@ func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 	require.Equal(t, cmd.ExitOK, api.stop().code)
 
-	empty := s.with("DIBS_MYSQL_DSN=" + testenv.Database(t).DSN)
+	older := testenv.Database(t).DSN // as a dump from before the first campaign would make it
+	empty := s.with("DIBS_MYSQL_DSN=" + older)
 	requireOK(t, run(t, empty, "migrate"))
+	_, err := openSQL(t, older).Exec("UPDATE settings SET value = ? WHERE name = 'installation'", installationRow(t, s.dsn))
+	require.NoError(t, err)
 	for _, flags := range [][]string{{}, {"--repair"}} {
 		got := run(t, empty, append([]string{"reconcile"}, flags...)...)
 		require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
