@@ -34,8 +34,8 @@ var odd = []struct{ name, value, want string }{
 	{"unique_checks", "0", "1"},
 	{"check_constraint_checks", "0", "1"},
 	{"max_sort_length", "64", "1024"},
-	{"max_statement_time", "0.001", "0"},
-	{"max_execution_time", "1", "0"},
+	{"max_statement_time", "0.5", "0"},
+	{"max_execution_time", "500", "0"},
 	{"innodb_lock_wait_timeout", "1", "10"},
 	{"default_storage_engine", "MyISAM", "InnoDB"},
 }
