@@ -98,6 +98,7 @@ var imports = map[string][]string{
 	"proof/mutants":       {},         // for tests of tests
 	"proof/trials":        everything, // the commands lab, load and torture
 	"proof/reservemodel":  {},         // tests alone
+	"proof/logmodel":      {},         // tests alone
 	"internal/address":    {},
 	"internal/caller":     {},
 	"internal/pulse":      {},
