@@ -29,15 +29,15 @@ func (f failover) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, ok := c.(innerConn)
+	inner, ok := c.(DriverConn)
 	if !ok {
 		return c, nil
 	}
-	return &failoverConn{innerConn: inner, refusals: f.refusals, made: made}, nil
+	return &failoverConn{DriverConn: inner, refusals: f.refusals, made: made}, nil
 }
 
-// innerConn is all that database/sql makes use of in the driver's connection.
-type innerConn interface {
+// DriverConn is all that database/sql makes use of in the driver's connection.
+type DriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
 	driver.ConnPrepareContext
@@ -49,10 +49,10 @@ type innerConn interface {
 	driver.Validator
 }
 
-var _ innerConn = (*failoverConn)(nil)
+var _ DriverConn = (*failoverConn)(nil)
 
 type failoverConn struct {
-	innerConn
+	DriverConn
 
 	refusals *atomic.Int64
 	made     int64 // refusals before this connection was made
@@ -60,14 +60,14 @@ type failoverConn struct {
 
 // ExecContext runs a statement.
 func (c *failoverConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	result, err := c.innerConn.ExecContext(ctx, query, args)
+	result, err := c.DriverConn.ExecContext(ctx, query, args)
 	c.check(err)
 	return result, err
 }
 
 // QueryContext runs a query.
 func (c *failoverConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.innerConn.QueryContext(ctx, query, args)
+	rows, err := c.DriverConn.QueryContext(ctx, query, args)
 	c.check(err)
 	return rows, err
 }
@@ -83,8 +83,8 @@ func (c *failoverConn) ResetSession(ctx context.Context) error {
 	if c.refusals.Load() != c.made {
 		return driver.ErrBadConn
 	}
-	return c.innerConn.ResetSession(ctx)
+	return c.DriverConn.ResetSession(ctx)
 }
 
 // IsValid is called before a connection returns to the pool.
-func (c *failoverConn) IsValid() bool { return c.refusals.Load() == c.made && c.innerConn.IsValid() }
+func (c *failoverConn) IsValid() bool { return c.refusals.Load() == c.made && c.DriverConn.IsValid() }

@@ -85,7 +85,7 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, ok := c.(innerConn)
+	conn, ok := c.(DriverConn)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("sqlstore: the driver's connection is a %T", c), c.Close())
 	}
@@ -96,7 +96,7 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // pin sets the variables that the server knows and that have another value.
-func pin(ctx context.Context, c innerConn, variables []variable) error {
+func pin(ctx context.Context, c DriverConn, variables []variable) error {
 	has, err := readVariables(ctx, c, variables)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func isValue(shown, literal string) bool {
 }
 
 // readVariables asks for the values of variables; one that the server does not know is left out.
-func readVariables(ctx context.Context, c innerConn, variables []variable) (map[string]string, error) {
+func readVariables(ctx context.Context, c DriverConn, variables []variable) (map[string]string, error) {
 	names := make([]string, len(variables))
 	for i, v := range variables {
 		names[i] = "'" + v.name + "'"

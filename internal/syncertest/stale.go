@@ -85,30 +85,17 @@ func (r router) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, ok := conn.(mysqlConn)
+	inner, ok := conn.(sqlstore.DriverConn)
 	if !ok {
 		return nil, errors.Join(errDriver, conn.Close())
 	}
-	return &routed{mysqlConn: inner, router: r, at: r.primary}, nil
+	return &routed{DriverConn: inner, router: r, at: r.primary}, nil
 }
 
 var errDriver = errors.New("syncertest: the driver's connection lacks what database/sql uses")
 
-// mysqlConn is all that database/sql makes use of in the driver's connection.
-type mysqlConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.NamedValueChecker
-	driver.Pinger
-	driver.QueryerContext
-	driver.SessionResetter
-	driver.Validator
-}
-
 type routed struct {
-	mysqlConn
+	sqlstore.DriverConn
 
 	router router
 	at     string // the database that is in use
@@ -120,7 +107,7 @@ func (c *routed) BeginTx(ctx context.Context, how driver.TxOptions) (driver.Tx, 
 	if err := c.use(ctx, c.router.primary); err != nil {
 		return nil, err
 	}
-	tx, err := c.mysqlConn.BeginTx(ctx, how)
+	tx, err := c.DriverConn.BeginTx(ctx, how)
 	c.inTx = err == nil
 	return &routedTx{Tx: tx, conn: c}, err
 }
@@ -130,7 +117,7 @@ func (c *routed) ExecContext(ctx context.Context, query string, args []driver.Na
 	if err := c.use(ctx, c.router.primary); err != nil {
 		return nil, err
 	}
-	return c.mysqlConn.ExecContext(ctx, query, args)
+	return c.DriverConn.ExecContext(ctx, query, args)
 }
 
 // PrepareContext prepares on the primary what the driver does not put together by itself, but for
@@ -139,7 +126,7 @@ func (c *routed) PrepareContext(ctx context.Context, query string) (driver.Stmt,
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err
 	}
-	return c.mysqlConn.PrepareContext(ctx, query)
+	return c.DriverConn.PrepareContext(ctx, query)
 }
 
 // QueryContext reads from the replica, unless it is in a transaction or locks.
@@ -147,7 +134,7 @@ func (c *routed) QueryContext(ctx context.Context, query string, args []driver.N
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err
 	}
-	return c.mysqlConn.QueryContext(ctx, query, args)
+	return c.DriverConn.QueryContext(ctx, query, args)
 }
 
 func (c *routed) where(query string) string {
@@ -164,7 +151,7 @@ func (c *routed) use(ctx context.Context, database string) error {
 	if c.at == database {
 		return nil
 	}
-	_, err := c.mysqlConn.ExecContext(ctx, "USE `"+database+"`", nil)
+	_, err := c.DriverConn.ExecContext(ctx, "USE `"+database+"`", nil)
 	if err == nil {
 		c.at = database
 	}
