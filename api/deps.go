@@ -22,7 +22,7 @@ type Deps struct {
 	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
-	Streams   claimed.Streams
+	Applied   claimed.Applied
 	Audit     Audit
 	Groups    operator.Groups
 	Ledger    operator.Ledger
@@ -79,7 +79,7 @@ func (d *Deps) away() func(ctx context.Context) []string {
 
 func (d *Deps) validate() error {
 	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
-		d.Streams == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
+		d.Applied == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	return nil
@@ -88,5 +88,4 @@ func (d *Deps) validate() error {
 var (
 	_ claiming.Claimer = (*lua.Scripts)(nil)
 	_ States           = (*lua.Scripts)(nil)
-	_ claimed.Streams  = (*lua.Scripts)(nil)
 )

@@ -122,8 +122,8 @@ func (s *Server) makeRooms(deps *Deps) error {
 		State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
 	})
 	s.claimed = claimed.New(claimed.Config{
-		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,
-		HoldOf: s.claiming.HoldOf, CallTimeout: cfg.CallTimeout, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Claims: deps.Claims, Resolver: deps.Resolver, Applied: deps.Applied, Workers: s.workers, Changed: s.claiming.Changed,
+		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if cfg.MetricsCampaigns > 0 {
 		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns))

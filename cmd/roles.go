@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"dibs/api"
@@ -19,6 +20,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
@@ -226,7 +228,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	s.parts = newParts(s.registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(),
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.db, s.scripts), Audit: audit.NewLog(s.db), Groups: s.groups(),
 		Ledger: ledger.New(s.db),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
@@ -269,28 +271,37 @@ func (s *stack) info() api.Info {
 	return info
 }
 
-// runConsumer brings events to the writer until ctx ends, then flushes what was taken.
+// runConsumer applies the claim streams to MySQL until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
 	}
-	writer, err := writer.New(writer.Config{
-		DB: s.db, FlushLog: residency.NewFlushLog(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
+	log, err := writer.New(writer.Config{
+		DB: s.db, Partitions: s.cfg.Partitions, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
 		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err
 	}
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
-	reader, err := consumer.New(consumer.Config{
-		Config: s.reading(""), Partitions: s.cfg.Partitions, Sink: writer, Heartbeat: &s.pulse, Tracer: s.tracer,
+	readers := lua.NewReaders(s.scripts, s.log)
+	applier, err := consumer.NewApplier(consumer.ApplierConfig{
+		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers, Replicated: s.scripts.AwaitReplicas,
+		CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
-	if err == nil {
-		err = s.withConsumerLease(ctx, models.GroupSyncer, reader.Run)
+	if err != nil {
+		return err
 	}
+	sharing, stopSharing := context.WithCancel(context.WithoutCancel(ctx))
+	var shared sync.WaitGroup
+	shared.Go(func() { readers.Run(sharing) })
+	err = s.withConsumerLease(ctx, models.GroupSyncer, applier.Run)
 	closing, cancel := s.drainContext(ctx)
 	defer cancel()
-	return errors.Join(err, writer.Close(closing))
+	err = errors.Join(err, log.Close(closing))
+	stopSharing() // now others find the offset behind what this process took
+	shared.Wait()
+	return err
 }
 
 // reading is how a group reads the claim streams.
@@ -370,6 +381,20 @@ func (s *stack) groups() *retention.Registry {
 	return retention.NewRegistry(s.db, s.scripts, s.cfg.Groups)
 }
 
+// trimming is how the claim streams are trimmed. An embedded one ends with this process: nothing is read again.
+func (s *stack) trimming() retention.TrimmerConfig {
+	keep := s.cfg.StreamKeep
+	if s.cfg.RedisURL == "" {
+		keep = 0
+	}
+	return retention.TrimmerConfig{
+		Streams: s.scripts, Registry: s.groups(), Keep: keep, KeepBytes: s.cfg.StreamKeepBytes, Logger: s.log, Registerer: s.registry,
+		Applied: func(ctx context.Context, partition int) (lua.EntryID, error) {
+			return writer.Applied(ctx, s.db.ConnPool, partition)
+		},
+	}
+}
+
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
@@ -379,7 +404,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	registerLeader(s.registry, leader.Leads)
 	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
 	role := syncer.New(syncer.Config{
-		Trimmer: retention.NewTrimmer(s.scripts, s.groups(), s.log, s.registry), Pruner: retention.NewPruner(s.db),
+		Trimmer: retention.NewTrimmer(s.trimming()), Pruner: retention.NewPruner(s.db),
 		Maintainer: residency.NewMaintainer(s.hydrator, s.cfg.IdleEvict, reconciler.Restore, s.registry), Reconciler: reconciler,
 		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.hydrator.Intact, s.registry),
 		Finalizer:  resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),

@@ -47,7 +47,7 @@ func TestTheRolesTogetherAreADibs(t *testing.T) {
 		series string
 	}{
 		"api":      {api, "dibs_script_seconds"},
-		"consumer": {consumer, "dibs_consumer_read_total"},
+		"consumer": {consumer, "dibs_applier_read_total"},
 		"syncer":   {syncer, "dibs_stream_"},
 	} {
 		eventually(t, name+" has no "+one.series, func() bool { return strings.Contains(one.role.get("/metrics").body, one.series) })
@@ -71,8 +71,8 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
 	api.claim("spring", "u1", "u2", "u3")
 	eventually(t, "the consumer takes nothing", func() bool {
-		pending, err := s.rdb.XPending(t.Context(), "dibs:{p0}:claims", "syncer").Result()
-		return err == nil && pending.Count == 3
+		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
+		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 3
 	})
 	require.Zero(t, s.number("SELECT COUNT(*) FROM claims"))
 	started := time.Now()
@@ -80,9 +80,9 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	require.Less(t, time.Since(started), 5*time.Second)
 	require.EqualValues(t, 3, s.number("SELECT COUNT(*) FROM claims"))
 	consumer = start(t, s.environ, "consumer")
-	eventually(t, "the claims are not acked", func() bool {
-		pending, err := s.rdb.XPending(t.Context(), "dibs:{p0}:claims", "syncer").Result()
-		return err == nil && pending.Count == 0
+	eventually(t, "the group is behind", func() bool {
+		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
+		return err == nil && len(groups) == 1 && groups[0].Lag == 0
 	})
 	require.EqualValues(t, 3, s.number("SELECT synced_seq FROM campaigns"), "what comes twice counts once")
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)

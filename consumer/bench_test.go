@@ -25,11 +25,8 @@ type nothing struct {
 	all  chan struct{}
 }
 
-func (n *nothing) Submit(_ context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	for i := range batch {
-		settled(i, nil)
-	}
-	if n.left.Add(int64(-len(batch))) == 0 {
+func (n *nothing) add(read *models.StreamRead) {
+	if n.left.Add(int64(-len(read.Events))) == 0 {
 		close(n.all)
 	}
 }
@@ -41,9 +38,10 @@ func (n *nothing) handle(context.Context, models.Event, []byte) error {
 	return nil
 }
 
-// BenchmarkConsumer measures what reading, decoding and acknowledging cost in this process, for a sink and for a handler that do nothing.
+// BenchmarkConsumer measures what reading, decoding and acknowledging cost in this process, for MySQL and for a handler, both of
+// which do nothing.
 func BenchmarkConsumer(b *testing.B) {
-	for _, mode := range []string{"sink", "handler"} {
+	for _, mode := range []string{"applier", "handler"} {
 		b.Run(mode, func(b *testing.B) {
 			rdb := testenv.Redis(b).Client()
 			for from := 0; from < b.N; from += 1000 {
@@ -83,14 +81,15 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func newBench(rdb redis.UniversalClient, none *nothing, mode string) (*consumer.Consumer, error) {
-	cfg := consumer.Config{Config: redisbatch.Config{
-		Client: rdb, Group: "bench", Name: "one", Logger: quiet(), Registerer: prometheus.NewRegistry(),
-	}}
-	if mode == "sink" {
-		cfg.Sink = none
-	} else {
-		cfg.Handle = none.handle
+func newBench(rdb redis.UniversalClient, none *nothing, mode string) (interface {
+	Run(ctx context.Context) error
+}, error) {
+	if mode == "applier" {
+		return consumer.NewApplier(consumer.ApplierConfig{
+			Client: rdb, Name: "one", Log: &memoryLog{added: none.add}, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+		})
 	}
-	return consumer.New(cfg)
+	return consumer.New(consumer.Config{Handle: none.handle, Config: redisbatch.Config{
+		Client: rdb, Group: "bench", Name: "one", Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	}})
 }

@@ -13,7 +13,6 @@ import (
 	"dibs/internal/pulse"
 	"dibs/internal/tracing"
 	"dibs/lua"
-	"dibs/models"
 )
 
 // Defaults of Config.
@@ -36,9 +35,7 @@ type Config struct {
 
 	Partitions int // number of claim streams, DIBS_PARTITIONS; 0 is 1
 
-	// One of Sink and Handle is required. With Handle, Group is a consumer group of the service's own; it is registered as soon as Run has
-	// created it. With Sink it is models.GroupSyncer.
-	Sink   Sink
+	// Handle is required. Group is a consumer group of the service's own; it is registered as soon as Run has created it.
 	Handle HandleFunc
 
 	// Attempts is how often a process hands an event to Handle before it parks it. 0 is no bound, which is right where the handler's
@@ -64,9 +61,6 @@ func (c Config) WithDefaults() Config {
 	c.Backoff.Max = cmp.Or(c.Backoff.Max, 30*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, DefaultHandleTimeout)
 	c.ParkedMax = cmp.Or(c.ParkedMax, DefaultParkedMax)
-	if c.Sink != nil {
-		c.Group = models.GroupSyncer
-	}
 	c.Batches = true
 	c.NackDelay = c.Backoff.Initial
 	c.MetricsPrefix = "dibs_consumer"
@@ -81,8 +75,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
 		return redisbatch.Refuse("Partitions", fmt.Sprintf("must be 1 to %d", lua.PartitionsMax))
-	case (c.Sink == nil) == (c.Handle == nil):
-		return redisbatch.Refuse("Sink or Handle", "is missing, or both are set")
+	case c.Handle == nil:
+		return redisbatch.Refuse("Handle", "is missing")
 	case c.Attempts < 0:
 		return redisbatch.Refuse("Attempts", "must not be negative")
 	case c.Timeout < time.Millisecond:
@@ -93,14 +87,6 @@ func (c *Config) Validate() error {
 		return redisbatch.Refuse("Backoff.Initial and Backoff.Max", "must be at least 1ms, and in this order")
 	}
 	return c.Config.Validate()
-}
-
-// parkedKey is the stream of what the group parks in a partition.
-func parkedKey(partition int, group string) string {
-	if group == models.GroupSyncer {
-		return lua.PoisonKey(partition)
-	}
-	return lua.ParkedKey(partition, group)
 }
 
 // partitionOf is the partition of a claim stream.

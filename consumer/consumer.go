@@ -29,14 +29,6 @@ const (
 	countParkedEvery = 5 * time.Second
 )
 
-// Sink stores events for good.
-type Sink interface {
-	// Submit stores a batch of events. Before it returns it calls settled once for each of them, by its place in the batch: with nil
-	// only after the event is committed, or parked for people to examine. After any error the event is submitted again, in a batch of
-	// its own, after a back-off. Dozens of Submits run at once. ctx ends when a stop has lasted too long.
-	Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error))
-}
-
 // ErrPermanent is what errors.Is finds in the errors that Permanent makes.
 var ErrPermanent = errors.New("consumer: permanent")
 
@@ -45,9 +37,10 @@ func Permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err)
 
 func isPermanent(err error) bool { return errors.Is(err, ErrPermanent) }
 
-// Consumer brings the events of all claim streams to a Sink or a handler.
+// Consumer brings the events of all claim streams to a handler.
 type Consumer struct {
 	cfg        Config
+	service    *service
 	subscriber *redisbatch.Subscriber
 	handled    metrics.HandlerPrometheusMetricsMiddleware
 	retried    *prometheus.CounterVec
@@ -66,11 +59,8 @@ func New(cfg Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Handle != nil {
-		cfg.Sink = &service{cfg.Handle, cfg.Timeout}
-	}
 	c := &Consumer{
-		cfg: cfg, subscriber: subscriber, warnings: rate.Sometimes{First: 1, Interval: time.Second},
+		cfg: cfg, service: &service{cfg.Handle, cfg.Timeout}, subscriber: subscriber, warnings: rate.Sometimes{First: 1, Interval: time.Second},
 		handled: metrics.NewPrometheusMetricsBuilder(cfg.Registerer, "dibs", "consumer").NewRouterMiddleware(),
 	}
 	counter := func(name, help string) (vec *prometheus.CounterVec) {
@@ -88,7 +78,7 @@ func New(cfg Config) (*Consumer, error) {
 	return c, errors.Join(err, failed)
 }
 
-// Run reads until ctx is cancelled. It then stops reading, lets Submits and handlers in flight finish within CloseTimeout, acknowledges
+// Run reads until ctx is cancelled. It then stops reading, lets handlers in flight finish within CloseTimeout, acknowledges
 // what was committed, and returns nil. It may be called once. Errors of Redis do not end it.
 func (c *Consumer) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
@@ -124,7 +114,7 @@ func (c *Consumer) tendParked(ctx context.Context) {
 	for {
 		some := false
 		for p := range c.cfg.Partitions {
-			n, err := c.cfg.Client.XLen(ctx, parkedKey(p, c.cfg.Group)).Result()
+			n, err := c.cfg.Client.XLen(ctx, lua.ParkedKey(p, c.cfg.Group)).Result()
 			if err == nil { // the reader logs errors of Redis
 				c.parked.WithLabelValues(c.cfg.Group, strconv.Itoa(p)).Set(float64(n))
 				some = some || n > 0
@@ -141,13 +131,11 @@ func (c *Consumer) tendParked(ctx context.Context) {
 	}
 }
 
-// replay hands a parked message to the Sink once more, and returns why it stays parked, if it does.
+// replay hands a parked message to the handler once more, and returns why it stays parked, if it does.
 func (c *Consumer) replay(ctx context.Context, id string) (left string, err error) {
 	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).Replay(ctx, id,
 		func(ctx context.Context, e models.Event, payload []byte) error {
-			err := errUnsettled
-			c.cfg.Sink.Submit(ctx, []models.RawEvent{{Event: e, Payload: payload}}, func(_ int, failure error) { err = failure })
-			return err
+			return c.service.once(ctx, &models.RawEvent{Event: e, Payload: payload})
 		})
 	switch {
 	case errors.Is(err, ErrNoParked): // it was replayed or discarded by someone else

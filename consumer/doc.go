@@ -1,13 +1,16 @@
-// Package consumer reads the claim streams for a consumer group and brings every event to a Sink, in batches, or to a handler, one by one.
+// Package consumer reads the claim streams: for MySQL, and for services with a group of their own.
 //
-// The writer is a [Sink]. A service with a group of its own, as finance is, has a [HandleFunc]: what it refuses is retried, and what no
-// retry will cure is parked in a [ParkingLot]. Reading and acknowledging is done by the subscriber of package redisbatch. On top of it
-// watermill's Router runs this chain once for each read. A handler is called for each event, by a Sink that adds Recoverer and Timeout:
+// An [Applier] reads for the writer, as group syncer. Its place in a stream is MySQL's offset, which it sets as the group's
+// position at each read; nothing is acknowledged.
 //
-//	metrics ▸ CorrelationID ▸ decode ▸ trace ▸ Recoverer ▸ Sink; for an event that failed: Retry ▸ PoisonQueue (parking) ▸ Recoverer ▸ Sink
+//	metrics ▸ trace ▸ Recoverer ▸ Log.Add        one message a read, the next one after its ack
 //
-// A Sink settles each event of a batch by itself, and each is acknowledged by itself. The events that it refuses are submitted again,
-// each in a batch of its own. Retry and PoisonQueue therefore act on single events only: one bad event does not hold up a batch.
+// A [Consumer] reads for a service, such as finance, in a group with acknowledgements, by the subscriber of package redisbatch.
+// It brings each event to a [HandleFunc]. What that refuses is retried, and what no retry will cure is parked in a
+// [ParkingLot]; one bad event holds up no other.
 //
-// Delivery is at least once, and first deliveries are in stream order. For the other promises see package redisbatch.
+//	metrics ▸ CorrelationID ▸ decode ▸ trace ▸ Recoverer ▸ handler; for an event that failed: Retry ▸ PoisonQueue (parking) ▸ handler
+//
+// Delivery to a service is at least once, and first deliveries are in stream order. For the other promises see package
+// redisbatch.
 package consumer

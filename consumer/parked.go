@@ -65,7 +65,7 @@ type ParkingLot struct {
 	group      string
 }
 
-// NewParkingLot returns the lot of a group; that of models.GroupSyncer has the entries that could not be read.
+// NewParkingLot returns the lot of a group.
 func NewParkingLot(client redis.UniversalClient, partitions int, group string) *ParkingLot {
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
@@ -77,7 +77,7 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 		for p := range l.partitions {
 			more, err := l.in(ctx, p, yield)
 			if err != nil {
-				yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", parkedKey(p, l.group), err))
+				yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", lua.ParkedKey(p, l.group), err))
 			}
 			if err != nil || !more {
 				return
@@ -88,7 +88,7 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 
 // in yields what is parked in a partition, and reports whether the caller wants more.
 func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
-	key := parkedKey(partition, l.group)
+	key := lua.ParkedKey(partition, l.group)
 	from := "-"
 	last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
 	for err == nil && len(last) > 0 {
@@ -115,7 +115,7 @@ func (l *ParkingLot) named(ctx context.Context, id string) iter.Seq2[Parked, err
 		return l.All(ctx)
 	}
 	return func(yield func(Parked, error) bool) {
-		key := parkedKey(partition, l.group)
+		key := lua.ParkedKey(partition, l.group)
 		found, err := l.client.XRange(ctx, key, entry, entry).Result()
 		if err != nil {
 			yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", key, err))
@@ -128,9 +128,9 @@ func (l *ParkingLot) named(ctx context.Context, id string) iter.Seq2[Parked, err
 // Count counts the parked messages of all partitions.
 func (l *ParkingLot) Count(ctx context.Context) (sum int64, err error) {
 	for p := range l.partitions {
-		n, err := l.client.XLen(ctx, parkedKey(p, l.group)).Result()
+		n, err := l.client.XLen(ctx, lua.ParkedKey(p, l.group)).Result()
 		if err != nil {
-			return 0, fmt.Errorf("consumer: counting %s: %w", parkedKey(p, l.group), err)
+			return 0, fmt.Errorf("consumer: counting %s: %w", lua.ParkedKey(p, l.group), err)
 		}
 		sum += n
 	}

@@ -23,73 +23,40 @@ var unreadable = [][]any{
 	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
 }
 
-// An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on: in a service,
-// and in a batch of the writer's.
+// An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
-	for _, sink := range []bool{false, true} {
-		t.Run(fmt.Sprint("sink ", sink), func(t *testing.T) {
-			t.Parallel()
-			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-				add := func(values ...any) string {
-					id, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Result()
-					require.NoError(t, err)
-					return id
-				}
-				claim := func(n int) {
-					add("_watermill_message_uuid", fmt.Sprint(n), "metadata", "", "payload", fmt.Sprintf(benchPayload, n, n, n+1))
-				}
-				claim(0)
-				first := add(unreadable[0]...)
-				add(unreadable[1]...)
-				claim(1)
-				key, group, count := lua.ParkedKey(0, "ledger"), "ledger", func() int { return 0 }
-				if sink {
-					sink := newBooks()
-					startRole(t, rdb, sink)
-					key, group, count = lua.PoisonKey(0), models.GroupSyncer, func() int { n, _ := sink.counts(); return n }
-				} else {
-					books := &ledger{}
-					startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
-					count = books.count
-				}
-				var parked []redis.XMessage
-				require.Eventually(t, func() bool {
-					parked, _ = rdb.XRange(context.Background(), key, "-", "+").Result()
-					pending, err := rdb.XPending(context.Background(), lua.StreamKey(0), group).Result()
-					return len(parked) == 2 && count() == 2 && err == nil && pending.Count == 0
-				}, patience, time.Millisecond)
-				if parked[0].Values["_dibs_id"] != first { // each is parked by itself
-					parked[0], parked[1] = parked[1], parked[0]
-				}
-				require.Contains(t, parked[0].Values["_dibs_reason"], "uuid key is missing")
-				require.Equal(t, map[string]any{
-					"_dibs_id": first, "_dibs_group": group, "_dibs_reason": parked[0].Values["_dibs_reason"], "_dibs_tries": "0",
-					"_dibs_at": parked[0].Values["_dibs_at"], "junk": "a\x00b", "payload": "{",
-				}, parked[0].Values)
-				require.Equal(t, "not msgpack", parked[1].Values["metadata"])
-				require.Contains(t, parked[1].Values["_dibs_reason"], "models: bad event")
-			})
-		})
-	}
-}
-
-// The parked stream holds a string: no entry can be added. Nothing is acked, and the rest goes on.
-func TestConsumer_AnUnreadableEntryWaitsForTheParkedStream(t *testing.T) {
-	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		require.NoError(t, rdb.Set(t.Context(), lua.PoisonKey(0), "x", 0).Err())
-		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
-		r := startRole(t, rdb, newBooks())
-		for n := range 5 {
-			r.claim(t, 0, n)
+		add := func(values ...any) string {
+			id, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Result()
+			require.NoError(t, err)
+			return id
 		}
-		r.eventuallyBooked(t, 5)
-		require.Eventually(t, func() bool { return r.pending(t, models.GroupSyncer) == 1 }, patience, 5*time.Millisecond)
-		require.Never(t, func() bool { return r.pending(t, models.GroupSyncer) != 1 }, 100*time.Millisecond, 5*time.Millisecond)
-		require.NoError(t, rdb.Del(t.Context(), lua.PoisonKey(0)).Err())
-		require.Eventually(t, func() bool { return r.pending(t, models.GroupSyncer) == 0 }, patience, 5*time.Millisecond)
-		require.EqualValues(t, 1, rdb.XLen(t.Context(), lua.PoisonKey(0)).Val())
+		claim := func(n int) {
+			add("_watermill_message_uuid", fmt.Sprint(n), "metadata", "", "payload", fmt.Sprintf(benchPayload, n, n, n+1))
+		}
+		claim(0)
+		first := add(unreadable[0]...)
+		add(unreadable[1]...)
+		claim(1)
+		books := &ledger{}
+		startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+		var parked []redis.XMessage
+		require.Eventually(t, func() bool {
+			parked, _ = rdb.XRange(context.Background(), lua.ParkedKey(0, "ledger"), "-", "+").Result()
+			pending, err := rdb.XPending(context.Background(), lua.StreamKey(0), "ledger").Result()
+			return len(parked) == 2 && books.count() == 2 && err == nil && pending.Count == 0
+		}, patience, time.Millisecond)
+		if parked[0].Values["_dibs_id"] != first { // each is parked by itself
+			parked[0], parked[1] = parked[1], parked[0]
+		}
+		require.Contains(t, parked[0].Values["_dibs_reason"], "uuid key is missing")
+		require.Equal(t, map[string]any{
+			"_dibs_id": first, "_dibs_group": "ledger", "_dibs_reason": parked[0].Values["_dibs_reason"], "_dibs_tries": "0",
+			"_dibs_at": parked[0].Values["_dibs_at"], "junk": "a\x00b", "payload": "{",
+		}, parked[0].Values)
+		require.Equal(t, "not msgpack", parked[1].Values["metadata"])
+		require.Contains(t, parked[1].Values["_dibs_reason"], "models: bad event")
 	})
 }
 
@@ -103,66 +70,6 @@ func TestService_AReasonIsBounded(t *testing.T) {
 	})
 	s.claim(t, 0, 1)
 	require.Len(t, s.eventuallyParked(t, 1)[0].Reason, 1000)
-}
-
-// A sink that panics at one event gets the others of its read all the same.
-func TestConsumer_APanicHoldsUpItsEventOnly(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	sink := &panicking{books: newBooks(), at: claimID(7)}
-	r := &role{rdb: rdb, sink: sink.books}
-	for n := range 50 {
-		r.claim(t, 0, n)
-	}
-	r = startRoleWith(t, rdb, sink, sink.books)
-	r.eventuallyBooked(t, 49)
-	require.Eventually(t, func() bool { return r.pending(t, models.GroupSyncer) == 1 }, patience, time.Millisecond)
-}
-
-type panicking struct {
-	*books
-
-	at string
-}
-
-func (p *panicking) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	for i := range batch {
-		if batch[i].ID == p.at {
-			panic("a sink's own mistake")
-		}
-		settled(i, p.book(ctx, batch[i].Event, batch[i].Payload))
-	}
-}
-
-// forgetful is a sink that does not settle one of its events the first times.
-type forgetful struct {
-	*books
-
-	at    string
-	times int
-}
-
-func (f *forgetful) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	for i := range batch {
-		if batch[i].ID == f.at && f.times > 0 {
-			f.times--
-			continue
-		}
-		settled(i, f.book(ctx, batch[i].Event, batch[i].Payload))
-	}
-}
-
-func TestConsumer_AnEventWithoutAVerdictIsNotAcked(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	sink := &forgetful{books: newBooks(), at: claimID(3), times: 2}
-	r := &role{rdb: rdb}
-	for n := range 5 {
-		r.claim(t, 0, n)
-	}
-	r = startRoleWith(t, rdb, sink, sink.books)
-	r.eventuallyBooked(t, 5)
-	require.Eventually(t, func() bool { return r.pending(t, models.GroupSyncer) == 0 }, patience, time.Millisecond)
 }
 
 // The waits between the attempts at one event grow, others go on, and a stop does not wait for the next attempt.

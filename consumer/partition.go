@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"dibs/consumer/redisbatch"
 	"dibs/internal/tracing"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -29,9 +29,6 @@ type read struct {
 }
 
 type readKey struct{}
-
-// errUnsettled is for a Sink that does not keep its contract: without a verdict nothing is acknowledged.
-var errUnsettled = errors.New("consumer: the sink did not settle the event")
 
 // errNoUUID is for an entry that watermill-redisstream's readers cannot read either.
 var errNoUUID = errors.New("consumer: watermill's uuid key is missing")
@@ -52,53 +49,35 @@ func (c *Consumer) partition(stop context.Context, n int) (*partition, error) {
 		RandomizationFactor: backoff.DefaultRandomizationFactor,
 	}}
 	var err error
-	p.poison, err = middleware.PoisonQueueWithFilter(&parking{p}, parkedKey(n, c.cfg.Group), isPermanent)
+	p.poison, err = middleware.PoisonQueueWithFilter(&parking{p}, lua.ParkedKey(n, c.cfg.Group), isPermanent)
 	return p, err
 }
 
-// handle submits the events of a message, and acknowledges each by itself. Events that fail are tried again alone, until they
-// succeed or are parked. What a stop leaves is delivered again.
+// handle hands the events of a message to the handler, all at once, and acknowledges each by itself. Events that fail are tried again alone,
+// until they succeed or are parked. What a stop leaves is delivered again.
 func (p *partition) handle(msg *message.Message) error {
 	ctx := msg.Context()
 	r, _ := ctx.Value(readKey{}).(*read)
-	var failing sync.WaitGroup
+	var running sync.WaitGroup
 	left := make([]error, len(r.entries))
 	settle := func(place int, e *models.RawEvent, err error) {
+		if err != nil {
+			err = p.recover(ctx, r.entries[place], e, err)
+		}
+		left[place] = err
 		if err == nil {
 			redisbatch.Ack(ctx, place)
-			return
 		}
-		failing.Go(func() {
-			left[place] = p.recover(ctx, r.entries[place], e, err)
-			if left[place] == nil {
-				redisbatch.Ack(ctx, place)
-			}
-		})
 	}
 	for place, err := range r.bad {
-		settle(place, nil, err)
+		running.Go(func() { settle(place, nil, err) })
 	}
-	settled := make([]bool, len(r.events))
-	panicked := p.submit(ctx, r.events, func(i int, err error) {
-		settled[i] = true
-		settle(r.places[i], &r.events[i], err)
-	})
-	for i := range settled {
-		if !settled[i] {
-			settle(r.places[i], &r.events[i], cmp.Or(panicked, errUnsettled))
-		}
+	for i := range r.events {
+		e := &r.events[i]
+		running.Go(func() { settle(r.places[i], e, p.service.once(ctx, e)) })
 	}
-	failing.Wait()
+	running.Wait()
 	return errors.Join(left...)
-}
-
-// submit calls the Sink. The error is a panic.
-func (p *partition) submit(ctx context.Context, events []models.RawEvent, settled func(i int, err error)) error {
-	_, err := middleware.Recoverer(func(*message.Message) ([]*message.Message, error) {
-		p.cfg.Sink.Submit(ctx, events, settled)
-		return nil, nil
-	})(nil)
-	return err
 }
 
 // recover tries an event that failed until it succeeds or is parked; without an event the entry is parked as it is. The error is why
@@ -110,9 +89,7 @@ func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *mode
 	tries := 0
 	attempt := p.poison(func(one *message.Message) ([]*message.Message, error) {
 		if tries > 0 {
-			failure = errUnsettled
-			panicked := p.submit(ctx, []models.RawEvent{*e}, func(_ int, err error) { failure = err })
-			failure = errors.Join(failure, panicked)
+			failure = p.service.once(ctx, e)
 		}
 		if e != nil {
 			tries++
@@ -174,24 +151,29 @@ func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 		return h
 	}
 	return func(msg *message.Message) ([]*message.Message, error) {
-		var spans []*tracing.Span
 		r, _ := msg.Context().Value(readKey{}).(*read)
-		for i := range r.events {
-			e := &r.events[i]
-			_, span := c.cfg.Tracer.Received(msg.Context(), c.cfg.Group+" "+string(e.Type), e.TraceParent,
-				attribute.String("messaging.system", "redis"),
-				attribute.String("messaging.destination.name", message.SubscribeTopicFromCtx(msg.Context())),
-				attribute.String("messaging.consumer.group.name", c.cfg.Group), attribute.String("messaging.message.id", e.ID),
-				attribute.String("dibs.campaign_id", e.CampaignID), attribute.Int64("dibs.seq", e.Seq))
-			if span != nil {
-				spans = append(spans, span)
-				e.TraceParent = span.Parent()
-			}
-		}
+		spans := receive(msg.Context(), c.cfg.Tracer, c.cfg.Group, r.events)
 		produced, err := h(msg)
 		for _, span := range spans {
 			span.Done(err)
 		}
 		return produced, err
 	}
+}
+
+// receive starts a span for each traced event that a group was handed; what is done for the event is linked to it.
+func receive(ctx context.Context, tracer *tracing.Tracer, group string, events []models.RawEvent) (spans []*tracing.Span) {
+	for i := range events {
+		e := &events[i]
+		_, span := tracer.Received(ctx, group+" "+string(e.Type), e.TraceParent,
+			attribute.String("messaging.system", "redis"),
+			attribute.String("messaging.destination.name", message.SubscribeTopicFromCtx(ctx)),
+			attribute.String("messaging.consumer.group.name", group), attribute.String("messaging.message.id", e.ID),
+			attribute.String("dibs.campaign_id", e.CampaignID), attribute.Int64("dibs.seq", e.Seq))
+		if span != nil {
+			spans = append(spans, span)
+			e.TraceParent = span.Parent()
+		}
+	}
+	return spans
 }

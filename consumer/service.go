@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -22,21 +21,13 @@ import (
 // attempt's timeout, or when a stop has lasted too long.
 type HandleFunc func(ctx context.Context, e models.Event, payload []byte) error
 
-// service is the Sink of a HandleFunc: it handles all events of a batch at once.
+// service is a handler with a bound of time.
 type service struct {
 	handle  HandleFunc
 	timeout time.Duration // of an attempt
 }
 
-// Submit settles each event when its handler returns.
-func (s *service) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	var running sync.WaitGroup
-	for i := range batch {
-		running.Go(func() { settled(i, s.once(ctx, &batch[i])) })
-	}
-	running.Wait()
-}
-
+// once hands an event to the handler.
 func (s *service) once(ctx context.Context, e *models.RawEvent) error {
 	msg := &message.Message{UUID: e.ID, Payload: e.Payload} // its ack concerns no one
 	msg.SetContext(ctx)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // EntryID is the id of an entry of a stream.
@@ -83,8 +85,57 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 }
 
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
-// so many, and only whole nodes of 100 entries. Errors as Stream.
+// so many, and only whole nodes of 100 entries. It notes first that they may be gone. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
-	n, err := s.rdb.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most).Result()
-	return n, classifyError("xtrim", err)
+	var trimmed *redis.IntCmd
+	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Set(ctx, TrimmedKey(partition), id.previous().String(), 0)
+		trimmed = p.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most)
+		return nil
+	})
+	if err != nil {
+		return 0, classifyError("xtrim", err)
+	}
+	return trimmed.Val(), nil
+}
+
+// previous is the id right before id, which is not the first one.
+func (id EntryID) previous() EntryID {
+	if id.Seq == 0 {
+		return EntryID{Ms: id.Ms - 1, Seq: math.MaxUint64}
+	}
+	return EntryID{Ms: id.Ms, Seq: id.Seq - 1}
+}
+
+// Bytes is about how much memory a partition's stream takes in Redis; 0 if there is none. Errors as Stream.
+func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
+	n, err := s.rdb.MemoryUsage(ctx, StreamKey(partition)).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	return n, classifyError("memory usage", err)
+}
+
+// Tips reads the id of the last entry of each claim stream; zero where there is none. Errors as Stream.
+func (s *Scripts) Tips(ctx context.Context) ([]EntryID, error) {
+	last := make([]*redis.XMessageSliceCmd, s.Partitions())
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for partition := range last {
+			last[partition] = p.XRevRangeN(ctx, StreamKey(partition), "+", "-", 1)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, classifyError("xrevrange", err)
+	}
+	tips := make([]EntryID, len(last))
+	for partition, entries := range last {
+		if len(entries.Val()) > 0 {
+			tips[partition], err = ParseEntryID(entries.Val()[0].ID)
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return tips, nil
 }

@@ -135,17 +135,15 @@ func (s *Scripts) Generations(ctx context.Context) map[int]string {
 	return generations
 }
 
-// replaceGeneration also forgets how far MySQL has recorded the stream: the new one may be shorter.
 const replaceGeneration = `
 local held = redis.call('GET', KEYS[1]) or ''
 if held ~= ARGV[1] then return {3} end
 redis.call('SET', KEYS[1], ARGV[2])
-redis.call('DEL', KEYS[2])
 return {0}`
 
 // ReplaceGeneration replaces the generation of a partition's stream if it is old; "" is none. Errors: ErrOther, and those of Stream.
 func (s *Scripts) ReplaceGeneration(ctx context.Context, partition int, old, generation string) error {
-	code, _, err := s.ask(ctx, s.generation, []string{generationKey(partition), recordedKey(partition)}, []any{old, generation})
+	code, _, err := s.ask(ctx, s.generation, []string{generationKey(partition)}, []any{old, generation})
 	if err == nil && code != statusOK {
 		err = fmt.Errorf("%w: stream %d has another generation", ErrOther, partition)
 	}

@@ -123,8 +123,15 @@ func KeysOf(campaignID string, partition int) CampaignKeys {
 // StreamKey names the claim stream of a partition.
 func StreamKey(partition int) string { return prefix(partition) + "claims" }
 
-// PoisonKey names the stream of entries of a claim stream that could not be read.
-func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
+// TrimmedKey names a string of a partition: entries of its claim stream up to this id may have been trimmed. It is missing before
+// the first trim.
+func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
+
+// readerKey names the lease of the reader of a partition in group syncer.
+func readerKey(partition int) string { return prefix(partition) + "reader" }
+
+// readersKey names the sorted set of the processes that read the claim streams in group syncer, by when they are forgotten.
+const readersKey = "dibs:readers"
 
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
@@ -149,12 +156,6 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 
 // generationKey names the generation of a partition's stream. It is there as long as nothing of the stream was lost.
 func generationKey(partition int) string { return prefix(partition) + "birth" }
-
-// flushesKey names the list of the last flushes that MySQL committed of a partition.
-func flushesKey(partition int) string { return prefix(partition) + "flushes" }
-
-// recordedKey names the id up to which MySQL has recorded the claim stream of a partition.
-func recordedKey(partition int) string { return prefix(partition) + "recorded" }
 
 // triesKey names the count of a user's tries over all API processes.
 func triesKey(userID string) string { return "dibs:tries:" + userID }

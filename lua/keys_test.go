@@ -43,7 +43,6 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 		Waves: "dibs:{p3}:c:spring:waves", Evicted: "dibs:{p3}:c:spring:evicted", Refused: "dibs:{p3}:c:spring:refused",
 	}, lua.KeysOf("spring", 3))
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
-	require.Equal(t, "dibs:{p0}:claims:poison", lua.PoisonKey(0))
 	require.Equal(t, "dibs:{p0}:claims:parked:finance", lua.ParkedKey(0, "finance"))
 	require.Equal(t, "dibs:replays:finance", lua.ReplaysKey("finance"))
 	require.Equal(t, "dibs:{p0}:birth", lua.GenerationKey(0))
@@ -55,7 +54,7 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 		for _, id := range []string{"a", "spring-sale.2026", strings.Repeat("Z", models.CampaignIDLength)} {
 			k := lua.KeysOf(id, partition)
 			for _, key := range []string{
-				k.Users, k.Keys, k.Stream, k.Waves, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition),
+				k.Users, k.Keys, k.Stream, k.Waves, lua.TrimmedKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition),
 				lua.NoListKey(partition),
 			} {
 				require.Equal(t, slot(k.State), slot(key), key)

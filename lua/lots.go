@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
-
-	"dibs/models"
 )
 
 // LotView is what Redis holds of a lot, and then of the claim stream of its partition.
@@ -22,9 +20,7 @@ type LotView struct {
 
 // PartitionView is what Redis holds of the claim stream of a partition.
 type PartitionView struct {
-	Stream    Stream // without At
-	Unread    Unread // of group syncer
-	Committed Committed
+	Stream Stream // without At
 }
 
 // lotReply are the commands about a lot.
@@ -37,12 +33,8 @@ type lotReply struct {
 
 // partitionReply are the commands about a partition.
 type partitionReply struct {
-	tip     EntryID
-	stream  streamReply
-	groups  *redis.XInfoGroupsCmd
-	pending *redis.XPendingCmd
-	flushes *redis.StringSliceCmd
-	marked  *redis.StringCmd
+	tip    EntryID
+	stream streamReply
 }
 
 // Lots reads lots, and then the streams of their partitions, in one round trip to each server, in their order. tips are entries that were
@@ -88,14 +80,8 @@ func (s *Scripts) Lots(ctx context.Context, ids []string, tips map[int]EntryID) 
 	return views, nil
 }
 
-// askPartition asks for the group before the stream, whose generation then is that of what the group had acknowledged.
 func askPartition(ctx context.Context, p redis.Pipeliner, partition int, tip EntryID) *partitionReply {
-	r := &partitionReply{tip: tip, groups: p.XInfoGroups(ctx, StreamKey(partition))}
-	r.pending = p.XPending(ctx, StreamKey(partition), models.GroupSyncer)
-	r.stream = askStream(ctx, p, partition, tip)
-	r.flushes = p.LRange(ctx, flushesKey(partition), 0, -1)
-	r.marked = p.Get(ctx, recordedKey(partition))
-	return r
+	return &partitionReply{tip: tip, stream: askStream(ctx, p, partition, tip)}
 }
 
 func (s *Scripts) readLot(id string, r *lotReply, v *LotView) error {
@@ -121,20 +107,8 @@ func (s *Scripts) readLot(id string, r *lotReply, v *LotView) error {
 	} else if err != nil && !errors.Is(err, ErrDamaged) {
 		return err
 	}
-	p := r.streamed
-	partition := PartitionOf(id, s.Partitions())
-	var failed [3]error
-	v.Stream, failed[0] = p.stream.read(partition, p.tip)
-	infos, err := readGroups(p.groups)
-	failed[1] = err
-	v.Unread = Unread{NoGroup: true}
-	for j := range infos {
-		if infos[j].Name == models.GroupSyncer && err == nil {
-			v.Unread, failed[1] = readUnread(partition, &infos[j], p.pending)
-		}
-	}
-	v.Committed, failed[2] = readCommitted(partition, p.flushes, p.marked)
-	return errors.Join(failed[:]...)
+	v.Stream, err = r.streamed.stream.read(PartitionOf(id, s.Partitions()), r.streamed.tip)
+	return err
 }
 
 // readTombstone reads what EVICTED holds; zero is no tombstone.

@@ -108,7 +108,6 @@ func TestTogether_OnACluster(t *testing.T) {
 		require.NoError(t, views[i].Err)
 		require.Equal(t, models.StatusOpen, views[i].State.Status)
 		require.Equal(t, ids[i], views[i].State.Meta.ID)
-		require.True(t, views[i].Unread.NoGroup)
 	}
 	require.ErrorIs(t, views[len(ids)].Err, lua.ErrAbsent)
 	gone, errs := s.EvictAll(t.Context(), cs, 0)

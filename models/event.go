@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// GroupSyncer is the consumer group that writes claims into MySQL: an event that it has acknowledged is in MySQL.
+// GroupSyncer is the consumer group that applies the claim streams to MySQL, which keeps the offset.
 const GroupSyncer = "syncer"
 
 // EventVersion is the `v` of the events this code writes and reads.
@@ -166,4 +166,5 @@ type RawEvent struct {
 	Event
 	Payload     []byte
 	TraceParent string // of W3C, when the claim is traced; else ""
+	Unreadable  string // why the entry holds no event; "" is that it holds one
 }

@@ -102,11 +102,12 @@ type StreamRecord struct {
 	TipAt      time.Time
 	Added      int64  // entries that were ever in the stream then; 0 is not known
 	Loss       string // what Redis lost of the stream last
-	// Unbooked are the claims in Redis that MySQL did not have when Tip was recorded, see residency. It is left out of most reads.
-	Unbooked string
-	// Unexplained is how many claims Redis lost of which no one knows the campaign. No campaign that was loaded before the loss is
-	// opened by a repair that does not give up claims.
-	Unexplained int64
+
+	OffsetID      string     // entry that was applied last, see Offset
+	OffsetEventID string     // its event
+	OffsetRead    int64      // entries up to it
+	OffsetAt      *time.Time // when it moved last
+	CompleteAt    time.Time  // by the clock of Redis: every claim that was made before has its row or is parked
 }
 
 // TableName names the table for gorm.

@@ -3,7 +3,6 @@ package claimed
 import (
 	"context"
 
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -22,11 +21,9 @@ type Resolver interface {
 	Release(ctx context.Context, claimID, reason string) (models.Resolution, error)
 }
 
-// Streams reads the claim streams. Errors: those of a Redis that is away.
-type Streams interface {
-	Partitions() int
-	// Unread reports how far a consumer group is with a partition's stream.
-	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
-	// Entries reads up to most entries of a partition's stream in order, from the one at from on.
-	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
+// Applied knows how far MySQL has applied the claim streams.
+type Applied interface {
+	// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until ctx
+	// ended, or that this is not known.
+	AwaitApplied(ctx context.Context) error
 }

@@ -3,6 +3,7 @@ package claimed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"dibs/api/wire"
@@ -49,25 +50,28 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, er
 	return &ClaimOutput{c}, nil
 }
 
-// findClaim asks MySQL first, then looks among the unsynced claims, then asks MySQL again: a claim may have gone from there to
-// MySQL in between. Errors: models.ErrNotFound when the claim does not exist; any other means that this is not known.
+// findClaim asks MySQL, and once more when that has applied the claim streams: a claim that was answered before the call has its row
+// then. Errors: models.ErrNotFound when the claim does not exist; any other means that this is not known.
 func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error) {
-	first, cancel := context.WithTimeout(ctx, lookupTimeout/4) // a MySQL that hangs is why the claim is unsynced
-	c, err := s.cfg.Claims.Claim(first, id)
-	cancel()
-	if err == nil {
-		return c, nil
+	c, err := s.cfg.Claims.Claim(ctx, id)
+	if !errors.Is(err, models.ErrNotFound) {
+		return c, err
 	}
-	event, unsyncedErr := s.unsynced.find(ctx, id)
-	if event != nil {
-		holdForMs, err := s.cfg.HoldOf(ctx, event.CampaignID)
-		return event.Claim(holdForMs), err
+	if err := s.awaitApplied(ctx); err != nil {
+		return c, err
 	}
-	c, err = s.cfg.Claims.Claim(ctx, id)
-	if unsyncedErr != nil && errors.Is(err, models.ErrNotFound) {
-		err = unsyncedErr
+	return s.cfg.Claims.Claim(ctx, id)
+}
+
+// errUnsynced says that MySQL may lack rows of claims that were answered.
+var errUnsynced = errors.New("claimed: mysql has not applied the claim streams yet")
+
+// awaitApplied waits until every claim that was answered before the call has its row. Errors: errUnsynced, wrapped.
+func (s *Routes) awaitApplied(ctx context.Context) error {
+	if _, err := s.applied.get(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errUnsynced, err)
 	}
-	return c, err
+	return nil
 }
 
 // refuseLookup is the refusal of a look-up. It logs the error.
@@ -79,6 +83,6 @@ func (s *Routes) refuseLookup(ctx context.Context, err error) *wire.Problem {
 		s.cfg.Logger.WarnContext(ctx, "claims could not be looked up; are mysql and redis up?", slog.Any("error", err))
 	})
 	return &wire.Problem{
-		Code: wire.CodeUnavailable, Detail: "MySQL or Redis does not answer, so it is not known which claims exist. Send the request again.",
+		Code: wire.CodeUnavailable, Detail: "MySQL is behind, or MySQL or Redis does not answer, so it is not known which claims exist. Send the request again.",
 	}
 }

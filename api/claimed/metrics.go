@@ -11,7 +11,6 @@ import (
 // metrics are those of claims that were made. Label values are closed lists.
 type metrics struct {
 	resolutions *prometheus.CounterVec
-	unsynced    prometheus.Gauge // held by look-ups
 }
 
 // The verbs of resolutions.
@@ -34,9 +33,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		resolutions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
 		}, []string{"verb", "outcome"}),
-		unsynced: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when no one has looked for a while.",
-		}),
 	}
 	for _, verb := range []string{verbRedeem, verbRelease} {
 		for _, outcome := range resolutionOutcomes {

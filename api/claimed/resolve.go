@@ -1,15 +1,12 @@
 package claimed
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/danielgtaylor/huma/v2"
 
 	"dibs/api/wire"
@@ -119,40 +116,21 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 // errParked says that MySQL refuses the row of a claim, which a decision needs.
 var errParked = errors.New("claimed: the claim is parked")
 
-// errUnsynced says that a claim exists and its row does not, yet.
-var errUnsynced = errors.New("claimed: the claim is not in mysql yet")
-
 // whenSynced runs a decision, which needs the row of the claim. It waits for the row of a claim that was answered a moment ago.
 // Errors: models.ErrNotFound when there is no such claim, errUnsynced; after any other it is not known what was decided.
 func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
-	until := time.Now().Add(s.resolveWait)
-	ctx, cancel := context.WithTimeout(ctx, s.resolveWait+resolveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, appliedWait+resolveTimeout)
 	defer cancel()
 	res, err := run(ctx, id)
 	if !errors.Is(err, models.ErrNotFound) {
 		return res, err
 	}
-	event, unsyncedErr := s.unsynced.find(ctx, id)
-	if event != nil && !caller.Of(ctx).MayActFor(event.UserID) {
-		return res, errForbidden
+	if err := s.awaitApplied(ctx); err != nil {
+		return res, s.whyNoRow(ctx, id, err)
 	}
-	if event == nil {
-		res, err = run(ctx, id) // its row may have come in between
-		if errors.Is(err, models.ErrNotFound) {
-			err = s.whyNoRow(ctx, id, cmp.Or(unsyncedErr, err))
-		}
-		return res, err
-	}
-	pauses := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, MaxInterval: 100 * time.Millisecond, Multiplier: 2}
-	res, err = backoff.Retry(ctx, func() (models.Resolution, error) {
-		res, err := run(ctx, id)
-		if err != nil && !errors.Is(err, models.ErrNotFound) {
-			err = backoff.Permanent(err)
-		}
-		return res, err
-	}, backoff.WithBackOff(pauses), backoff.WithMaxElapsedTime(time.Until(until)))
+	res, err = run(ctx, id)
 	if errors.Is(err, models.ErrNotFound) {
-		err = errUnsynced
+		err = s.whyNoRow(ctx, id, err)
 	}
 	return res, err
 }
@@ -184,7 +162,7 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 		return wire.Refuse(wire.CodeClaimParked)
 	case errors.Is(err, errUnsynced):
 		return &wire.Problem{
-			Code: wire.CodeUnavailable, Detail: "The claim exists but is not in MySQL yet. Send the request again: a second time does no harm.",
+			Code: wire.CodeUnavailable, Detail: "The claim is not in MySQL, which is behind. Send the request again: a second time does no harm.",
 		}
 	case err != nil:
 		s.logSome.Do(func() {

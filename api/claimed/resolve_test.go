@@ -4,21 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
 	"dibs/api/claimed"
-	"dibs/api/workers"
 	"dibs/internal/apitest"
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -82,59 +76,38 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 	}
 }
 
-// late is a claim stream that holds one claim that MySQL lacks.
-type late struct {
-	*apitest.Fake
-	event string
-	err   error
-}
-
-func (l late) Unread(context.Context, int, string) (lua.Unread, error) {
-	return lua.Unread{NoGroup: true}, l.err
-}
-
-func (l late) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
-	return []lua.Entry{{ID: lua.EntryID{Ms: 1}, Payload: l.event}}, nil
-}
-
+// A claim that was just answered has no row until MySQL has applied its entry: the decision waits for that, and not for longer.
 func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		misses int64
-		inTail bool
-		err    error
+		misses int64 // times that the claim has no row
+		other  bool  // the claim asked for does not exist
+		wait   error
 		status int
 		code   string
 	}{
-		"it comes":             {3, true, nil, 200, ""},
-		"it came in between":   {1, false, nil, 200, ""},
-		"it does not come":     {1 << 40, true, nil, 503, "unavailable"},
-		"there is no such":     {1 << 40, false, nil, 404, "claim_not_found"},
-		"whether is not known": {1 << 40, false, errors.New("away"), 503, "unavailable"},
+		"it comes":             {1, false, nil, 200, ""},
+		"it comes after all":   {1, false, errors.New("behind"), 503, "unavailable"},
+		"it does not come":     {1 << 40, false, errors.New("behind"), 503, "unavailable"},
+		"there is no such":     {1 << 40, true, nil, 404, "claim_not_found"},
+		"whether is not known": {1 << 40, true, errors.New("away"), 503, "unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			room := apitest.NewFake(apitest.Coupon("c1", 9))
-			made := aClaim(t, apitest.NewServer(t, room, api.Config{}), "c1")
-			tail := late{Fake: room, err: row.err}
-			if row.inTail {
-				tail.event = fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"c1","user_id":"u1","quantity":1,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, made.ID)
-			}
-			routes := claimed.New(claimed.Config{
-				Claims: room, Resolver: room, Streams: tail, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
-				Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-			})
-			routes.WaitForRows(100 * time.Millisecond)
-			mux := http.NewServeMux()
-			mux.HandleFunc("POST /v1/claims/{id}/redeem", func(w http.ResponseWriter, r *http.Request) { routes.PostRedeem(w, r) })
+			h := apitest.NewServer(t, room, api.Config{})
+			made := aClaim(t, h, "c1")
+			waits := 0
+			room.OnAwait = func(context.Context) error { waits++; return row.wait }
 			room.Absent.Store(row.misses)
 			id := made.ID
-			if row.status == 404 {
+			if row.other {
 				id = "another"
 			}
-			w := apitest.Ask(mux, "POST", "/v1/claims/"+id+"/redeem", `{"order_id":"o1"}`)
+			w := apitest.Ask(h, "POST", "/v1/claims/"+id+"/redeem", `{"order_id":"o1"}`)
 			require.Equal(t, row.status, w.Code, w.Body)
 			require.Contains(t, w.Body.String(), row.code)
+			require.Equal(t, 1, waits)
 			if row.status == 503 {
 				require.NotEmpty(t, w.Header().Get("Retry-After"))
 			}

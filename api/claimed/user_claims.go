@@ -2,7 +2,6 @@ package claimed
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,55 +54,12 @@ func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
 	return q, nil
 }
 
-// userClaims is a page of a user's claims. It looks for unsynced claims first: one that is no longer among them is in MySQL when
-// MySQL is asked. A claim that is in both is as MySQL says.
+// userClaims is a page of a user's claims, with all that were answered before the call.
 func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
-	events, err := s.unsynced.ofUser(ctx, q.UserID)
-	if err != nil {
+	if err := s.awaitApplied(ctx); err != nil {
 		return nil, err
 	}
-	page, err := s.cfg.Claims.ClaimsOf(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	page, unsynced := merge(page, events, &q)
-	holds := make(map[string]int64)
-	for i := range page {
-		c := &page[i]
-		if !unsynced[c.ID] {
-			continue
-		}
-		ms, known := holds[c.CampaignID]
-		if !known {
-			ms, err = s.cfg.HoldOf(ctx, c.CampaignID)
-			if err != nil {
-				return nil, err
-			}
-			holds[c.CampaignID] = ms
-		}
-		*c = c.WithHold(ms)
-	}
-	return page, nil
-}
-
-// merge adds the unsynced claims that belong on a page of MySQL's, and reports which these are.
-func merge(page []models.Claim, events []*models.Event, q *models.ClaimsQuery) (merged []models.Claim, unsynced map[string]bool) {
-	synced := make(map[string]bool, len(page))
-	for i := range page {
-		synced[page[i].ID] = true
-	}
-	unsynced = make(map[string]bool)
-	for _, e := range events {
-		c := e.Claim(0)
-		before := q.After != (models.ClaimPlace{}) && models.PlaceOf(&c).Compare(q.After) <= 0
-		if synced[c.ID] || before || q.CampaignID != "" && c.CampaignID != q.CampaignID {
-			continue
-		}
-		page = append(page, c)
-		unsynced[c.ID] = true
-	}
-	slices.SortFunc(page, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
-	return page[:min(len(page), q.Limit)], unsynced
+	return s.cfg.Claims.ClaimsOf(ctx, q)
 }
 
 // cursorSeparator stands in a cursor between the time of a page's last claim, in milliseconds since 1970, and its id.

@@ -219,35 +219,3 @@ func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 		})
 	}
 }
-
-func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
-	t.Parallel()
-	held := apitest.Coupon("c1", 9)
-	held.HoldForMs = 60_000
-	room := apitest.NewFake(held)
-	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
-		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
-	})
-	ask := func() int64 {
-		ms, err := s.HoldOf(t.Context(), "c1")
-		require.NoError(t, err)
-		return ms
-	}
-	require.EqualValues(t, 60_000, ask(), "of Redis")
-	require.Equal(t, 1, room.StateReads)
-	room.Campaigns["c1"].InRedis = false
-	require.EqualValues(t, 60_000, ask(), "of MySQL")
-	require.Zero(t, room.Hydrates, "a look-up brings no campaign into Redis")
-	room.Fail = errors.New("away")
-	_, err := s.HoldOf(t.Context(), "c1")
-	require.ErrorIs(t, err, room.Fail)
-	room.Campaigns["c1"].InRedis = true
-	require.EqualValues(t, 60_000, ask())
-	reads := room.StateReads
-	r := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
-	require.Equal(t, 201, s.PostClaim(httptest.NewRecorder(), r))
-	room.Campaigns["c1"].InRedis = false
-	require.EqualValues(t, 60_000, ask(), "of the lane, though Redis and MySQL are away")
-	require.Equal(t, reads+1, room.StateReads, "the claim's own")
-}

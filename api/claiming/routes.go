@@ -1,7 +1,6 @@
 package claiming
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -57,16 +56,4 @@ func (s *Routes) Changed(campaignID string) {
 	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
 		l.soldOut.invalidate()
 	}
-}
-
-// HoldOf is the hold_for of a campaign in milliseconds, which never changes. It does not bring the campaign into Redis.
-func (s *Routes) HoldOf(ctx context.Context, campaignID string) (ms int64, err error) {
-	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
-		return l.meta.HoldForMs, nil
-	}
-	if state, err := s.cfg.States.State(ctx, campaignID); err == nil {
-		return state.Meta.HoldForMs, nil
-	}
-	c, err := s.cfg.Campaigns.Get(ctx, campaignID)
-	return c.HoldForMs, err
 }

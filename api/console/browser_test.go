@@ -366,7 +366,7 @@ func TestPagesInABrowser(t *testing.T) {
 func TestShardsInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium(t)
-	s := serve(t, "DIBS_PARTITIONS=4", "DIBS_FLUSH_INTERVAL=1m", "DIBS_FLUSH_SIZE=20000") // nothing reaches MySQL
+	s := serve(t, "DIBS_PARTITIONS=4", "DIBS_FLUSH_INTERVAL=1m", "DIBS_FLUSH_SIZE=10000") // nothing reaches MySQL
 	s.coupon("drop", 200, `,"shards":4`)
 	s.coupon("plain", 5, "")
 	for i := range 60 {

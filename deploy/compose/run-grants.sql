@@ -22,5 +22,6 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.repairs TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.settings TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stock_flushes TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stock_moves TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stream_positions TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.streams TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.webhook_events TO 'dibs_run'@'%';

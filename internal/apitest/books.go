@@ -7,7 +7,6 @@ import (
 	"sort"
 	"strings"
 
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -229,17 +228,12 @@ func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Cla
 	return models.Resolution{Resolved: resolved, Claim: was}, nil
 }
 
-// Partitions is one. Claims have their rows at once, so the stream is empty.
-func (r *Fake) Partitions() int { return 1 }
-
-// Unread is nothing.
-func (r *Fake) Unread(context.Context, int, string) (lua.Unread, error) {
-	return lua.Unread{NoGroup: true}, nil
-}
-
-// Entries are none.
-func (r *Fake) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
-	return nil, nil
+// AwaitApplied does not wait, as claims have their rows at once, unless OnAwait says something else.
+func (r *Fake) AwaitApplied(ctx context.Context) error {
+	if r.OnAwait != nil {
+		return r.OnAwait(ctx)
+	}
+	return r.fails()
 }
 
 // ShardsOf shows no shards: it has campaigns of one.

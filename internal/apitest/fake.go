@@ -23,6 +23,8 @@ type Fake struct {
 
 	// OnClaim, when set, answers instead of the fake's own sums.
 	OnClaim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
+	// OnAwait, when set, is what a look-up waits for.
+	OnAwait func(ctx context.Context) error
 	// OnRefill, when set, is what a mover finds.
 	OnRefill func() (models.Refill, error)
 	Absent   atomic.Int64 // so many resolutions don't find the row
@@ -217,7 +219,7 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps are this Fake, in every place.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups,
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
 		Ledger: Ledger{},
 		Ready:  func(context.Context) error { return r.Ready },
 	}

@@ -76,7 +76,7 @@ func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.H
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	s, err := api.New(cfg, api.Deps{
 		Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
-		Audit: d.Audit, Groups: &Groups{}, Ledger: Ledger{}, Streams: scripts, Ready: ready,
+		Audit: d.Audit, Groups: &Groups{}, Ledger: Ledger{}, Applied: d, Ready: ready,
 	})
 	require.NoError(t, err)
 	return AtHome(s.Handler())

@@ -58,7 +58,8 @@ var imports = map[string][]string{
 
 	// The packages of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"internal/migrations"},
-	"syncer/writer":     {"internal/sqlstore", "lua", "internal/migrations", "models"},
+	"syncer/adder":      {"models"},
+	"syncer/writer":     {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/adder"},
 	"internal/audit":    {"internal/sqlstore", "models"},
 	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
 		"syncer/writer"},

@@ -10,7 +10,7 @@ import (
 
 // keyNames are the only names of package lua that the consumer may use: those of keys and of entry ids. It reads streams and runs no
 // scripts.
-var keyNames = []string{"EntryID", "ParkedKey", "ParseEntryID", "PartitionsMax", "PoisonKey", "ReplaysKey", "StreamKey"}
+var keyNames = []string{"EntryID", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey"}
 
 // ConsumerViolations returns one line for each word of package lua in a production file of the consumer that is not
 // a key name.

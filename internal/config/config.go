@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
@@ -65,6 +66,8 @@ type Config struct {
 	FlushSize        int           // claims
 	FlushInterval    time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
 	IdleEvict        time.Duration
+	StreamKeep       time.Duration // entries stay so long in a claim stream
+	StreamKeepBytes  int64         // unless it is larger
 	Durability       lua.Durability
 	Groups           []string
 	URL, Token       string // of the API that a command asks, and what it shows there
@@ -375,6 +378,18 @@ func integer(field func(*Config) *int, least, most int) func(*Config, string) er
 			return fmt.Errorf("must be a whole number from %d to %d, not %q", least, most, value)
 		}
 		*field(c) = n
+		return nil
+	}
+}
+
+// byteSize reads a number of bytes, such as 512MiB.
+func byteSize(field func(*Config) *int64) func(*Config, string) error {
+	return func(c *Config, text string) error {
+		n, err := humanize.ParseBytes(text)
+		if err != nil || n > math.MaxInt64 {
+			return errors.New("must be a number of bytes, such as 512MiB or 1GiB")
+		}
+		*field(c) = int64(n)
 		return nil
 	}
 }

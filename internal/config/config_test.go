@@ -72,7 +72,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 	t.Parallel()
 	for variable, values := range map[string][]string{
 		"DIBS_PARTITIONS":       {"0", "-1", "257", "two", "1.5"},
-		"DIBS_FLUSH_SIZE":       {"0", "20001", "1e3"},
+		"DIBS_FLUSH_SIZE":       {"0", "10001", "1e3"},
 		"DIBS_MYSQL_CONNS":      {"3", "1001", "many"},
 		"DIBS_FLUSH_INTERVAL":   {"0s", "50", "2h"},
 		"DIBS_IDLE_EVICT":       {"0", "-5m"},

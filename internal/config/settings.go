@@ -78,7 +78,7 @@ var table = []setting{
 	{key: "partitions", fallback: "1", meaning: "claim streams; fixed once data exists",
 		set: integer(func(c *Config) *int { return &c.Partitions }, 1, lua.PartitionsMax)},
 	{key: "flush-size", fallback: "2000", meaning: "claims that make a flush",
-		set: integer(func(c *Config) *int { return &c.FlushSize }, 1, 20000)},
+		set: integer(func(c *Config) *int { return &c.FlushSize }, 1, 10000)},
 	{key: "flush-interval", fallback: "50ms", meaning: "a flush happens at least this often while there is something to flush",
 		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
 	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
@@ -86,6 +86,12 @@ var table = []setting{
 	{key: "durability", fallback: "fast", meaning: "" +
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
+	{key: "stream-keep", fallback: "1h", meaning: "" +
+		"how long entries stay in a claim stream after everybody has read them: a MySQL that is restored to a point within that time fills" +
+		" itself again",
+		set: duration(func(c *Config) *time.Duration { return &c.StreamKeep }, 0, 10000*time.Hour)},
+	{key: "stream-keep-bytes", fallback: "1GiB", meaning: "how large a claim stream may get by that; unread entries stay in any case",
+		set: byteSize(func(c *Config) *int64 { return &c.StreamKeepBytes })},
 	{key: "groups", fallback: models.GroupSyncer + ",finance",
 		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
 		set:     groups},

@@ -12,12 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
-	"dibs/consumer"
 	"dibs/internal/crowd"
 	"dibs/lua"
 	"dibs/models"
@@ -149,94 +147,6 @@ func TestControlReadThenWriteOversells(t *testing.T) {
 		}
 		wg.Wait()
 		return p.books(c, tally)
-	})
-}
-
-// acksFirst says yes before anything is committed, and dies with most of it in its buffer.
-type acksFirst struct {
-	writer   consumer.Sink
-	buffered atomic.Int64
-}
-
-func (s *acksFirst) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	for i := range batch {
-		if s.buffered.Add(1) <= 5 {
-			s.writer.Submit(ctx, batch[i:i+1], func(_ int, err error) { settled(i, err) })
-		} else {
-			settled(i, nil)
-		}
-	}
-}
-
-func TestControlAckBeforeCommitLosesRows(t *testing.T) {
-	t.Parallel()
-	broken := swaps{sink: func(_ *inProcess, writer consumer.Sink) consumer.Sink { return &acksFirst{writer: writer} }}
-	control(t, broken, swaps{}, "accepted claims have no row", func(p *inProcess) books {
-		p.startConsumer()
-		c := openCampaign(p.t, p.urls[0], campaign{Total: 100})
-		return p.books(c, p.send(c, 20))
-	})
-}
-
-// redelivered has every event come twice: it was committed, and the way back is cut before anybody hears of it.
-type redelivered struct {
-	sink consumer.Sink
-	seen sync.Map
-}
-
-var errCut = errors.New("the connection was cut after the commit")
-
-func (s *redelivered) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	s.sink.Submit(ctx, batch, func(i int, err error) {
-		if _, again := s.seen.LoadOrStore(batch[i].ID, true); err == nil && !again {
-			err = errCut
-		}
-		settled(i, err)
-	})
-}
-
-// countsDeliveries adds up whatever is delivered.
-type countsDeliveries struct{ p *inProcess }
-
-func (s countsDeliveries) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	for i := range batch {
-		settled(i, s.count(ctx, &batch[i].Event))
-	}
-}
-
-func (s countsDeliveries) count(ctx context.Context, e *models.Event) error {
-	tx, err := s.p.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	now := time.Now().UTC()
-	for _, step := range []struct {
-		statement string
-		args      []any
-	}{
-		{"INSERT IGNORE INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, claimed_at, synced_at) VALUES (?, ?, 0, ?, ?, ?, 'claimed', ?, ?)",
-			[]any{e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now}},
-		{"UPDATE lots SET claimed = claimed + ?, synced_seq = synced_seq + 1 WHERE id = ?",
-			[]any{e.Quantity, e.CampaignID}},
-		{"INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at) VALUES (?, ?, ?, 1, ?, ?, 0, ?)",
-			[]any{uuid.NewString(), e.CampaignID, e.Quantity, e.Seq, e.Seq, now}},
-	} {
-		if _, err := tx.ExecContext(ctx, step.statement, step.args...); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
-}
-
-func TestControlFlushWithoutDeduplicationCountsTwice(t *testing.T) {
-	t.Parallel()
-	broken := swaps{sink: func(p *inProcess, _ consumer.Sink) consumer.Sink { return &redelivered{sink: countsDeliveries{p}} }}
-	sound := swaps{sink: func(_ *inProcess, writer consumer.Sink) consumer.Sink { return &redelivered{sink: writer} }}
-	control(t, broken, sound, "claimed in MySQL, units of the rows: 40 and 20", func(p *inProcess) books {
-		p.startConsumer()
-		c := openCampaign(p.t, p.urls[0], campaign{Total: 100})
-		return p.books(c, p.send(c, 20))
 	})
 }
 

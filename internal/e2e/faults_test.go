@@ -112,8 +112,6 @@ func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) 
 	away()
 	gone := time.Now()
 	r.reaches(users * 5 / 10)
-	lag := unread(t, s)
-	require.Greater(t, lag, int64(users)/10, "claims go on and wait in the stream")
 	require.Eventually(t, func() bool {
 		return metric(t, s.consumers[0].url, "dibs_writer_oldest_unsynced_seconds")+
 			metric(t, s.consumers[1].url, "dibs_writer_oldest_unsynced_seconds") > 0.5

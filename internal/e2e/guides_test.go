@@ -29,6 +29,7 @@ func startRoles(t *testing.T, s *servers) *roles {
 	t.Helper()
 	r := &roles{t: t, settings: map[string]string{
 		"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": fmt.Sprint(s.partitions), "DIBS_NAME": "one",
+		"DIBS_STREAM_KEEP": "0s",
 	}}
 	r.startOthers()
 	r.startAPI()

@@ -10,7 +10,6 @@ import (
 	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/consumer"
-	"dibs/consumer/redisbatch"
 	"dibs/internal/audit"
 	bookkeeping "dibs/internal/ledger"
 	"dibs/internal/sqlstore"
@@ -34,7 +33,6 @@ type swaps struct {
 	options func(server int) lua.Options                                               // of the scripts of one API server
 	redis   func(rdb redis.UniversalClient)                                            // has the client of the scripts before they are used
 	claimer func(rdb redis.UniversalClient, claimer claiming.Claimer) claiming.Claimer // in every API server
-	sink    func(p *inProcess, writer consumer.Sink) consumer.Sink                     // of the consumer
 	clock   func(server int) (now func() time.Time)                                    // of one API server
 	tracer  *tracing.Tracer                                                            // of all parts
 }
@@ -90,7 +88,7 @@ func (p *inProcess) serve(i int) string {
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
 		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet, nil), Claims: campaigns.NewClaims(db),
-		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
+		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Applied: writer.NewAppliedStreams(db, scripts), Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,16 +104,11 @@ func (p *inProcess) startConsumer() {
 	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: p.dsn, Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	writer, err := writer.New(writer.Config{DB: db, Logger: quiet, Tracer: p.swaps.tracer})
+	log, err := writer.New(writer.Config{DB: db, Logger: quiet, Tracer: p.swaps.tracer})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, writer.Close(context.Background())) })
-	var sink consumer.Sink = writer
-	if p.swaps.sink != nil {
-		sink = p.swaps.sink(p, writer)
-	}
-	reader, err := consumer.New(consumer.Config{
-		Config: redisbatch.Config{Client: p.rdb, Name: "one", Logger: quiet, Registerer: prometheus.NewRegistry()},
-		Sink:   sink, Tracer: p.swaps.tracer,
+	t.Cleanup(func() { require.NoError(t, log.Close(context.Background())) })
+	reader, err := consumer.NewApplier(consumer.ApplierConfig{
+		Client: p.rdb, Name: "one", Log: log, Logger: quiet, Registerer: prometheus.NewRegistry(), Tracer: p.swaps.tracer,
 	})
 	require.NoError(t, err)
 	runUntilEnd(t, reader.Run)

@@ -177,19 +177,22 @@ func TestARollOverFailsNoClaim(t *testing.T) {
 // /readyz says that it is stuck, until it goes on.
 func TestAStuckConsumerIsNotWell(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{settings: map[string]string{"DIBS_FLUSH_SIZE": "20"}}) // so that its window is 512 claims
-	c := openCampaign(t, s.apis[0].url, campaign{Total: 2000})
+	s := newSystem(t, wishes{})
+	const claims = 11_000 // more than a consumer holds
+	c := openCampaign(t, s.apis[0].url, campaign{Total: claims})
 	locked, err := s.db.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = locked.Close() }()
 	_, err = locked.ExecContext(t.Context(), "LOCK TABLES claims READ")
 	require.NoError(t, err)
-	var batch []map[string]any
-	for i := range 1000 {
-		batch = append(batch, map[string]any{"campaign_id": c.ID, "user_id": fmt.Sprint("u", i)})
+	for n := range claims / 1000 {
+		var batch []map[string]any
+		for i := range 1000 {
+			batch = append(batch, map[string]any{"campaign_id": c.ID, "user_id": fmt.Sprint("u", n, "-", i)})
+		}
+		got := call(t, http.MethodPost, s.apis[0].url+"/v1/claims:batch", "", map[string]any{"claims": batch})
+		require.Equal(t, http.StatusOK, got.status, got.body)
 	}
-	got := call(t, http.MethodPost, s.apis[0].url+"/v1/claims:batch", "", map[string]any{"claims": batch})
-	require.Equal(t, http.StatusOK, got.status, got.body)
 
 	require.Eventually(t, func() bool { return statusOf(s.consumers[0], "/readyz") == http.StatusServiceUnavailable }, time.Minute, 200*time.Millisecond)
 	require.Contains(t, call(t, http.MethodGet, s.consumers[0].url+"/readyz", "", nil).body, "is stuck")
@@ -197,5 +200,5 @@ func TestAStuckConsumerIsNotWell(t *testing.T) {
 	_, err = locked.ExecContext(t.Context(), "UNLOCK TABLES")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return statusOf(s.consumers[0], "/readyz") == http.StatusOK }, upTimeout, 50*time.Millisecond)
-	s.awaitSynced(c.ID, 1000)
+	s.awaitSynced(c.ID, claims)
 }

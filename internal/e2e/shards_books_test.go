@@ -98,19 +98,21 @@ func aLimitADay(t *testing.T, s *system) {
 func unsyncedClaimsAreFound(t *testing.T, s *system) {
 	t.Helper()
 	s.consumers[0].kill9()
-	defer s.consumers[0].restart()
 	sl := s.sell(t, 40, fourShards, 1, evenly)
+	var claims []models.Claim
 	for shard := 1; shard <= fourShards; shard++ {
-		claim := sl.took(onShard(shard, fourShards, shard), 1)
-		found := call(t, http.MethodGet, s.apis[0].url+"/v1/claims/"+claim.ID, "", nil)
-		require.Equal(t, http.StatusOK, found.status, found.body)
-		require.Equal(t, claim.ID, found.claim(t).ID)
-		list := call(t, http.MethodGet, s.apis[0].url+"/v1/users/"+claim.UserID+"/claims", "", nil)
-		require.Contains(t, list.body, claim.ID)
+		claims = append(claims, sl.took(onShard(shard, fourShards, shard), 1))
+		requireRetryable(t, lookedUp(t, s.apis[0].url, claims[shard-1].ID), "unavailable")
 	}
 	stock, err := stockOf(t.Context(), s.apis[0].url, sl.id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{4, 4, 36}, []int64{stock.Claimed, stock.Backlog, stock.Remaining})
+	s.consumers[0].restart()
+	for _, claim := range claims {
+		eventually(t, upTimeout, "the claim is not found", func() bool { return lookedUp(t, s.apis[0].url, claim.ID).status == http.StatusOK })
+		list := call(t, http.MethodGet, s.apis[0].url+"/v1/users/"+claim.UserID+"/claims", "", nil)
+		require.Contains(t, list.body, claim.ID)
+	}
 }
 
 func aDamagedShardIsRepaired(t *testing.T, s *system) {

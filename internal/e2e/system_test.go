@@ -118,7 +118,7 @@ func newSystem(t *testing.T, w wishes) *system {
 	t.Helper()
 	binary(t) // before servers wait for it
 	s := &system{servers: newServers(t, w), t: t, settings: map[string]string{
-		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)),
+		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)), "DIBS_STREAM_KEEP": "0s",
 	}}
 	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
 	maps.Copy(s.settings, w.settings)

@@ -24,7 +24,7 @@ func programOfBaseline(t *testing.T) string {
 		out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", "git -C "+root+" "+args).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
 	}
-	commit, err := git("log -1 --format=%H -- migrations/mysql/00100_baseline.sql")
+	commit, err := git("log -1 --format=%H -- internal/migrations/mysql/00100_baseline.sql")
 	if err != nil || commit == "" {
 		t.Skipf("UPGRADE NOT TRIED: this is no git clone, so there is no program of before: %s", commit)
 	}

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -45,14 +44,10 @@ type lot struct {
 // ever is later than any claim.
 func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// stream is what is recorded of a claim stream: which claims that were made before a time had no row then.
+// stream is what is known of a claim stream: every claim that was made before a time has its row, or is parked.
 type stream struct {
 	generation string
 	at         time.Time
-	unbooked   struct {
-		Lots map[string][2]int64 `json:"lots"`
-		More int64               `json:"more"`
-	}
 }
 
 // books reads campaigns, those of the ids that exist, and how far the ledger of each goes.
@@ -98,7 +93,7 @@ func (b *book) end(at time.Time) {
 }
 
 // bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest
-// row, as a missing seq below it shows, and when the stream was last recorded, unless claims of the lot were on their way then.
+// row, as a missing seq below it shows, and the time up to which MySQL last had every claim of the stream.
 func (b *book) bound(l *lot, s *stream) {
 	var recorded time.Time
 	if s != nil && l.recorded(s) {
@@ -122,14 +117,13 @@ func (b *book) bound(l *lot, s *stream) {
 	}
 }
 
-// recorded reports whether every claim of the lot that was made before a stream was recorded has its row, or is parked.
+// recorded reports whether what is known of a claim stream holds for the claims of the lot.
 func (l *lot) recorded(s *stream) bool {
 	switch l.residency {
 	case models.ResidencyEvicted, models.ResidencyNone:
 		return true
 	case models.ResidencyResident:
-		_, onTheWay := s.unbooked.Lots[models.ShardID(l.campaignID, l.shard)]
-		return !onTheWay && s.unbooked.More == 0 && s.generation == l.generation
+		return s.generation == l.generation
 	default:
 		return false
 	}
@@ -137,19 +131,13 @@ func (l *lot) recorded(s *stream) bool {
 
 func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 	known := make(map[int]*stream)
-	query := "SELECT `partition`, birth, tip_at, COALESCE(unbooked, '') FROM streams"
+	query := "SELECT `partition`, birth, complete_at FROM streams"
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, nil, func(scan func(...any) error) error {
 		var partition int
-		var unbooked string
 		s := &stream{}
-		if err := scan(&partition, &s.generation, &s.at, &unbooked); err != nil {
-			return err
-		}
+		err := scan(&partition, &s.generation, &s.at)
 		known[partition] = s
-		if unbooked == "" {
-			return nil
-		}
-		return json.Unmarshal([]byte(unbooked), &s.unbooked)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ledger: streams: %w", err)

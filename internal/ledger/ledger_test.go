@@ -60,7 +60,7 @@ func recorded(h *syncertest.Stack) {
 	h.T.Helper()
 	_, err := h.Maintainer().Watch(h.T.Context())
 	require.NoError(h.T, err)
-	h.Exec("UPDATE streams SET tip_at = ?", time.Now().UTC().Add(2*time.Second))
+	h.Exec("UPDATE streams SET complete_at = ?", time.Now().UTC().Add(2*time.Second))
 }
 
 // read reads a ledger page by page.
@@ -160,14 +160,14 @@ func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
 	h.Take(id, syncertest.Asks("u", 3)...)
 	recorded(h)
 	require.Len(t, read(h, id, 10), 3)
-	h.Exec("UPDATE streams SET tip_at = '2020-01-01'")
+	h.Exec("UPDATE streams SET complete_at = '2020-01-01'")
 	h.Claim(id, syncertest.Asks("v", 4)...)
 	all := told(h, id)
 	for i, e := range all[3:] { // one row after another, the youngest first
 		var event models.Event
 		require.NoError(t, json.Unmarshal([]byte(all[len(all)-1-i]), &event))
 		require.Less(t, len(read(h, id, 10)), 4, "%d rows of the later claims are there, not %s", i, e)
-		require.NoError(t, syncertest.Submit(t.Context(), h.Writer, event, []byte(all[len(all)-1-i])))
+		require.NoError(t, syncertest.Submit(t.Context(), h.Writer, event))
 	}
 	h.Sync() // acknowledges them
 	recorded(h)

@@ -46,7 +46,7 @@ func (d *day) recorded(at string) {
 	d.t.Helper()
 	require.NoError(d.t, d.db.Exec("DELETE FROM streams").Error)
 	for p := range syncertest.Partitions {
-		require.NoError(d.t, d.db.Exec("INSERT INTO streams (`partition`, birth, tip, tip_at) VALUES (?, 'b', '0-0', ?)", p, at).Error)
+		require.NoError(d.t, d.db.Exec("INSERT INTO streams (`partition`, birth, tip, tip_at, complete_at) VALUES (?, 'b', '0-0', ?, ?)", p, at, at).Error)
 	}
 }
 
@@ -70,7 +70,7 @@ func (d *day) event(shard int, at string, amount int64) models.Event {
 func (d *day) claim(shard int, at string, amount int64) {
 	d.t.Helper()
 	e := d.event(shard, at, amount)
-	require.NoError(d.t, syncertest.Submit(d.t.Context(), d.writer, e, []byte("{}")))
+	require.NoError(d.t, syncertest.Submit(d.t.Context(), d.writer, e))
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 

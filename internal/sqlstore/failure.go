@@ -29,22 +29,25 @@ var mysqlFailures = map[uint16]Failure{
 
 	1062: FailureDuplicate,
 
-	1048: FailureData, // NULL where none may be
-	1153: FailureData, // packet too large: half of it may fit
-	1264: FailureData, // out of range
-	1265: FailureData, // truncated
-	1292: FailureData, // wrong value
-	1366: FailureData, // wrong value for the character set
-	1367: FailureData, // illegal value
-	1406: FailureData, // too long
-	1411: FailureData, // wrong value for a function
-	1441: FailureData, // date out of range
-	1690: FailureData, // number out of range in an expression
-	3819: FailureData, // check violated, MySQL
-	4025: FailureData, // check violated, MariaDB
+	1048:                 FailureData, // NULL where none may be
+	packetTooLargeNumber: FailureData, // half of it may fit
+	1264:                 FailureData, // out of range
+	1265:                 FailureData, // truncated
+	1292:                 FailureData, // wrong value
+	1366:                 FailureData, // wrong value for the character set
+	1367:                 FailureData, // illegal value
+	1406:                 FailureData, // too long
+	1411:                 FailureData, // wrong value for a function
+	1441:                 FailureData, // date out of range
+	1690:                 FailureData, // number out of range in an expression
+	3819:                 FailureData, // check violated, MySQL
+	4025:                 FailureData, // check violated, MariaDB
 }
 
-const lockWaitNumber = 1205 // lock wait timeout
+const (
+	lockWaitNumber       = 1205 // lock wait timeout
+	packetTooLargeNumber = 1153
+)
 
 // SQLite's primary result codes, and the two extended ones that are duplicates.
 const (
@@ -99,4 +102,10 @@ func sqliteFailure(code int) Failure {
 		return FailureData
 	}
 	return FailureTransient
+}
+
+// IsPacketTooLarge reports whether a statement was longer than the server takes. It is a FailureData; the server closes the connection.
+func IsPacketTooLarge(err error) bool {
+	my, is := errors.AsType[*mysql.MySQLError](err)
+	return errors.Is(err, mysql.ErrPktTooLarge) || is && my.Number == packetTooLargeNumber
 }

@@ -29,7 +29,7 @@ func TestOpen_AnOperatorsDSNCannotMakeTheBooksWrong(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 	bad := syncertest.ClaimsOf("c", 21, 1)[0]
 	bad.UserID = strings.Repeat("x", 129)
-	require.NoError(t, syncertest.Submit(t.Context(), w, bad, nil))
+	require.NoError(t, syncertest.Submit(t.Context(), w, bad))
 	require.Equal(t, []string{bad.ID}, syncertest.ParkedIDs(t, db), "not cut and written")
 
 	var user string

@@ -1,12 +1,14 @@
 package syncertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +21,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -116,19 +117,19 @@ func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	return events
 }
 
-// Submit submits one event and waits for the answer.
-func Submit(ctx context.Context, w *writer.Writer, e models.Event, payload []byte) (err error) {
-	w.Submit(ctx, []models.RawEvent{{Event: e, Payload: payload}}, func(_ int, refused error) { err = refused })
-	return err
+// Submit writes an event that is in no stream.
+func Submit(ctx context.Context, w *writer.Writer, e models.Event) error {
+	return w.WriteEvents(ctx, e)
 }
 
-// SubmitAll submits all events at once and waits for the answers.
+// SubmitAll writes events that are in no stream, in one transaction.
 func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
-	var g errgroup.Group
-	for _, e := range events {
-		g.Go(func() error { return Submit(ctx, w, e, []byte(`{"id":"`+e.ID+`"}`)) })
+	for some := range slices.Chunk(events, 5000) {
+		if err := w.WriteEvents(ctx, some...); err != nil {
+			return err
+		}
 	}
-	return g.Wait()
+	return nil
 }
 
 // Books are what the tables say of a campaign.
@@ -139,8 +140,7 @@ type Books struct {
 }
 
 // BooksOf reads what the tables say of a campaign.
-func BooksOf(t testing.TB, db *gorm.DB, id string) Books {
-	t.Helper()
+func BooksOf(t require.TestingT, db *gorm.DB, id string) Books {
 	var b Books
 	row := db.Raw("SELECT c.total, c.remaining, c.claimed, c.synced_seq, l.n, l.units, f.n, f.units, f.claims FROM campaigns c,"+
 		" (SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units FROM claims WHERE campaign_id = ?) l,"+
@@ -175,12 +175,14 @@ func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
 }
 
 // ParkedIDs are the ids of all parked events, in order.
-func ParkedIDs(t testing.TB, db *gorm.DB) []string {
-	t.Helper()
+func ParkedIDs(t require.TestingT, db *gorm.DB) []string {
 	var ids []string
 	require.NoError(t, db.Raw("SELECT id FROM parked_events ORDER BY id").Scan(&ids).Error)
 	return ids
 }
+
+// partitionsMax is the most claim streams that a test has.
+const partitionsMax = 8
 
 // StartWriter starts a writer that is closed when the test ends.
 func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
@@ -188,6 +190,7 @@ func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
 	if cfg.Logger == nil {
 		cfg.Logger = Quiet()
 	}
+	cfg.Partitions = cmp.Or(cfg.Partitions, partitionsMax)
 	w, err := writer.New(cfg)
 	require.NoError(t, err)
 	CloseAfter(t, w)

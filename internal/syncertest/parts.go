@@ -117,11 +117,26 @@ func NewRegistry(t testing.TB, scripts *lua.Scripts, groups ...string) *retentio
 	return retention.NewRegistry(db, scripts, groups)
 }
 
+// Trimming is how a trimmer over a claim stream is made whose entries do not get old. What group syncer has acknowledged is applied.
+func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ...string) retention.TrimmerConfig {
+	t.Helper()
+	scripts := ScriptsOn(t, rdb, partitions)
+	return retention.TrimmerConfig{
+		Streams: scripts, Registry: NewRegistry(t, scripts, groups...), KeepBytes: 1 << 30, Logger: Quiet(),
+		Applied: func(ctx context.Context, partition int) (lua.EntryID, error) {
+			unread, err := scripts.Unread(ctx, partition, models.GroupSyncer)
+			if unread.Pending > 0 {
+				return lua.EntryID{Ms: unread.Oldest.Ms - 1}, err
+			}
+			return unread.Delivered, err
+		},
+	}
+}
+
 // NewTrimmer makes a trimmer that logs nothing, over one claim stream, with a registry of its own.
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
-	scripts := ScriptsOn(t, rdb, 1)
-	return retention.NewTrimmer(scripts, NewRegistry(t, scripts, groups...), Quiet(), nil)
+	return retention.NewTrimmer(Trimming(t, rdb, 1, groups...))
 }
 
 // RawInsert times the ceiling: nothing but the rows, 1,000 a transaction.

@@ -1,7 +1,7 @@
 package syncertest
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -46,19 +45,7 @@ func NewStack(t testing.TB) *Stack {
 	db := OpenServer(t)
 	h := &Stack{T: t, Server: server, Redis: rdb, DB: db, Scripts: scripts}
 	h.Writer = StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	h.Group()
 	return h
-}
-
-// Group makes the consumer group of the syncer on each stream, as its consumer does.
-func (h *Stack) Group() {
-	h.T.Helper()
-	for p := range h.Scripts.Partitions() {
-		err := h.Redis.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(p), "syncer", "0").Err()
-		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-			require.NoError(h.T, err)
-		}
-	}
 }
 
 // Create makes a campaign and loads it into Redis.
@@ -150,37 +137,62 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// Sync does what the consumer does, until each stream is read and acknowledged.
+// Sync applies each stream to MySQL up to its end, as the consumer does.
 func (h *Stack) Sync() {
 	h.T.Helper()
-	for p := range h.Scripts.Partitions() {
-		for h.syncSome(lua.StreamKey(p)) {
-		}
+	applied := writer.NewAppliedStreams(h.DB, h.Scripts)
+	require.Eventually(h.T, func() bool { // what comes while it waits is read by the next try
+		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
+		ctx, cancel := context.WithTimeout(h.T.Context(), 2*time.Second)
+		defer cancel()
+		return applied.AwaitApplied(ctx) == nil
+	}, time.Minute, time.Millisecond)
+}
+
+// Apply hands a writer what is in the claim streams and was not applied.
+func Apply(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partitions int) {
+	t.Helper()
+	for p := range partitions {
+		ApplyOne(t, rdb, w, p)
 	}
 }
 
-// syncSome reads once from a stream, and returns false when there was nothing.
-func (h *Stack) syncSome(stream string) bool {
-	h.T.Helper()
-	read, err := h.Redis.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
-		Group: "syncer", Consumer: "one", Streams: []string{stream, ">"}, Count: 1000, Block: -1,
-	}).Result()
-	if errors.Is(err, redis.Nil) {
-		return false
+// ApplyOne is Apply for one stream.
+func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int) {
+	t.Helper()
+	turn, at, err := w.Begin(t.Context(), partition)
+	require.NoError(t, err)
+	if !at.IsStart() && len(rdb.XRangeN(t.Context(), lua.StreamKey(partition), at.EntryID, at.EntryID, 1).Val()) == 0 { // Redis lost it
+		require.NoError(t, w.Rewind(t.Context(), partition, at, models.Offset{EntryID: models.NoEntry}))
+		turn, at, err = w.Begin(t.Context(), partition)
+		require.NoError(t, err)
 	}
-	require.NoError(h.T, err)
-	var g errgroup.Group
-	var ids []string
-	for _, entry := range read[0].Messages {
+	for more := true; more; {
+		room, err := w.Room(t.Context(), partition, turn)
+		require.NoError(t, err)
+		at, more = applySome(t, rdb, w, &models.StreamRead{Partition: partition, Turn: turn, Upto: at}, room)
+	}
+}
+
+// applySome reads once from a stream, behind read.Upto, and reports whether there was anything.
+func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *models.StreamRead, most int) (models.Offset, bool) {
+	t.Helper()
+	entries, err := rdb.XRangeN(t.Context(), lua.StreamKey(read.Partition), "("+read.Upto.EntryID, "+", int64(min(most, 1000))).Result()
+	require.NoError(t, err)
+	if len(entries) == 0 {
+		return read.Upto, false
+	}
+	for _, entry := range entries {
 		payload := []byte(fmt.Sprint(entry.Values["payload"]))
 		e, err := models.DecodeEvent(payload)
-		require.NoError(h.T, err)
-		ids = append(ids, entry.ID)
-		g.Go(func() error { return Submit(h.T.Context(), h.Writer, e, payload) })
+		require.NoError(t, err)
+		read.Events = append(read.Events, models.RawEvent{Event: e, Payload: payload})
+		read.Upto = models.Offset{
+			EntryID: entry.ID, EventID: fmt.Sprint(entry.Values["_watermill_message_uuid"]), Read: read.Upto.Read + 1,
+		}
 	}
-	require.NoError(h.T, g.Wait())
-	require.NoError(h.T, h.Redis.XAck(h.T.Context(), stream, "syncer", ids...).Err())
-	return true
+	require.NoError(t, w.Add(read))
+	return read.Upto, true
 }
 
 // Evict evicts what has been idle for so long, and returns how many it evicted.

@@ -6,12 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"dibs/consumer"
-	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
@@ -78,23 +76,6 @@ func (s *sheet) best(name string, connections []int, run func(connections int) f
 	s.add(name, "claims/s", most)
 }
 
-// countingSink reports when as many events as wanted were committed.
-type countingSink struct {
-	consumer.Sink
-
-	left atomic.Int64
-	all  chan struct{}
-}
-
-func (c *countingSink) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
-	c.Sink.Submit(ctx, batch, func(i int, err error) {
-		settled(i, err)
-		if err == nil && c.left.Add(-1) == 0 {
-			close(c.all)
-		}
-	})
-}
-
 // pipelineRun is what bringing claims from the stream into MySQL took.
 type pipelineRun struct {
 	claims          int64
@@ -124,19 +105,16 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	log := slog.New(slog.DiscardHandler)
 	books, err := writer.New(writer.Config{DB: st.gorm, Logger: log})
 	require.NoError(b, err)
-	sink := &countingSink{Sink: books, all: make(chan struct{})}
-	sink.left.Store(int64(claims))
-	reader, err := consumer.New(consumer.Config{
-		Config: redisbatch.Config{
-			Client: r.rdb, Name: "bench", Logger: log, Registerer: prometheus.NewRegistry(),
-			Window: 4 * writer.DefaultFlushSize, // as the consumer role has it
-		},
-		Sink: sink,
+	reader, err := consumer.NewApplier(consumer.ApplierConfig{
+		Client: r.rdb, Name: "bench", Log: books, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(b, err)
+	scripts, err := lua.New(r.rdb, lua.Options{})
+	require.NoError(b, err)
+	applied := writer.NewAppliedStreams(st.gorm, scripts)
 	before := timesOf(b, r, st)
 	var stop func()
-	run := measure(int64(claims), func() { stop = untilBooked(b, reader, sink) })
+	run := measure(int64(claims), func() { stop = untilBooked(b, reader, applied) })
 	run.cpu = timesOf(b, r, st).since(before)
 	stop() // or it would read the next round's stream too
 	require.NoError(b, books.Close(longAfter(b)))
@@ -146,7 +124,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 }
 
 // untilBooked starts the reader and returns when all is booked, with the function that stops it.
-func untilBooked(b *testing.B, reader *consumer.Consumer, sink *countingSink) (stop func()) {
+func untilBooked(b *testing.B, reader *consumer.Applier, applied *writer.AppliedStreams) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
 	ended := make(chan error, 1)
@@ -155,11 +133,9 @@ func untilBooked(b *testing.B, reader *consumer.Consumer, sink *countingSink) (s
 		cancel()
 		require.NoError(b, <-ended)
 	}
-	select {
-	case <-sink.all:
-	case <-ctx.Done():
+	if err := applied.AwaitApplied(ctx); err != nil {
 		stop()
-		b.Fatalf("%d claims are not booked", sink.left.Load())
+		b.Fatal(err)
 	}
 	return stop
 }

@@ -204,7 +204,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
-			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
+			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }
@@ -228,3 +228,6 @@ func (n noBooks) Recover(ctx context.Context, id string, _ lua.Position) (lua.Me
 func (noBooks) Get(context.Context, string) (models.Campaign, error) {
 	return models.Campaign{}, errChild
 }
+
+// AwaitApplied has nothing to wait for.
+func (noBooks) AwaitApplied(context.Context) error { return nil }

@@ -46,7 +46,7 @@ var parts = []struct {
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"pipeline", "Claims in batches over HTTP into MySQL, against the article's script", benchPipeline},
-	{"subscriber", "From the stream into MySQL through the public subscriber and the stock one", benchSubscriber},
+	{"subscriber", "From the stream to a handler through the public subscriber and the stock one", benchSubscriber},
 	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},
@@ -60,7 +60,7 @@ var parts = []struct {
 	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
 	{"ledger", "A ledger out of MySQL over HTTP", benchLedger},
 	{"beside", "Claims over HTTP while others follow them", benchBeside},
-	{"adder", "Claims into the writer's adder, with one stripe and with several", benchAdder},
+	{"adder", "Claims between readers and flushes, with a cell for each reader and with one mutex", benchAdder},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},
 }

@@ -124,7 +124,7 @@ func (s *store) version(b *testing.B) string {
 // empty removes all claims and books a campaign with plenty of stock.
 func (s *store) empty(b *testing.B, m lua.Meta) {
 	b.Helper()
-	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots"} {
+	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots", "streams", "stream_positions"} {
 		s.exec(b.Context(), b, "TRUNCATE TABLE "+table)
 	}
 	require.NoError(b, s.gorm.WithContext(b.Context()).Create(&models.Campaign{

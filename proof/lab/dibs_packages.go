@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"dibs/consumer"
-	"dibs/consumer/redisbatch"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
@@ -140,24 +139,21 @@ func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(c
 	if err := campaigns.CheckPartitions(ctx, db, 1); err != nil {
 		return nil, err
 	}
-	sink, err := writer.New(writer.Config{DB: db, Logger: parts.log})
+	log, err := writer.New(writer.Config{DB: db, Logger: parts.log})
 	if err != nil {
 		return nil, err
 	}
-	reader, err := consumer.New(consumer.Config{
-		Config: redisbatch.Config{
-			Client: parts.rdb, Name: "lab", Logger: parts.log, Registerer: prometheus.NewRegistry(), Window: 4 * writer.DefaultFlushSize,
-		},
-		Sink: sink,
+	reader, err := consumer.NewApplier(consumer.ApplierConfig{
+		Client: parts.rdb, Name: "lab", Log: log, Logger: parts.log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
-		return nil, errors.Join(err, sink.Close(ctx))
+		return nil, errors.Join(err, log.Close(ctx))
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- reader.Run(running) }()
 	return func(ctx context.Context) error {
 		cancel()
-		return errors.Join(<-ended, sink.Close(ctx))
+		return errors.Join(<-ended, log.Close(ctx))
 	}, nil
 }

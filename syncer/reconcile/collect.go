@@ -17,7 +17,6 @@ func (p *repair) Collect(ctx context.Context, l *recovery.Lot) (err error) {
 	if !p.started {
 		err = p.begin(ctx)
 	}
-	l.MySQL.MayLackClaims = p.loss.Unexplained > 0 && !p.accepted
 	l.Evidence = recovery.Evidence{IsStreamRead: p.readStream, AreRecordsRead: p.readRecords}
 	if err == nil && p.counts {
 		err = p.collect(ctx, l)

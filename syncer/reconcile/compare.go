@@ -206,22 +206,18 @@ func (a *attempt) transfers(ctx context.Context, state *lua.State) (settled bool
 	return false, err
 }
 
-// whenRead reads the campaign once more, if the group has acknowledged all that the stream holds now.
+// whenRead reads the campaign once more, if MySQL has applied all that the stream holds now.
 func (a *attempt) whenRead(ctx context.Context) (now models.Campaign, isRead bool, err error) {
 	c := &a.snap.campaign
-	stream, err := a.r.scripts.Stream(ctx, c.Partition)
-	if err != nil {
-		return now, false, err
-	}
-	unread, err := a.r.scripts.Unread(ctx, c.Partition, models.GroupSyncer)
-	if err != nil || !unread.Upto(stream.Tip) {
+	isComplete, err := a.r.hydrator.IsComplete(ctx, c.ID)
+	if err != nil || !isComplete {
 		return now, false, err
 	}
 	now, err = campaigns.Read(a.r.db.WithContext(ctx), c.ID)
 	return now, err == nil, err
 }
 
-// behind distinguishes claims that are on their way to MySQL from those that never get there: when the group has acknowledged all
+// behind distinguishes claims that are on their way to MySQL from those that never get there: when MySQL has applied all
 // that the stream held after the state was read, and MySQL lacks some still, they are none of the former.
 func (a *attempt) behind(ctx context.Context, state *lua.State) (settled bool, err error) {
 	if a.depth < DepthRows {

@@ -2,9 +2,7 @@ package reconcile_test
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 
 	"dibs/internal/syncertest"
@@ -47,9 +45,7 @@ func displace(h *syncertest.Stack, id string, change func(e *models.Event)) {
 	if change != nil {
 		change(&e)
 	}
-	payload, err := json.Marshal(e)
-	require.NoError(h.T, err)
-	require.NoError(h.T, syncertest.Submit(h.T.Context(), h.Writer, e, payload))
+	require.NoError(h.T, syncertest.Submit(h.T.Context(), h.Writer, e))
 	require.Equal(h.T, 1, h.ParkedRows(id, "discarded_at IS NULL"))
 }
 
@@ -70,39 +66,6 @@ func TestRepair_AClaimThatWasGivenUpStaysAway(t *testing.T) {
 	done := h.Repair(id, reconcile.RepairHow{})
 	require.Equal(t, []string{reconcile.RepairRedis}, whats(done.Steps))
 	h.RequireBooks(id, 9)
-}
-
-// A claim that a consumer has been given is not the repair's to write.
-func TestRepair_AClaimThatAConsumerHasIsLeftToIt(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := synced(h)
-	h.Claim(id, syncertest.Ask("late", ""))
-	_, err := h.Redis.Do(t.Context(), "XREADGROUP", "GROUP", "syncer", "slow", "COUNT", 100, "STREAMS", lua.StreamKey(0), ">").Result()
-	require.NoError(t, err)
-	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
-	done := h.Repair(id, reconcile.RepairHow{})
-	require.Equal(t, []string{reconcile.RepairClaims}, whats(done.Steps))
-	require.Equal(t, "no rows of 1 claims, seq 4 to 4", done.Steps[0].ValueBefore)
-	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
-}
-
-// Two repairs at once find the same rows missing: the second has nothing left to write, and parks nothing.
-func TestRepair_ARowThatAnotherRepairWroteMeanwhileIsNotParked(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := synced(h)
-	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq IN (4, 6)", id)
-	var once sync.Once
-	scripts := meddled(h, map[string]func(){"xpending": func() { // the rows were looked for
-		once.Do(func() { require.Len(t, h.Repair(id, reconcile.RepairHow{}).Steps, 1) })
-	}})
-	done, err := reconciler(h, scripts, scripts).Repair(t.Context(), id, reconcile.RepairHow{})
-	require.NoError(t, err)
-	require.Empty(t, done.Left.Differences)
-	require.Empty(t, done.Steps)
-	require.Zero(t, h.ParkedRows(id, "1 = 1"))
-	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
 }
 
 // Rows that were archived are not restored: not from the stream, and not from a Redis that holds the campaign still.
@@ -285,87 +248,6 @@ func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found.Differences, 1)
 	require.Contains(t, found.Differences[0], "is parked")
-}
-
-// A claim that lost its seq gets none behind the back of a campaign that someone has restored.
-func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := synced(h)
-	displace(h, id, nil)
-	r := reconciler(h, meddled(h, map[string]func(){"pipeline hlen": func() {
-		if rowsOf(h, id, "1 = 1") == 10 {
-			h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
-		}
-	}}), meddled(h, map[string]func(){observesLots: func() {
-		if c := h.Campaign(id); c.Residency == models.ResidencyResident && c.Epoch == 1 {
-			require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
-		}
-	}}))
-	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
-	require.NoError(t, err)
-	h.RequireBooks(id, 11)
-}
-
-// A new seq is behind all that Redis may have handed out.
-func TestRepair_ANewPlaceIsBehindAllThatRedisHandedOut(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := synced(h)
-	displace(h, id, nil)
-	hset(h, h.Keys(id).State, "seq", "30")
-	done := h.Repair(id, reconcile.RepairHow{})
-	require.Contains(t, done.Steps[0].ValueAfter, "its new seq is 31,")
-}
-
-// A claim that lost its seq gets no other if that would break a promise.
-func TestRepair_AClaimThatLostItsPlaceMayHaveNoOther(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		make   func(h *syncertest.Stack) string
-		change func(h *syncertest.Stack, e *models.Event)
-		says   string
-	}{
-		"another has its packet": {
-			make: func(h *syncertest.Stack) string {
-				id := h.OpenPackets(syncertest.ListOf("x", 5))
-				h.Take(id, syncertest.Asks("u", 2)...)
-				return id
-			},
-			change: func(h *syncertest.Stack, e *models.Event) {
-				require.NoError(h.T, h.DB.Raw("SELECT packet_id, amount FROM claims WHERE campaign_id = ? AND seq = 1", e.CampaignID).
-					Row().Scan(&e.PacketID, &e.Amount))
-			},
-			says: "is not free",
-		},
-		"another has its key": {
-			make: synced,
-			change: func(h *syncertest.Stack, e *models.Event) {
-				require.NoError(h.T, h.DB.Raw("SELECT key_digest FROM claims WHERE campaign_id = ? AND seq = 1", e.CampaignID).Scan(&e.Key).Error)
-				require.NotEmpty(h.T, e.Key)
-			},
-			says: "another claim was made with its idempotency key",
-		},
-		"its user has all that a user may have": {
-			make: func(h *syncertest.Stack) string {
-				id := h.Create(100, func(c *models.Campaign) { c.PerUser = 1 })
-				h.Take(id, syncertest.Asks("u", 2)...)
-				return id
-			},
-			change: func(_ *syncertest.Stack, e *models.Event) { e.UserID = "u-0" },
-			says:   "user u-0 would exceed",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := syncertest.NewStack(t)
-			id := c.make(h)
-			before := rowsOf(h, id, "1 = 1")
-			displace(h, id, func(e *models.Event) { c.change(h, e) })
-			require.Contains(t, differences(h.Repair(id, reconcile.RepairHow{})), c.says)
-			require.Equal(t, before, rowsOf(h, id, "1 = 1"))
-		})
-	}
 }
 
 // The sums of a campaign of several shards are those of its shards, and its units are where it says.

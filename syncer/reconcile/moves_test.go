@@ -29,7 +29,7 @@ type sale struct {
 
 func newSale(t *testing.T, packets bool, shardsOf ...int) *sale {
 	t.Helper()
-	s := &sale{Stack: newWitnessed(t)}
+	s := &sale{Stack: syncertest.NewStack(t)}
 	n := cmp.Or(append(shardsOf, 2)...)
 	if packets {
 		s.id = s.Create(0, func(c *models.Campaign) {
@@ -81,39 +81,11 @@ func (s *sale) sellOut() (got int) {
 	return 0
 }
 
-// A MySQL that was restored has forgotten moves of units between shards, too. Redis, which sold by them, reports what each shard has on
-// loan:
-// no unit is sold twice, and none is left over.
-func TestRestored_MovesThatMySQLForgot(t *testing.T) {
-	t.Parallel()
-	for _, packets := range []bool{false, true} {
-		t.Run(map[bool]string{false: "units", true: "packets"}[packets], func(t *testing.T) {
-			t.Parallel()
-			s := newSale(t, packets)
-			s.refill(1, 6)
-			s.refill(2, 6)
-			sold := s.take(1, 4)
-			restore := putBack(s.Stack)
-			s.refill(1, 14) // grants
-			sold += s.take(1, 12)
-			s.refill(2, 30) // the reserve, and what shard 1 does not need
-			sold += s.take(2, 9)
-			restore()
-			require.Equal(t, 1, look(s.Stack))
-			require.Equal(t, 3, refill(s.Stack), "two shards and the reserve")
-			require.Empty(t, s.Compare(s.id).Differences)
-			require.Equal(t, 40, sold+s.sellOut())
-			require.Empty(t, s.Compare(s.id).Differences)
-			require.Empty(t, syncertest.ParkedIDs(t, s.DB))
-		})
-	}
-}
-
 // The figures of a campaign are of the moments at which its shards were compared. Claims that reach MySQL while the comparison is under way
 // do not make what it says of Redis and of MySQL differ by more than the backlog and the drift that it says.
 func TestCompare_FiguresOfAShardedCampaignAgree(t *testing.T) {
 	t.Parallel()
-	s := &sale{Stack: newWitnessed(t)}
+	s := &sale{Stack: syncertest.NewStack(t)}
 	s.id = s.Create(100_000, func(c *models.Campaign) { c.Shards = 8 })
 	for shard := 1; shard <= 8; shard++ {
 		require.NoError(t, s.Hydrate(models.ShardID(s.id, shard)))
@@ -140,4 +112,18 @@ func TestCompare_FiguresOfAShardedCampaignAgree(t *testing.T) {
 		require.Equal(t, found.Redis.Remaining, found.MySQL.Remaining)
 	}
 	require.Less(t, s.Campaign(s.id).Remaining, int64(100_000))
+}
+
+func look(h *syncertest.Stack) (broken int) {
+	h.T.Helper()
+	broken, err := h.Maintainer().Watch(h.T.Context())
+	require.NoError(h.T, err)
+	return broken
+}
+
+func refill(h *syncertest.Stack) (refilled int) {
+	h.T.Helper()
+	refilled, err := h.Maintainer().Attend(h.T.Context(), true)
+	require.NoError(h.T, err)
+	return refilled
 }

@@ -168,10 +168,6 @@ func (p *repair) compare(ctx context.Context) (err error) {
 	for _, id := range slices.Sorted(maps.Keys(p.noSeq)) {
 		p.done.Left.differf("claim %s lost its seq and can have no other: %s", id, p.noSeq[id])
 	}
-	if p.loss.Unexplained > 0 && !p.how.GiveUpClaims {
-		p.done.Left.differf("redis lost %d claims of campaigns that are not known, perhaps of this one (%s);"+
-			" `dibs reconcile --repair --give-up-claims` opens it, and gives up those of them that were its own", p.loss.Unexplained, p.loss.Reason)
-	}
 	missing, err := p.missing(ctx)
 	if len(missing) > 0 {
 		p.done.Left.differf("claims that were answered have no row, and nothing is left of them: %s;"+

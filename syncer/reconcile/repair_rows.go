@@ -19,12 +19,12 @@ import (
 // eventsAtOnce is how many entries of a stream are read, and rows written, at once.
 const eventsAtOnce = 500
 
-// restoreFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though the consumers
-// acknowledged their events. For the counters see move.
+// restoreFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though MySQL has applied
+// their entries. For the counters see move.
 func (p *repair) restoreFromStream(ctx context.Context) error {
 	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
-	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
-	if err != nil || unread.NoGroup || p.archived() {
+	applied, err := writer.Applied(ctx, p.r.db.ConnPool, partition)
+	if err != nil || p.archived() {
 		return err
 	}
 	for from := (lua.EntryID{}); ; {
@@ -32,7 +32,7 @@ func (p *repair) restoreFromStream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		events, err := p.orphans(ctx, partition, entries, unread.Delivered)
+		events, err := p.orphans(ctx, entries, applied)
 		if err == nil {
 			err = p.insert(ctx, events, "their events in the claim stream")
 		}
@@ -43,7 +43,7 @@ func (p *repair) restoreFromStream(ctx context.Context) error {
 			return err
 		}
 		from = entries[len(entries)-1].ID.Next()
-		if unread.Delivered.Less(from) {
+		if applied.Less(from) {
 			return nil
 		}
 	}
@@ -53,20 +53,18 @@ func (p *repair) restoreFromStream(ctx context.Context) error {
 func (p *repair) archived() bool { return p.done.Found.Rows.Archived > 0 }
 
 // orphans are the claims of the campaign among entries, up to the one at last, that have no row and are not on their way.
-func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry, last lua.EntryID) (orphans []models.Event, err error) {
+func (p *repair) orphans(ctx context.Context, entries []lua.Entry, last lua.EntryID) (orphans []models.Event, err error) {
 	var events []models.Event
-	at := make(map[string]lua.EntryID)
 	campaignID, _ := models.SplitShardID(p.id)
 	for _, entry := range entries {
 		if last.Less(entry.ID) || !strings.Contains(entry.Payload, campaignID) {
-			continue // not delivered yet, or not worth the decoding
+			continue // not applied yet, or not worth the decoding
 		}
 		event, err := models.DecodeEvent([]byte(entry.Payload))
 		if err != nil || event.Type != models.EventClaimAccepted || event.LotID() != p.id {
 			continue // the consumer has put aside what can't be read
 		}
 		events = append(events, event)
-		at[event.ID] = entry.ID
 	}
 	known, err := knownClaims(ctx, p.r.db.ConnPool, idsOf(events))
 	if err != nil {
@@ -76,13 +74,7 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		if known[events[i].ID] {
 			continue
 		}
-		pending, err := p.r.scripts.IsPending(ctx, partition, models.GroupSyncer, at[events[i].ID])
-		if err != nil {
-			return nil, err
-		}
-		if !pending {
-			orphans = append(orphans, events[i])
-		}
+		orphans = append(orphans, events[i])
 	}
 	return orphans, nil
 }

@@ -46,7 +46,6 @@ func hooked(h *syncertest.Stack, hooks syncertest.Hooks) *lua.Scripts {
 func dealtWith(h *syncertest.Stack, id string) {
 	h.T.Helper()
 	require.Equal(h.T, 1, watch(h))
-	h.Group()
 	h.Sync()
 	require.Empty(h.T, h.Repair(id, reconcile.RepairHow{}).Left.Differences)
 }
@@ -139,7 +138,8 @@ func TestWatch_APartitionThatDoesNotAnswerStopsNoOther(t *testing.T) {
 	m := syncertest.NewMaintainer(t, h.DB, syncertest.ScriptsOn(t, h.Redis, 2), time.Hour)
 	_, err := m.Watch(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, h.Redis.Set(t.Context(), "dibs:{p0}:flushes", "no list", 0).Err())
+	require.NoError(t, h.Redis.Del(t.Context(), "dibs:{p0}:birth").Err())
+	require.NoError(t, h.Redis.LPush(t.Context(), "dibs:{p0}:birth", "no text").Err())
 	require.NoError(t, h.Redis.Del(t.Context(), "dibs:{p1}:birth").Err())
 	broken, err := m.Watch(t.Context())
 	require.ErrorContains(t, err, "stream 0")

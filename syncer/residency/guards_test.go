@@ -268,46 +268,6 @@ func TestEvict_AnEvictionIsRecordedOnlyInFull(t *testing.T) {
 	})
 }
 
-// After MySQL was restored, no claims are taken of the campaigns whose claims it may lack: those that are in Redis by either server, and if
-// it lacks more than a moment, those that may have been claimed from and evicted since.
-func TestWatch_AMySQLThatLacksAFlushStopsWhatItMayLackClaimsOf(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]models.Residency{"a moment": models.ResidencyEvicted, "all flushes": models.ResidencyLost} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := syncertest.NewStack(t)
-			idle, closed := h.Create(9, nil), h.Create(9, nil)
-			h.Shut(closed)
-			evict(h, idle)
-			evict(h, closed)
-			held, gone := h.Create(9, nil), h.Create(9, nil)
-			if name == "a moment" {
-				h.Take(held, syncertest.Ask("u", ""))
-			}
-			h.Lose(gone, syncertest.WholeCampaign)
-			require.NoError(t, h.Scripts.RecordFlushes(t.Context(), map[int]string{0: uuid.Must(uuid.NewV7()).String()}))
-			require.Equal(t, 1, watch(h))
-			require.Equal(t, []models.Residency{models.ResidencyLost, models.ResidencyLost, want, models.ResidencyEvicted},
-				[]models.Residency{h.Residency(held), h.Residency(gone), h.Residency(idle), h.Residency(closed)})
-			require.Contains(t, h.Campaign(held).ResidencyReason, "mysql was rolled back: redis knows of a flush at ")
-			require.Equal(t, models.OutcomeAbsent, h.Claim(held, syncertest.Ask("w", ""))[0].Outcome)
-		})
-	}
-}
-
-func TestWatch_AMySQLThatForgotHowFarAStreamWasStopsIts(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(9, nil)
-	h.Take(id, syncertest.Asks("u", 3)...)
-	stream, err := h.Scripts.Stream(t.Context(), 0)
-	require.NoError(t, err)
-	require.NoError(t, h.Scripts.RecordTip(t.Context(), 0, stream.Tip))
-	require.Equal(t, 1, watch(h))
-	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql was rolled back: it had recorded the claim stream up to ")
-	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
-}
-
 // Redis loses a stream alone. What it remembers of how far MySQL had recorded the old one says nothing of the new one.
 func TestWatch_AStreamThatBeginsAnewIsNoMySQLThatWasRestored(t *testing.T) {
 	t.Parallel()

@@ -418,23 +418,31 @@ func wrapped(err error, id string) error {
 	return err
 }
 
-// acknowledged waits until the consumer group has acknowledged everything up to the fence tip of a lot. Errors: ErrUnsynced.
+// acknowledged waits until MySQL has applied everything up to the fence tip of a lot. Errors: ErrUnsynced.
 func (h *Hydrator) acknowledged(ctx context.Context, o *lot) error {
 	tip := *o.MySQL.FenceTip
 	for until := time.Now().Add(proofWait); ; {
-		unread, err := h.scripts.Unread(ctx, o.row.Partition, models.GroupSyncer)
+		all, err := h.observe(ctx, o.row.ID)
 		switch {
 		case err != nil:
-			return wrapped(err, o.row.ID)
-		case unread.Upto(tip):
+			return err
+		case len(all) == 1 && all[0].isApplied(tip):
 			h.steps.At("acknowledged")
 			return nil
-		case time.Now().After(until):
-			return fmt.Errorf("%w: group %s is at %s with %d pending, the stream at %s", ErrUnsynced, models.GroupSyncer,
-				unread.Delivered, unread.Pending, tip)
+		case len(all) == 1 && time.Now().After(until):
+			return fmt.Errorf("%w: mysql has applied the claim stream up to %s, it ends at %s", ErrUnsynced, all[0].row.OffsetID, tip)
 		}
 		if err := sleep.For(ctx, proofPoll); err != nil {
 			return wrapped(err, o.row.ID)
 		}
 	}
+}
+
+// IsComplete reports whether MySQL has applied all that the claim stream of a lot holds. Errors as Hydrate.
+func (h *Hydrator) IsComplete(ctx context.Context, id string) (bool, error) {
+	all, err := h.observe(ctx, id)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("residency: %w: campaign %s", models.ErrNotFound, id)
+	}
+	return err == nil && all[0].Settled, err
 }

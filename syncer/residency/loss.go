@@ -62,7 +62,7 @@ func (s *streams) newGeneration(
 		}
 	}()
 	var row models.StreamRecord
-	if err := s.db.WithContext(ctx).Omit("unbooked").Where("`partition` = ?", partition).Take(&row).Error; err != nil {
+	if err := s.db.WithContext(ctx).Where("`partition` = ?", partition).Take(&row).Error; err != nil {
 		return false, err
 	}
 	if row.Generation != old.Generation {
@@ -72,15 +72,7 @@ func (s *streams) newGeneration(
 	if err != nil {
 		return false, err
 	}
-	unexplained, err := s.stillUnexplained(ctx, &row)
-	if err != nil {
-		return false, err
-	}
 	loss, err := stop()
-	if err != nil {
-		return false, err
-	}
-	more, err := s.keepUnbooked(ctx, partition)
 	if err != nil {
 		return false, err
 	}
@@ -93,9 +85,9 @@ func (s *streams) newGeneration(
 		return false, err
 	}
 	err = sqlstore.InTx(ctx, s.db, func(tx *sqlstore.Tx) error {
-		changed, err := sqlstore.Exec(ctx, tx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
-			" unexplained = ? WHERE `partition` = ? AND birth = ?",
-			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
+		changed, err := sqlstore.Exec(ctx, tx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
+			" WHERE `partition` = ? AND birth = ?",
+			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength),
 			partition, old.Generation)
 		if err != nil || changed == 0 {
 			return err

@@ -2,6 +2,7 @@ package residency_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -60,7 +61,12 @@ func (s *spread) refill(shard int, units int64) {
 // forgetEvents has the consumers pass over what the stream holds, as if MySQL had lost it.
 func (s *spread) forgetEvents() {
 	s.T.Helper()
-	require.NoError(s.T, s.Redis.XGroupSetID(s.T.Context(), lua.StreamKey(0), models.GroupSyncer, "$").Err())
+	_, at, err := s.Writer.Begin(s.T.Context(), 0)
+	require.NoError(s.T, err)
+	last, err := s.Redis.XRevRangeN(s.T.Context(), lua.StreamKey(0), "+", "-", 1).Result()
+	require.NoError(s.T, err)
+	skipped := models.Offset{EntryID: last[0].ID, EventID: fmt.Sprint(last[0].Values["_watermill_message_uuid"]), Read: at.Read + 1}
+	require.NoError(s.T, s.Writer.Rewind(s.T.Context(), 0, at, skipped))
 }
 
 // free is what the lots of the campaign have together.
@@ -137,32 +143,6 @@ func TestLots_ProcessesLoadThemOneAfterTheOther(t *testing.T) {
 	for _, id := range s.lots() {
 		require.EqualValues(t, 2, s.Campaign(id).LoadAttempts, id)
 	}
-	require.EqualValues(t, 40, s.free())
-}
-
-// MySQL was restored to a time before the first load of a lot that Redis lost as well. What its peers were credited from it is gone, and
-// they take credits of the new load though its number is lower than one that they knew.
-func TestLots_AFirstLoadAsksThePeers(t *testing.T) {
-	t.Parallel()
-	s := newSpread(t, 2, false)
-	s.refill(2, 25)
-	s.forgetEvents()
-	s.Exec("DELETE FROM stock_moves WHERE shard = 65 AND tseq > 3")
-	s.Exec("UPDATE lots SET epoch = 0, load_attempts = 0, residency = 'none', tseq = 3, total = 20, applied_version = 0 WHERE shard = 65")
-	s.Lose(s.lot(models.ReserveLot), syncertest.WholeCampaign)
-	require.NoError(t, s.Hydrate(s.lot(models.ReserveLot)))
-	require.EqualValues(t, 1, s.view(models.ReserveLot).Epoch)
-	require.EqualValues(t, 40, s.free())
-
-	s.Exec("UPDATE lots SET epoch = 0, load_attempts = 0, residency = 'none' WHERE shard = 65")
-	s.Lose(s.lot(models.ReserveLot), syncertest.WholeCampaign)
-	state := s.Scripts.KeysOf(s.lot(2)).State
-	require.NoError(t, s.Redis.HSet(t.Context(), state, "load:65", 7).Err())
-	require.ErrorIs(t, s.Hydrate(s.lot(models.ReserveLot)), lua.ErrUnavailable)
-	require.NoError(t, s.Hydrate(s.lot(models.ReserveLot)))
-	require.EqualValues(t, 8, s.view(models.ReserveLot).Epoch)
-	require.EqualValues(t, 40, s.free())
-	s.refill(2, 40)
 	require.EqualValues(t, 40, s.free())
 }
 

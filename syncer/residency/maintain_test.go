@@ -47,7 +47,6 @@ func TestMaintainer_AttendsAtOnceWhenAStreamHasANewGeneration(t *testing.T) {
 	watchAll(t, other)
 	require.NoError(t, other.Maintain(t.Context(), false))
 	require.NoError(t, h.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
-	h.Group()
 	require.Equal(t, 1, watchAll(t, h.Maintainer()))
 	require.NoError(t, other.Maintain(t.Context(), false))
 	require.Equal(t, models.ResidencyResident, h.Residency(id), "it is not due yet")
@@ -77,4 +76,34 @@ func TestMaintainer_TheLeaderEvicts(t *testing.T) {
 		require.NoError(t, m.Maintain(t.Context(), true))
 		return h.Residency(id) == models.ResidencyEvicted
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// goBack puts Redis back to the snapshot that it saved last.
+func goBack(h *syncertest.Stack) {
+	h.T.Helper()
+	require.NoError(h.T, h.Redis.ConfigSet(h.T.Context(), "save", "").Err())
+	h.Server.Kill()
+	h.Server.Start()
+}
+
+func save(h *syncertest.Stack) { h.T.Helper(); require.NoError(h.T, h.Redis.Save(h.T.Context()).Err()) }
+
+func watch(h *syncertest.Stack) (broken int) {
+	h.T.Helper()
+	broken, err := h.Maintainer().Watch(h.T.Context())
+	require.NoError(h.T, err)
+	return broken
+}
+
+// rollBack has 94 of 100 units claimed, of which Redis remembers 7, and MySQL all.
+func rollBack(h *syncertest.Stack) (id string) {
+	h.T.Helper()
+	id = h.Create(100, nil)
+	h.Claim(id, syncertest.Asks("early", 7)...)
+	save(h)
+	h.Claim(id, syncertest.Asks("tail", 87)...)
+	h.Sync()
+	require.Zero(h.T, watch(h))
+	goBack(h)
+	return id
 }

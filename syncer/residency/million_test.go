@@ -40,7 +40,6 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	}
 	flush := func() (back func() time.Duration) {
 		require.NoError(t, h.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
-		h.Group()
 		started := time.Now()
 		return func() time.Duration {
 			require.Empty(t, h.Repair(id, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)

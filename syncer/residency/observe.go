@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"dibs/internal/migrations"
 	"dibs/lua"
@@ -39,6 +37,10 @@ type lotRow struct {
 	WholeTotal, WholeLowered int64 // of the campaign
 	Birth, Tip, Loss         string
 	Added                    int64
+	OffsetID                 string // how far MySQL has applied the claim stream
+	IsWaiting                bool   // the counters lack some of that, see writer
+
+	applied lua.EntryID // is OffsetID
 }
 
 const (
@@ -79,7 +81,8 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 		" outbox.kind = ?) AS untold, EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) AS is_parked, ("+
 		withoutClaims+") AS is_blank, (w.loader <> '' AND w.loading_until > "+h.now()+") AS is_loading, w.total AS whole_total,"+
 		" w.lowered AS whole_lowered, COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
-		" COALESCE(s.loss, '') AS loss", models.OutboxRelease).
+		" COALESCE(s.loss, '') AS loss, COALESCE(s.offset_id, '0-0') AS offset_id, EXISTS (SELECT 1 FROM stock_flushes f WHERE f.waiting = 1"+
+		" AND f.campaign_id = lots.campaign_id AND f.shard = lots.shard) AS is_waiting", models.OutboxRelease).
 		Joins("JOIN lots w ON w.id = lots.campaign_id LEFT JOIN streams s ON s.`partition` = lots.`partition`").
 		Where("lots.id IN ?", ids).Find(&rows).Error
 	if err != nil {
@@ -94,6 +97,9 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 			return nil, err
 		}
 		tips[c.Partition], err = lua.ParseEntryID(rows[i].Tip)
+		if err == nil {
+			rows[i].applied, err = lua.ParseEntryID(rows[i].OffsetID)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("residency: stream %d: %w", c.Partition, err)
 		}
@@ -147,14 +153,21 @@ func (o *lot) setMySQL() {
 
 func (o *lot) setFenceTip(tip lua.EntryID) {
 	o.MySQL.FenceTip = &tip
-	o.Acknowledged = o.view.Unread.Upto(tip)
+	o.Acknowledged = o.isApplied(tip)
+}
+
+// isApplied reports whether MySQL has applied the claim stream up to an entry. An offset behind the end of the stream is one of a stream
+// that Redis lost the end of.
+func (o *lot) isApplied(id lua.EntryID) bool {
+	tip := o.view.Stream.Tip
+	return !o.row.IsWaiting && (tip == lua.EntryID{} || !o.row.applied.Less(id) && !tip.Less(o.row.applied))
 }
 
 func (o *lot) setRedis() {
 	v := &o.view
 	r := &o.Redis
 	o.StreamTip = v.Stream.Tip
-	o.Settled = v.Unread.Upto(v.Stream.Tip)
+	o.Settled = o.isApplied(v.Stream.Tip)
 	switch {
 	case errors.Is(v.Err, lua.ErrAbsent):
 		if v.Evicted.Epoch > 0 {
@@ -230,28 +243,6 @@ func (o *lot) doubt() string {
 		return "the claim stream lost entries since the campaign was loaded"
 	}
 	return fmt.Sprintf(isFenced+"%d", m.Epoch)
-}
-
-// flushes are those of some lots' partitions that, as Redis remembers, MySQL committed. Older ones may be pruned.
-func flushes(lots []*lot) (ids []string) {
-	for _, o := range lots {
-		ids = append(ids, keptFlushes(o.view.Committed.Flushes)...)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-// keptFlushes are those of a partition's flushes that surely have a row, each once: Redis got one twice if the connection broke when it was
-// recorded.
-func keptFlushes(ids []string) []string {
-	if len(ids) == 0 {
-		return nil
-	}
-	newest := slices.Max(ids)
-	sure := time.Now().Add(-flushRetention)
-	kept := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != newest && madeAt(id).Before(sure) })
-	slices.Sort(kept)
-	return slices.Compact(kept)
 }
 
 // Parked reads the parked claims of a lot.

@@ -137,10 +137,10 @@ func TestOwners_AnomaliesAreParked(t *testing.T) {
 			events[i].PacketID, events[i].Amount = id, &amount
 			bad[events[i].ID] = why
 		}
-		spoil(3, "none", 1, "the campaign has no packet none")
-		spoil(4, "x1", 10, "packet x1 returned to the sender")
-		spoil(5, "x5", 7, "packet x5 holds another amount, 6")
-		spoil(7, "x10", 1, fmt.Sprintf("claim %s has packet x10", events[0].ID))
+		spoil(3, "none", 1, noPacket("none"))
+		spoil(4, "x1", 10, noPacket("x1"))
+		spoil(5, "x5", 7, noPacket("x5"))
+		spoil(7, "x10", 1, noPacket("x10"))
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:7]))
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events), "delivered again, and one more")
 		var parked []models.ParkedEvent
@@ -159,4 +159,8 @@ func TestOwners_AnomaliesAreParked(t *testing.T) {
 		}
 		require.Equal(t, len(good), owned)
 	})
+}
+
+func noPacket(id string) string {
+	return "packet " + id + " is of another claim, returned to its sender, holds another amount, or does not exist"
 }

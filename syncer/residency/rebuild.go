@@ -122,12 +122,11 @@ func take(ctx context.Context, tokens chan<- struct{}, id string) error {
 }
 
 // begin is step 1 of a load, and returns the lots that this loader has to itself: none if another process loads a lot of the campaign, load
-// or residency changed, or MySQL lacks flushes that it had committed.
+// or residency changed.
 func (h *Hydrator) begin(ctx context.Context, lots []*lot, loader string, number int64) (begun []*lot, err error) {
 	c := &lots[0].row
 	campaignID, shard := models.SplitShardID(c.ID)
-	isIntact, args := lacksNone(flushes(lots))
-	isFree := " AND (loader = '' OR loading_until <= " + h.now() + ")" + isIntact
+	isFree := " AND (loader = '' OR loading_until <= " + h.now() + ")"
 	take := "loader = ?, loading_until = " + h.loaderTime()
 	run := func(query string, args ...any) (changed int64) {
 		if err == nil {
@@ -142,8 +141,8 @@ func (h *Hydrator) begin(ctx context.Context, lots []*lot, loader string, number
 	are := []any{idsOf(lots), c.Epoch, c.Residency, c.LoadAttempts}
 	var changed int64
 	if shard == 0 {
-		changed = run("UPDATE lots SET load_attempts = ?, "+take+where+isFree, slices.Concat([]any{number, loader}, are, args)...)
-	} else if run("UPDATE lots SET "+take+" WHERE id = ?"+isFree, slices.Concat([]any{loader, campaignID}, args)...) > 0 {
+		changed = run("UPDATE lots SET load_attempts = ?, "+take+where+isFree, slices.Concat([]any{number, loader}, are)...)
+	} else if run("UPDATE lots SET "+take+" WHERE id = ?"+isFree, loader, campaignID) > 0 {
 		changed = run("UPDATE lots SET load_attempts = ?"+where, slices.Concat([]any{number}, are)...)
 		if changed == 0 {
 			run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
@@ -168,14 +167,6 @@ func (h *Hydrator) those(ctx context.Context, lots []*lot, condition string, arg
 	err := sqlstore.On(h.db.WithContext(ctx)).Scan(&ids, "SELECT id FROM lots WHERE id IN ? AND "+condition,
 		slices.Concat([]any{idsOf(lots)}, args)...)
 	return slices.DeleteFunc(lots, func(o *lot) bool { return !slices.Contains(ids, o.row.ID) }), err
-}
-
-// lacksNone is a condition by which MySQL has flushes.
-func lacksNone(ids []string) (condition string, args []any) {
-	if len(ids) == 0 {
-		return "", nil
-	}
-	return " AND (SELECT COUNT(*) FROM stock_flushes WHERE stock_flushes.id IN ?) = ?", []any{ids, len(ids)}
 }
 
 // renew renews the time of a loader until the function that it returns is called. The context ends when another may load the campaign.

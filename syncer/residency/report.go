@@ -17,8 +17,7 @@ func (h *Hydrator) Generations(ctx context.Context) map[int]string { return h.sc
 
 // Loss is what Redis lost of the claim stream of a campaign since the campaign was loaded.
 type Loss struct {
-	Reason      string // "" is no loss
-	Unexplained int64  // claims that Redis lost and that are of unknown campaigns, perhaps of this one
+	Reason string // "" is no loss
 }
 
 // LossOf returns the loss that a campaign in Redis, or lost from it, was in. API processes have had time to report what they answered.
@@ -34,5 +33,5 @@ func (h *Hydrator) LossOf(ctx context.Context, c *models.Campaign) (Loss, error)
 	if err := sleep.For(ctx, min(reportsWait, time.Until(reported))); err != nil {
 		return Loss{}, err
 	}
-	return Loss{Reason: seen.row.Loss, Unexplained: seen.row.Unexplained}, nil
+	return Loss{Reason: seen.row.Loss}, nil
 }

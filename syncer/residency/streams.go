@@ -1,12 +1,10 @@
 package residency
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,8 +12,10 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/recovery"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	"gorm.io/gorm"
@@ -39,16 +39,14 @@ type streams struct {
 	observations *singleflight.Group
 }
 
-// observed is what was read of a claim stream: first what Redis remembers of MySQL's commits, then MySQL, then Redis.
+// observed is what was read of a claim stream: first MySQL, then Redis.
 type observed struct {
 	recovery.Partition
 
-	row         models.StreamRecord // without the unbooked claims
-	hasUnbooked bool                // the row names some
-	lacking     []string            // flushes that Redis remembers, if MySQL lacks any of them
-	stream      lua.Stream
-	isNew       bool // its generation was made just now
-	err         error
+	row    models.StreamRecord
+	stream lua.Stream
+	isNew  bool // its generation was made just now
+	err    error
 }
 
 // shared is intact for those who ask at the same time. It may have started before the caller asked.
@@ -109,22 +107,8 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 		" does another deployment use this redis or this database?", partition, generationTries)
 }
 
-// stopPartition takes campaigns of a stream out of use: those about which the stream, or MySQL, no longer proves anything.
+// stopPartition takes campaigns of a stream out of use: those about which the stream no longer proves anything.
 func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
-	if !seen.Known || seen.IsMySQLBehind() { // unless it was a replica that lags
-		if err := sqlstore.CheckReads(ctx, s.db); err != nil {
-			return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, err)
-		}
-	}
-	switch {
-	case !seen.Known: // MySQL is of a time before it had the stream
-		if err := s.stopWithoutRecord(ctx, seen); err != nil {
-			return err
-		}
-		return s.begin(ctx, seen.row.Partition)
-	case seen.IsMySQLBehind():
-		return s.stopAfterRollback(ctx, seen)
-	}
 	return s.renew(ctx, &seen.row, seen.Recorded, lua.Position{Stream: seen.Stream}.Behind(lua.Position{Stream: seen.Recorded}))
 }
 
@@ -138,9 +122,8 @@ func (s *streams) partitions() []int {
 
 // observe reads some partitions, in their order.
 func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, error) {
-	remembered, rememberedErrs := s.committed(ctx, partitions...)
 	all := make([]observed, len(partitions))
-	if err := s.readMySQL(ctx, partitions, remembered, all); err != nil {
+	if err := s.readMySQL(ctx, partitions, all); err != nil {
 		return nil, fmt.Errorf("residency: streams: %w", err)
 	}
 	tips := make(map[int]lua.EntryID, len(partitions))
@@ -154,29 +137,24 @@ func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, e
 		one.stream = streams[i]
 		one.Stream = streams[i].StreamPosition
 		one.RecordedAge = streams[i].At.Sub(one.row.TipAt)
-		if err := cmp.Or(rememberedErrs[i], errs[i]); err != nil { //nolint:gosec // one each
-			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], err)
+		if !one.Known { // MySQL has no record of the stream: nothing of it can be missing
+			one.Stream.Added = 0
+		}
+		if errs[i] != nil {
+			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], errs[i])
 		}
 	}
 	return all, nil
 }
 
-// readMySQL reads what MySQL has of some partitions, and which of the flushes that Redis remembers it lacks.
-func (s *streams) readMySQL(ctx context.Context, partitions []int, remembered []lua.Committed, all []observed) error {
-	var rows []struct {
-		models.StreamRecord
-
-		HasUnbooked bool
-	}
-	err := s.db.WithContext(ctx).Model(&models.StreamRecord{}).
-		Select("`partition`, birth, tip, tip_at, added, loss, unexplained, COALESCE(unbooked, '') <> '' AS has_unbooked").
-		Where("`partition` IN ?", partitions).Find(&rows).Error
-	if err != nil {
+// readMySQL reads what MySQL has of some partitions.
+func (s *streams) readMySQL(ctx context.Context, partitions []int, all []observed) error {
+	var rows []models.StreamRecord
+	if err := s.db.WithContext(ctx).Where("`partition` IN ? AND birth <> ''", partitions).Find(&rows).Error; err != nil {
 		return err
 	}
 	for i, partition := range partitions {
 		one := &all[i]
-		one.Remembered = remembered[i].Tip
 		for j := range rows {
 			if rows[j].Partition != partition {
 				continue
@@ -186,26 +164,10 @@ func (s *streams) readMySQL(ctx context.Context, partitions []int, remembered []
 				return fmt.Errorf("partition %d: %w", partition, err)
 			}
 			one.Known = true
-			one.row = rows[j].StreamRecord
-			one.hasUnbooked = rows[j].HasUnbooked
+			one.row = rows[j]
 			one.Recorded = lua.StreamPosition{Generation: one.row.Generation, Tip: tip, Added: one.row.Added}
+			one.Remembered = tip
 		}
-	}
-	var flushes []string
-	for i := range remembered {
-		flushes = append(flushes, remembered[i].Flushes...)
-	}
-	if len(flushes) == 0 {
-		return nil
-	}
-	var there []string
-	if err := s.db.WithContext(ctx).Table("stock_flushes").Where("id IN ?", flushes).Pluck("id", &there).Error; err != nil {
-		return err
-	}
-	for i := range remembered {
-		lacking := slices.DeleteFunc(slices.Clone(remembered[i].Flushes), func(id string) bool { return slices.Contains(there, id) })
-		all[i].Lacking = len(lacking)
-		all[i].lacking = lacking
 	}
 	return nil
 }
@@ -217,8 +179,16 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: time.Unix(0, 0).UTC()}
-		return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error
+		row := models.StreamRecord{
+			Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: time.Unix(0, 0).UTC(), OffsetID: models.NoEntry,
+			CompleteAt: time.Unix(0, 0).UTC(),
+		}
+		err := s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error // the writer may have made it
+		if err != nil {
+			return err
+		}
+		return sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE streams SET birth = ?, tip = ? WHERE `partition` = ? AND birth = ''",
+			generation, row.Tip, partition)
 	})
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
@@ -226,33 +196,54 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 	return nil
 }
 
-// record records how far an intact stream is, and which of its claims MySQL lacks, if that is what is to be done.
+// record records how far an intact stream is, if that is what is to be done, and since when MySQL has every claim of it.
 func (s *streams) record(ctx context.Context, seen *observed) error {
 	partition := seen.row.Partition
-	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
-	unbooked := ""
-	// Else nothing came that MySQL might lack. Redis forgets the record with a new generation, which has none of those that are on their way.
-	if seen.Stream != seen.Recorded || seen.Remembered != seen.Recorded.Tip || seen.hasUnbooked {
-		var err error
-		unbooked, err = s.readUnbooked(ctx, seen)
-		if err != nil {
-			return fail(err)
-		}
-	}
 	seen.Watching = true
-	seen.UnbookedMoved = unbooked != "" || seen.hasUnbooked
+	seen.UnbookedMoved = seen.row.OffsetID == seen.stream.Tip.String() && seen.row.CompleteAt.Before(seen.row.TipAt)
 	if recovery.PlanPartition(&seen.Partition).Action != recovery.RecordStream {
 		return nil
 	}
 	tip := seen.stream.Tip.String()
-	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
-		" WHERE `partition` = ? AND birth = ? AND tip = ?",
-		tip, seen.stream.Added, seen.stream.At, unbooked, partition, seen.row.Generation, seen.row.Tip)
+	err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE streams SET tip = ?, added = ?, tip_at = ?,"+
+		" complete_at = CASE WHEN offset_id = ? THEN ? ELSE complete_at END WHERE `partition` = ? AND birth = ? AND tip = ?",
+		tip, seen.stream.Added, seen.stream.At, tip, seen.stream.At, partition, seen.row.Generation, seen.row.Tip)
 	if err != nil {
-		return fail(err)
+		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	if changed == 0 || seen.Remembered == seen.stream.Tip { // another was faster, or Redis remembers it: a new generation had it forget
-		return nil
+	return nil
+}
+
+// Intact returns the partitions of which neither server lost data, as far as is known now. An error says why others are not among them.
+func (h *Hydrator) Intact(ctx context.Context, partitions []int) (intact []int, err error) {
+	all, err := h.streams.observe(ctx, partitions...)
+	failed := []error{err}
+	for i := range all {
+		one := &all[i]
+		step := recovery.PlanPartition(&one.Partition)
+		switch {
+		case one.err != nil:
+			failed = append(failed, one.err)
+		case step.Action == recovery.WaitReplica, step.Action == recovery.StopPartition:
+			failed = append(failed, fmt.Errorf("%w: partition %d: %s", campaigns.ErrLost, one.row.Partition, step.Action))
+		default:
+			intact = append(intact, one.row.Partition)
+		}
 	}
-	return s.scripts.RecordTip(ctx, partition, seen.stream.Tip)
+	return intact, errors.Join(failed...)
+}
+
+// see records in MySQL that a load of a campaign or shard had so many claims.
+func (s *streams) see(ctx context.Context, id string, at lua.Position) error {
+	return sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+		at.Seq, id, at.Epoch, at.Seq)
+}
+
+// madeAt is when a UUIDv7 was made.
+func madeAt(id string) time.Time {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(u.Time().UnixTime())
 }

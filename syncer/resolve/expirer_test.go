@@ -31,7 +31,6 @@ func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) 
 	require.NoError(t, err)
 	h = &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
 	h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	h.Group()
 	return h, ms
 }
 

@@ -46,7 +46,6 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 		require.NoError(t, err)
 		h := &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
 		h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-		h.Group()
 		id := h.Create(10, func(c *models.Campaign) { c.PerUser, c.HoldForMs = 2, 60_000 })
 		ids := h.Take(id, syncertest.Ask("u", "k"), syncertest.Ask("u", ""), syncertest.Ask("v", ""))
 		r := resolver(h)

@@ -103,7 +103,7 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 		return nil
 	}})
 	registry := retention.NewRegistry(db, failing, []string{"syncer", "finance"})
-	trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil)
+	trimmer := trimmerOf(t, rdb, registry)
 	trim(t, trimmer)
 	isRemoving = true
 	require.ErrorIs(t, registry.Remove(t.Context(), "finance"), errStep)
@@ -128,7 +128,7 @@ func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	defer cancel()
 	var trimmers sync.WaitGroup
 	for range 3 {
-		trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil)
+		trimmer := trimmerOf(t, rdb, registry)
 		trimmers.Go(func() {
 			for ctx.Err() == nil {
 				_, _ = trimmer.Trim(ctx)
@@ -142,7 +142,7 @@ func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	}
 	cancel()
 	trimmers.Wait()
-	trim(t, retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil))
+	trim(t, trimmerOf(t, rdb, registry))
 	require.Equal(t, []string{"syncer"}, listed(t, registry))
 	require.NotContains(t, groupsIn(t, scripts)[0], "audit")
 }
@@ -173,7 +173,7 @@ func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
 	s.Ack("syncer", s.Read("syncer", 1000)...)
 	db := syncertest.OpenServer(t)
 	scripts := syncertest.ScriptsOn(t, s.Redis, 1)
-	trimmer := retention.NewTrimmer(scripts, retention.NewRegistry(db, scripts, []string{"syncer"}), syncertest.Quiet(), nil)
+	trimmer := trimmerOf(t, s.Redis, retention.NewRegistry(db, scripts, []string{"syncer"}))
 	require.NoError(t, sqlstore.Close(db))
 	_, err := trimmer.Trim(t.Context())
 	require.ErrorContains(t, err, "registry of groups")
@@ -185,4 +185,12 @@ func TestDestroyGroup_OfAStreamThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	var rdb redis.UniversalClient = testenv.Redis(t).Client()
 	require.NoError(t, syncertest.ScriptsOn(t, rdb, 1).DestroyGroup(t.Context(), 0, "nobody"))
+}
+
+// trimmerOf is a trimmer of several streams with a registry.
+func trimmerOf(t *testing.T, rdb *redis.Client, registry *retention.Registry) *retention.Trimmer {
+	t.Helper()
+	cfg := syncertest.Trimming(t, rdb, streams)
+	cfg.Registry = registry
+	return retention.NewTrimmer(cfg)
 }

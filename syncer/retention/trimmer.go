@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"dibs/lua"
 	"dibs/models"
@@ -20,22 +21,35 @@ const (
 	farBehind = 500_000 // entries, about 100 MB of Redis; a group that is further behind is warned of
 )
 
-// Trimmer removes from the claim streams what every registered group has acknowledged. Any number may run at once.
+// TrimmerConfig is what a Trimmer works with. All but Registerer is required.
+type TrimmerConfig struct {
+	Streams  *lua.Scripts
+	Registry *Registry
+	// Applied is the last entry of a partition's stream that MySQL has applied; zero is none.
+	Applied   func(ctx context.Context, partition int) (lua.EntryID, error)
+	Keep      time.Duration // entries younger than this stay: a restored MySQL reads them again
+	KeepBytes int64         // unless a stream is larger
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Trimmer removes from the claim streams what MySQL has applied and every registered group has acknowledged, once it is old. Any number may
+// run at once.
 type Trimmer struct {
-	streams  *lua.Scripts
-	registry *Registry
-	log      *slog.Logger
-	metrics  *trimmerMetrics
-	behind   map[string]bool  // stream and group that were warned of; Trim's own
-	known    map[int][]string // groups with figures, by partition; Trim's own
+	TrimmerConfig
+
+	metrics *trimmerMetrics
+	behind  map[string]bool  // stream and group that were warned of; Trim's own
+	known   map[int][]string // groups with figures, by partition; Trim's own
 
 	call, farBehind int64 // are the constants, but in tests
 }
 
-// NewTrimmer makes a trimmer, which is for one goroutine; reg may be nil.
-func NewTrimmer(streams *lua.Scripts, registry *Registry, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
+// NewTrimmer makes a trimmer, which is for one goroutine.
+func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 	return &Trimmer{
-		streams: streams, registry: registry, log: log, metrics: newTrimmerMetrics(reg),
+		TrimmerConfig: cfg, metrics: newTrimmerMetrics(cfg.Registerer),
 		behind: make(map[string]bool), known: make(map[int][]string), call: trimCall, farBehind: farBehind,
 	}
 }
@@ -44,10 +58,10 @@ func NewTrimmer(streams *lua.Scripts, registry *Registry, log *slog.Logger, reg 
 // away it only measures, and removes nothing: a group that Redis lost may be registered. Readers of the streams find in Redis how many
 // there are.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
-	registered, err := t.registry.Names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
-	failed := []error{err, t.streams.PublishPartitions(ctx)}
+	registered, err := t.Registry.Names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
+	failed := []error{err, t.Streams.PublishPartitions(ctx)}
 	found := make(map[string]int) // groups that are not registered, and the partition of one of their streams
-	for p := range t.streams.Partitions() {
+	for p := range t.Streams.Partitions() {
 		n, groups, err := t.trimStream(ctx, p, registered)
 		trimmed += n
 		if err != nil {
@@ -61,10 +75,10 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 		}
 	}
 	if registered != nil && len(found) > 0 {
-		t.log.InfoContext(ctx, "consumer groups were found in the claim streams and are registered: nothing is trimmed that they have not read",
+		t.Logger.InfoContext(ctx, "consumer groups were found in the claim streams and are registered: nothing is trimmed that they have not read",
 			slog.Any("groups", slices.Sorted(maps.Keys(found))))
 		for name, p := range found {
-			failed = append(failed, t.registry.adopt(ctx, p, name))
+			failed = append(failed, t.Registry.adopt(ctx, p, name))
 		}
 	}
 	return trimmed, errors.Join(failed...)
@@ -73,7 +87,13 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 // trimStream returns the groups of a stream as well. A registered group that it lacks is created, and nothing is trimmed in this round. A
 // group that is not registered yet holds back trimming like any other.
 func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []string) (trimmed int64, groups []lua.Group, err error) {
-	groups, err = t.streams.Groups(ctx, partition)
+	applied := lua.EntryID{}
+	if registered != nil { // MySQL answers
+		applied, err = t.Applied(ctx, partition)
+	}
+	if err == nil {
+		groups, err = t.Streams.Groups(ctx, partition)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -83,31 +103,62 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 			continue
 		}
 		complete = false
-		if err := t.registry.create(ctx, partition, name); err != nil {
+		if err := t.Registry.create(ctx, partition, name); err != nil {
 			return 0, groups, err
 		}
 	}
-	if complete {
-		first := groups[0].First()
-		for i := range groups {
-			if needed := groups[i].First(); needed.Less(first) {
-				first = needed
-			}
+	stream, err := t.Streams.Stream(ctx, partition)
+	if err == nil && complete && applied != (lua.EntryID{}) {
+		var first lua.EntryID
+		first, err = t.firstKept(ctx, partition, &stream, groups, applied)
+		if err == nil {
+			trimmed, err = t.trimBelow(ctx, partition, first)
 		}
-		trimmed, err = t.trimBelow(ctx, partition, first)
-		if err != nil {
-			return trimmed, groups, err
-		}
+	}
+	if err != nil {
+		return trimmed, groups, err
 	}
 	return trimmed, groups, t.measure(ctx, partition, groups)
 }
 
+// firstKept is the first entry of a stream that stays: no later than the one that MySQL has applied last, which is how a reader tells that
+// Redis lost nothing, nor than any that a group needs. What is older stays while it is young, unless the stream is too large. Ages are
+// by the ids: a clock that is wrong trims nothing.
+func (t *Trimmer) firstKept(
+	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
+) (lua.EntryID, error) {
+	young := lua.EntryID{Ms: applied.Ms - min(applied.Ms, uint64(t.Keep.Milliseconds()))} //nolint:gosec // not negative
+	bytes, err := t.Streams.Bytes(ctx, partition)
+	if err != nil {
+		return young, err
+	}
+	if bytes > t.KeepBytes { // as if entries came evenly: the next rounds make up for it
+		span := float64(stream.Tip.Ms - stream.First.Ms)
+		excess := 1 - float64(t.KeepBytes)/float64(bytes)
+		large := lua.EntryID{Ms: stream.First.Ms + uint64(span*excess) + 1}
+		if young.Less(large) {
+			young = large
+		}
+	}
+	first := applied
+	if young.Less(first) {
+		first = young
+	}
+	for i := range groups {
+		needed := groups[i].First()
+		if groups[i].Name != models.GroupSyncer && needed.Less(first) {
+			first = needed
+		}
+	}
+	return first, nil
+}
+
 func (t *Trimmer) trimBelow(ctx context.Context, partition int, first lua.EntryID) (trimmed int64, err error) {
-	if first == (lua.EntryID{}).Next() { // a group that has read nothing
+	if first == (lua.EntryID{}) || first == (lua.EntryID{}).Next() { // a group that has read nothing
 		return 0, nil
 	}
 	for range trimCalls {
-		n, err := t.streams.TrimBelow(ctx, partition, first, t.call)
+		n, err := t.Streams.TrimBelow(ctx, partition, first, t.call)
 		trimmed += n
 		t.metrics.trimmed.Add(float64(n))
 		if err != nil || n == 0 {

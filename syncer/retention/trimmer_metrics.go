@@ -28,7 +28,7 @@ func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
 			Name: "dibs_stream_entries", Help: "Entries in a claim stream.",
 		}, []string{"partition"}),
 		backlog: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dibs_stream_group_backlog_entries", Help: "Entries that a consumer group has not acknowledged.",
+			Name: "dibs_stream_group_backlog_entries", Help: "Entries that a consumer group has not acknowledged, or that group syncer has not read.",
 		}, []string{"partition", "group"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dibs_stream_group_oldest_seconds",
@@ -51,19 +51,19 @@ func (m *trimmerMetrics) forget(partition int) {
 // measure brings the figures of a stream up to date, and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
 	label := strconv.Itoa(partition)
-	stream, err := t.streams.Stream(ctx, partition)
+	stream, err := t.Streams.Stream(ctx, partition)
 	if err != nil {
 		return err
 	}
 	t.metrics.length.WithLabelValues(label).Set(float64(stream.Length))
-	now, err := t.streams.Now(ctx) // ids are of Redis' clock
+	now, err := t.Streams.Now(ctx) // ids are of Redis' clock
 	if err != nil {
 		return err
 	}
 	t.forgetDestroyed(partition, groups)
 	for i := range groups {
 		g := &groups[i]
-		oldest, err := t.streams.Entries(ctx, partition, g.First(), 1)
+		oldest, err := t.Streams.Entries(ctx, partition, g.First(), 1)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64,
 		return
 	}
 	t.behind[key] = far
-	log := t.log.With(slog.String("stream", stream), slog.String("group", group),
+	log := t.Logger.With(slog.String("stream", stream), slog.String("group", group),
 		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
 	if far {
 		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows."+

@@ -65,8 +65,10 @@ func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
 
 func newTrimmer(t *testing.T, rdb *redis.Client, partitions int, groups []string, log *slog.Logger, reg prometheus.Registerer) *retention.Trimmer {
 	t.Helper()
-	scripts := syncertest.ScriptsOn(t, rdb, partitions)
-	return retention.NewTrimmer(scripts, syncertest.NewRegistry(t, scripts, groups...), log, reg)
+	cfg := syncertest.Trimming(t, rdb, partitions, groups...)
+	cfg.Logger = log
+	cfg.Registerer = reg
+	return retention.NewTrimmer(cfg)
 }
 
 // Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
@@ -119,9 +121,10 @@ func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	s := syncertest.NewStream(t)
 	s.Add(5000)
 	reg := prometheus.NewPedanticRegistry()
-	scripts := syncertest.ScriptsOn(t, s.Redis, 1)
-	registry := syncertest.NewRegistry(t, scripts, "syncer")
-	trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), reg)
+	cfg := syncertest.Trimming(t, s.Redis, 1, "syncer")
+	cfg.Registerer = reg
+	registry := cfg.Registry
+	trimmer := retention.NewTrimmer(cfg)
 	require.Zero(t, trim(t, trimmer), "the group syncer is created")
 	require.NoError(t, s.Redis.XGroupCreate(t.Context(), s.Key, "audit", "0").Err())
 	s.Ack("syncer", s.Read("syncer", 5000)...)
@@ -227,7 +230,7 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 # HELP dibs_stream_entries Entries in a claim stream.
 # TYPE dibs_stream_entries gauge
 dibs_stream_entries{partition="0"} 1000
-# HELP dibs_stream_group_backlog_entries Entries that a consumer group has not acknowledged.
+# HELP dibs_stream_group_backlog_entries Entries that a consumer group has not acknowledged, or that group syncer has not read.
 # TYPE dibs_stream_group_backlog_entries gauge
 dibs_stream_group_backlog_entries{group="finance",partition="0"} 1000
 dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10

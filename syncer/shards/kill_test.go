@@ -60,7 +60,6 @@ func newHall(t *testing.T, seed uint64) *hall {
 		struck: map[string]int{},
 	}
 	h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	h.Group()
 	return h
 }
 

@@ -37,7 +37,6 @@ func newShop(t *testing.T) *shop {
 	s := &shop{Stack: &syncertest.Stack{T: t, Server: server, Redis: rdb.(*redis.Client), Scripts: syncertest.ScriptsOn(t, rdb, 3)}}
 	s.DB = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	s.Writer = syncertest.StartWriter(t, writer.Config{DB: s.DB, FlushInterval: time.Millisecond})
-	s.Group()
 	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	for _, lot := range []int{1, 2, models.ReserveLot} {
 		require.NoError(t, s.Hydrate(s.lot(lot)))

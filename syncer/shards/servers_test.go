@@ -31,6 +31,7 @@ import (
 // A Redis that dies is one lot whose keys become what they were when they were on the disk; its stream was read before. A MySQL that is
 // restored has the definitions, positions and transfers of its lots as they were; its claims came back.
 type servers struct {
+	t       *testing.T
 	scripts *lua.Scripts
 	rdb     goredis.UniversalClient
 	db      *gorm.DB
@@ -51,13 +52,10 @@ func newServers(t *testing.T) *servers {
 	rdb, err := lua.Connect(testenv.Redis(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
-	r := &servers{rdb: rdb, scripts: syncertest.ScriptsOn(t, rdb, 5), loads: make(map[string]int)} // each of up to five lots has a stream
+	r := &servers{t: t, rdb: rdb, scripts: syncertest.ScriptsOn(t, rdb, 5), loads: make(map[string]int)} // each of up to five lots has a stream
 	r.db = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	r.writer = syncertest.StartWriter(t, writer.Config{DB: r.db, FlushInterval: time.Millisecond})
 	r.loader = syncertest.NewHydrator(t, r.db, r.scripts)
-	for p := range r.scripts.Partitions() {
-		require.NoError(t, rdb.XGroupCreateMkStream(t.Context(), lua.StreamKey(p), models.GroupSyncer, "0").Err())
-	}
 	return r
 }
 
@@ -155,26 +153,15 @@ func (r *servers) book(s *place, b *books) {
 		return
 	}
 	defer r.compareRows(s, b)
-	ctx := context.Background()
-	stream := lua.StreamKey(lua.PartitionOf(r.lotID(s), r.scripts.Partitions()))
-	for {
-		read, err := r.rdb.XReadGroup(ctx, &goredis.XReadGroupArgs{
-			Group: models.GroupSyncer, Consumer: "one", Streams: []string{stream, ">"}, Count: 1000, Block: -1,
-		}).Result()
-		if errors.Is(err, goredis.Nil) {
-			return
-		}
-		if err != nil {
-			r.must(s, "read", err)
-			return
-		}
-		for _, entry := range read[0].Messages {
-			payload := []byte(fmt.Sprint(entry.Values["payload"]))
-			e, err := models.DecodeEvent(payload)
-			r.must(s, "event", err)
-			r.must(s, "submit", syncertest.Submit(ctx, r.writer, e, payload))
-			r.must(s, "ack", r.rdb.XAck(ctx, stream, models.GroupSyncer, entry.ID).Err())
-		}
+	partition := lua.PartitionOf(r.lotID(s), r.scripts.Partitions())
+	syncertest.ApplyOne(r.t, r.rdb, r.writer, partition)
+	tip, err := r.rdb.XRevRangeN(context.Background(), lua.StreamKey(partition), "+", "-", 1).Result()
+	r.must(s, "tip", err)
+	if len(tip) > 0 {
+		require.Eventually(r.t, func() bool {
+			applied, err := writer.Applied(context.Background(), r.db.ConnPool, partition)
+			return err == nil && applied.String() == tip[0].ID
+		}, time.Minute, time.Millisecond)
 	}
 }
 

@@ -64,7 +64,7 @@ func submitted(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	w := syncertest.StartWriter(b, writer.Config{DB: db})
 	started := time.Now()
-	eachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e, nil) })
+	eachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e) })
 	return time.Since(started)
 }
 

@@ -16,28 +16,37 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	DefaultFlushSize     = 2000                  // rows: InnoDB's cost a row stops falling at about 1,000
+	DefaultFlushSize     = 2000                  // entries: InnoDB's cost a row stops falling at about 1,000
 	DefaultFlushInterval = 50 * time.Millisecond // DBAs are promised a second
-	FlushSizeMax         = 20_000                // rows: keeps the statement under a server's packet limit of 16 MB
+	FlushSizeMax         = entriesMax
 )
 
 const (
+	// entriesMax bounds a flush, and what waits for the next one. The row locks of a transaction are held for tens of
+	// milliseconds by so many.
+	entriesMax   = 10_000
 	flushTimeout = 30 * time.Second // of one attempt at a transaction
 
-	// A flush writes a row of stock_flushes for each campaign in it, or shard. The next one waits so long for each of them, so that at most
-	// 200 rows a second are written, or two flushes a second.
+	// A flush writes a row of stock_flushes for each campaign in it, or shard. The next one waits so long for each of them,
+	// so that at most 200 rows a second are written, or two flushes a second.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
-	pendingFlushes = 8 // most claims in memory, in flushes; Submit blocks above
+	// retryLocked is how often a locked lot is asked for.
+	retryLocked = time.Second
+	// checkOffsets is how often the offsets of idle streams are compared with MySQL's.
+	checkOffsets = time.Second
+	// findWaiting is how often sums are looked for that a process left that died.
+	findWaiting = 10 * time.Second
+	// pauseRefused is the wait after an error that no retry and no parking cures.
+	pauseRefused = time.Second
 )
 
 // Config configures a Writer. DB and Logger are required.
 type Config struct {
 	DB *gorm.DB
 
-	FlushLog FlushLog // nil: a MySQL that was restored goes unnoticed here
-
-	FlushSize     int           // most rows of one transaction
+	Partitions    int           // claim streams; 0 is 1
+	FlushSize     int           // entries that are flushed at once, though their time has not come
 	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns
 
 	Logger     *slog.Logger
@@ -47,6 +56,7 @@ type Config struct {
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c Config) WithDefaults() Config {
+	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.FlushSize = cmp.Or(c.FlushSize, DefaultFlushSize)
 	c.FlushInterval = cmp.Or(c.FlushInterval, DefaultFlushInterval)
 	return c
@@ -59,6 +69,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("writer: %w: DB is required", sqlstore.ErrConfig)
 	case c.Logger == nil:
 		return fmt.Errorf("writer: %w: Logger is required", sqlstore.ErrConfig)
+	case c.Partitions < 1:
+		return fmt.Errorf("writer: %w: Partitions must be at least 1", sqlstore.ErrConfig)
 	case c.FlushSize < 1 || c.FlushSize > FlushSizeMax:
 		return fmt.Errorf("writer: %w: FlushSize must be 1 to %d", sqlstore.ErrConfig, FlushSizeMax)
 	case c.FlushInterval < time.Millisecond || c.FlushInterval > time.Minute:
@@ -71,9 +83,8 @@ func (c Config) Validate() error {
 type tuning struct {
 	clock        clockwork.Clock
 	flushTimeout time.Duration
-	pendingMax   int // claims
 }
 
-func (c Config) tuning() tuning {
-	return tuning{clock: clockwork.NewRealClock(), flushTimeout: flushTimeout, pendingMax: pendingFlushes * c.FlushSize}
+func defaultTuning() tuning {
+	return tuning{clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
 }

@@ -1,9 +1,17 @@
-// Package writer writes the claims of the stream to MySQL, many in one transaction, and parks those that can never be written.
+// Package writer applies the claim streams to MySQL.
 //
-//	consumer ─ Submit ─▶ Writer ─ adder (striped sums) ─ one transaction a flush ─▶ claims, packets, stock_flushes, campaigns
+//	consumer ─ Add ─▶ adder (a cell per partition) ─ a flush takes all cells ─▶ one transaction
 //
-// A flush commits only when the plain INSERT of all its claims succeeded and the counters of all its campaigns moved. When
-// something is in the way (claims that MySQL has already, a row that MySQL refuses, a campaign that does not exist), the
-// writer finds those claims, takes them out of the batch, and tries the rest again. So the counters always move by the sums of
-// rows that this very transaction inserted, however often a claim is delivered, by whom, and wherever a process dies.
+// MySQL keeps the offset of each stream in the transaction that writes what lies before it. A flush writes claims, packets'
+// owners, transfers of units, a row of stock_flushes for each lot, one UPDATE of all lots, and the offsets, which move by
+// compare-and-set: a flush that does not find the offset where its entries begin writes nothing of that stream. So each
+// entry counts once, whoever reads it, however often, and wherever a process dies. After an unknown commit the offset says
+// what became of it.
+//
+// Three things keep a row from being written, and none of them holds up its neighbours:
+//
+//   - MySQL has it. A stream is read again from before the offset after Redis lost entries.
+//   - MySQL refuses it. Halving finds it, and it is parked in the transaction of its neighbours.
+//   - Somebody locks its lot. Its claims are written; its sums wait in their row of stock_flushes, and are added by the first
+//     writer that gets the lock.
 package writer

@@ -48,7 +48,7 @@ func TestWriter_ParksBadRowsAndWritesTheirNeighbours(t *testing.T) {
 
 		var parked models.ParkedEvent
 		require.NoError(t, db.Where("id = ?", events[7].ID).First(&parked).Error)
-		require.Equal(t, `{"id":"`+events[7].ID+`"}`, string(parked.Payload))
+		require.Contains(t, string(parked.Payload), events[7].ID)
 		require.Equal(t, "c", parked.CampaignID)
 		require.NotEmpty(t, parked.Reason)
 
@@ -70,55 +70,41 @@ func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 10)
-		w := syncertest.StartWriter(t, writer.Config{DB: db})
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 		e := syncertest.ClaimsOf(strings.Repeat("ü\xff", 500), 1, 1)[0]
 		e.ID = strings.Repeat("\xff?'", 300)
-		require.NoError(t, syncertest.Submit(t.Context(), w, e, make([]byte, 3<<20)))
+		require.NoError(t, syncertest.Submit(t.Context(), w, e))
 		require.Len(t, syncertest.ParkedIDs(t, db), 1)
 		require.Len(t, syncertest.ParkedIDs(t, db)[0], 64)
 		syncertest.RequireBooks(t, db, "c", nil)
 	})
 }
 
+// A claim that has the id of another one, or no campaign, is parked beside its neighbours, and so is an entry that holds no event.
 func TestWriter_ParksClaimsThatContradictWhatIsThere(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 1000)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 30 * time.Millisecond})
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 10 * time.Millisecond})
+		f := newFeed(t, db, w, 0)
 		good := syncertest.ClaimsOf("c", 1, 40)
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, good[:20]))
+		f.send(good[:20]...)
 
-		seqTaken := syncertest.ClaimsOf("c", 5, 1)[0]      // a claim in MySQL has its seq
-		idTaken := good[6]                                 // a different claim in MySQL has its id
-		idTaken.Seq, idTaken.UserID = 700, "someone else"  //
-		unknown := syncertest.ClaimsOf("nowhere", 1, 1)[0] // no such campaign
-		duplicate := syncertest.ClaimsOf("c", 25, 1)[0]    // a claim in the same batch has its seq; the lower id has it
-		bad := []models.Event{seqTaken, idTaken, unknown, duplicate}
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, slices.Concat(good, bad)))
-		want := []string{seqTaken.ID, idTaken.ID, unknown.ID, duplicate.ID}
+		idTaken := good[6] // a different claim in MySQL has its id
+		idTaken.Seq, idTaken.UserID = 700, "someone else"
+		idTakenBeside := good[30] // a different claim of the same batch has its id
+		idTakenBeside.Seq, idTakenBeside.UserID = 701, "someone else"
+		unknown := syncertest.ClaimsOf("nowhere", 1, 1)[0]
+		f.send(slices.Concat(good[20:], []models.Event{idTaken, idTakenBeside, unknown})...)
+		want := []string{idTaken.ID, idTakenBeside.ID, unknown.ID}
 		slices.Sort(want)
 		require.Equal(t, want, syncertest.ParkedIDs(t, db))
 		syncertest.RequireBooks(t, db, "c", good)
-	})
-}
 
-// Nothing but the count of the campaigns that moved shows that one of them does not exist.
-func TestWriter_ParksClaimsOfAnUnknownCampaign(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		syncertest.AddCampaign(t, db, "c", 1000)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 30 * time.Millisecond})
-		unknown := syncertest.ClaimsOf("nowhere", 1, 2)
-		require.NoError(t, syncertest.Submit(t.Context(), w, unknown[0], nil), "alone")
-		good := syncertest.ClaimsOf("c", 1, 20)
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(slices.Clone(good), unknown[1])), "among new rows")
-		want := []string{unknown[0].ID, unknown[1].ID}
-		slices.Sort(want)
-		require.Equal(t, want, syncertest.ParkedIDs(t, db))
-		syncertest.RequireBooks(t, db, "c", good)
-		var rows int64
-		require.NoError(t, db.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = 'nowhere'").Scan(&rows).Error)
-		require.Zero(t, rows)
+		require.NoError(t, w.Add(&models.StreamRead{
+			Turn: f.turn, Upto: models.Offset{EntryID: "44-0", Read: 44}, Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
+		}))
+		require.Eventually(t, func() bool { return len(syncertest.ParkedIDs(t, db)) == 4 }, time.Minute, time.Millisecond)
 	})
 }
 
@@ -148,7 +134,7 @@ func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
 	events := syncertest.ClaimsOf("c", 1, 2000)
 	var kills atomic.Int64
 	flushes := 0
-	w := startTuned(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: time.Millisecond}, writer.Tuning{Step: func(step string) {
 		if step != "begun" && step != "books moved" && step != "committed" {
 			return
 		}
@@ -158,7 +144,10 @@ func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
 			kills.Add(1)
 		}
 	}})
-	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	f := newFeed(t, db, w, 0)
+	for some := range slices.Chunk(events, 100) {
+		f.send(some...)
+	}
 	require.Equal(t, int64(3), kills.Load())
 	syncertest.RequireBooks(t, db, "c", events)
 	require.Empty(t, syncertest.ParkedIDs(t, db))
@@ -180,8 +169,10 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) }) // longer than an attempt may take
 		}
 	}})
-	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	f := newFeed(t, db, w, 0)
+	require.NoError(t, f.add(events...))
 	<-resumed
+	f.applied()
 	syncertest.RequireBooks(t, db, "c", events)
 	n, err := testutil.GatherAndCount(reg, "dibs_flush_retries_total")
 	require.NoError(t, err)
@@ -205,7 +196,7 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 	flushes, committed := 0, int64(0)
 	w := startTuned(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
 		switch step {
-		case "books moved":
+		case "ready":
 			if flushes++; flushes%3 == 1 {
 				committed = syncertest.BooksOf(t, direct, "c").Rows
 				_, err := proxy.Toxics.AddToxicJson(strings.NewReader(`{"name":"deaf","type":"timeout","stream":"downstream","attributes":{"timeout":100}}`))
@@ -219,7 +210,10 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 		}
 	}})
 	events := syncertest.ClaimsOf("c", 1, 300)
-	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	f := newFeed(t, direct, w, 0)
+	for some := range slices.Chunk(events, 50) {
+		f.send(some...)
+	}
 	syncertest.RequireBooks(t, direct, "c", events)
 	require.Empty(t, syncertest.ParkedIDs(t, direct))
 }

@@ -1,12 +1,16 @@
 package writer_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/models"
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 // startTuned starts a writer that is closed when the test ends.
@@ -19,4 +23,58 @@ func startTuned(t testing.TB, cfg writer.Config, how writer.Tuning) *writer.Writ
 	require.NoError(t, err)
 	syncertest.CloseAfter(t, w)
 	return w
+}
+
+// feed is a reader of a partition whose stream is whatever it is given.
+type feed struct {
+	t         testing.TB
+	db        *gorm.DB
+	w         *writer.Writer
+	partition int
+	turn      int64
+	at        models.Offset
+}
+
+// newFeed begins a turn of a reader.
+func newFeed(t testing.TB, db *gorm.DB, w *writer.Writer, partition int) *feed {
+	t.Helper()
+	f := &feed{t: t, db: db, w: w, partition: partition}
+	f.begin()
+	return f
+}
+
+func (f *feed) begin() {
+	f.t.Helper()
+	var err error
+	f.turn, f.at, err = f.w.Begin(f.t.Context(), f.partition)
+	require.NoError(f.t, err)
+}
+
+// add adds events as one read.
+func (f *feed) add(events ...models.Event) error {
+	read := &models.StreamRead{Partition: f.partition, Turn: f.turn}
+	for _, e := range events {
+		read.Events = append(read.Events, models.RawEvent{Event: e, Payload: []byte(`{"id":"` + e.ID + `"}`)})
+	}
+	f.at.Read += int64(len(events))
+	f.at.EntryID = fmt.Sprint(f.at.Read, "-0")
+	f.at.EventID = events[len(events)-1].ID
+	read.Upto = f.at
+	return f.w.Add(read)
+}
+
+// applied waits until MySQL is as far as this reader.
+func (f *feed) applied() {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		offsets, err := writer.Offsets(f.t.Context(), f.db.ConnPool, f.partition)
+		return err == nil && offsets[f.partition] == f.at
+	}, time.Minute, time.Millisecond)
+}
+
+// send adds events and waits until MySQL has them.
+func (f *feed) send(events ...models.Event) {
+	f.t.Helper()
+	require.NoError(f.t, f.add(events...))
+	f.applied()
 }

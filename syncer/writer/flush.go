@@ -1,129 +1,180 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
+	"dibs/models"
+	"dibs/syncer/adder"
 )
 
-const (
-	// searchesMax bounds the searches in a row that find no reason why a batch clashes; then it is bisected. A server whose
-	// reads come from a replica may take a while to show the claim that was in the way.
-	searchesMax = 8
-	// searchPause is the wait before the second such search; it doubles each time.
-	searchPause = 10 * time.Millisecond
-)
+// batch is what one transaction applies.
+type batch struct {
+	streams []adder.Taken
+	rows    []*models.RawEvent         // sorted by id, which is the order of the primary key
+	sums    map[adder.Lot]*adder.Tally // of all rows
+	since   time.Time                  // when the oldest entry came
+	careful bool                       // lots that somebody locks are found, and not waited for
+	whole   bool                       // all of it is written, or nothing
+}
 
-// flush writes the cells and answers the callers that wait for them.
-func (w *Writer) flush(ctx context.Context, cells []*cell) {
+// gather makes a batch of what was taken.
+func gather(streams []adder.Taken) *batch {
+	b := &batch{streams: streams, sums: make(map[adder.Lot]*adder.Tally)}
+	for i := range streams {
+		s := &streams[i]
+		if b.since.IsZero() || s.Since.Before(b.since) {
+			b.since = s.Since
+		}
+		for _, read := range s.Reads {
+			for j := range read.Events {
+				if e := &read.Events[j]; e.Unreadable != "" || adder.HasRow(&e.Event) {
+					b.rows = append(b.rows, e)
+				}
+			}
+		}
+		for lot, sum := range s.Sums {
+			if b.sums[lot] == nil {
+				b.sums[lot] = &adder.Tally{}
+			}
+			b.sums[lot].Merge(sum)
+		}
+	}
+	slices.SortFunc(b.rows, byID)
+	return b
+}
+
+func byID(a, b *models.RawEvent) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.CampaignID, b.CampaignID))
+}
+
+func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
+	sums := make(map[adder.Lot]*adder.Tally)
+	for _, r := range rows {
+		lot := adder.LotOf(&r.Event)
+		if sums[lot] == nil {
+			sums[lot] = &adder.Tally{}
+		}
+		sums[lot].Add(&r.Event)
+	}
+	return sums
+}
+
+// flush applies what was taken. It returns when all of it is applied, by this process or by others, or ctx has ended.
+func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
-	b := gather(cells)
+	b := gather(taken)
 	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
-	locked := make(map[string][]*row)
-	rows := w.locked.holdBack(b.rows, locked)
-	sums := b.sums
-	if len(rows) < len(b.rows) {
-		sums = sumOf(rows)
-	}
-	span := w.trace(rows, sums)
-	err := w.writeRows(ctx, &attempt{locked: locked}, rows, sums)
+	span := w.trace(b)
+	err := w.applyAll(ctx, b)
 	span.Done(err)
-	var held int64 // less those that wait on
-	if err == nil {
-		held = -w.queueLocked(ctx, b, cells, locked)
-	}
 	w.flushing.Store(nil)
 	w.steps.At("written")
 	w.metrics.flushSeconds.Observe(w.clock.Since(started).Seconds())
 	w.metrics.batchClaims.Observe(float64(len(b.rows)))
-	for _, c := range cells {
-		held += int64(len(c.rows))
-		w.adder.release(c, err)
-	}
 	if err != nil {
-		w.metrics.dropped.Add(held)
+		w.metrics.dropped.Add(int64(len(b.rows)))
 	}
-	w.steps.At("released")
-	w.capacity.Release(held)
 }
 
-// trace starts the span of a flush, if some of its rows are traced.
-func (w *Writer) trace(rows []*row, sums map[string]*tally) *tracing.Span {
-	if w.cfg.Tracer == nil {
-		return nil
-	}
-	var spans []*tracing.Span
-	for _, r := range rows {
-		if r.trace != "" {
-			spans = append(spans, tracing.Remote(r.trace))
-		}
-	}
-	return w.cfg.Tracer.Shared("flush", spans, attribute.Int("dibs.claims", len(rows)), attribute.Int("dibs.campaigns", len(sums)))
-}
-
-// attempt says how rows are written.
-type attempt struct {
-	brief  bool              // the rows are of one campaign, and wait only a second for each lock
-	locked map[string][]*row // takes the rows that met a lock, by campaign
-}
-
-// writeRows writes to MySQL the rows that can be written, and parks the others. Those that met a lock of another transaction are
-// in how.locked then. It fails only when ctx ends: with ErrClosed when that is why.
-func (w *Writer) writeRows(ctx context.Context, how *attempt, rows []*row, sums map[string]*tally) error {
-	for searches := 0; len(rows) > 0; {
-		err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error { return w.tryCommit(ctx, how.brief, rows, sums) })
+// applyAll applies a batch, less the streams that somebody else has moved: their readers begin again. The error is why ctx
+// ended.
+func (w *Writer) applyAll(ctx context.Context, b *batch) error {
+	for len(b.streams) > 0 {
+		var done *applied
+		err := sqlstore.RetryForever(ctx, w.noticeRetry, func() (err error) {
+			done, err = w.apply(ctx, b)
+			if sqlstore.IsLockWait(err) {
+				w.metrics.retries.WithLabelValues("clash").Inc()
+				err = sqlstore.Final(err)
+			}
+			return err
+		})
+		var moved *errMoved
 		switch {
 		case err == nil:
-			w.count(rows, sums)
+			w.report(ctx, done)
 			return nil
-		case sqlstore.IsLockWait(err) && how.brief:
-			id := rows[0].event.LotID()
-			how.locked[id] = append(how.locked[id], rows...)
-			return nil
+		case errors.As(err, &moved):
+			b = w.without(b, moved)
 		case sqlstore.IsLockWait(err):
-			return w.writeByCampaign(ctx, rows, how.locked)
+			b.careful = true
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "MySQL refuses a flush, trying again", slog.Any("error", err))
+			if err := w.pause(ctx, pauseRefused); err != nil {
+				return err
+			}
 		}
-		f := sqlstore.FailureOf(err)
-		inConflict := f == sqlstore.FailureDuplicate || isConflict(err)
-		if !inConflict && (f == sqlstore.FailureTransient || f == sqlstore.FailureClash) {
-			return err // ctx has ended
-		}
-		if !inConflict || searches == searchesMax {
-			return w.bisect(ctx, how, rows, err)
-		}
-		left, err := w.resolveConflicts(ctx, rows)
-		if err != nil {
-			return err
-		}
-		if len(left) < len(rows) {
-			rows = left
-			sums = sumOf(left)
-			searches = 0
-			continue
-		}
-		if err := w.pause(ctx, searchPause<<searches); err != nil {
-			return err
-		}
-		searches++
 	}
 	return nil
 }
 
-// tryCommit makes a lock wait that timed out a final error, which is not retried here.
-func (w *Writer) tryCommit(ctx context.Context, brief bool, rows []*row, sums map[string]*tally) error {
-	err := w.commit(ctx, brief, rows, sums)
-	if sqlstore.IsLockWait(err) {
-		w.metrics.retries.WithLabelValues("clash").Inc()
-		return sqlstore.Final(err)
+// without is a batch less the streams that moved. The turns of those that somebody else moved end.
+func (w *Writer) without(b *batch, moved *errMoved) *batch {
+	var left []adder.Taken
+	for _, s := range b.streams {
+		switch {
+		case slices.Contains(moved.applied, s.Partition):
+		case slices.Contains(moved.lost, s.Partition):
+			w.adder.End(s.Partition, s.Turn)
+			w.metrics.moved.Inc()
+		default:
+			left = append(left, s)
+		}
 	}
-	return err
+	next := gather(left)
+	next.careful = b.careful
+	return next
+}
+
+// report counts what was applied, and logs what was parked and what waits.
+func (w *Writer) report(ctx context.Context, done *applied) {
+	var claims, units int64
+	for _, sum := range done.sums {
+		claims += sum.Claims
+		units += sum.Units
+	}
+	w.flushed.events.Add(int64(len(done.written) + len(done.transfers)))
+	w.flushed.units.Add(units)
+	w.metrics.claims.Add(float64(claims))
+	w.metrics.units.Add(float64(units))
+	w.metrics.replays.Add(float64(done.known))
+	for _, p := range done.parked {
+		w.metrics.parked.WithLabelValues(p.kind).Inc()
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it",
+			slog.String("id", p.ID), slog.String("campaign_id", p.CampaignID), slog.String("kind", p.kind), slog.String("reason", p.Reason))
+	}
+	for lot, err := range done.waiting {
+		if w.setLocked(lot) {
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL wait, its claims are written: another transaction"+
+				" locks its row, see information_schema.innodb_trx, or MySQL refuses the change", slog.String("lot", lot.ID()), slog.Any("error", err))
+		}
+	}
+}
+
+// trace starts the span of a flush, if some of its rows are traced.
+func (w *Writer) trace(b *batch) *tracing.Span {
+	if w.cfg.Tracer == nil {
+		return nil
+	}
+	var spans []*tracing.Span
+	for _, r := range b.rows {
+		if r.TraceParent != "" {
+			spans = append(spans, tracing.Remote(r.TraceParent))
+		}
+	}
+	return w.cfg.Tracer.Shared("flush", spans, attribute.Int("dibs.claims", len(b.rows)), attribute.Int("dibs.campaigns", len(b.sums)))
 }
 
 func (w *Writer) pause(ctx context.Context, d time.Duration) error {
@@ -133,43 +184,4 @@ func (w *Writer) pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// bisect writes the halves of a batch that the database refuses. A row that is refused alone is parked.
-func (w *Writer) bisect(ctx context.Context, how *attempt, rows []*row, cause error) error {
-	if len(rows) == 1 {
-		return w.park(ctx, rows[0], parkedData, cause.Error())
-	}
-	for _, half := range [][]*row{rows[:len(rows)/2], rows[len(rows)/2:]} {
-		if err := w.writeRows(ctx, how, half, sumOf(half)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *Writer) count(rows []*row, sums map[string]*tally) {
-	var claims, units int64
-	for _, sum := range sums {
-		claims += sum.claims
-		units += sum.units
-	}
-	w.flushed.events.Add(int64(len(rows)))
-	w.flushed.units.Add(units)
-	w.metrics.claims.Add(float64(claims))
-	w.metrics.units.Add(float64(units))
-}
-
-// noticeRetry counts every retry, and logs it unless it is after a clash, which ends by itself.
-func (w *Writer) noticeRetry(err error, f sqlstore.Failure, wait time.Duration) {
-	if f == sqlstore.FailureClash {
-		w.metrics.retries.WithLabelValues("clash").Inc()
-		return
-	}
-	w.metrics.retries.WithLabelValues("trouble").Inc()
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	w.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "writing claims to MySQL failed, trying again",
-		slog.Duration("after", wait), slog.Any("error", err))
 }

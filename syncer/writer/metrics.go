@@ -15,6 +15,7 @@ type metrics struct {
 	claims       prometheus.Counter
 	units        prometheus.Counter
 	replays      prometheus.Counter
+	moved        prometheus.Counter
 	parked       *prometheus.CounterVec
 	retries      *prometheus.CounterVec
 
@@ -30,11 +31,11 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 	}, func() float64 { return oldestAge().Seconds() })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_writer_locked_campaigns",
-		Help: "Campaigns whose claims wait because another transaction in MySQL holds a lock on them.",
+		Help: "Campaigns and shards whose counters in MySQL wait because another transaction holds a lock on them.",
 	}, func() float64 { return float64(locked()) })
 	return &metrics{
 		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "dibs_flush_seconds", Help: "Time of a flush, from taking the events to answering for them, retries included.",
+			Name: "dibs_flush_seconds", Help: "Time of a flush, from taking the events to the commit, retries included.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		batchClaims: f.NewHistogram(prometheus.HistogramOpts{
@@ -48,7 +49,10 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 			Name: "dibs_units_written_total", Help: "Units of the claims put into MySQL.",
 		}),
 		replays: f.NewCounter(prometheus.CounterOpts{
-			Name: "dibs_claims_redelivered_total", Help: "Claims that came again after they were put into MySQL.",
+			Name: "dibs_claims_redelivered_total", Help: "Claims that were read again after they were put into MySQL.",
+		}),
+		moved: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_flush_offset_moved_total", Help: "Batches of a partition that were dropped because another process had moved its offset.",
 		}),
 		parked: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_events_parked_total", Help: "Events that could never be written and wait in parked_events.",

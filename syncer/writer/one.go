@@ -2,6 +2,8 @@ package writer
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -9,30 +11,36 @@ import (
 	"gorm.io/gorm"
 )
 
-// Write writes events as a flush does: all of them or none. Errors: see FailureOf.
+// errRefused says that MySQL refused a row of a write that is all or nothing.
+var errRefused = errors.New("writer: MySQL refuses a claim")
+
+// Write writes events that are in no stream, as a flush does, but all of them or none. Errors: see FailureOf.
 func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
-	s := &store{db: db, tuning: Config{}.tuning()}
 	rows := rowsOf(events)
-	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, false, rows, sumOf(rows)) })
+	s := newStore(db, defaultTuning())
+	return sqlstore.Retry(ctx, func() error {
+		_, err := s.apply(ctx, &batch{rows: rows, sums: sumOf(rows), whole: true})
+		return err
+	})
 }
 
-// InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It does not
-// move the counters of the lot. Errors: see FailureOf.
+// InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It
+// does not move the counters of the lot. Errors: see FailureOf.
 func InsertMissing(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
 	rows := rowsOf(events)
-	now := sqlstore.Now()
-	if err := insertClaims(ctx, tx, rows, now); err != nil {
+	a := &application{store: newStore(nil, defaultTuning()), ctx: ctx, tx: tx, b: &batch{rows: rows, sums: sumOf(rows)}, started: sqlstore.Now()}
+	for chunk := range slices.Chunk(rows, sqlstore.RowsPerInsert(tx)) {
+		if err := a.execInsert(chunk); err != nil {
+			return err
+		}
+	}
+	if err := a.readLots(); err != nil {
 		return err
 	}
-	sums := sumOf(rows)
-	holdForMs, err := holdsOf(ctx, tx, sums)
-	if err != nil {
+	if _, err := insertFlushes(ctx, tx, a.b.sums, a.lots, nil, 0, a.started); err != nil {
 		return err
 	}
-	if _, err := insertFlushes(ctx, tx, sums, holdForMs, 0, now); err != nil {
-		return err
-	}
-	return setOwners(ctx, tx, rows)
+	return OwnPackets(ctx, tx, events)
 }
 
 // PutOrder notes which order redeemed a claim, in the transaction that redeems it.
@@ -41,28 +49,24 @@ func PutOrder(ctx context.Context, tx sqlstore.Execer, orderID, claimID string) 
 	return err
 }
 
-// OwnPackets gives the packets of claims, whose rows exist already, to their users. Errors: see FailureOf.
-func OwnPackets(ctx context.Context, tx *sqlstore.Tx, claims []models.Event) error {
-	return setOwners(ctx, tx, rowsOf(claims))
-}
-
-func rowsOf(events []models.Event) []*row {
-	rows := make([]*row, len(events))
+func rowsOf(events []models.Event) []*models.RawEvent {
+	rows := make([]*models.RawEvent, len(events))
 	for i := range events {
-		rows[i] = &row{event: events[i]}
+		rows[i] = &models.RawEvent{Event: events[i]}
 	}
+	slices.SortFunc(rows, byID)
 	return rows
 }
 
 // Park parks an event, with its payload, if it is not parked yet.
 func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, reason string) error {
-	parked := parkedEvent(&row{event: *e, payload: payload}, reason)
-	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db, &parked, sqlstore.Now()) })
+	parked := parkedEvent(&models.RawEvent{Event: *e, Payload: payload}, reason)
+	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db.ConnPool, db.Name(), &parked, sqlstore.Now()) })
 }
 
 // FailureOf reports what can be done about an error of a write. A claim that contradicts what MySQL holds is FailureData.
 func FailureOf(err error) sqlstore.Failure {
-	if isConflict(err) {
+	if errors.Is(err, errPacketTaken) || errors.Is(err, errRefused) {
 		return sqlstore.FailureData
 	}
 	return sqlstore.FailureOf(err)

@@ -2,206 +2,316 @@ package writer_test
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"strings"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
-	"dibs/models"
-	"dibs/syncer/writer"
-
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 	"pgregory.net/rapid"
+
+	"dibs/consumer"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/writer"
 )
 
-// ledger is what the writer should do, in a few lines of Go: a claim counts if its campaign exists, and neither its id nor its
-// seq is taken.
-type ledger struct {
-	ids  map[string]models.Event
-	seqs map[string]string
+// world is a claim stream in a real Redis, a database, and the processes that apply the one to the other. Events come, processes die
+// between any two statements, MySQL is restored to an earlier moment, Redis loses the end of the stream and has other entries under the
+// same ids, two processes read one partition, a lot is locked, rows are bad. At rest MySQL must be the fold of the stream.
+type world struct {
+	t       *rapid.T
+	ctx     context.Context
+	rdb     *redis.Client
+	db      *gorm.DB
+	isMySQL bool
+
+	ever    map[string]models.Event // all that was ever in the stream, by id
+	seqs    map[string]int64
+	dumps   []dump
+	running []*process
+	free    func() // of the locked lot; nil: none is
 }
 
-func (l *ledger) take(e models.Event) {
-	at := fmt.Sprint(e.CampaignID, " ", e.Seq)
-	if _, taken := l.ids[e.ID]; taken || l.seqs[at] != "" || e.CampaignID == "unknown" || e.Quantity < 1 || len(e.UserID) > 128 {
+// process is a reader and a writer.
+type process struct {
+	w      *writer.Writer
+	stop   func()
+	dieIn  atomic.Int64 // steps of flushes; 0: it does not die
+	isDead chan struct{}
+}
+
+const badUser = "nobody-may-have-a-row"
+
+func (w *world) start() {
+	p := &process{isDead: make(chan struct{})}
+	var err error
+	p.w, err = writer.NewTuned(writer.Config{DB: w.db, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()},
+		writer.Tuning{Step: func(string) {
+			if p.dieIn.Load() > 0 && p.dieIn.Add(-1) == 0 {
+				close(p.isDead)
+				runtime.Goexit() // the connection is dropped, and the transaction with it
+			}
+		}})
+	require.NoError(w.t, err)
+	applier, err := consumer.NewApplier(consumer.ApplierConfig{
+		Client: w.rdb, Name: fmt.Sprint("p", uuid.NewString()), Log: p.w, BlockTime: 5 * time.Millisecond, GatherPause: time.Microsecond,
+		ReadCount: 7, Logger: syncertest.Quiet(), Registerer: prometheus.NewRegistry(),
+	})
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(w.ctx)
+	var reading sync.WaitGroup
+	reading.Go(func() { _ = applier.Run(ctx) })
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		reading.Wait()
+		closing, now := context.WithTimeout(w.ctx, 20*time.Second)
+		defer now()
+		_ = p.w.Close(closing)
+	})
+	w.running = append(w.running, p)
+}
+
+// bury stops the processes that died and starts one if none is left.
+func (w *world) bury() {
+	var alive []*process
+	for _, p := range w.running {
+		select {
+		case <-p.isDead:
+			p.stop()
+		default:
+			alive = append(alive, p)
+		}
+	}
+	w.running = alive
+	if len(alive) == 0 {
+		w.start()
+	}
+}
+
+func (w *world) append(id string, e models.Event) {
+	payload, err := json.Marshal(&e)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.rdb.XAdd(w.ctx, &redis.XAddArgs{Stream: lua.StreamKey(0), ID: id, Values: []any{
+		"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload}}).Err())
+	w.ever[e.ID] = e
+}
+
+// event draws an event, most of them claims.
+func (w *world) event() models.Event {
+	campaign := rapid.SampledFrom([]string{"a", "a", "b", "unknown"}).Draw(w.t, "campaign")
+	w.seqs[campaign]++
+	e := syncertest.ClaimsOf(campaign, w.seqs[campaign], 1)[0]
+	switch rapid.IntRange(0, 9).Draw(w.t, "kind") {
+	case 0:
+		e.Type = models.EventCampaignLowStock
+	case 1:
+		e.UserID = badUser
+	}
+	return e
+}
+
+func (w *world) come() {
+	for range rapid.IntRange(1, 25).Draw(w.t, "events") {
+		w.append("*", w.event())
+	}
+}
+
+// kill has a process die at one of the next steps of a flush.
+func (w *world) kill() {
+	w.running[0].dieIn.Store(rapid.Int64Range(1, 14).Draw(w.t, "steps"))
+}
+
+// second has another process read the same partition: its lease, or that of the first one, is stale.
+func (w *world) second() {
+	if len(w.running) < 2 {
+		w.start()
+	}
+}
+
+func (w *world) dump() {
+	w.unlock()
+	w.dumps = append(w.dumps, dumpOf(w.t, w.db))
+}
+
+func (w *world) restore() {
+	if len(w.dumps) == 0 {
 		return
 	}
-	l.ids[e.ID], l.seqs[at] = e, e.ID
-}
-
-func (l *ledger) of(campaignID string) []models.Event {
-	var events []models.Event
-	for _, e := range l.ids {
-		if e.CampaignID == campaignID {
-			events = append(events, e)
+	w.unlock()
+	at := rapid.IntRange(0, len(w.dumps)-1).Draw(w.t, "dump")
+	for range 20 { // a flush may be in the way
+		if w.dumps[at].tryRestore(w.db) == nil {
+			break
 		}
 	}
-	return events
+	w.dumps = w.dumps[:at+1]
 }
 
-// Rounds of claims, new ones, old ones and bad ones, each through one of two writers: after each round rows and books are
-// those of the model. Claims that contradict each other are kept to different rounds: which one of a round wins is chance.
-func TestProperty_TheBooksFollowTheModel(t *testing.T) {
+// lose has Redis lose the last entries, and take other ones under their ids.
+func (w *world) lose() {
+	n := rapid.Int64Range(1, 12).Draw(w.t, "lost")
+	entries, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", n+1).Result()
+	require.NoError(w.t, err)
+	if len(entries) < 2 {
+		return
+	}
+	key := lua.StreamKey(0)
+	replace := rapid.IntRange(0, len(entries)-1).Draw(w.t, "replaced")
+	tx := w.rdb.TxPipeline()
+	for _, e := range entries[:len(entries)-1] {
+		tx.XDel(w.ctx, key, e.ID)
+	}
+	tx.Do(w.ctx, "XSETID", key, entries[len(entries)-1].ID)
+	for i := len(entries) - 2; i >= 0 && i >= len(entries)-1-replace; i-- {
+		e := w.event()
+		payload, err := json.Marshal(&e)
+		require.NoError(w.t, err)
+		tx.XAdd(w.ctx, &redis.XAddArgs{Stream: key, ID: entries[i].ID, Values: []any{
+			"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload}})
+		w.ever[e.ID] = e
+	}
+	_, err = tx.Exec(w.ctx)
+	require.NoError(w.t, err)
+}
+
+func (w *world) lock() {
+	if w.free != nil || !w.isMySQL {
+		return
+	}
+	tx := w.db.Begin()
+	if tx.Exec("SELECT id FROM lots WHERE id = 'a' FOR UPDATE").Error != nil {
+		tx.Rollback()
+		return
+	}
+	w.free = func() { tx.Rollback() }
+}
+
+func (w *world) unlock() {
+	if w.free != nil {
+		w.free()
+		w.free = nil
+	}
+}
+
+// rest waits until MySQL has applied the whole stream, and nothing waits for a lock.
+func (w *world) rest() {
+	w.unlock()
+	w.bury()
+	until := time.Now().Add(10 * time.Second)
+	for {
+		w.bury()
+		last, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", 1).Result()
+		require.NoError(w.t, err)
+		if len(last) == 0 {
+			return
+		}
+		offsets, err := writer.Offsets(w.ctx, w.db.ConnPool, 0)
+		require.NoError(w.t, err)
+		var waiting int
+		require.NoError(w.t, w.db.Raw("SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1").Scan(&waiting).Error)
+		at := offsets[0]
+		if at.EntryID == last[0].ID && at.EventID == last[0].Values["_watermill_message_uuid"] && waiting == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			w.t.Fatalf("MySQL is at %v, the stream ends at %s, %d rows of stock_flushes wait", at, last[0].ID, waiting)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// check compares MySQL with the fold of the stream.
+func (w *world) check() {
+	var rows []models.ClaimRow
+	require.NoError(w.t, w.db.Find(&rows).Error)
+	has := make(map[string]bool)
+	units := make(map[string]int64)
+	claims := make(map[string]int64)
+	for i := range rows {
+		r := &rows[i]
+		if e, known := w.ever[r.ID]; !known || e.Quantity != r.Quantity || e.Seq != r.Seq || w.isMySQL && e.UserID == badUser {
+			w.t.Fatalf("a row that no event says: %+v", r)
+		}
+		has[r.ID] = true
+		units[r.CampaignID] += r.Quantity
+		claims[r.CampaignID]++
+	}
+	parked := make(map[string]bool)
+	for _, id := range syncertest.ParkedIDs(w.t, w.db) {
+		parked[id] = true
+	}
+	entries, err := w.rdb.XRange(w.ctx, lua.StreamKey(0), "-", "+").Result()
+	require.NoError(w.t, err)
+	for _, entry := range entries {
+		e := w.ever[fmt.Sprint(entry.Values["_watermill_message_uuid"])]
+		isBad := e.CampaignID == "unknown" || e.UserID == badUser && w.isMySQL
+		switch {
+		case e.Type != models.EventClaimAccepted:
+		case isBad && !parked[e.ID]:
+			w.t.Fatalf("a bad row is not parked: %+v", e)
+		case !isBad && !has[e.ID]:
+			w.t.Fatalf("an event of the stream has no row: %+v", e)
+		}
+	}
+	for _, id := range []string{"a", "b"} {
+		b := syncertest.BooksOf(w.t, w.db, id)
+		want := fmt.Sprint(units[id], claims[id], units[id], claims[id])
+		if have := fmt.Sprint(b.Claimed, b.SyncedSeq, b.FlushedUnits, b.FlushedClaims); have != want {
+			w.t.Fatalf("%s: counters are not the fold of the rows: have %s, want %s", id, have, want)
+		}
+	}
+}
+
+// clear empties both servers for the next run.
+func (w *world) clear() {
+	for _, p := range w.running {
+		p.stop()
+	}
+	w.unlock()
+	require.NoError(w.t, w.rdb.FlushAll(w.ctx).Err())
+	for table := range dumped {
+		require.NoError(w.t, w.db.Exec("DELETE FROM "+table).Error)
+	}
+}
+
+// Whatever happens, MySQL is the fold of the stream when all is at rest.
+func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		runs := 0
+		rdb := testenv.Redis(t).Client()
+		isMySQL := db.Name() != "sqlite"
+		if isMySQL {
+			require.NoError(t, db.Exec("ALTER TABLE claims ADD CONSTRAINT no_bad_user CHECK (user_id <> '"+badUser+"')").Error)
+		}
 		rapid.Check(t, func(rt *rapid.T) {
-			runs++
-			names := []string{fmt.Sprintf("a%d", runs), fmt.Sprintf("b%d", runs)}
-			for _, name := range names {
-				syncertest.AddCampaign(t, db, name, rapid.Int64Range(0, 60).Draw(rt, "total"))
+			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, isMySQL: isMySQL, ever: map[string]models.Event{}, seqs: map[string]int64{}}
+			defer w.clear()
+			for _, id := range []string{"a", "b"} {
+				syncertest.AddCampaign(t, db, id, 1000)
 			}
-			cfg := writer.Config{DB: db, FlushSize: rapid.IntRange(1, 16).Draw(rt, "flush size"), FlushInterval: time.Millisecond, Logger: syncertest.Quiet()}
-			var writers []*writer.Writer
-			for range 2 {
-				w, err := writer.New(cfg)
-				require.NoError(t, err)
-				writers = append(writers, w)
+			w.start()
+			ops := map[string]func(){
+				"events": w.come, "more events": w.come, "kill": w.kill, "second reader": w.second, "dump": w.dump, "restore": w.restore,
+				"redis loses": w.lose, "lock": w.lock, "rest": w.rest,
 			}
-			model := ledger{ids: map[string]models.Event{}, seqs: map[string]string{}}
-			var all []models.Event
-			for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
-				round := drawRound(rt, names, all)
-				all = append(all, round...)
-				writer := writers[rapid.IntRange(0, 1).Draw(rt, "writer")]
-				require.NoError(t, syncertest.SubmitAll(t.Context(), writer, round))
-				for _, e := range round {
-					model.take(e)
-				}
-				for _, name := range names {
-					if wrong := syncertest.BooksOf(t, db, name).Wrong(model.of(name)); wrong != "" {
-						rt.Fatalf("%s: %s", name, wrong)
-					}
-				}
+			names := []string{"events", "more events", "kill", "second reader", "dump", "restore", "redis loses", "lock", "rest"}
+			for range rapid.IntRange(2, 12).Draw(rt, "steps of the world") {
+				w.bury()
+				ops[rapid.SampledFrom(names).Draw(rt, "op")]()
 			}
-			for _, w := range writers {
-				require.NoError(t, w.Close(t.Context()))
-			}
+			w.come()
+			w.rest()
+			w.check()
 		})
-	})
-}
-
-// drawRound makes events of one round. A seq is used once in it.
-func drawRound(rt *rapid.T, names []string, before []models.Event) []models.Event {
-	var round []models.Event
-	used := map[string]bool{}
-	for range rapid.IntRange(1, 30).Draw(rt, "events") {
-		e := syncertest.ClaimsOf(rapid.SampledFrom(names).Draw(rt, "campaign"), rapid.Int64Range(1, 40).Draw(rt, "seq"), 1)[0]
-		switch rapid.IntRange(0, 9).Draw(rt, "what") {
-		case 0, 1, 2:
-			if len(before) > 0 {
-				e = rapid.SampledFrom(before).Draw(rt, "old")
-			}
-		case 3:
-			e.Quantity = 0
-		case 4:
-			e.UserID = strings.Repeat("x", 129)
-		case 5:
-			e.CampaignID = "unknown"
-		}
-		at := fmt.Sprint(e.CampaignID, " ", e.Seq)
-		if !used[at] {
-			used[at] = true
-			round = append(round, e)
-		}
-		if rapid.Bool().Draw(rt, "twice") && len(round) > 0 {
-			round = append(round, rapid.SampledFrom(round).Draw(rt, "again"))
-		}
-	}
-	return round
-}
-
-// The control: a writer that leaves rows alone that are there, but moves the books by what was submitted. The same checker
-// must see it.
-func TestControl_AWriterThatSumsWhatWasSubmittedIsCaught(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		syncertest.AddCampaign(t, db, "c", 1000)
-		events := syncertest.ClaimsOf("c", 1, 20)
-		naiveFlush(t, db, events)
-		require.Empty(t, syncertest.BooksOf(t, db, "c").Wrong(events), "without redelivery it is right")
-		naiveFlush(t, db, events[10:])
-		require.NotEmpty(t, syncertest.BooksOf(t, db, "c").Wrong(events))
-	})
-}
-
-func naiveFlush(t *testing.T, db *gorm.DB, events []models.Event) {
-	t.Helper()
-	var units int64
-	skip := " ON DUPLICATE KEY UPDATE id = id"
-	if db.Name() == "sqlite" {
-		skip = " ON CONFLICT DO NOTHING"
-	}
-	now := time.Now().UTC()
-	for _, e := range events {
-		units += e.Quantity
-		require.NoError(t, db.Exec("INSERT INTO claims (id, campaign_id, seq, user_id, quantity, status, claimed_at, synced_at)"+
-			" VALUES (?, ?, ?, ?, ?, 'claimed', ?, ?)"+skip, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now).Error)
-	}
-	require.NoError(t, db.Exec("UPDATE lots SET claimed = claimed + ?, synced_seq = synced_seq + ? WHERE id = 'c'",
-		units, len(events)).Error)
-	require.NoError(t, db.Exec("INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at)"+
-		" VALUES (?, 'c', ?, ?, 1, 1, 0, ?)", fmt.Sprint(rand.Int64()), units, len(events), now).Error)
-}
-
-// A poll of remaining sees it fall to what is right, never below 0, and never rise but by a restock.
-func TestWriter_RemainingOnlyFalls(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		syncertest.AddCampaign(t, db, "c", 2000) // more units will be claimed than that
-		events := syncertest.ClaimsOf("c", 1, 1200)
-		ctx, cancel := context.WithCancel(t.Context())
-		var polls atomic.Int64
-		var watch errgroup.Group
-		watch.Go(func() error {
-			for last := int64(2000); ctx.Err() == nil; polls.Add(1) {
-				var now int64
-				if err := db.Raw("SELECT remaining FROM campaigns WHERE id = 'c'").Scan(&now).Error; err != nil {
-					return err
-				}
-				if now < 0 || now > last {
-					return fmt.Errorf("remaining went from %d to %d", last, now)
-				}
-				last = now
-			}
-			return nil
-		})
-		var g errgroup.Group
-		for range 2 {
-			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 40, FlushInterval: 5 * time.Millisecond})
-			g.Go(func() error { return syncertest.SubmitAll(t.Context(), w, events) })
-		}
-		require.NoError(t, errors.Join(g.Wait()))
-		cancel()
-		require.NoError(t, watch.Wait())
-		require.Greater(t, polls.Load(), int64(20))
-		syncertest.RequireBooks(t, db, "c", events)
-	})
-}
-
-func TestWriter_OneFlushOfAThousandCampaigns(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		var events []models.Event
-		require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
-			for i := range 1000 {
-				id := fmt.Sprintf("c%d", i)
-				syncertest.AddCampaign(t, tx, id, 10)
-				events = append(events, syncertest.ClaimsOf(id, 1, 2)...)
-			}
-			return nil
-		}))
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 4000, FlushInterval: 100 * time.Millisecond})
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, slices.Concat(events, events[:500])))
-		for i := 0; i < len(events); i += 2 {
-			syncertest.RequireBooks(t, db, events[i].CampaignID, events[i:i+2])
-		}
 	})
 }

@@ -3,17 +3,14 @@ package writer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/adder"
 )
-
-// errStaleTransfer says that a batch holds a debit or credit of a load that is over.
-var errStaleTransfer = errors.New("writer: a debit or credit of an earlier load")
 
 // transfersPerInsert bounds the rows of one statement: each may name lua.PushMax packets.
 const transfersPerInsert = 100
@@ -46,90 +43,56 @@ func PutTransfers(ctx context.Context, tx sqlstore.Execer, events []models.Event
 	return nil
 }
 
-// split separates claims from transfers. Most batches have none of these, and are their own claims.
-func split(rows []*row) (claims, transfers []*row) {
-	if !slices.ContainsFunc(rows, func(r *row) bool { return r.event.IsTransfer() }) {
-		return rows, nil
+// insertTransfers inserts the debits and credits that MySQL lacks.
+func (a *application) insertTransfers(rows []*models.RawEvent) error {
+	fresh, err := a.freshTransfers(rows)
+	if err != nil {
+		return fmt.Errorf("stock_moves: %w", err)
 	}
-	claims = make([]*row, 0, len(rows))
-	for _, r := range rows {
-		if r.event.IsTransfer() {
-			transfers = append(transfers, r)
-		} else {
-			claims = append(claims, r)
-		}
+	events := make([]models.Event, len(fresh))
+	for i, r := range fresh {
+		events[i] = r.Event
 	}
-	return claims, transfers
-}
-
-func insertTransfers(ctx context.Context, tx sqlstore.Execer, rows []*row) error {
-	events := make([]models.Event, len(rows))
-	for i, r := range rows {
-		events[i] = r.event
-	}
-	return PutTransfers(ctx, tx, events)
-}
-
-// requireLoads fails with errStaleTransfer unless the lots of transfers are in the load that they are of. The rows of the lots are locked.
-func requireLoads(ctx context.Context, q sqlstore.Querier, rows []*row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	loads := make(map[string]int64)
-	args := make([]any, len(rows))
-	for i, r := range rows {
-		args[i] = r.event.LotID()
-	}
-	query := "SELECT id, epoch FROM lots WHERE id IN " + sqlstore.Marks(len(args))
-	err := sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
-		var id string
-		var epoch int64
-		err := scan(&id, &epoch)
-		loads[id] = epoch
-		return err
-	})
-	if err == nil && slices.ContainsFunc(rows, func(r *row) bool { return loads[r.event.LotID()] != r.event.Epoch }) {
-		err = sqlstore.Final(errStaleTransfer)
-	}
-	return err
+	a.transfers = fresh
+	return PutTransfers(a.ctx, a.tx, events)
 }
 
 // transferKey is the number of a transfer in its lot.
 type transferKey struct {
-	lotID string
-	tseq  int64
+	lot  adder.Lot
+	tseq int64
 }
 
-// freshTransfers returns those transfers that MySQL lacks. Those of a load that is over are dropped: the next load goes by what Redis and
-// the peers of the lot count.
-func (s *conflicts) freshTransfers(rows []*row) (fresh []*row, err error) {
+// freshTransfers are those that MySQL lacks, each once. Their lots are locked.
+func (a *application) freshTransfers(rows []*models.RawEvent) (fresh []*models.RawEvent, err error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	first := slices.MinFunc(rows, func(a, b *row) int { return cmp.Compare(a.event.TSeq, b.event.TSeq) })
-	args := []any{first.event.TSeq}
-	for _, r := range rows {
-		args = append(args, r.event.LotID())
-	}
 	isThere := make(map[transferKey]bool)
-	loads := make(map[string]int64)
-	err = s.read("SELECT l.id, l.epoch, COALESCE(m.tseq, 0) FROM lots l LEFT JOIN stock_moves m ON m.campaign_id = l.campaign_id"+
-		" AND m.shard = l.shard AND m.tseq >= ? WHERE l.id IN "+sqlstore.Marks(len(rows)), args, func(scan func(...any) error) error {
-		var key transferKey
-		var epoch int64
-		err := scan(&key.lotID, &epoch, &key.tseq)
-		isThere[key] = true
-		loads[key.lotID] = epoch
-		return err
-	})
+	for lot, sum := range sumOf(rows) {
+		if sum.Transfers == 0 {
+			continue
+		}
+		query := "SELECT tseq FROM stock_moves WHERE campaign_id = ? AND shard = ? AND tseq >= ?" + sqlstore.InShareMode(a.tx)
+		first := slices.MinFunc(rows, func(a, b *models.RawEvent) int { return cmp.Compare(a.TSeq, b.TSeq) }).TSeq
+		err := sqlstore.ScanAll(a.ctx, a.tx, query, []any{lot.CampaignID, lot.Shard, first}, func(scan func(...any) error) error {
+			key := transferKey{lot: lot}
+			err := scan(&key.tseq)
+			isThere[key] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range rows {
-		key := transferKey{r.event.LotID(), r.event.TSeq}
-		if isThere[key] || loads[key.lotID] != r.event.Epoch {
-			s.w.metrics.replays.Inc()
+		key := transferKey{adder.LotOf(&r.Event), r.TSeq}
+		if isThere[key] {
+			a.known++
 			continue
 		}
 		isThere[key] = true
 		fresh = append(fresh, r)
 	}
-	return fresh, err
+	return fresh, nil
 }

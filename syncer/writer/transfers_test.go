@@ -79,7 +79,7 @@ func TestTransfers_AreRowsAndCount(t *testing.T) {
 		require.Equal(t, after, figures(t, db))
 
 		for _, again := range events { // each alone, and then all beside a new one
-			require.NoError(t, syncertest.Submit(t.Context(), w, again, nil))
+			require.NoError(t, syncertest.Submit(t.Context(), w, again))
 		}
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(events, moved(credited, 2, 1, 2, 4, 4))))
 		after[2] = "29 units, 2 transfers, 0 claims of 0: 1:c 65 25/25 2:c 1 4/4"
@@ -96,7 +96,7 @@ func TestTransfers_NamePackets(t *testing.T) {
 	w := syncertest.StartWriter(t, writer.Config{DB: db})
 	e := moved(debited, 65, 1, 4, 3, 28)
 	e.IDs = []string{"p3", "p1", "p2"}
-	require.NoError(t, syncertest.Submit(t.Context(), w, e, nil))
+	require.NoError(t, syncertest.Submit(t.Context(), w, e))
 	var packets string
 	require.NoError(t, db.Raw("SELECT packets FROM stock_moves WHERE shard = 65 AND tseq = 4").Scan(&packets).Error)
 	require.Equal(t, "p3,p1,p2", packets)
@@ -117,7 +117,7 @@ func TestTransfers_OfAnotherLoadAreDropped(t *testing.T) {
 		unknown := moved(debited, 9, 1, 1, 1, 1)
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond})
 		for _, one := range []models.Event{late, early, taken, unknown} {
-			require.NoError(t, syncertest.Submit(t.Context(), w, one, nil))
+			require.NoError(t, syncertest.Submit(t.Context(), w, one))
 		}
 		require.Equal(t, before, figures(t, db), "each alone")
 		good := moved(credited, 2, 65, 2, 5, 30)

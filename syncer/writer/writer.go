@@ -5,39 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/adder"
 )
 
-// ErrClosed says that the writer closed before the event was committed: deliver it again.
-var ErrClosed = errors.New("writer: closed before the event was committed")
+// ErrClosed says that the writer was closed.
+var ErrClosed = errors.New("writer: closed")
 
-// Writer writes claim events to MySQL, many in one transaction. Any number of goroutines may submit at once. The same events may
-// be given to any number of writers in any number of processes: each claim counts once.
+// Writer applies what readers of the claim streams add, many entries in one transaction. Each partition has one reader at a
+// time in a process. Any number of processes may have a Writer.
 type Writer struct {
-	store
+	*store
 
-	cfg      Config
-	metrics  *metrics
-	adder    *adder
-	capacity *semaphore.Weighted // tuning.pendingMax, less the claims in memory
-	wake     chan struct{}       // has a token when the first claim is pending, and when enough for a flush are
+	cfg     Config
+	metrics *metrics
+	adder   *adder.Adder
 
 	closing   chan struct{}
 	closeOnce sync.Once
 	stopped   chan struct{} // closed when nothing runs any more
-	running   sync.WaitGroup
 	abort     context.CancelCauseFunc
 
-	lots     int // campaigns and shards in the last flush; only run uses it
-	locked   lockedQueue
-	flushing atomic.Pointer[time.Time]            // when the oldest claim of the flush under way came; nil: none is under way
+	lots     int       // campaigns and shards in the last flush; only run uses it
+	waitAt   time.Time // when to look for sums that wait; only run uses it
+	checkAt  time.Time // when to compare offsets; only run uses it
+	flushing atomic.Pointer[time.Time]
 	flushed  struct{ events, units atomic.Int64 } // since the start
 }
 
@@ -47,18 +44,17 @@ func New(cfg Config) (*Writer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := unstarted(cfg, cfg.tuning())
+	w := unstarted(cfg, defaultTuning())
 	w.start()
 	return w, nil
 }
 
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		store: store{db: cfg.DB, witness: cfg.FlushLog, tuning: t}, cfg: cfg,
-		adder: newAdder(cfg.FlushSize), capacity: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
+		store: newStore(cfg.DB, t), cfg: cfg, adder: adder.New(cfg.Partitions, entriesMax, t.clock.Now),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedCampaigns)
+	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedLots)
 	return w
 }
 
@@ -68,87 +64,38 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Submit writes the claims among events, and the debits and credits of lots. Before it returns it calls settled once for each event, by its
-// place: with nil once the event is committed, or parked because it can never be, and at once for other events. After any error the event
-// is not known to be committed: deliver it again. Submit blocks for the flushes that hold the events, and before that while too many claims
-// are in memory. The writer retains payloads, which must not be changed afterwards. Errors: ErrClosed, or why ctx ended.
-func (w *Writer) Submit(ctx context.Context, events []models.RawEvent, settled func(i int, err error)) {
-	claims := make([]int, 0, len(events))
-	for i := range events {
-		if events[i].Type == models.EventClaimAccepted || events[i].IsTransfer() {
-			claims = append(claims, i)
-		} else {
-			settled(i, nil)
-		}
+// Begin begins the next turn of the reader of a partition. at is where MySQL is: the first read follows it. Errors: ErrClosed,
+// and those of the database.
+func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error) {
+	if w.isClosing() {
+		return 0, at, ErrClosed
 	}
-	var parts []part
-	for some := range slices.Chunk(claims, w.pendingMax) {
-		added, err := w.add(ctx, events, some)
-		parts = append(parts, added...)
-		for _, i := range some[claimsIn(added):] {
-			settled(i, err)
-		}
+	offsets, err := readOffsets(ctx, w.db.ConnPool, []int{partition}, "")
+	at, known := offsets[partition]
+	if err == nil && !known {
+		at = models.Offset{EntryID: models.NoEntry}
+		err = newOffset(ctx, w.db.ConnPool, w.db.Name(), partition)
 	}
-	w.await(ctx, events, parts, settled)
+	if err != nil {
+		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
+	}
+	return w.adder.Begin(partition, at), at, nil
 }
 
-// add puts claims into the adder, by their places in events, as soon as there is capacity for all. The error is for those that are in
-// none of the parts.
-func (w *Writer) add(ctx context.Context, events []models.RawEvent, claims []int) ([]part, error) {
-	n := int64(len(claims))
-	if err := w.capacity.Acquire(ctx, n); err != nil {
-		return nil, fmt.Errorf("writer: submit: %w", err)
-	}
-	parts, pending := w.adder.add(events, claims, w.clock.Now)
-	added := int64(claimsIn(parts))
-	w.capacity.Release(n - added)
-	if size := int64(w.cfg.FlushSize); pending == added || pending >= size && pending-added < size {
-		w.signal()
-	}
-	return parts, ErrClosed
+// Room waits until the writer takes entries of a partition, and returns how many. Errors: adder.ErrTurn, and why ctx ended.
+func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, error) {
+	return w.adder.Room(ctx, partition, turn)
 }
 
-// await settles the claims of each part when its cell was flushed, and those of locked campaigns when they were written later.
-func (w *Writer) await(ctx context.Context, events []models.RawEvent, parts []part, settled func(i int, err error)) {
-	later := make(map[*waiting][]int)
-	for _, p := range parts {
-		err := waitFor(ctx, p.cell.done)
-		for _, i := range p.claims {
-			switch {
-			case err != nil:
-				settled(i, err)
-			case p.cell.later[events[i].LotID()] != nil:
-				locked := p.cell.later[events[i].LotID()]
-				later[locked] = append(later[locked], i)
-			default:
-				settled(i, p.cell.err)
-			}
-		}
-	}
-	for locked, claims := range later {
-		err := waitFor(ctx, locked.done)
-		if err == nil {
-			err = locked.err
-		}
-		for _, i := range claims {
-			settled(i, err)
-		}
-	}
-}
+// Add takes a read that follows the one before. The writer retains its payloads. Errors: adder.ErrTurn.
+func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
 
-func waitFor(ctx context.Context, done <-chan struct{}) error {
+func (w *Writer) isClosing() bool {
 	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
-	}
-}
-
-func (w *Writer) signal() {
-	select {
-	case w.wake <- struct{}{}:
+	case <-w.closing:
+		return true
 	default:
+		return false
 	}
 }
 
@@ -158,54 +105,88 @@ func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
 	for w.due() {
-		w.flush(ctx, w.adder.take(w.cfg.FlushSize))
+		now := w.clock.Now()
+		if !now.Before(w.checkAt) {
+			w.checkAt = now.Add(checkOffsets)
+			w.endMoved(ctx)
+		}
+		if !now.Before(w.waitAt) {
+			w.addWaiting(ctx)
+			continue
+		}
+		if taken := w.adder.SumThenReset(); len(taken) > 0 {
+			w.flush(ctx, taken)
+		}
 	}
-	w.running.Wait()
 }
 
-// interval is how long the oldest pending claim waits for others. It follows the number of campaigns and shards in the flush before.
+// endMoved ends the turns of readers that have nothing to read, and whose offset somebody else has moved: MySQL was restored,
+// or their partition has another reader.
+func (w *Writer) endMoved(ctx context.Context) {
+	empty := w.adder.Empty()
+	if len(empty) == 0 {
+		return
+	}
+	partitions := make([]int, len(empty))
+	for i := range empty {
+		partitions[i] = empty[i].Partition
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
+	defer cancel()
+	offsets, err := Offsets(ctx, w.db.ConnPool, partitions...)
+	if err != nil {
+		return // MySQL is away. The next look tells, or the next flush
+	}
+	for i := range empty {
+		if e := &empty[i]; offsets[e.Partition] != e.Upto {
+			w.adder.End(e.Partition, e.Turn)
+			w.metrics.moved.Inc()
+		}
+	}
+}
+
+// interval is how long the oldest pending claim waits for others. It follows the number of campaigns and shards in the flush
+// before.
 func (w *Writer) interval() time.Duration {
 	return max(w.cfg.FlushInterval, min(intervalMax, time.Duration(w.lots)*intervalPerLot))
 }
 
-// due blocks until a flush is due. It returns false when the writer is closed and empty.
+// due blocks until a flush is due, sums that wait are, or a look at the offsets is. It returns false when the writer is closed and empty.
 func (w *Writer) due() bool {
 	for {
-		pending := w.adder.pending.Load()
-		if pending >= int64(w.cfg.FlushSize) {
+		pending := w.adder.Sum()
+		if pending.Entries >= w.cfg.FlushSize || pending.IsFull {
 			return true
 		}
+		if w.isClosing() {
+			return pending.Entries > 0
+		}
+		wait := min(w.waitAt.Sub(w.clock.Now()), w.checkAt.Sub(w.clock.Now()))
+		if pending.Entries > 0 {
+			wait = min(wait, w.interval()-w.clock.Since(pending.Oldest))
+		}
+		if wait <= 0 {
+			return true
+		}
+		timer := w.clock.NewTimer(wait)
 		select {
+		case <-w.adder.Added():
 		case <-w.closing:
-			return w.adder.pending.Load() > 0
-		default:
+		case <-timer.Chan():
 		}
-		var timer <-chan time.Time
-		if pending > 0 {
-			wait := w.interval() - w.clock.Since(w.adder.oldest())
-			if wait <= 0 {
-				return true
-			}
-			timer = w.clock.After(wait)
-		}
-		select {
-		case <-w.wake:
-		case <-w.closing:
-		case <-timer:
-		}
+		timer.Stop()
 	}
 }
 
-// Close takes no more events and flushes what is pending until ctx ends. It logs how much it flushed, and how much the writer
-// flushed since its start. Events that are not flushed by then are answered with ErrClosed, and Close returns an error that
-// wraps ctx's. It may be called more than once.
+// Close takes no more entries and flushes what is pending until ctx ends. It logs how much it flushed, and how much the writer
+// flushed since its start. What is not flushed by then is read again; Close returns an error that wraps ctx's then. It may be
+// called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
 	events := w.flushed.events.Load()
 	units := w.flushed.units.Load()
 	if first {
-		w.adder.close()
 		close(w.closing)
 	}
 	var err error
@@ -229,9 +210,26 @@ func (w *Writer) Close(ctx context.Context) error {
 
 // oldestAge is how long the oldest event has been in the writer; 0 when there is none.
 func (w *Writer) oldestAge() time.Duration {
-	oldest := w.oldest()
+	oldest := w.adder.Sum().Oldest
+	if flushing := w.flushing.Load(); flushing != nil {
+		oldest = *flushing
+	}
 	if oldest.IsZero() {
 		return 0
 	}
 	return max(0, w.clock.Since(oldest))
+}
+
+// noticeRetry counts every retry, and logs it unless it is after a clash, which ends by itself.
+func (w *Writer) noticeRetry(err error, f sqlstore.Failure, wait time.Duration) {
+	if f == sqlstore.FailureClash {
+		w.metrics.retries.WithLabelValues("clash").Inc()
+		return
+	}
+	w.metrics.retries.WithLabelValues("trouble").Inc()
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	w.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "writing claims to MySQL failed, trying again",
+		slog.Duration("after", wait), slog.Any("error", err))
 }

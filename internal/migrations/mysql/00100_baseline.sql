@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS claims (
   id             VARCHAR(64) NOT NULL COMMENT 'the claim''s own id, which is also the id of its event',
   campaign_id    VARCHAR(64) NOT NULL,
   shard          SMALLINT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1; 0 in a campaign of one shard',
-  seq            BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign and shard',
+  seq            BIGINT NOT NULL COMMENT 'from 1 per campaign and shard, without gaps or repeats unless Redis lost data',
   user_id        VARCHAR(128) NOT NULL,
   quantity       INT NOT NULL COMMENT 'units',
   status         ENUM('claimed','redeemed','released','expired') NOT NULL,
@@ -88,7 +88,7 @@ CREATE TABLE IF NOT EXISTS claims (
   resolved_at    DATETIME(3) NULL COMMENT 'UTC, when it was redeemed, released or expired; NULL until then',
   release_reason VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'why it was released, in the words of who did',
   PRIMARY KEY (id),
-  UNIQUE KEY claims_place (campaign_id, shard, seq),
+  KEY claims_place (campaign_id, shard, seq),
   KEY claims_of_user (user_id, claimed_at, id),
   CONSTRAINT claims_quantity_positive CHECK (quantity > 0),
   CONSTRAINT claims_seq_positive CHECK (seq > 0)
@@ -121,7 +121,8 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   resolved_at    DATETIME(3) NULL,
   release_reason VARCHAR(200) NOT NULL,
   archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
-  PRIMARY KEY (campaign_id, shard, seq)
+  PRIMARY KEY (id),
+  KEY claims_archive_place (campaign_id, shard, seq)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='claims of closed campaigns that dibs archive moved here; the ledger reads both tables';
 
@@ -135,11 +136,15 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   last_seq         BIGINT NOT NULL COMMENT 'highest seq among them; holes between are claims of other flushes',
   took_ms          BIGINT NOT NULL COMMENT 'from the start of the transaction to this row',
   flushed_at       DATETIME(3) NOT NULL COMMENT 'UTC',
+  transfers        BIGINT NOT NULL DEFAULT 0 COMMENT 'rows that it put into stock_moves',
+  moved            BIGINT NOT NULL DEFAULT 0 COMMENT 'units that the shard has more by these',
+  waiting          TINYINT NULL COMMENT '1: the counters of the campaign lack this row yet, as another transaction locked them; NULL: they have it',
   first_claimed_ms BIGINT NOT NULL DEFAULT 0 COMMENT 'when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis',
   due_ms           BIGINT NULL COMMENT 'when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open',
   PRIMARY KEY (id),
   KEY stock_flushes_of_campaign (campaign_id, flushed_at),
-  KEY stock_flushes_due (due_ms, id)
+  KEY stock_flushes_due (due_ms, id),
+  KEY stock_flushes_waiting (waiting)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a flush and campaign: the books move by these sums and by nothing else';
 
@@ -221,16 +226,29 @@ CREATE TABLE IF NOT EXISTS parked_events (
 
 CREATE TABLE IF NOT EXISTS streams (
   `partition` INT NOT NULL COMMENT 'which claim stream',
+  offset_id   VARCHAR(41) NOT NULL DEFAULT '0-0' COMMENT 'entry of the stream that was applied last, with all before it; 0-0 is none',
+  offset_event_id VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'event of that entry: Redis may give an entry id again after it lost the entry',
+  offset_read BIGINT NOT NULL DEFAULT 0 COMMENT 'entries up to that one since the stream began',
+  offset_at   DATETIME(3) NULL COMMENT 'UTC, when the offset moved last',
+  complete_at DATETIME(3) NOT NULL DEFAULT '1970-01-01 00:00:00.000' COMMENT 'UTC, by the clock of Redis: every claim that was made before has its row or is parked',
   birth       VARCHAR(64) NOT NULL COMMENT 'mark that Redis holds too, as long as nothing of the stream was lost',
   tip         VARCHAR(64) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never decreases',
   tip_at      DATETIME(3) NOT NULL COMMENT 'UTC',
   added       BIGINT NOT NULL DEFAULT 0 COMMENT 'entries that were ever in the stream when tip was seen',
   loss        VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'what Redis lost of the stream last; empty when it never lost any',
-  unbooked    MEDIUMTEXT NULL COMMENT 'claims without rows when tip was seen: highest seq by campaign or shard; JSON',
-  unexplained BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that Redis lost and that are of unknown campaigns',
   PRIMARY KEY (`partition`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a claim stream: how to tell that Redis lost some of it';
+  COMMENT='one row a claim stream: how far it is applied here, and how to tell that Redis lost some of it';
+
+CREATE TABLE IF NOT EXISTS stream_positions (
+  partition_no INT NOT NULL COMMENT 'which claim stream',
+  slot         INT NOT NULL COMMENT 'second of the flush, modulo 100',
+  entry_id     VARCHAR(41) NOT NULL COMMENT 'as streams.offset_id at that moment',
+  event_id     VARCHAR(64) NOT NULL,
+  entries_read BIGINT NOT NULL,
+  PRIMARY KEY (partition_no, slot)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='where the offset of a stream was in the last 100 seconds with a flush: after Redis lost entries, the stream is read from the last one that it has';
 
 CREATE TABLE IF NOT EXISTS reconciliations (
   id              VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
@@ -378,7 +396,8 @@ SELECT c.id AS campaign_id, c.kind, c.status, c.total, c.remaining, c.claimed,
   r.backlog, r.drift, r.at AS compared_at,
   (SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id ORDER BY f.flushed_at DESC LIMIT 1) AS last_flush_at,
   TIMESTAMPDIFF(SECOND, (SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id ORDER BY f.flushed_at DESC LIMIT 1),
-    UTC_TIMESTAMP(3)) AS last_flush_age_seconds
+    UTC_TIMESTAMP(3)) AS last_flush_age_seconds,
+  (SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id) AS waiting
 FROM campaigns c
 LEFT JOIN reconciliations r
   ON r.id = (SELECT x.id FROM reconciliations x WHERE x.campaign_id = c.id ORDER BY x.at DESC, x.id DESC LIMIT 1);

@@ -1,0 +1,365 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// memoryLog is a Log in memory that applies what it is given at once.
+type memoryLog struct {
+	added func(*models.StreamRead) // nil: nothing is done
+
+	mu        sync.Mutex
+	offsets   map[int]models.Offset
+	turns     map[int]int64
+	positions map[int][]models.Offset // newest first
+	events    []string                // ids in the order in which they came
+	bad       int
+	rewinds   int
+	refuse    bool
+}
+
+func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at models.Offset, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turns == nil {
+		l.turns = map[int]int64{}
+		l.positions = map[int][]models.Offset{}
+	}
+	if l.offsets == nil {
+		l.offsets = map[int]models.Offset{}
+	}
+	l.turns[partition]++
+	at, known := l.offsets[partition]
+	if !known {
+		at = models.Offset{EntryID: models.NoEntry}
+	}
+	return l.turns[partition], at, nil
+}
+
+func (l *memoryLog) Room(ctx context.Context, _ int, _ int64) (int, error) { return 100, ctx.Err() }
+
+func (l *memoryLog) Add(read *models.StreamRead) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse || read.Turn != l.turns[read.Partition] {
+		l.refuse = false
+		return errors.New("the turn is over")
+	}
+	if l.added != nil {
+		l.added(read)
+	}
+	for i := range read.Events {
+		if read.Events[i].Unreadable != "" {
+			l.bad++
+			continue
+		}
+		l.events = append(l.events, read.Events[i].ID)
+	}
+	l.positions[read.Partition] = append([]models.Offset{read.Upto}, l.positions[read.Partition]...)
+	l.offsets[read.Partition] = read.Upto
+	return nil
+}
+
+func (l *memoryLog) Positions(_ context.Context, partition int) ([]models.Offset, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.positions[partition], nil
+}
+
+func (l *memoryLog) Rewind(_ context.Context, partition int, from, back models.Offset) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offsets[partition] == from {
+		l.offsets[partition] = back
+		l.rewinds++
+	}
+	return nil
+}
+
+func (l *memoryLog) rewound() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rewinds > 0
+}
+
+func (l *memoryLog) ids() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.events...)
+}
+
+func (l *memoryLog) offset(partition int) models.Offset {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.offsets[partition]
+}
+
+// applierRole is a running Applier over two partitions.
+type applierRole struct {
+	*role
+
+	log  *memoryLog
+	stop func()
+}
+
+func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, change func(*consumer.ApplierConfig)) *applierRole {
+	t.Helper()
+	a := &applierRole{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, log: log}
+	cfg := consumer.ApplierConfig{
+		Client: rdb, Name: "one", Log: log, Partitions: 2, BlockTime: 20 * time.Millisecond, GatherPause: time.Millisecond,
+		Logger: quiet(), Registerer: a.reg,
+	}
+	change(&cfg)
+	running, err := consumer.NewApplier(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- running.Run(ctx) }()
+	a.stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
+	t.Cleanup(a.stop)
+	return a
+}
+
+func asIs(*consumer.ApplierConfig) {}
+
+func (a *applierRole) eventually(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(a.log.ids()) >= n }, patience, 2*time.Millisecond)
+	require.Len(t, a.log.ids(), n)
+}
+
+// What is read comes once and in the order of the stream, from MySQL's offset on, whatever process read before. No entry is pending, and
+// the group shows what is not read yet.
+func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for n := range 500 {
+			a.claim(t, n%2, n)
+		}
+		a.eventually(t, 500)
+		a.stop()
+		for n := 500; n < 750; n++ {
+			a.claim(t, 0, n)
+		}
+		a = startApplier(t, rdb, log, func(cfg *consumer.ApplierConfig) { cfg.Name = "two" })
+		a.eventually(t, 750)
+		a.stop()
+		require.Zero(t, a.pending(t, models.GroupSyncer))
+		require.EqualValues(t, 500, log.offset(0).Read)
+		last := map[string]int{}
+		for i, id := range log.ids() {
+			last[id] = i
+		}
+		require.Len(t, last, 750, "each once")
+		for n := 2; n < 500; n++ {
+			require.Less(t, last[claimID(n-2)], last[claimID(n)], "in the order of its stream")
+		}
+	})
+}
+
+func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	log := &memoryLog{}
+	a := startApplier(t, rdb, log, asIs)
+	for n := range 300 {
+		a.claim(t, 0, n)
+	}
+	a.eventually(t, 300)
+	require.Eventually(t, func() bool {
+		groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
+		require.NoError(t, err)
+		return len(groups) == 1 && groups[0].Lag == 0 && groups[0].EntriesRead == 300 && groups[0].LastDeliveredID == log.offset(0).EntryID
+	}, patience, 5*time.Millisecond)
+	a.stop()
+	for n := 300; n < 340; n++ {
+		a.claim(t, 0, n)
+	}
+	require.NoError(t, rdb.XTrimMinID(t.Context(), lua.StreamKey(0), log.offset(0).EntryID).Err())
+	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 40, groups[0].Lag, "after a trim, too")
+	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
+}
+
+// A read that the log refuses comes again, and so does what a second reader of the partition took: the offset decides alone.
+func TestApplier_ARefusedReadComesAgain(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		a.claim(t, 0, 0)
+		a.eventually(t, 1)
+		log.mu.Lock()
+		log.refuse = true
+		log.mu.Unlock()
+		for n := 1; n < 50; n++ {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 50)
+	})
+}
+
+func TestApplier_TwoReadersOfOnePartitionShareNothing(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	one := startApplier(t, rdb, &memoryLog{}, asIs)
+	two := startApplier(t, rdb, &memoryLog{}, func(cfg *consumer.ApplierConfig) { cfg.Name = "two" })
+	for n := range 400 {
+		one.claim(t, 0, n)
+	}
+	one.eventually(t, 400)
+	two.eventually(t, 400)
+}
+
+// Entries that hold no event are handed to the log, which parks them, and the offset moves past them.
+func TestApplier_HandsOnWhatHoldsNoEvent(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for _, values := range unreadable {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Err())
+		}
+		a.claim(t, 0, 1)
+		a.eventually(t, 1)
+		require.Equal(t, 2, log.bad)
+		require.EqualValues(t, 3, log.offset(0).Read)
+	})
+}
+
+// Redis lost the newest entries and has got others since, some under the same ids: the stream is read again from the newest position that
+// is still there. Without the event's id the reader would go on behind an entry that it never read.
+func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for n := range 3 {
+			a.claim(t, 0, n)
+			a.eventually(t, n+1)
+		}
+		a.stop()
+		last := log.offset(0).EntryID
+		require.NoError(t, rdb.XDel(t.Context(), lua.StreamKey(0), last).Err())
+		replaced := rebuild(t, rdb, last)
+		a = startApplier(t, rdb, log, asIs)
+		a.claim(t, 0, 4)
+		require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(log.ids(), " "), claimID(4)) }, patience, 2*time.Millisecond)
+		require.Equal(t, 1, log.rewinds)
+		require.Contains(t, log.ids(), replaced, "it has the id of the entry that was applied last")
+	})
+}
+
+// rebuild writes the stream of partition 0 again, as a Redis has it that lost its end, with another entry at an id.
+func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) {
+	t.Helper()
+	key := lua.StreamKey(0)
+	entries, err := rdb.XRange(t.Context(), key, "-", "+").Result()
+	require.NoError(t, err)
+	require.NoError(t, rdb.Del(t.Context(), key).Err())
+	event = claimID(3)
+	entries = append(entries, redis.XMessage{ID: id, Values: map[string]any{
+		"_watermill_message_uuid": event, "metadata": "", "payload": fmt.Sprintf(benchPayload, 3, 3, 4),
+	}})
+	for _, e := range entries {
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: e.ID, Values: e.Values}).Err())
+	}
+	return event
+}
+
+// A Redis that lost everything has no group and no stream.
+func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for n := range 10 {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 10)
+		require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
+		for n := 10; n < 20; n++ {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 20)
+	})
+}
+
+// A MySQL that was restored to a time before the stream begins is not taken for a Redis that lost data: its reader waits.
+func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for n := range 10 {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 10)
+		a.stop()
+		applied := log.offset(0)
+		require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), applied.EntryID, 0).Err())
+		require.NoError(t, rdb.XTrimMaxLen(t.Context(), lua.StreamKey(0), 0).Err())
+		for _, restored := range []models.Offset{applied, {EntryID: models.NoEntry}} {
+			log := &memoryLog{offsets: map[int]models.Offset{0: restored}}
+			a := startApplier(t, rdb, log, asIs)
+			a.claim(t, 0, 11)
+			require.Eventually(t, func() bool { return applierErrors(t, a.reg) > 2 }, patience, time.Millisecond)
+			a.stop()
+			require.Empty(t, log.ids())
+			require.Zero(t, log.rewinds)
+		}
+	})
+}
+
+func applierErrors(t *testing.T, reg *prometheus.Registry) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == "dibs_applier_errors_total" {
+			for _, m := range family.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestApplierConfig_NamesTheFieldItRefuses(t *testing.T) {
+	t.Parallel()
+	good := consumer.ApplierConfig{
+		Client: embedded(t), Name: "one", Log: &memoryLog{}, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	}
+	for field, spoil := range map[string]func(*consumer.ApplierConfig){
+		"Client":     func(c *consumer.ApplierConfig) { c.Client = nil },
+		"Partitions": func(c *consumer.ApplierConfig) { c.Partitions = 1000 },
+		"Name":       func(c *consumer.ApplierConfig) { c.Name = "" },
+		"Log":        func(c *consumer.ApplierConfig) { c.Log = nil },
+		"Logger":     func(c *consumer.ApplierConfig) { c.Logger = nil },
+		"Registerer": func(c *consumer.ApplierConfig) { c.Registerer = nil },
+	} {
+		bad := good
+		spoil(&bad)
+		_, err := consumer.NewApplier(bad)
+		require.ErrorIs(t, err, consumer.ErrConfig, field)
+		require.ErrorContains(t, err, field)
+	}
+}

@@ -1,0 +1,366 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
+	"dibs/internal/tracing"
+	"dibs/lua"
+	"dibs/models"
+)
+
+var (
+	// errTurn says that a turn is over without a failure: the next one begins at once.
+	errTurn = errors.New("consumer: the reader begins again at MySQL's offset")
+	// errGap says that MySQL is older than the beginning of a stream.
+	errGap = errors.New("consumer: MySQL is older than the claim stream begins: roll its binary log forward")
+)
+
+// offsetSubscriber is a message.Subscriber whose place in a stream is MySQL's offset.
+type offsetSubscriber struct {
+	*Applier
+
+	mu      sync.Mutex
+	stops   []context.CancelFunc
+	readers sync.WaitGroup
+}
+
+// Subscribe starts the reader of a claim stream. Its messages have a StreamRead in their context and no payload. The next one
+// comes after the ack of the one before.
+func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
+	partition, err := strconv.Atoi(partitionOf(stream))
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %q is no claim stream: %w", stream, err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, stop)
+	r := &offsetReader{Applier: s.Applier, partition: partition, stream: stream, out: make(chan *message.Message), retry: backoff.NewExponentialBackOff()}
+	r.retry.MaxInterval = time.Second
+	r.retry.InitialInterval = 10 * time.Millisecond
+	s.readers.Go(func() {
+		defer close(r.out)
+		r.run(ctx)
+	})
+	return r.out, nil
+}
+
+// Close stops all readers.
+func (s *offsetSubscriber) Close() error {
+	s.mu.Lock()
+	for _, stop := range s.stops {
+		stop()
+	}
+	s.mu.Unlock()
+	s.readers.Wait()
+	return nil
+}
+
+// offsetReader reads one stream.
+type offsetReader struct {
+	*Applier
+
+	partition  int
+	stream     string
+	out        chan *message.Message
+	retry      *backoff.ExponentialBackOff
+	isEmbedded bool // the Redis has no XGROUP SETID
+}
+
+// run reads whenever this process has the lease of the partition.
+func (r *offsetReader) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		held := ctx
+		if r.cfg.Leases != nil {
+			var err error
+			held, err = r.cfg.Leases.Await(ctx, r.partition)
+			if err != nil {
+				return
+			}
+		}
+		for held.Err() == nil {
+			r.waitAfter(held, r.turn(held))
+		}
+	}
+}
+
+func (r *offsetReader) waitAfter(ctx context.Context, err error) {
+	if err == nil || errors.Is(err, errTurn) || ctx.Err() != nil {
+		r.retry.Reset()
+		return
+	}
+	wait := r.retry.NextBackOff()
+	r.metrics.errors.WithLabelValues(strconv.Itoa(r.partition)).Inc()
+	level := slog.LevelWarn
+	if errors.Is(err, errGap) {
+		level = slog.LevelError
+	}
+	r.cfg.Logger.LogAttrs(ctx, level, "reading a claim stream failed, trying again", slog.String("stream", r.stream), slog.Any("error", err),
+		slog.Int64("wait_ms", wait.Milliseconds()))
+	_ = sleep.For(ctx, wait) // the caller checks ctx
+}
+
+// turn reads from MySQL's offset on until something fails.
+func (r *offsetReader) turn(ctx context.Context) error {
+	turn, offset, err := r.cfg.Log.Begin(ctx, r.partition)
+	if err != nil {
+		return err
+	}
+	if err := r.checkStart(ctx, offset); err != nil {
+		return err
+	}
+	if err := r.join(ctx); err != nil {
+		return err
+	}
+	for at := offset; ; {
+		room, err := r.cfg.Log.Room(ctx, r.partition, turn)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errTurn, err)
+		}
+		entries, isThere, err := r.read(ctx, at, min(room, r.cfg.ReadCount))
+		switch {
+		case err != nil:
+			return err
+		case !isThere && at != offset: // perhaps the offset has moved since
+			return errTurn
+		case !isThere:
+			return r.rewind(ctx, offset)
+		case len(entries) == 0:
+			err = r.await(ctx, at)
+		default:
+			at, err = r.deliver(ctx, turn, at, entries)
+		}
+		if err != nil {
+			return err
+		}
+		r.retry.Reset()
+	}
+}
+
+// checkStart refuses an offset before the first entry if entries were trimmed.
+func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) error {
+	if !offset.IsStart() {
+		return nil
+	}
+	trimmed, err := r.trimmed(ctx)
+	if err == nil && trimmed != (lua.EntryID{}) {
+		err = fmt.Errorf("%w: nothing is applied, and the stream is trimmed up to %s", errGap, trimmed)
+	}
+	return err
+}
+
+func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
+	text, err := r.cfg.Client.Get(ctx, lua.TrimmedKey(r.partition)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return lua.EntryID{}, fmt.Errorf("consumer: %w", err)
+	}
+	return lua.ParseEntryID(text)
+}
+
+// read reads entries behind one, and reports whether that one is in the stream. It sets the group's position, so that readers
+// share no entries and XINFO GROUPS shows the lag.
+func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (entries []redis.XMessage, isThere bool, err error) {
+	tx := r.cfg.Client.TxPipeline()
+	last := tx.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1)
+	set := r.setPosition(ctx, tx, at)
+	read := tx.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: models.GroupSyncer, Consumer: r.cfg.Name, Streams: []string{r.stream, ">"}, Count: int64(count), Block: -1, NoAck: true,
+	})
+	_, execErr := tx.Exec(ctx)
+	switch {
+	case isNoGroup(execErr) || isNoGroup(read.Err()):
+		return nil, true, r.createGroup(ctx)
+	case isUnsupported(set.Err()) && !r.isEmbedded:
+		r.isEmbedded = true
+		return r.read(ctx, at, count)
+	case execErr != nil && !errors.Is(execErr, redis.Nil):
+		return nil, false, fmt.Errorf("consumer: read: %w", execErr)
+	}
+	isThere = at.IsStart() || isEntry(last.Val(), at)
+	if !isThere || len(read.Val()) == 0 {
+		return nil, isThere, nil
+	}
+	r.beat()
+	entries = read.Val()[0].Messages
+	if r.cfg.Replicated != nil {
+		err = r.cfg.Replicated(ctx, r.stream)
+	}
+	return entries, true, err
+}
+
+func (r *offsetReader) beat() { r.cfg.Heartbeat.Beat("the reader of "+r.stream, readDeadline) }
+
+// setPosition sets where the group reads on. go-redis' own call lacks ENTRIESREAD, and the embedded Redis lacks the command.
+func (r *offsetReader) setPosition(ctx context.Context, tx redis.Pipeliner, at models.Offset) redis.Cmder {
+	if !r.isEmbedded {
+		return tx.Do(ctx, "xgroup", "setid", r.stream, models.GroupSyncer, at.EntryID, "entriesread", at.Read)
+	}
+	tx.XGroupDestroy(ctx, r.stream, models.GroupSyncer)
+	return tx.XGroupCreateMkStream(ctx, r.stream, models.GroupSyncer, at.EntryID)
+}
+
+func isNoGroup(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "NOGROUP") || strings.Contains(err.Error(), "requires the key to exist"))
+}
+
+func isUnsupported(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), "not supported")
+}
+
+// join makes the group, and has this process among its consumers before there is anything to read.
+func (r *offsetReader) join(ctx context.Context) error {
+	err := r.createGroup(ctx)
+	if err == nil {
+		err = r.cfg.Client.XGroupCreateConsumer(ctx, r.stream, models.GroupSyncer, r.cfg.Name).Err()
+	}
+	return err
+}
+
+func (r *offsetReader) createGroup(ctx context.Context) error {
+	err := r.cfg.Client.XGroupCreateMkStream(ctx, r.stream, models.GroupSyncer, "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return fmt.Errorf("consumer: creating group %s: %w", models.GroupSyncer, err)
+	}
+	return nil
+}
+
+// isEntry reports whether what is at an id is the entry that was applied, and not one that has got its id since.
+func isEntry(found []redis.XMessage, at models.Offset) bool {
+	return len(found) == 1 && eventIDOf(&found[0]) == at.EventID
+}
+
+func eventIDOf(entry *redis.XMessage) string {
+	id, _ := entry.Values[redisstream.UUIDHeaderKey].(string)
+	return id
+}
+
+// await waits until there are entries behind one, or for BlockTime.
+func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
+	err := r.cfg.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}).Err()
+	r.beat()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil
+	case err != nil:
+		return fmt.Errorf("consumer: read: %w", err)
+	}
+	return sleep.For(ctx, r.cfg.GatherPause)
+}
+
+// deliver sends a read as a message and waits for its verdict. It returns the last entry of the read.
+func (r *offsetReader) deliver(ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage) (models.Offset, error) {
+	read := r.decode(turn, at, entries)
+	msg := message.NewMessageWithContext(context.WithValue(ctx, streamReadKey{}, read), read.Upto.EntryID, nil)
+	select {
+	case r.out <- msg:
+	case <-ctx.Done():
+		return at, context.Cause(ctx)
+	}
+	select {
+	case <-msg.Acked():
+		r.metrics.read.WithLabelValues(strconv.Itoa(r.partition)).Add(float64(len(entries)))
+		return read.Upto, nil
+	case <-msg.Nacked():
+		return at, errTurn
+	case <-ctx.Done():
+		return at, context.Cause(ctx)
+	}
+}
+
+func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMessage) *models.StreamRead {
+	last := &entries[len(entries)-1]
+	read := &models.StreamRead{
+		Partition: r.partition, Turn: turn, Events: make([]models.RawEvent, 0, len(entries)),
+		Upto: models.Offset{EntryID: last.ID, EventID: eventIDOf(last), Read: at.Read + int64(len(entries))},
+	}
+	for i := range entries {
+		read.Events = append(read.Events, r.decodeOne(&entries[i]))
+	}
+	return read
+}
+
+func (r *offsetReader) decodeOne(entry *redis.XMessage) models.RawEvent {
+	payload, _ := entry.Values["payload"].(string)
+	id := eventIDOf(entry)
+	event, err := models.DecodeEvent([]byte(payload))
+	if id == "" && err == nil {
+		err = errNoUUID
+	}
+	e := models.RawEvent{Event: event, Payload: []byte(payload)}
+	if err != nil {
+		e.Event = models.Event{ID: id}
+		e.Unreadable = err.Error()
+	}
+	if r.cfg.Tracer != nil {
+		metadata, _ := entry.Values["metadata"].(string)
+		e.TraceParent = tracing.ParentIn(metadata)
+	}
+	return e
+}
+
+// rewind moves MySQL's offset, whose entry Redis lacks, back to an entry that Redis has: what follows is read again, and what
+// MySQL has of it is known there.
+func (r *offsetReader) rewind(ctx context.Context, offset models.Offset) error {
+	trimmed, err := r.trimmed(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := lua.ParseEntryID(offset.EntryID)
+	if err != nil {
+		return err
+	}
+	if !trimmed.Less(id) {
+		return fmt.Errorf("%w: it has applied the stream up to %s, which is trimmed up to %s", errGap, offset.EntryID, trimmed)
+	}
+	back, err := r.newestThere(ctx, trimmed)
+	if err != nil {
+		return err
+	}
+	r.metrics.lost.WithLabelValues(strconv.Itoa(r.partition)).Inc()
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "redis lost entries of a claim stream that MySQL has applied: the stream is read again from"+
+		" an earlier entry", slog.String("stream", r.stream), slog.String("applied", offset.EntryID), slog.String("from", back.EntryID))
+	if err := r.cfg.Log.Rewind(ctx, r.partition, offset, back); err != nil {
+		return err
+	}
+	return errTurn
+}
+
+// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream, whose
+// entries MySQL had applied before they could be trimmed.
+func (r *offsetReader) newestThere(ctx context.Context, trimmed lua.EntryID) (models.Offset, error) {
+	positions, err := r.cfg.Log.Positions(ctx, r.partition)
+	if err != nil {
+		return models.Offset{}, err
+	}
+	for _, at := range positions {
+		found, err := r.cfg.Client.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1).Result()
+		if err != nil {
+			return at, fmt.Errorf("consumer: read: %w", err)
+		}
+		if isEntry(found, at) {
+			return at, nil
+		}
+	}
+	start := models.Offset{EntryID: models.NoEntry}
+	if trimmed == (lua.EntryID{}) {
+		return start, nil
+	}
+	first, err := r.cfg.Client.XRangeN(ctx, r.stream, "-", "+", 1).Result()
+	if err != nil || len(first) == 0 {
+		return start, err
+	}
+	return models.Offset{EntryID: first[0].ID, EventID: eventIDOf(&first[0]), Read: 1}, nil
+}

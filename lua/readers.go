@@ -1,0 +1,219 @@
+package lua
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
+)
+
+const (
+	// readerLease is how long the partitions of a process that died are not read.
+	readerLease = 3 * time.Second
+	readerRenew = readerLease / 3
+	// readerAsk bounds a question to Redis, so that a lease is renewed in time after one that hangs.
+	readerAsk = readerRenew / 2
+)
+
+// Readers shares the partitions among the processes that read the claim streams in group syncer. Each takes leases of its
+// share: partitions divided by processes, rounded up. The leases save duplicate work and guard nothing: MySQL's offset does.
+type Readers struct {
+	scripts *Scripts
+	log     *slog.Logger
+	token   string
+
+	mu      sync.Mutex
+	leases  map[int]*readerLock
+	changed chan struct{} // closed when leases change
+}
+
+type readerLock struct {
+	lock *Lock
+	ends time.Time
+	term context.Context //nolint:containedctx // lasts as long as the lease
+	end  context.CancelFunc
+}
+
+// NewReaders makes the share of this process; Run fills it.
+func NewReaders(scripts *Scripts, log *slog.Logger) *Readers {
+	return &Readers{scripts: scripts, log: log, token: rand.Text(), leases: make(map[int]*readerLock), changed: make(chan struct{})}
+}
+
+// Await waits until this process holds the lease of a partition. The context that it returns ends with the lease, and with ctx.
+// The error is why ctx ended.
+func (r *Readers) Await(ctx context.Context, partition int) (context.Context, error) {
+	for {
+		r.mu.Lock()
+		lease := r.leases[partition]
+		changed := r.changed
+		r.mu.Unlock()
+		if lease != nil && lease.term.Err() == nil {
+			held, end := context.WithCancel(ctx)
+			context.AfterFunc(lease.term, end)
+			return held, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Run takes and renews leases until ctx ends; then it gives them back.
+func (r *Readers) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.share(ctx)
+		_ = sleep.For(ctx, readerRenew) // the loop checks ctx
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readerLease)
+	defer cancel()
+	for partition := range r.held() {
+		r.release(ctx, partition)
+	}
+	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it is forgotten anyway
+}
+
+// share renews the leases that are held, gives back those beyond this process's share, and takes free ones up to it.
+func (r *Readers) share(ctx context.Context) {
+	var asked sync.WaitGroup
+	for partition, lease := range r.held() {
+		asked.Go(func() { r.renew(ctx, partition, lease) })
+	}
+	asked.Wait()
+	most := r.scripts.Partitions()
+	if processes, err := r.join(ctx); err == nil {
+		most = (most + processes - 1) / processes
+	}
+	held := r.held()
+	missing := most - len(held)
+	for partition := range held {
+		if missing < 0 {
+			r.release(ctx, partition)
+			missing++
+		}
+	}
+	if missing <= 0 {
+		return
+	}
+	free := r.free(ctx)
+	for _, partition := range free[:min(missing, len(free))] {
+		asked.Go(func() { r.take(ctx, partition) })
+	}
+	asked.Wait()
+}
+
+// free are the partitions that no process reads, of servers that answer.
+func (r *Readers) free(ctx context.Context) (free []int) {
+	ctx, cancel := context.WithTimeout(ctx, readerAsk)
+	defer cancel()
+	leases := make([]*redis.IntCmd, r.scripts.Partitions())
+	_, _ = r.scripts.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for partition := range leases {
+			leases[partition] = p.Exists(ctx, readerKey(partition))
+		}
+		return nil
+	})
+	for partition, exists := range leases {
+		if exists.Err() == nil && exists.Val() == 0 {
+			free = append(free, partition)
+		}
+	}
+	return free
+}
+
+// join says that this process reads, and returns how many do.
+func (r *Readers) join(ctx context.Context) (processes int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readerAsk)
+	defer cancel()
+	now, err := r.scripts.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var count *redis.IntCmd
+	_, err = r.scripts.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAdd(ctx, readersKey, redis.Z{Score: float64(now.Add(readerLease).UnixMilli()), Member: r.token})
+		p.ZRemRangeByScore(ctx, readersKey, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
+		// A score far ahead was written while Redis' clock was.
+		p.ZRemRangeByScore(ctx, readersKey, strconv.FormatInt(now.Add(2*readerLease).UnixMilli(), 10), "+inf")
+		count = p.ZCard(ctx, readersKey)
+		return nil
+	})
+	if err != nil {
+		return 0, classifyError("readers", err)
+	}
+	return int(min(max(count.Val(), 1), math.MaxInt32)), nil
+}
+
+func (r *Readers) held() map[int]*readerLock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := make(map[int]*readerLock, len(r.leases))
+	for partition, lease := range r.leases {
+		held[partition] = lease
+	}
+	return held
+}
+
+func (r *Readers) take(ctx context.Context, partition int) {
+	asking, cancel := context.WithTimeout(ctx, readerAsk)
+	defer cancel()
+	started := time.Now()
+	lock, err := r.scripts.lockReader(asking, partition, r.token)
+	if err != nil {
+		if !errors.Is(err, ErrLocked) && ctx.Err() == nil {
+			r.log.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of a partition", slog.Int("partition", partition), slog.Any("error", err))
+		}
+		return
+	}
+	term, end := context.WithCancel(context.WithoutCancel(ctx))
+	r.set(partition, &readerLock{lock: lock, ends: started.Add(readerLease), term: term, end: end})
+}
+
+func (r *Readers) renew(ctx context.Context, partition int, lease *readerLock) {
+	asking, cancel := context.WithTimeout(ctx, readerAsk)
+	defer cancel()
+	started := time.Now()
+	err := lease.lock.Renew(asking)
+	switch {
+	case err == nil:
+		lease.ends = started.Add(readerLease)
+	case errors.Is(err, ErrLocked) || time.Now().Add(readerRenew).After(lease.ends):
+		r.set(partition, nil)
+	}
+}
+
+func (r *Readers) release(ctx context.Context, partition int) {
+	lease := r.held()[partition]
+	r.set(partition, nil)
+	_ = lease.lock.Release(ctx) // it runs out by itself
+}
+
+// set replaces the lease of a partition and wakes who waits for it; nil is none.
+func (r *Readers) set(partition int, lease *readerLock) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.leases[partition]; old != nil {
+		old.end()
+	}
+	delete(r.leases, partition)
+	if lease != nil {
+		r.leases[partition] = lease
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// lockReader takes the lease of the reader of a partition; who has it under the same token gets it again. Errors as LockLeader.
+func (s *Scripts) lockReader(ctx context.Context, partition int, token string) (*Lock, error) {
+	return s.obtain(ctx, readerKey(partition), readerLease, &redislock.Options{Token: token})
+}

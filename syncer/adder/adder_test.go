@@ -1,0 +1,172 @@
+package adder_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/models"
+	"dibs/syncer/adder"
+)
+
+// claims are n claims of a campaign, the first of which is behind an offset.
+func claims(campaign string, after models.Offset, n int) (events []models.RawEvent, upto models.Offset) {
+	for i := range n {
+		seq := after.Read + int64(i) + 1
+		events = append(events, models.RawEvent{Event: models.Event{
+			Type: models.EventClaimAccepted, ID: fmt.Sprint(campaign, "-", seq), CampaignID: campaign, Quantity: 2, Seq: seq,
+			At: models.TimeFromMs(1000 + seq),
+		}})
+		upto = models.Offset{EntryID: fmt.Sprint(seq, "-0"), EventID: events[i].ID, Read: seq}
+	}
+	return events, upto
+}
+
+var start = models.Offset{EntryID: models.NoEntry}
+
+func read(partition int, turn int64, events []models.RawEvent, upto models.Offset) *models.StreamRead {
+	return &models.StreamRead{Partition: partition, Turn: turn, Events: events, Upto: upto}
+}
+
+// Readers of many partitions add while a flush takes again and again: what is taken of a partition follows what was taken before, its sums
+// are those of its rows, and nothing is lost or taken twice.
+func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
+	t.Parallel()
+	const partitions, reads, each = 8, 200, 7
+	a := adder.New(partitions, partitions*50, time.Now)
+	var readers sync.WaitGroup
+	for p := range partitions {
+		turn := a.Begin(p, start)
+		readers.Go(func() {
+			for n, at := 0, start; n < reads; n++ {
+				room, err := a.Room(t.Context(), p, turn)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				events, upto := claims(fmt.Sprint("c", p), at, min(each, room))
+				if err := a.Add(read(p, turn, events, upto)); err != nil {
+					t.Error(err)
+					return
+				}
+				at = upto
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { readers.Wait(); close(done) }()
+	last := make(map[int]models.Offset)
+	take := func() {
+		for _, taken := range a.SumThenReset() {
+			if from, some := last[taken.Partition]; some {
+				require.Equal(t, from, taken.From)
+			} else {
+				require.Equal(t, start, taken.From)
+			}
+			n := 0
+			for _, read := range taken.Reads {
+				n += len(read.Events)
+			}
+			require.EqualValues(t, taken.Upto.Read-taken.From.Read, n)
+			last[taken.Partition] = taken.Upto
+			lot := adder.Lot{CampaignID: fmt.Sprint("c", taken.Partition)}
+			require.Equal(t, &adder.Tally{
+				Units: 2 * int64(n), Claims: int64(n), FirstSeq: taken.From.Read + 1, LastSeq: taken.Upto.Read,
+				FirstMs: 1001 + taken.From.Read,
+			}, taken.Sums[lot])
+		}
+	}
+	for running := true; running; {
+		select {
+		case <-a.Added():
+		case <-done:
+			running = false
+		}
+		take()
+	}
+	require.Len(t, last, partitions)
+	for p, upto := range last {
+		require.Positive(t, upto.Read, "partition %d", p)
+	}
+	require.Zero(t, a.Sum().Entries)
+}
+
+// What an older turn has left is neither taken nor added to: the next turn begins at MySQL's offset.
+func TestAdder_RefusesOlderTurns(t *testing.T) {
+	t.Parallel()
+	a := adder.New(2, 100, time.Now)
+	first := a.Begin(0, start)
+	events, upto := claims("c", start, 3)
+	require.NoError(t, a.Add(read(0, first, events, upto)))
+	require.Equal(t, 3, a.Sum().Entries)
+
+	second := a.Begin(0, start)
+	require.Zero(t, a.Sum().Entries, "the cell is emptied")
+	require.ErrorIs(t, a.Add(read(0, first, events, upto)), adder.ErrTurn)
+	_, err := a.Room(t.Context(), 0, first)
+	require.ErrorIs(t, err, adder.ErrTurn)
+	a.End(0, first)
+	require.NoError(t, a.Add(read(0, second, events, upto)), "the end of an older turn does not end this one")
+	a.End(0, second)
+	require.ErrorIs(t, a.Add(read(0, second, events, upto)), adder.ErrTurn)
+	require.Empty(t, a.SumThenReset())
+}
+
+// A full cell stops its reader, until a flush takes the cell or the turn ends.
+func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
+	t.Parallel()
+	a := adder.New(2, 20, time.Now)
+	turn := a.Begin(0, start)
+	other := a.Begin(1, start)
+	events, upto := claims("c", start, 10)
+	require.NoError(t, a.Add(read(0, turn, events, upto)))
+	require.True(t, a.Sum().IsFull)
+	room, err := a.Room(t.Context(), 1, other)
+	require.NoError(t, err)
+	require.Equal(t, 10, room)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = a.Room(ended, 0, turn)
+	require.ErrorIs(t, err, context.Canceled)
+	waited := make(chan int)
+	go func() {
+		room, _ := a.Room(t.Context(), 0, turn)
+		waited <- room
+	}()
+	require.Len(t, a.SumThenReset(), 1)
+	require.Equal(t, 10, <-waited)
+	go func() {
+		_, err := a.Room(t.Context(), 0, turn)
+		if err == nil {
+			waited <- 1
+		}
+		waited <- 0
+	}()
+	require.Equal(t, 1, <-waited)
+	<-waited
+}
+
+// Other events and entries that hold none move the offset, and only what gets a row counts.
+func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
+	t.Parallel()
+	a := adder.New(1, 100, time.Now)
+	turn := a.Begin(0, start)
+	upto := models.Offset{EntryID: "9-0", EventID: "last", Read: 3}
+	require.NoError(t, a.Add(&models.StreamRead{
+		Turn: turn, Upto: upto,
+		Events: []models.RawEvent{
+			{Event: models.Event{Type: models.EventCampaignSoldOut, ID: "x"}},
+			{Event: models.Event{Type: models.EventUnitsDebited, ID: "y", CampaignID: "c", Shard: 1, Quantity: 5}},
+			{Payload: []byte("?"), Unreadable: "no JSON"},
+		},
+	}))
+	taken := a.SumThenReset()
+	require.Len(t, taken, 1)
+	require.Equal(t, upto, taken[0].Upto)
+	require.Equal(t, map[adder.Lot]*adder.Tally{{CampaignID: "c", Shard: 1}: {Transfers: 1, Moved: -5}}, taken[0].Sums)
+}

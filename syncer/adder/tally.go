@@ -1,0 +1,54 @@
+package adder
+
+import "dibs/models"
+
+// Lot names a campaign of one shard (shard 0), or a shard.
+type Lot struct {
+	CampaignID string
+	Shard      int
+}
+
+// LotOf is the lot of an event.
+func LotOf(e *models.Event) Lot { return Lot{e.CampaignID, e.Shard} }
+
+// ID is the lot's id, as models.ShardID makes it.
+func (l Lot) ID() string { return models.ShardID(l.CampaignID, l.Shard) }
+
+// Tally is the sum of some events of a lot.
+type Tally struct {
+	Units, Claims     int64
+	FirstSeq, LastSeq int64
+	FirstMs           int64 // when the earliest claim was made, since 1970
+
+	Transfers, Moved int64 // debits and credits, and the units that the lot has more by them
+}
+
+// Add adds a claim, a debit or a credit.
+func (t *Tally) Add(e *models.Event) {
+	switch {
+	case e.Type == models.EventUnitsDebited:
+		t.Merge(&Tally{Transfers: 1, Moved: -e.Quantity})
+	case e.Type == models.EventUnitsCredited:
+		t.Merge(&Tally{Transfers: 1, Moved: e.Quantity})
+	default:
+		t.Merge(&Tally{Units: e.Quantity, Claims: 1, FirstSeq: e.Seq, LastSeq: e.Seq, FirstMs: e.At.UnixMilli()})
+	}
+}
+
+// Merge adds another sum of the lot.
+func (t *Tally) Merge(o *Tally) {
+	t.Transfers += o.Transfers
+	t.Moved += o.Moved
+	if o.Claims == 0 {
+		return
+	}
+	if t.Claims == 0 || o.FirstSeq < t.FirstSeq {
+		t.FirstSeq = o.FirstSeq
+	}
+	if t.Claims == 0 || o.FirstMs < t.FirstMs {
+		t.FirstMs = o.FirstMs
+	}
+	t.LastSeq = max(t.LastSeq, o.LastSeq)
+	t.Units += o.Units
+	t.Claims += o.Claims
+}

@@ -1,0 +1,213 @@
+package writer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
+	"dibs/models"
+	"dibs/syncer/adder"
+
+	"gorm.io/gorm"
+)
+
+// store writes batches to the database.
+type store struct {
+	tuning
+
+	db         *gorm.DB
+	steps      steps.Steps
+	insertRows atomic.Int64  // most rows of an INSERT; falls where the server takes no packets of the usual size
+	positionAt map[int]int64 // by partition, the second of its last position
+
+	mu     sync.Mutex
+	locked map[adder.Lot]bool // lots whose sums wait
+}
+
+func newStore(db *gorm.DB, t tuning) *store {
+	s := &store{
+		tuning: t, db: db, positionAt: make(map[int]int64), locked: make(map[adder.Lot]bool),
+	}
+	if db != nil {
+		s.insertRows.Store(int64(sqlstore.RowsPerInsert(db)))
+	}
+	return s
+}
+
+// applied is what a transaction did with the rows of a batch.
+type applied struct {
+	written   []*models.RawEvent // claims that got their row
+	transfers []*models.RawEvent
+	sums      map[adder.Lot]*adder.Tally
+	known     int // MySQL had them
+	parked    []parkedRow
+	waiting   map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
+}
+
+// application is one attempt at a transaction.
+type application struct {
+	*store
+	applied
+
+	ctx     context.Context //nolint:containedctx // lives as long as the transaction
+	tx      *sqlstore.Tx
+	b       *batch
+	started time.Time
+	lots    map[adder.Lot]lotRow
+}
+
+// lotRow is what a flush needs to know of a lot.
+type lotRow struct {
+	isArchived bool  // it had all its claims when rows of them were moved away
+	epoch      int64 // load into Redis that is in force
+	holdForMs  int64
+}
+
+// apply applies a batch in one transaction: all of it or nothing. After an error of unknown outcome it may be called again:
+// it finds the offsets where the entries end then. Errors: errMoved, and those of the database.
+func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
+	defer cancel()
+	a := &application{store: s, ctx: ctx, b: b, started: s.clock.Now()}
+	s.steps.At("begin")
+	err := sqlstore.InTxBrief(ctx, s.db, func(tx *sqlstore.Tx) error {
+		a.tx = tx
+		return a.run()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writer: flush: %w", err)
+	}
+	s.steps.At("committed")
+	return &a.applied, nil
+}
+
+// run is the transaction. Locks are taken in the order that everybody keeps: streams, lots, packets, claims.
+func (a *application) run() error {
+	a.applied = applied{waiting: make(map[adder.Lot]error)}
+	a.steps.At("begun")
+	if err := lockOffsets(a.ctx, a.tx, a.b.streams); err != nil {
+		return err
+	}
+	if err := a.readLots(); err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
+	claims, transfers := a.split()
+	if err := a.insert(claims); err != nil {
+		return fmt.Errorf("claims: %w", err)
+	}
+	a.steps.At("claims in")
+	if err := a.setOwners(); err != nil {
+		return fmt.Errorf("packets: %w", err)
+	}
+	if err := a.insertTransfers(transfers); err != nil {
+		return err
+	}
+	if err := a.insertParked(); err != nil {
+		return err
+	}
+	a.sums = a.b.sums
+	if len(a.written)+len(a.transfers) < len(a.b.rows) {
+		a.sums = sumOf(append(a.written[:len(a.written):len(a.written)], a.transfers...))
+	}
+	if err := a.moveLots(); err != nil {
+		return err
+	}
+	a.steps.At("books moved")
+	if err := moveOffsets(a.ctx, a.tx, a.b.streams, a.clock.Now()); err != nil {
+		return err
+	}
+	if err := a.keepPositions(); err != nil {
+		return err
+	}
+	a.steps.At("ready")
+	return nil
+}
+
+// keepPositions keeps a position a second of each stream.
+func (a *application) keepPositions() error {
+	now := a.clock.Now()
+	var due []adder.Taken
+	for _, s := range a.b.streams {
+		if a.positionAt[s.Partition] != now.Unix() {
+			a.positionAt[s.Partition] = now.Unix()
+			due = append(due, s)
+		}
+	}
+	return putPositions(a.ctx, a.tx, due, now)
+}
+
+// readLots reads the lots of the batch. They are locked if units go from one to another, as a load into Redis sets the books
+// of such a lot.
+func (a *application) readLots() error {
+	a.lots = make(map[adder.Lot]lotRow, len(a.b.sums))
+	if len(a.b.sums) == 0 {
+		return nil
+	}
+	query := "SELECT campaign_id, shard, archived_claims > 0, epoch, hold_for_ms FROM lots WHERE id IN " + sqlstore.Marks(len(a.b.sums)) +
+		" ORDER BY id"
+	args := make([]any, 0, len(a.b.sums))
+	moves := false
+	for lot, sum := range a.b.sums {
+		args = append(args, lot.ID())
+		moves = moves || sum.Transfers > 0
+	}
+	if moves {
+		query += sqlstore.ForUpdate(a.tx)
+	}
+	return sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
+		var lot adder.Lot
+		var row lotRow
+		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.epoch, &row.holdForMs)
+		a.lots[lot] = row
+		return err
+	})
+}
+
+// split separates claims from transfers, and both from what can not be written.
+func (a *application) split() (claims, transfers []*models.RawEvent) {
+	claims = make([]*models.RawEvent, 0, len(a.b.rows))
+	for _, r := range a.b.rows {
+		lot, exists := a.lots[adder.LotOf(&r.Event)]
+		switch {
+		case r.Unreadable != "":
+			a.park(r, parkedUnreadable, r.Unreadable)
+		case !exists && r.IsTransfer(): // the next load of its lot goes by what Redis and its peers count
+			a.known++
+		case !exists:
+			a.park(r, parkedUnknownCampaign, "no such campaign")
+		case lot.isArchived:
+			a.known++
+		case !r.IsTransfer():
+			claims = append(claims, r)
+		case lot.epoch != r.Epoch: // the load that is in force goes by what Redis and the lot's peers counted
+			a.known++
+		default:
+			transfers = append(transfers, r)
+		}
+	}
+	return claims, transfers
+}
+
+// WriteEvents applies events that are in no stream, as a flush does: what is there already is left alone, and what MySQL
+// refuses is parked.
+func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
+	rows := rowsOf(slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !adder.HasRow(&e) }))
+	for _, r := range rows {
+		r.Payload, _ = json.Marshal(&r.Event) // for those that are parked
+	}
+	b := &batch{rows: rows, sums: sumOf(rows)}
+	err := sqlstore.Retry(ctx, func() error {
+		done, err := w.apply(ctx, b)
+		if err == nil {
+			w.report(ctx, done)
+		}
+		return err
+	})
+	return err
+}

@@ -1,0 +1,71 @@
+package writer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dibs/internal/sleep"
+	"dibs/lua"
+
+	"gorm.io/gorm"
+)
+
+// appliedPoll is how often MySQL is asked for its offsets. A flush takes tens of milliseconds.
+const appliedPoll = 10 * time.Millisecond
+
+// AppliedStreams knows whether MySQL has all that the claim streams hold.
+type AppliedStreams struct {
+	db      *gorm.DB
+	scripts *lua.Scripts
+}
+
+// NewAppliedStreams makes an AppliedStreams.
+func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
+	return &AppliedStreams{db: db, scripts: scripts}
+}
+
+// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
+// ctx ended, or that one of the servers does not answer.
+func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
+	tips, err := a.scripts.Tips(ctx)
+	if err != nil {
+		return err
+	}
+	var left []int
+	for p, tip := range tips {
+		if tip != (lua.EntryID{}) {
+			left = append(left, p)
+		}
+	}
+	for {
+		left, err = a.behind(ctx, tips, left)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if err := sleep.For(ctx, appliedPoll); err != nil {
+			return fmt.Errorf("writer: partitions %v are not applied: %w", left, err)
+		}
+	}
+}
+
+// behind are those of some partitions whose offset is before their tip.
+func (a *AppliedStreams) behind(ctx context.Context, tips []lua.EntryID, partitions []int) (left []int, err error) {
+	if len(partitions) == 0 {
+		return nil, nil
+	}
+	offsets, err := Offsets(ctx, a.db.ConnPool, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range partitions {
+		applied, err := lua.ParseEntryID(offsets[p].EntryID)
+		if err != nil {
+			return nil, err
+		}
+		if applied.Less(tips[p]) {
+			left = append(left, p)
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,187 @@
+package writer_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/writer"
+)
+
+// fileStore is a database in a file, with campaigns and shards by their ids.
+func fileStore(t *testing.T, lots ...string) *gorm.DB {
+	t.Helper()
+	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	for _, id := range lots {
+		syncertest.AddCampaign(t, db, id, 1000)
+	}
+	return db
+}
+
+// ofShard is a claim of shard n of campaign c.
+func ofShard(n int, seq int64) models.Event {
+	e := syncertest.ClaimsOf("c", seq, 1)[0]
+	e.Shard = n
+	return e
+}
+
+func parkedReason(t *testing.T, db *gorm.DB) (reason string) {
+	t.Helper()
+	require.Len(t, syncertest.ParkedIDs(t, db), 1)
+	require.NoError(t, db.Raw("SELECT reason FROM parked_events").Scan(&reason).Error)
+	return reason
+}
+
+func claimsIn(t *testing.T, db *gorm.DB) (n int) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT COUNT(*) FROM claims").Scan(&n).Error)
+	return n
+}
+
+// A claim with the id of another one is parked, whatever they differ in, beside that other one or after it.
+func TestConflicts_AnIDIsOneClaims(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(e *models.Event){
+		"user":     func(e *models.Event) { e.UserID = "another" },
+		"quantity": func(e *models.Event) { e.Quantity++ },
+		"shard":    func(e *models.Event) { e.Shard = 2 },
+		"campaign": func(e *models.Event) { e.CampaignID = "d" },
+	} {
+		first := ofShard(1, 1)
+		second := first
+		change(&second)
+		t.Run(name+" after it", func(t *testing.T) {
+			t.Parallel()
+			db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
+			w := syncertest.StartWriter(t, writer.Config{DB: db})
+			require.NoError(t, syncertest.Submit(t.Context(), w, first))
+			require.NoError(t, syncertest.Submit(t.Context(), w, second))
+			require.Contains(t, parkedReason(t, db), "a different claim has this id")
+			require.Equal(t, 1, claimsIn(t, db))
+		})
+		t.Run(name+" beside it", func(t *testing.T) {
+			t.Parallel()
+			db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
+			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 5 * time.Second})
+			require.NoError(t, syncertest.SubmitAll(t.Context(), w, []models.Event{first, second}))
+			require.Contains(t, parkedReason(t, db), "a different claim has this id")
+			require.Equal(t, 1, claimsIn(t, db))
+		})
+	}
+}
+
+// The rows of an archived campaign are gone, so an event of it that comes again is known.
+func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "c")
+	w := syncertest.StartWriter(t, writer.Config{DB: db})
+	events := syncertest.ClaimsOf("c", 1, 2)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	require.NoError(t, db.Exec("UPDATE lots SET archived_claims = 1").Error)
+	require.NoError(t, db.Exec("DELETE FROM claims WHERE id = ?", events[0].ID).Error)
+	more := syncertest.ClaimsOf("unknown", 1, 1)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(more, events...)))
+	require.Equal(t, more[0].ID, syncertest.ParkedIDs(t, db)[0], "what makes the batch clash is parked")
+	require.Len(t, syncertest.ParkedIDs(t, db), 1)
+}
+
+// A packet has one owner, who gets the amount that is in it, and no owner after it was returned.
+func TestConflicts_APacketIsOneClaims(t *testing.T) {
+	t.Parallel()
+	world := func(t *testing.T) (db *gorm.DB, w *writer.Writer, claim func(seq int64, amount int64) models.Event) {
+		t.Helper()
+		db = fileStore(t, "c")
+		syncertest.AddPacket(t, db, "c", "p", 100)
+		w = syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 50 * time.Millisecond})
+		return db, w, func(seq, amount int64) models.Event {
+			e := syncertest.ClaimsOf("c", seq, 1)[0]
+			e.PacketID = "p"
+			e.Amount = &amount
+			return e
+		}
+	}
+	owner := func(t *testing.T, db *gorm.DB) (id string) {
+		t.Helper()
+		require.NoError(t, db.Raw("SELECT COALESCE(claim_id, '') FROM packets").Scan(&id).Error)
+		return id
+	}
+	t.Run("it has an owner", func(t *testing.T) {
+		t.Parallel()
+		db, w, claim := world(t)
+		first := claim(1, 100)
+		require.NoError(t, syncertest.Submit(t.Context(), w, first))
+		require.NoError(t, syncertest.Submit(t.Context(), w, claim(2, 100)))
+		require.Contains(t, parkedReason(t, db), "packet p is of another claim")
+		require.Equal(t, first.ID, owner(t, db))
+	})
+	t.Run("two claims of it at once", func(t *testing.T) {
+		t.Parallel()
+		db, w, claim := world(t)
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, []models.Event{claim(1, 100), claim(2, 100)}))
+		require.Contains(t, parkedReason(t, db), "packet p is of another claim")
+		require.Equal(t, 1, claimsIn(t, db))
+		require.NotEmpty(t, owner(t, db))
+	})
+	t.Run("another amount", func(t *testing.T) {
+		t.Parallel()
+		db, w, claim := world(t)
+		require.NoError(t, syncertest.Submit(t.Context(), w, claim(1, 99)))
+		require.Contains(t, parkedReason(t, db), "another amount")
+		require.Empty(t, owner(t, db))
+	})
+	t.Run("returned", func(t *testing.T) {
+		t.Parallel()
+		db, w, claim := world(t)
+		require.NoError(t, db.Exec("UPDATE packets SET returned_at = ?", time.Now()).Error)
+		require.NoError(t, syncertest.Submit(t.Context(), w, claim(1, 100)))
+		require.Contains(t, parkedReason(t, db), "returned to its sender")
+		require.Empty(t, owner(t, db))
+	})
+}
+
+// Of the parked claims of a lot those count that hold a seq which no other claim has.
+func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "c", "c#1", "c#2")
+	w := syncertest.StartWriter(t, writer.Config{DB: db})
+	written := ofShard(1, 1)
+	require.NoError(t, syncertest.Submit(t.Context(), w, written))
+	seqTaken := ofShard(1, 1)
+	twice := ofShard(1, 2)
+	twiceAgain := ofShard(1, 2)
+	discarded := ofShard(1, 3)
+	otherLot := ofShard(2, 4)
+	lone := ofShard(1, 5)
+	for _, e := range []models.Event{written, seqTaken, twice, twiceAgain, discarded, otherLot, lone} {
+		payload, err := json.Marshal(e)
+		require.NoError(t, err)
+		require.NoError(t, writer.Park(t.Context(), db, &e, payload, "for the test"))
+	}
+	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = ?", time.Now(), discarded.ID).Error)
+	require.NoError(t, db.Exec("UPDATE parked_events SET campaign_id = 'c#1'").Error)
+	pool, err := db.DB()
+	require.NoError(t, err)
+	parked, err := writer.ReadParked(t.Context(), pool, "c#1")
+	require.NoError(t, err)
+	counts := make(map[string]bool)
+	isWritten := make(map[string]bool)
+	for _, p := range parked.All {
+		counts[p.Event.ID] = p.Counts
+		isWritten[p.Event.ID] = p.Written
+	}
+	require.Len(t, counts, 5, "neither the discarded one nor that of another shard")
+	require.True(t, isWritten[written.ID])
+	require.False(t, counts[written.ID])
+	require.False(t, counts[seqTaken.ID])
+	require.NotEqual(t, counts[twice.ID], counts[twiceAgain.ID], "two claims of one seq hold it once")
+	require.True(t, counts[lone.ID])
+	require.EqualValues(t, 2, parked.Claims)
+	require.Equal(t, twice.Quantity+lone.Quantity, parked.Units)
+}

@@ -1,0 +1,330 @@
+package writer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"dibs/internal/migrations"
+	"dibs/internal/sqlstore"
+	"dibs/syncer/adder"
+
+	"github.com/google/uuid"
+)
+
+const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
+	" first_claimed_ms, due_ms, shard, transfers, moved, waiting) VALUES "
+
+// moveLots writes the rows of stock_flushes, and adds those to the counters of their lots that do not wait.
+func (a *application) moveLots() error {
+	lots := sortedLots(a.sums)
+	if len(lots) == 0 {
+		return nil
+	}
+	if err := a.findLocked(lots); err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
+	flushes, err := insertFlushes(a.ctx, a.tx, a.sums, a.lots, a.waiting, a.clock.Since(a.started), a.clock.Now())
+	if err != nil {
+		return fmt.Errorf("stock_flushes: %w", err)
+	}
+	a.steps.At("flushes in")
+	var ids []string
+	for _, lot := range lots {
+		if _, waits := a.waiting[lot]; !waits {
+			ids = append(ids, flushes[lot])
+		}
+	}
+	err = a.addToLots(ids)
+	if failure := sqlstore.FailureOf(err); failure == sqlstore.FailureData || failure == sqlstore.FailureDuplicate {
+		err = a.addEach(lots, flushes)
+	}
+	if err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
+	return nil
+}
+
+func sortedLots(sums map[adder.Lot]*adder.Tally) []adder.Lot {
+	lots := make([]adder.Lot, 0, len(sums))
+	for lot := range sums {
+		lots = append(lots, lot)
+	}
+	slices.SortFunc(lots, compareLots)
+	return lots
+}
+
+// findLocked finds the lots whose sums wait: those that are known to be locked, and in a careful flush all that are.
+func (a *application) findLocked(lots []adder.Lot) error {
+	a.mu.Lock()
+	for _, lot := range lots {
+		if a.locked[lot] {
+			a.waiting[lot] = nil
+		}
+	}
+	a.mu.Unlock()
+	if !a.b.careful {
+		return nil
+	}
+	free, err := lockFree(a.ctx, a.tx, lots)
+	for _, lot := range lots {
+		if !free[lot] {
+			a.waiting[lot] = nil
+		}
+	}
+	return err
+}
+
+// lockFree locks those of some lots that nobody else has locked, and the campaigns of shards with them.
+func lockFree(ctx context.Context, tx *sqlstore.Tx, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
+	free = make(map[adder.Lot]bool, len(lots))
+	if tx.Name() == migrations.SQLite {
+		for _, lot := range lots {
+			free[lot] = true
+		}
+		return free, nil
+	}
+	found := make(map[string]bool)
+	var args []any
+	for _, lot := range lots {
+		args = append(args, lot.ID())
+		if lot.Shard > 0 {
+			args = append(args, lot.CampaignID)
+		}
+	}
+	query := "SELECT id FROM lots WHERE id IN " + sqlstore.Marks(len(args)) + " ORDER BY id FOR UPDATE SKIP LOCKED"
+	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		found[id] = true
+		return err
+	})
+	for _, lot := range lots {
+		free[lot] = found[lot.ID()] && found[lot.CampaignID]
+	}
+	return free, err
+}
+
+// addToLots adds the sums of flushes to the counters of their lots, and to those of campaigns of several shards: one
+// statement for all of them.
+func (a *application) addToLots(flushes []string) error {
+	if len(flushes) == 0 {
+		return nil
+	}
+	return addFlushes(a.ctx, a.tx, flushes, a.clock.Now())
+}
+
+// addEach adds the sums of flushes lot by lot. Those of lots that MySQL refuses to change wait.
+func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) error {
+	for _, lot := range lots {
+		if _, waits := a.waiting[lot]; waits {
+			continue
+		}
+		err := a.addToLots([]string{flushes[lot]})
+		if sqlstore.FailureOf(err) == sqlstore.FailureData {
+			a.waiting[lot] = err
+			_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_flushes SET waiting = 1 WHERE id = ?", flushes[lot])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The sums lead the join, so that only their lots are locked: shards before their campaigns, each in the order of their ids.
+const (
+	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(transfers) AS transfers, SUM(moved) AS moved" +
+		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
+		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0, 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
+	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
+		" SET lots.claimed = lots.claimed + f.units, lots.synced_seq = lots.synced_seq + f.claims, lots.tseq = lots.tseq + f.transfers," +
+		" lots.total = lots.total + f.moved, lots.updated_at = ?"
+	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, synced_seq = synced_seq + f.claims, tseq = tseq + f.transfers," +
+		" total = total + f.moved, updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
+)
+
+func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Time) error {
+	list := "('" + strings.Join(ids, "','") + "')" // UUIDs need no escaping
+	args := []any{now.UTC().Format(sqlstore.TimeLayout)}
+	query := fmt.Sprintf(addFlushesMySQL, list)
+	if tx.Name() == migrations.SQLite {
+		query = fmt.Sprintf(addFlushesSQLite, list)
+	}
+	_, err := tx.ExecContext(ctx, query, args...)
+	return err
+}
+
+// insertFlushes inserts a row a lot into stock_flushes, and returns their ids. The row of a campaign that holds claims says
+// when the first hold ends.
+func insertFlushes(
+	ctx context.Context, tx *sqlstore.Tx, sums map[adder.Lot]*adder.Tally, lots map[adder.Lot]lotRow, waiting map[adder.Lot]error,
+	took time.Duration, now time.Time,
+) (ids map[adder.Lot]string, err error) {
+	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
+	ids = make(map[adder.Lot]string, len(sums))
+	for _, lot := range sortedLots(sums) {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		sum := sums[lot]
+		s.BeginRow(len(ids))
+		ids[lot] = id.String()
+		s.Text(id.String())
+		s.Text(lot.CampaignID)
+		s.Int(sum.Units)
+		s.Int(sum.Claims)
+		s.Int(sum.FirstSeq)
+		s.Int(sum.LastSeq)
+		s.Int(took.Milliseconds())
+		s.Time(now)
+		s.Int(sum.FirstMs)
+		s.IntOrNull(dueMs(sum, lots[lot].holdForMs))
+		s.Int(int64(lot.Shard))
+		s.Int(sum.Transfers)
+		s.Int(sum.Moved)
+		s.IntOrNull(waitingMark(waiting, lot))
+		s.EndRow()
+	}
+	if len(ids) == 0 {
+		return ids, nil
+	}
+	_, err = tx.ExecContext(ctx, s.SQL(), s.Args...)
+	return ids, err
+}
+
+// dueMs is when the first hold of some claims ends; nil: they are not held.
+func dueMs(sum *adder.Tally, holdForMs int64) *int64 {
+	if holdForMs == 0 || sum.Claims == 0 {
+		return nil
+	}
+	return new(sum.FirstMs + holdForMs)
+}
+
+func waitingMark(waiting map[adder.Lot]error, lot adder.Lot) *int64 {
+	if _, waits := waiting[lot]; !waits {
+		return nil
+	}
+	return new(int64(1))
+}
+
+// addWaiting adds the sums that wait, of lots that nobody locks any more: those of this process, and those that another one
+// left.
+func (w *Writer) addWaiting(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
+	defer cancel()
+	left, err := w.tryWaiting(ctx)
+	next := findWaiting
+	switch {
+	case err != nil && !errors.Is(err, context.Canceled) && !sqlstore.IsLockWait(err):
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "could not look for sums that wait for locked campaigns", slog.Any("error", err))
+	case err == nil:
+		w.keepLocked(ctx, left)
+	}
+	if len(left) > 0 || w.lockedLots() > 0 {
+		next = retryLocked
+	}
+	w.waitAt = w.clock.Now().Add(next)
+}
+
+// tryWaiting returns the lots whose sums wait still.
+func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err error) {
+	lots, err := w.waitingLots(ctx)
+	if err != nil || len(lots) == 0 {
+		return nil, err
+	}
+	err = sqlstore.InTxBrief(ctx, w.db, func(tx *sqlstore.Tx) error {
+		left = make(map[adder.Lot]bool)
+		free, err := lockFree(ctx, tx, lots)
+		for _, lot := range lots {
+			if err == nil && free[lot] {
+				err = w.addWaitingOf(ctx, tx, lot)
+			}
+			if !free[lot] || sqlstore.FailureOf(err) == sqlstore.FailureData {
+				left[lot] = true
+				err = nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return err
+	})
+	return left, err
+}
+
+func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) {
+	query := "SELECT DISTINCT campaign_id, shard FROM stock_flushes WHERE waiting = 1"
+	err = sqlstore.ScanAll(ctx, w.db.ConnPool, query, nil, func(scan func(...any) error) error {
+		var lot adder.Lot
+		err := scan(&lot.CampaignID, &lot.Shard)
+		lots = append(lots, lot)
+		return err
+	})
+	slices.SortFunc(lots, compareLots)
+	return lots, err
+}
+
+// addWaitingOf adds the sums of a lot, whose row is locked: nobody else adds them.
+func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) error {
+	var ids []string
+	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+	err := sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	if err := addFlushes(ctx, tx, ids, w.clock.Now()); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	return err
+}
+
+// setLocked notes that the sums of a lot wait, and reports whether that is new.
+func (w *Writer) setLocked(lot adder.Lot) (isNew bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	isNew = !w.locked[lot]
+	w.locked[lot] = true
+	if isNew {
+		w.waitAt = w.clock.Now().Add(retryLocked)
+	}
+	return isNew
+}
+
+// keepLocked forgets the lots that are locked no more.
+func (w *Writer) keepLocked(ctx context.Context, left map[adder.Lot]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for lot := range w.locked {
+		if !left[lot] {
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "the counters of a campaign in MySQL are up to date again", slog.String("lot", lot.ID()))
+		}
+	}
+	w.locked = left
+	if left == nil {
+		w.locked = make(map[adder.Lot]bool)
+	}
+}
+
+// lockedLots is how many lots have counters that wait.
+func (w *Writer) lockedLots() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.locked)
+}
+
+func compareLots(a, b adder.Lot) int {
+	return cmp.Or(cmp.Compare(a.CampaignID, b.CampaignID), cmp.Compare(a.Shard, b.Shard))
+}

@@ -1,0 +1,145 @@
+package writer
+
+import (
+	"fmt"
+	"slices"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+const insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch," +
+	" packet_id, amount, claimed_at, synced_at) VALUES "
+
+// insert inserts the claims that can be inserted, and parks the others.
+func (a *application) insert(rows []*models.RawEvent) error {
+	for len(rows) > 0 {
+		n := min(len(rows), int(a.insertRows.Load()))
+		if err := a.insertSome(rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// insertSome inserts rows by one statement. One that is refused leaves nothing behind, and the transaction goes on: rows that
+// MySQL has are dropped, and halves find those that it refuses.
+func (a *application) insertSome(rows []*models.RawEvent) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := a.execInsert(rows)
+	switch failure := sqlstore.FailureOf(err); {
+	case err == nil:
+		a.written = append(a.written, rows...)
+		return nil
+	case sqlstore.IsPacketTooLarge(err) && len(rows) > 1: // the server has closed the connection
+		half := int64(len(rows)+1) / 2
+		a.insertRows.Store(half)
+		return fmt.Errorf("trying with %d rows a statement: %s", half, err) //nolint:errorlint // another try may succeed
+	case failure != sqlstore.FailureDuplicate && failure != sqlstore.FailureData:
+		return err
+	case failure == sqlstore.FailureDuplicate:
+		left, lookErr := a.dropKnown(rows)
+		if lookErr != nil {
+			return lookErr
+		}
+		if len(left) < len(rows) {
+			return a.insertSome(left)
+		}
+	}
+	if len(rows) == 1 {
+		a.park(rows[0], parkedData, err.Error())
+		return nil
+	}
+	half := len(rows) / 2
+	if err := a.insertSome(rows[:half]); err != nil {
+		return err
+	}
+	return a.insertSome(rows[half:])
+}
+
+func (a *application) execInsert(rows []*models.RawEvent) error {
+	s := sqlstore.NewStatement(insertClaimsHead, len(rows)*sqlstore.RowBytes)
+	synced := a.started.UTC().Format(sqlstore.TimeLayout)
+	for i, r := range rows {
+		addClaim(s, i, &r.Event, synced)
+	}
+	_, err := a.tx.ExecContext(a.ctx, s.SQL(), s.Args...)
+	return err
+}
+
+// addClaim adds the row of a claim to an INSERT.
+func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
+	s.BeginRow(i)
+	s.Text(e.ID)
+	s.Text(e.CampaignID)
+	s.Int(int64(e.Shard))
+	s.Int(e.Seq)
+	s.Text(e.UserID)
+	s.Int(e.Quantity)
+	s.Text(string(models.ClaimClaimed))
+	s.Text(e.Key)
+	s.TextOrNull(e.Subjects.JSON())
+	s.Int(e.Epoch)
+	s.TextOrNull(e.PacketID)
+	s.IntOrNull(e.Amount)
+	s.Time(e.At.Time)
+	s.Quoted(synced)
+	s.EndRow()
+}
+
+// selectKnown reads the columns of claims that tell whether a claim is that of an event.
+const selectKnown = "SELECT id, campaign_id, shard, seq, user_id, quantity FROM claims WHERE "
+
+func scanKnown(scan func(...any) error) (k models.ClaimRow, err error) {
+	err = scan(&k.ID, &k.CampaignID, &k.Shard, &k.Seq, &k.UserID, &k.Quantity)
+	return k, err
+}
+
+// isOf reports whether a claim is that of an event. A repair may have given it another seq.
+func isOf(k *models.ClaimRow, e *models.Event) bool {
+	return k.ID == e.ID && k.CampaignID == e.CampaignID && k.Shard == e.Shard && k.UserID == e.UserID && k.Quantity == e.Quantity
+}
+
+// dropKnown drops claims that MySQL has, or that are twice in rows, and parks those whose id a different claim has.
+func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
+	there := make(map[string]models.ClaimRow)
+	ids := make([]any, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	query := selectKnown + "id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(a.tx)
+	err = sqlstore.ScanAll(a.ctx, a.tx, query, ids, func(scan func(...any) error) error {
+		k, err := scanKnown(scan)
+		there[k.ID] = k
+		return err
+	})
+	for _, r := range rows {
+		k, exists := there[r.ID]
+		switch {
+		case !exists:
+			left = append(left, r)
+			there[r.ID] = models.ClaimRow{
+				ID: r.ID, CampaignID: r.CampaignID, Shard: r.Shard, Seq: r.Seq, UserID: r.UserID, Quantity: r.Quantity,
+			}
+		case isOf(&k, &r.Event):
+			a.known++
+		default:
+			a.park(r, parkedID, fmt.Sprintf("a different claim has this id: seq %d of %s", k.Seq, k.CampaignID))
+		}
+	}
+	return left, err
+}
+
+// remove takes claims out again that this transaction has inserted.
+func (a *application) remove(ids map[string]bool) error {
+	args := make([]any, 0, len(ids))
+	for id := range ids {
+		args = append(args, id)
+	}
+	_, err := a.tx.ExecContext(a.ctx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(args)), args...)
+	a.written = slices.DeleteFunc(a.written, func(r *models.RawEvent) bool { return ids[r.ID] })
+	return err
+}

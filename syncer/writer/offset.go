@@ -1,0 +1,197 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"dibs/internal/migrations"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/adder"
+)
+
+// positionSlots bounds the positions that MySQL keeps of a stream: one for each of the last so many seconds with a flush.
+const positionSlots = 100
+
+const selectOffset = "SELECT `partition`, offset_id, offset_event_id, offset_read FROM streams WHERE `partition` IN "
+
+// Offsets reads how far MySQL has applied some claim streams, by partition. A stream of which it has no row has applied
+// nothing.
+func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[int]models.Offset, error) {
+	offsets, err := readOffsets(ctx, q, partitions, "")
+	if err != nil {
+		return nil, fmt.Errorf("writer: offsets: %w", err)
+	}
+	for _, p := range partitions {
+		if _, known := offsets[p]; !known {
+			offsets[p] = models.Offset{EntryID: models.NoEntry}
+		}
+	}
+	return offsets, nil
+}
+
+func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock string) (map[int]models.Offset, error) {
+	offsets := make(map[int]models.Offset, len(partitions))
+	query := selectOffset + sqlstore.Marks(len(partitions)) + " ORDER BY `partition`" + lock
+	err := sqlstore.ScanAll(ctx, q, query, sqlstore.Args(partitions), func(scan func(...any) error) error {
+		var p int
+		var o models.Offset
+		err := scan(&p, &o.EntryID, &o.EventID, &o.Read)
+		offsets[p] = o
+		return err
+	})
+	return offsets, err
+}
+
+// Applied is the id of the last entry of a claim stream that MySQL has applied; zero is none.
+func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryID, error) {
+	offsets, err := Offsets(ctx, q, partition)
+	if err != nil {
+		return lua.EntryID{}, err
+	}
+	return lua.ParseEntryID(offsets[partition].EntryID)
+}
+
+// newOffset makes the row of a stream that has none.
+func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partition int) error {
+	query := "INSERT INTO streams (`partition`, birth, tip, tip_at) VALUES (?, '', '', '1970-01-01 00:00:00.000')"
+	if dialect == migrations.SQLite {
+		query += " ON CONFLICT DO NOTHING"
+	} else {
+		query += " ON DUPLICATE KEY UPDATE birth = birth"
+	}
+	_, err := db.ExecContext(ctx, query, partition)
+	return err
+}
+
+// errMoved says which streams of a flush are not where their entries begin.
+type errMoved struct {
+	applied []int // they are where the entries end: an earlier attempt was committed
+	lost    []int // somebody else moved them
+}
+
+func (e *errMoved) Error() string {
+	return fmt.Sprintf("writer: the offsets of partitions %v moved", append(e.applied, e.lost...))
+}
+
+// lockOffsets locks the rows of streams until the transaction ends. It fails with errMoved, as a final error, unless each is
+// where the entries begin.
+func lockOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken) error {
+	if len(streams) == 0 {
+		return nil
+	}
+	partitions := make([]int, len(streams))
+	for i := range streams {
+		partitions[i] = streams[i].Partition
+	}
+	offsets, err := readOffsets(ctx, tx, partitions, sqlstore.ForUpdate(tx))
+	if err != nil {
+		return fmt.Errorf("streams: %w", err)
+	}
+	moved := &errMoved{}
+	for i := range streams {
+		switch s := &streams[i]; offsets[s.Partition] {
+		case s.From:
+		case s.Upto:
+			moved.applied = append(moved.applied, s.Partition)
+		default:
+			moved.lost = append(moved.lost, s.Partition)
+		}
+	}
+	if len(moved.applied)+len(moved.lost) > 0 {
+		return sqlstore.Final(moved)
+	}
+	return nil
+}
+
+// moveOffsets moves streams, whose rows are locked, to where their entries end.
+func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
+	if len(streams) == 0 {
+		return nil
+	}
+	var ids, events, reads, args []any
+	for i := range streams {
+		s := &streams[i]
+		ids = append(ids, s.Partition, s.Upto.EntryID)
+		events = append(events, s.Partition, s.Upto.EventID)
+		reads = append(reads, s.Partition, s.Upto.Read)
+	}
+	choose := "CASE `partition`" + strings.Repeat(" WHEN ? THEN ?", len(streams)) + " END"
+	query := "UPDATE streams SET offset_id = " + choose + ", offset_event_id = " + choose + ", offset_read = " + choose +
+		", offset_at = ? WHERE `partition` IN " + sqlstore.Marks(len(streams))
+	args = append(append(append(ids, events...), reads...), now.UTC().Format(sqlstore.TimeLayout))
+	for i := range streams {
+		args = append(args, streams[i].Partition)
+	}
+	_, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("streams: %w", err)
+	}
+	return nil
+}
+
+// putPositions keeps where streams are as the position of this second.
+func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
+	if len(streams) == 0 {
+		return nil
+	}
+	s := sqlstore.NewStatement("REPLACE INTO stream_positions (partition_no, slot, entry_id, event_id, entries_read) VALUES ",
+		len(streams)*sqlstore.RowBytes)
+	for i := range streams {
+		s.BeginRow(i)
+		s.Int(int64(streams[i].Partition))
+		s.Int(now.Unix() % positionSlots)
+		s.Text(streams[i].Upto.EntryID)
+		s.Text(streams[i].Upto.EventID)
+		s.Int(streams[i].Upto.Read)
+		s.EndRow()
+	}
+	_, err := tx.ExecContext(ctx, s.SQL(), s.Args...)
+	if err != nil {
+		return fmt.Errorf("stream_positions: %w", err)
+	}
+	return nil
+}
+
+// Positions are where a stream was lately, newest first: Redis may have lost the newest ones.
+func (w *Writer) Positions(ctx context.Context, partition int) (positions []models.Offset, err error) {
+	query := "SELECT entry_id, event_id, entries_read FROM stream_positions WHERE partition_no = ? ORDER BY entries_read DESC"
+	err = sqlstore.ScanAll(ctx, w.db.ConnPool, query, []any{partition}, func(scan func(...any) error) error {
+		var o models.Offset
+		err := scan(&o.EntryID, &o.EventID, &o.Read)
+		positions = append(positions, o)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writer: positions of partition %d: %w", partition, err)
+	}
+	return positions, nil
+}
+
+// Rewind moves the offset of a stream, of which Redis lost the entry at from, back to an entry that it has. What follows is
+// read again; rows that MySQL has stay as they are. If the offset is not at from, somebody else moved it, and nothing is done.
+func (w *Writer) Rewind(ctx context.Context, partition int, from, back models.Offset) error {
+	err := sqlstore.InTx(ctx, w.db, func(tx *sqlstore.Tx) error {
+		stream := []adder.Taken{{Partition: partition, From: from, Upto: back}}
+		if err := lockOffsets(ctx, tx, stream); err != nil {
+			return err
+		}
+		if err := moveOffsets(ctx, tx, stream, w.clock.Now()); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, back.Read)
+		return err
+	})
+	var moved *errMoved
+	switch {
+	case errors.As(err, &moved):
+		return nil
+	case err != nil:
+		return fmt.Errorf("writer: partition %d: %w", partition, err)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package writer_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/adder"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// Two readers of one partition have read the same entries. The one that commits second finds that the offset has moved, drops its batch
+// and begins again at the offset. Other partitions of its flush are written.
+func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1000)
+		syncertest.AddCampaign(t, db, "d", 1000)
+		cfg := writer.Config{DB: db, Partitions: 2, FlushInterval: time.Millisecond}
+		one := newFeed(t, db, startTuned(t, cfg, writer.Tuning{}), 0)
+		cfg.FlushInterval = 30 * time.Millisecond
+		w := startTuned(t, cfg, writer.Tuning{})
+		two := newFeed(t, db, w, 0)
+		beside := newFeed(t, db, w, 1)
+		events := syncertest.ClaimsOf("c", 1, 20)
+		others := syncertest.ClaimsOf("d", 1, 5)
+		one.send(events[:10]...)
+		require.NoError(t, two.add(events[:7]...))
+		require.NoError(t, beside.add(others...))
+		beside.applied()
+		require.Eventually(t, func() bool { return two.add(events[7:10]...) != nil }, time.Minute, time.Millisecond, "its turn is over")
+		require.ErrorIs(t, two.add(events[7:10]...), adder.ErrTurn)
+		two.begin()
+		require.Equal(t, one.at, two.at)
+		two.send(events[10:]...)
+		syncertest.RequireBooks(t, db, "c", events)
+		syncertest.RequireBooks(t, db, "d", others)
+	})
+}
+
+// The offset names the event of its entry: after Redis lost the entry it may give its id to another one.
+func TestOffset_AnotherEntryOfTheSameIDIsNotTheOffset(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "c")
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	f := newFeed(t, db, w, 0)
+	events := syncertest.ClaimsOf("c", 1, 3)
+	f.send(events[:2]...)
+	at := f.at
+	at.EventID = events[2].ID
+	require.NoError(t, w.Rewind(t.Context(), 0, at, models.Offset{EntryID: models.NoEntry}), "it is not there")
+	offsets, err := writer.Offsets(t.Context(), db.ConnPool, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, map[int]models.Offset{0: f.at, 1: {EntryID: models.NoEntry}}, offsets)
+}
+
+// After a rewind rows that MySQL has are known, whatever became of the rest, and the positions behind it are forgotten.
+func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1000)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		f := newFeed(t, db, w, 0)
+		events := syncertest.ClaimsOf("c", 1, 30)
+		f.send(events[:10]...)
+		back := f.at
+		f.send(events[10:20]...)
+		require.NoError(t, w.Rewind(t.Context(), 0, f.at, back))
+		positions, err := w.Positions(t.Context(), 0)
+		require.NoError(t, err)
+		for _, p := range positions {
+			require.LessOrEqual(t, p.Read, back.Read)
+		}
+		f.begin()
+		require.Equal(t, back, f.at)
+		f.send(slices.Concat(events[25:], events[10:25])...)
+		syncertest.RequireBooks(t, db, "c", events)
+		require.Empty(t, syncertest.ParkedIDs(t, db))
+	})
+}
+
+// A position a second is kept of each stream with a flush, of at most 100 seconds.
+func TestOffset_PositionsAreKept(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "c")
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	f := newFeed(t, db, w, 0)
+	f.send(syncertest.ClaimsOf("c", 1, 1)...)
+	first := f.at
+	require.Eventually(t, func() bool {
+		f.send(syncertest.ClaimsOf("c", f.at.Read+1, 1)...)
+		positions, err := w.Positions(t.Context(), 0)
+		require.NoError(t, err)
+		return len(positions) >= 2 && positions[len(positions)-1] == first && positions[0].Read > first.Read
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// A MySQL that is restored is restored with its offset: the stream is read on from there.
+func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1000)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		f := newFeed(t, db, w, 0)
+		events := syncertest.ClaimsOf("c", 1, 40)
+		f.send(events[:10]...)
+		dump := dumpOf(t, db)
+		f.send(events[10:30]...)
+		dump.restore(t, db)
+		require.NoError(t, f.add(events[30:]...))
+		require.Eventually(t, func() bool { return f.add(events[30:]...) != nil }, time.Minute, time.Millisecond, "the offset is not where it was")
+		f.begin()
+		require.EqualValues(t, 10, f.at.Read)
+		f.send(events[10:]...)
+		syncertest.RequireBooks(t, db, "c", events)
+	})
+}
+
+// A MySQL that is restored while no claims come is noticed too.
+func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "c")
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	f := newFeed(t, db, w, 0)
+	events := syncertest.ClaimsOf("c", 1, 20)
+	f.send(events[:10]...)
+	dump := dumpOf(t, db)
+	f.send(events[10:]...)
+	dump.restore(t, db)
+	require.Eventually(t, func() bool {
+		_, err := w.Room(t.Context(), 0, f.turn)
+		return errors.Is(err, adder.ErrTurn)
+	}, time.Minute, 10*time.Millisecond)
+	f.begin()
+	require.EqualValues(t, 10, f.at.Read)
+	f.send(events[10:]...)
+	syncertest.RequireBooks(t, db, "c", events)
+}
+
+// One flush over several partitions, campaigns and shards sends one UPDATE of stock.
+func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
+	t.Parallel()
+	_, db := sqlServer(t)
+	require.NoError(t, db.Exec("DELETE FROM lots").Error)
+	sharded(t, db)
+	for _, id := range []string{"a", "b"} {
+		syncertest.AddCampaign(t, db, id, 1000)
+	}
+	w := syncertest.StartWriter(t, writer.Config{DB: db, Partitions: 3, FlushSize: 7, FlushInterval: time.Minute})
+	var feeds []*feed
+	for p := range 3 {
+		feeds = append(feeds, newFeed(t, db, w, p))
+	}
+	for _, statement := range []string{"SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = 1"} {
+		require.NoError(t, db.Exec(statement).Error)
+	}
+	require.NoError(t, feeds[0].add(syncertest.ClaimsOf("a", 1, 3)...))
+	require.NoError(t, feeds[1].add(syncertest.ClaimsOf("b", 1, 2)...))
+	require.NoError(t, feeds[2].add(ofShard(1, 1), ofShard(2, 1)))
+	for _, f := range feeds {
+		f.applied()
+	}
+	var updates []string
+	require.NoError(t, db.Raw("SELECT argument FROM mysql.general_log WHERE argument LIKE 'UPDATE%lots%'").Scan(&updates).Error)
+	require.Len(t, updates, 1, strings.Join(updates, "\n"))
+	for id, n := range map[string]int64{"a": 3, "b": 2, "c": 2, "c#1": 1, "c#2": 1} {
+		var synced int64
+		require.NoError(t, db.Raw("SELECT synced_seq FROM lots WHERE id = ?", id).Scan(&synced).Error)
+		require.Equal(t, n, synced, id)
+	}
+}
