@@ -92,7 +92,7 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 }
 
 // What is parked in a folder keeps no one from starting: the service says which campaigns are concerned, and serves the others.
-// One has a claim that the database can't take, one more parked events than a repair reads.
+// One has a claim whose id another has, one more parked events than a repair reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -108,11 +108,13 @@ func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(folder, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	const payload = `{"v":1,"type":"claim.accepted","id":"019c0000-0000-7000-8000-000000000001","campaign_id":"spring","user_id":"eve","quantity":-1,` +
+	var adas string
+	require.NoError(t, db.Raw("SELECT id FROM claims WHERE campaign_id = 'spring' AND user_id = 'ada'").Scan(&adas).Error)
+	payload := `{"v":1,"type":"claim.accepted","id":"` + adas + `","campaign_id":"spring","user_id":"eve","quantity":1,` +
 		`"seq":1,"epoch":1,"at":"2027-03-14T15:09:26.535Z"}`
 	for _, statement := range []string{
 		"INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at)" +
-			" VALUES ('019c0000-0000-7000-8000-000000000001', 'spring', 'eve', 'a claim of nothing', '" + payload + "', CURRENT_TIMESTAMP)",
+			" VALUES ('" + adas + "', 'spring', 'eve', 'another has its id', '" + payload + "', CURRENT_TIMESTAMP)",
 		"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10001)" +
 			" INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) SELECT 'x' || i, 'autumn', 'broken', '{', CURRENT_TIMESTAMP FROM n",
 	} {

@@ -84,19 +84,21 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
+// trimBelow notes first that entries may be gone, never less than before: there is one that goes now, and all that are gone came before it.
+//
+// KEYS stream, trimmed. ARGV the first id that stays, the id before it, how many entries go at most. Reply {how many went}
+const trimBelow = `
+local oldest = redis.call('XRANGE', KEYS[1], '-', ARGV[2], 'COUNT', 1)
+if #oldest == 0 then return {0} end
+redis.call('SET', KEYS[2], ARGV[2])
+return {redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])}`
+
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
-// so many, and only whole nodes of 100 entries. It notes first that they may be gone. Errors as Stream.
+// so many, and only whole nodes of 100 entries. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
-	var trimmed *redis.IntCmd
-	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Set(ctx, TrimmedKey(partition), id.previous().String(), 0)
-		trimmed = p.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most)
-		return nil
-	})
-	if err != nil {
-		return 0, classifyError("xtrim", err)
-	}
-	return trimmed.Val(), nil
+	keys := []string{StreamKey(partition), TrimmedKey(partition)}
+	trimmed, _, err := s.ask(ctx, s.trim, keys, []any{id.String(), id.previous().String(), most})
+	return trimmed, err
 }
 
 // previous is the id right before id, which is not the first one.

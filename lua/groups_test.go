@@ -126,6 +126,24 @@ func TestTrimBelowLeavesTheEntryAndThoseAfterIt(t *testing.T) {
 	})
 }
 
+// A process that was held up trims by what it read before another one did: the mark of what is gone does not go back.
+func TestTrimBelowNeverTakesBackWhatItNoted(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		for range 300 {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, Values: []string{"payload", "{}"}}).Err())
+		}
+		ids := b.entries()
+		_, err := b.s.TrimBelow(t.Context(), 0, ids[250], 1000)
+		require.NoError(t, err)
+		noted := rdb.Get(t.Context(), lua.TrimmedKey(0)).Val()
+		n, err := b.s.TrimBelow(t.Context(), 0, ids[50], 1000)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, noted, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
+	})
+}
+
 func TestAgeIsByRedisClock(t *testing.T) {
 	t.Parallel()
 	id := lua.EntryID{Ms: uint64(noon.UnixMilli())}

@@ -79,7 +79,7 @@ type Scripts struct {
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
 	durable   *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
-	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation script
+	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -124,6 +124,7 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 
 		generation:   newScript("generation", replaceGeneration),
 		installation: newScript("installation", setInstallation),
+		trim:         newScript("trim", trimBelow),
 	}
 	s.durable = s
 	return s

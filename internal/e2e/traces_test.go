@@ -115,11 +115,11 @@ func TestAClaimIsTracedFromItsRequestToItsFlush(t *testing.T) {
 		flushed = nil
 		for _, flush := range named("flush") {
 			flushed = append(flushed, links(flush)...)
-			require.Contains(t, contexts(requests), flush.Parent.SpanID())
+			require.Contains(t, contexts(consumed), flush.Parent.SpanID())
 		}
-		return len(flushed) == len(requests)
+		return len(flushed) == len(consumed)
 	}, upTimeout, pollEvery)
-	require.ElementsMatch(t, contexts(requests), flushed)
+	require.ElementsMatch(t, contexts(consumed), flushed)
 }
 
 // tracesInStream are the traces of the entries of the stream, "" for an entry without metadata.

@@ -127,7 +127,8 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 func (t *Trimmer) firstKept(
 	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
 ) (lua.EntryID, error) {
-	young := lua.EntryID{Ms: applied.Ms - min(applied.Ms, uint64(t.Keep.Milliseconds()))} //nolint:gosec // not negative
+	young := applied
+	young.Ms -= min(young.Ms, uint64(t.Keep.Milliseconds())) //nolint:gosec // not negative
 	bytes, err := t.Streams.Bytes(ctx, partition)
 	if err != nil {
 		return young, err
