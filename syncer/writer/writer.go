@@ -109,6 +109,7 @@ func (w *Writer) run(ctx context.Context) {
 		if !now.Before(w.checkAt) {
 			w.checkAt = now.Add(checkOffsets)
 			w.endMoved(ctx)
+			continue
 		}
 		if !now.Before(w.waitAt) {
 			w.addWaiting(ctx)
