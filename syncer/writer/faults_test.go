@@ -15,6 +15,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/writer"
 
+	"github.com/Shopify/toxiproxy/v2"
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -179,19 +180,26 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	require.Positive(t, n)
 }
 
+// throughProxy opens a database by way of a proxy.
+func throughProxy(t *testing.T, dsn string) (*gorm.DB, *toxiproxy.Proxy) {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	proxy := testenv.Proxy(t, cfg.Addr)
+	cfg.Addr = proxy.Listen
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: cfg.FormatDSN(), Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
+	return db, proxy
+}
+
 // The reply to a COMMIT is lost: the writer cannot know, does it again, and each claim still counts once.
 func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 	t.Parallel()
 	database := testenv.Database(t)
 	direct := syncertest.OpenStore(t, sqlstore.Config{DSN: database.DSN})
 	syncertest.AddCampaign(t, direct, "c", 1_000_000)
-	dsn, err := mysql.ParseDSN(database.DSN)
-	require.NoError(t, err)
-	proxy := testenv.Proxy(t, dsn.Addr)
-	dsn.Addr = proxy.Listen
-	through, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: dsn.FormatDSN(), Logger: syncertest.Quiet()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sqlstore.Close(through)) })
+	through, proxy := throughProxy(t, database.DSN)
 
 	flushes, committed := 0, int64(0)
 	w := startTuned(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {

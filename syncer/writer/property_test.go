@@ -3,13 +3,16 @@ package writer_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/Shopify/toxiproxy/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -27,13 +30,16 @@ import (
 
 // world is a claim stream in a real Redis, a database, and the processes that apply the one to the other. Events come, processes die
 // between any two statements, MySQL is restored to an earlier moment, Redis loses the end of the stream and has other entries under the
-// same ids, two processes read one partition, a lot is locked, rows are bad. At rest MySQL must be the fold of the stream.
+// same ids, two processes read one partition, the reply to a commit is lost, a
+// lot is locked, rows are bad. At rest MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
 	ctx     context.Context
 	rdb     *redis.Client
 	db      *gorm.DB
 	isMySQL bool
+	through *gorm.DB // db as processes reach it; on a server past proxy
+	proxy   *toxiproxy.Proxy
 
 	ever    map[string]models.Event // all that was ever in the stream, by id
 	seqs    map[string]int64
@@ -47,6 +53,7 @@ type process struct {
 	w      *writer.Writer
 	stop   func()
 	dieIn  atomic.Int64 // steps of flushes; 0: it does not die
+	isDeaf atomic.Bool  // it does not hear the reply to its next commit
 	isDead chan struct{}
 }
 
@@ -55,8 +62,14 @@ const badUser = "nobody-may-have-a-row"
 func (w *world) start() {
 	p := &process{isDead: make(chan struct{})}
 	var err error
-	p.w, err = writer.NewTuned(writer.Config{DB: w.db, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()},
-		writer.Tuning{Step: func(string) {
+	p.w, err = writer.NewTuned(writer.Config{DB: w.through, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()},
+		writer.Tuning{Step: func(step string) {
+			if step == "ready" && p.isDeaf.Swap(false) {
+				w.deafen()
+			}
+			if step == "begin" {
+				w.hear()
+			}
 			if p.dieIn.Load() > 0 && p.dieIn.Add(-1) == 0 {
 				close(p.isDead)
 				runtime.Goexit() // the connection is dropped, and the transaction with it
@@ -129,6 +142,27 @@ func (w *world) come() {
 // kill has a process die at one of the next steps of a flush.
 func (w *world) kill() {
 	w.running[0].dieIn.Store(rapid.Int64Range(1, 14).Draw(w.t, "steps"))
+}
+
+// forget has a process lose the reply to its next commit.
+func (w *world) forget() {
+	w.running[0].isDeaf.Store(w.isMySQL)
+}
+
+const toxicDeaf = "deaf"
+
+func (w *world) deafen() {
+	_, err := w.proxy.Toxics.AddToxicJson(strings.NewReader(
+		`{"name":"` + toxicDeaf + `","type":"timeout","stream":"downstream","attributes":{"timeout":20}}`))
+	if err != nil && !errors.Is(err, toxiproxy.ErrToxicAlreadyExists) {
+		panic(err)
+	}
+}
+
+func (w *world) hear() {
+	if w.isMySQL && w.proxy.Toxics.GetToxic(toxicDeaf) != nil {
+		_ = w.proxy.Toxics.RemoveToxic(w.ctx, toxicDeaf) // another process may have
+	}
 }
 
 // second has another process read the same partition: its lease, or that of the first one, is stale.
@@ -206,10 +240,12 @@ func (w *world) unlock() {
 // rest waits until MySQL has applied the whole stream, and nothing waits for a lock.
 func (w *world) rest() {
 	w.unlock()
+	w.hear()
 	w.bury()
 	until := time.Now().Add(10 * time.Second)
 	for {
 		w.bury()
+		w.hear() // who would have died meanwhile
 		last, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", 1).Result()
 		require.NoError(w.t, err)
 		if len(last) == 0 {
@@ -274,6 +310,7 @@ func (w *world) check() {
 
 // clear empties both servers for the next run.
 func (w *world) clear() {
+	w.hear()
 	for _, p := range w.running {
 		p.stop()
 	}
@@ -287,14 +324,18 @@ func (w *world) clear() {
 // Whatever happens, MySQL is the fold of the stream when all is at rest.
 func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, dsn string) {
 		rdb := testenv.Redis(t).Client()
 		isMySQL := db.Name() != "sqlite"
+		through := db
+		var proxy *toxiproxy.Proxy
 		if isMySQL {
+			through, proxy = throughProxy(t, dsn)
 			require.NoError(t, db.Exec("ALTER TABLE claims ADD CONSTRAINT no_bad_user CHECK (user_id <> '"+badUser+"')").Error)
 		}
 		rapid.Check(t, func(rt *rapid.T) {
-			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, isMySQL: isMySQL, ever: map[string]models.Event{}, seqs: map[string]int64{}}
+			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, through: through, proxy: proxy, isMySQL: isMySQL,
+				ever: map[string]models.Event{}, seqs: map[string]int64{}}
 			defer w.clear()
 			for _, id := range []string{"a", "b"} {
 				syncertest.AddCampaign(t, db, id, 1000)
@@ -302,9 +343,9 @@ func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 			w.start()
 			ops := map[string]func(){
 				"events": w.come, "more events": w.come, "kill": w.kill, "second reader": w.second, "dump": w.dump, "restore": w.restore,
-				"redis loses": w.lose, "lock": w.lock, "rest": w.rest,
+				"redis loses": w.lose, "lock": w.lock, "rest": w.rest, "forget": w.forget,
 			}
-			names := []string{"events", "more events", "kill", "second reader", "dump", "restore", "redis loses", "lock", "rest"}
+			names := []string{"events", "more events", "kill", "second reader", "dump", "restore", "redis loses", "lock", "rest", "forget"}
 			for range rapid.IntRange(2, 12).Draw(rt, "steps of the world") {
 				w.bury()
 				ops[rapid.SampledFrom(names).Draw(rt, "op")]()
