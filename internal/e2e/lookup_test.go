@@ -29,7 +29,7 @@ func lookedUp(t testing.TB, url, id string) reply {
 func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	t.Parallel()
 	claims := testenv.Pick(1_000, 10_000)
-	s := newSystem(t, wishes{masters: 3, partitions: 4, apis: 2})
+	s := newSystem(t, wishes{masters: 3, partitions: 4, apis: 2, consumers: 2})
 	var campaigns []campaign
 	for i := range 3 {
 		campaigns = append(campaigns, openCampaign(t, s.apis[0].url, campaign{ID: fmt.Sprint("sale-", i), Total: int64(claims)}))
@@ -40,7 +40,7 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	g.SetLimit(16)
 	for i := range claims {
 		if i == claims/3 {
-			s.consumers[0].kill9() // what it took and did not write is in flight from here on
+			s.consumers[0].kill9() // the other one takes its partitions over
 		}
 		if i == claims*2/3 {
 			s.consumers[0].restart()
