@@ -40,7 +40,9 @@ func TestDemoSellsEverythingOnceAndShowsThreeAccounts(t *testing.T) {
 	require.Contains(t, out, "300 users on 40 connections, 500 units, up to 3 a user")
 	require.True(t, strings.HasSuffix(out, "\nthe books agree\n"), out)
 	require.Contains(t, out, "SQLite", "it says what it ran on")
-	require.NotContains(t, got.stderr, "level=", "nothing to warn of")
+	for line := range strings.Lines(got.stderr) {
+		require.True(t, !strings.Contains(line, "level=") || strings.Contains(line, "slow statement"), "nothing to warn of: %s", line)
+	}
 }
 
 func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
