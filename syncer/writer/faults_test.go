@@ -2,9 +2,13 @@ package writer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +19,6 @@ import (
 	"dibs/models"
 	"dibs/syncer/writer"
 
-	"github.com/Shopify/toxiproxy/v2"
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -180,17 +183,59 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	require.Positive(t, n)
 }
 
-// throughProxy opens a database by way of a proxy.
-func throughProxy(t *testing.T, dsn string) (*gorm.DB, *toxiproxy.Proxy) {
+// deaf opens a database through connections that end at their next reply while isDeaf: the server did what it was asked.
+func deaf(t *testing.T, dsn string) (db *gorm.DB, isDeaf *atomic.Bool) {
 	t.Helper()
+	isDeaf = &atomic.Bool{}
 	cfg, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err)
-	proxy := testenv.Proxy(t, cfg.Addr)
-	cfg.Addr = proxy.Listen
-	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: cfg.FormatDSN(), Logger: syncertest.Quiet()})
+	server := cfg.Addr
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := new(net.Dialer).DialContext(context.Background(), "tcp", server)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			end := func() { _ = errors.Join(near.Close(), far.Close()) }
+			running.Go(func() {
+				defer end()
+				_, _ = io.Copy(far, near)
+			})
+			running.Go(func() {
+				defer end()
+				_, _ = io.Copy(deafWriter{near, isDeaf}, far)
+			})
+		}
+	})
+	cfg.Addr = listener.Addr().String()
+	db, err = sqlstore.Open(t.Context(), sqlstore.Config{DSN: cfg.FormatDSN(), Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	return db, proxy
+	return db, isDeaf
+}
+
+type deafWriter struct {
+	to     io.Writer
+	isDeaf *atomic.Bool
+}
+
+func (w deafWriter) Write(b []byte) (int, error) {
+	if w.isDeaf.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return w.to.Write(b)
 }
 
 // The reply to a COMMIT is lost: the writer cannot know, does it again, and each claim still counts once.
@@ -199,7 +244,7 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 	database := testenv.Database(t)
 	direct := syncertest.OpenStore(t, sqlstore.Config{DSN: database.DSN})
 	syncertest.AddCampaign(t, direct, "c", 1_000_000)
-	through, proxy := throughProxy(t, database.DSN)
+	through, isDeaf := deaf(t, database.DSN)
 
 	flushes, committed := 0, int64(0)
 	w := startTuned(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
@@ -207,13 +252,11 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 		case "ready":
 			if flushes++; flushes%3 == 1 {
 				committed = syncertest.BooksOf(t, direct, "c").Rows
-				_, err := proxy.Toxics.AddToxicJson(strings.NewReader(`{"name":"deaf","type":"timeout","stream":"downstream","attributes":{"timeout":100}}`))
-				require.NoError(t, err)
+				isDeaf.Store(true)
 			}
 		case "begin":
-			if proxy.Toxics.GetToxic("deaf") != nil {
+			if isDeaf.Swap(false) {
 				require.Greater(t, syncertest.BooksOf(t, direct, "c").Rows, committed, "the commit did happen")
-				require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "deaf"))
 			}
 		}
 	}})

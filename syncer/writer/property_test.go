@@ -3,16 +3,13 @@ package writer_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -38,8 +35,8 @@ type world struct {
 	rdb     *redis.Client
 	db      *gorm.DB
 	isMySQL bool
-	through *gorm.DB // db as processes reach it; on a server past proxy
-	proxy   *toxiproxy.Proxy
+	through *gorm.DB     // db as processes reach it
+	isDeaf  *atomic.Bool // see deaf
 
 	ever    map[string]models.Event // all that was ever in the stream, by id
 	seqs    map[string]int64
@@ -65,10 +62,10 @@ func (w *world) start() {
 	p.w, err = writer.NewTuned(writer.Config{DB: w.through, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()},
 		writer.Tuning{Step: func(step string) {
 			if step == "ready" && p.isDeaf.Swap(false) {
-				w.deafen()
+				w.isDeaf.Store(true)
 			}
 			if step == "begin" {
-				w.hear()
+				w.isDeaf.Store(false)
 			}
 			if p.dieIn.Load() > 0 && p.dieIn.Add(-1) == 0 {
 				close(p.isDead)
@@ -149,22 +146,6 @@ func (w *world) forget() {
 	w.running[0].isDeaf.Store(w.isMySQL)
 }
 
-const toxicDeaf = "deaf"
-
-func (w *world) deafen() {
-	_, err := w.proxy.Toxics.AddToxicJson(strings.NewReader(
-		`{"name":"` + toxicDeaf + `","type":"timeout","stream":"downstream","attributes":{"timeout":20}}`))
-	if err != nil && !errors.Is(err, toxiproxy.ErrToxicAlreadyExists) {
-		panic(err)
-	}
-}
-
-func (w *world) hear() {
-	if w.isMySQL && w.proxy.Toxics.GetToxic(toxicDeaf) != nil {
-		_ = w.proxy.Toxics.RemoveToxic(w.ctx, toxicDeaf) // another process may have
-	}
-}
-
 // second has another process read the same partition: its lease, or that of the first one, is stale.
 func (w *world) second() {
 	if len(w.running) < 2 {
@@ -240,12 +221,12 @@ func (w *world) unlock() {
 // rest waits until MySQL has applied the whole stream, and nothing waits for a lock.
 func (w *world) rest() {
 	w.unlock()
-	w.hear()
+	w.isDeaf.Store(false)
 	w.bury()
 	until := time.Now().Add(10 * time.Second)
 	for {
 		w.bury()
-		w.hear() // who would have died meanwhile
+		w.isDeaf.Store(false) // who would have died meanwhile
 		last, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", 1).Result()
 		require.NoError(w.t, err)
 		if len(last) == 0 {
@@ -310,7 +291,7 @@ func (w *world) check() {
 
 // clear empties both servers for the next run.
 func (w *world) clear() {
-	w.hear()
+	w.isDeaf.Store(false)
 	for _, p := range w.running {
 		p.stop()
 	}
@@ -328,13 +309,13 @@ func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 		rdb := testenv.Redis(t).Client()
 		isMySQL := db.Name() != "sqlite"
 		through := db
-		var proxy *toxiproxy.Proxy
+		isDeaf := &atomic.Bool{}
 		if isMySQL {
-			through, proxy = throughProxy(t, dsn)
+			through, isDeaf = deaf(t, dsn)
 			require.NoError(t, db.Exec("ALTER TABLE claims ADD CONSTRAINT no_bad_user CHECK (user_id <> '"+badUser+"')").Error)
 		}
 		rapid.Check(t, func(rt *rapid.T) {
-			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, through: through, proxy: proxy, isMySQL: isMySQL,
+			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, through: through, isDeaf: isDeaf, isMySQL: isMySQL,
 				ever: map[string]models.Event{}, seqs: map[string]int64{}}
 			defer w.clear()
 			for _, id := range []string{"a", "b"} {
