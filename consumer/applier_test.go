@@ -158,6 +158,11 @@ func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 		for n := 500; n < 750; n++ {
 			a.claim(t, 0, n)
 		}
+		read, err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{ // and dies
+			Group: models.GroupSyncer, Consumer: "three", Streams: []string{lua.StreamKey(0), ">"}, NoAck: true, Block: -1,
+		}).Result()
+		require.NoError(t, err)
+		require.Len(t, read[0].Messages, 250)
 		a = startApplier(t, rdb, log, func(cfg *consumer.ApplierConfig) { cfg.Name = "two" })
 		a.eventually(t, 750)
 		a.stop()
