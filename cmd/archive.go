@@ -151,7 +151,7 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 		return s.campaignIDs(ctx, one)
 	}
 	for page, err := range sqlstore.Pages(sqlstore.Itself, func(after string) (page []string, err error) {
-		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
+		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
 			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims + lost_claims"+
 			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
 		return page, err

@@ -76,8 +76,9 @@ func testQueries(t *testing.T, shards int) {
 		require.NoError(t, err)
 	}
 	exec := func(query string, args ...any) { require.NoError(t, db.Exec(query, args...).Error) }
-	exec("INSERT INTO lots (id, kind, status, `partition`, total, time_zone, currency, shards, created_at, updated_at)"+
-		" VALUES ('rain', 'packet', 'open', 0, 100, 'UTC', 'EUR', ?, NOW(), NOW())", shards)
+	exec("INSERT INTO definitions (campaign_id, kind, status, time_zone, currency, shards, created_at)"+
+		" VALUES ('rain', 'packet', 'open', 'UTC', 'EUR', ?, NOW())", shards)
+	exec("INSERT INTO lots (campaign_id, shard, partition_no, total, updated_at) VALUES ('rain', 0, 0, 100, NOW())")
 	for _, e := range events {
 		exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, packet_id, amount, claimed_at, synced_at)"+
 			" VALUES (?, 'rain', ?, ?, ?, 1, 'claimed', ?, ?, NOW(), NOW())", e.ID, e.Shard, e.Seq, e.UserID, e.PacketID, *e.Amount)

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"reflect"
 	"slices"
 	"time"
 )
@@ -54,14 +53,14 @@ const (
 	NameLength = 200
 )
 
-// Campaign is the definition of a campaign and its books, or a shard of one with its own: a row of MySQL's lots, which is the authority
-// for the definition. Units are counted in units, times are UTC at millisecond precision.
+// Campaign is the definition of a campaign and its books, or a shard of one with its own: a row of MySQL's view defined_lots. MySQL is the
+// authority for the definition. Units are counted in units, times are UTC at millisecond precision.
 type Campaign struct {
 	ID        string `gorm:"primaryKey"`
 	Kind      Kind
 	Name      string
 	Status    Status
-	Partition int // which claim stream; from the id, see lua.PartitionOf
+	Partition int `gorm:"column:partition_no"` // which claim stream; from the id, see lua.PartitionOf
 	// Shards is over how many shards the campaign is spread, 1 for most. Stored digests of campaigns of one shard lack it.
 	Shards int `gorm:"default:1" json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
@@ -125,8 +124,8 @@ type Campaign struct {
 	UpdatedAt time.Time
 }
 
-// TableName names the table for gorm. See LotColumns.
-func (Campaign) TableName() string { return "lots" }
+// TableName names the view for gorm. Its tables are written to by package campaigns.
+func (Campaign) TableName() string { return "defined_lots" }
 
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
@@ -222,17 +221,6 @@ func (ch Change) Apply(c *Campaign) {
 	set(&c.Status, ch.Status)
 	setTime(&c.StartsAt, ch.StartsAt)
 	setTime(&c.EndsAt, ch.EndsAt)
-}
-
-// ChangeFields are the names of the fields of Campaign that a Change may change.
-func ChangeFields() []string {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Change]()) {
-		if field.Type.Kind() == reflect.Pointer {
-			names = append(names, field.Name)
-		}
-	}
-	return names
 }
 
 func setTime(field **time.Time, value *time.Time) {

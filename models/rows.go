@@ -96,7 +96,7 @@ func (Setting) TableName() string { return "settings" }
 
 // StreamRecord is a row of streams: what a claim stream has to hold if Redis lost nothing of it.
 type StreamRecord struct {
-	Partition  int    `gorm:"primaryKey;autoIncrement:false"`
+	Partition  int    `gorm:"column:partition_no;primaryKey;autoIncrement:false"`
 	Generation string `gorm:"column:birth"` // as Redis holds it
 	Tip        string // highest entry id that was seen in the stream
 	TipAt      time.Time

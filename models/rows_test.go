@@ -25,7 +25,7 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	_, err = migrations.Up(t.Context(), pool, migrations.SQLite)
 	require.NoError(t, err)
 	for table, row := range map[string]any{
-		"lots": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
+		"defined_lots": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
 		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamRecord{}, "packets": &models.PacketRow{},
 		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
 		"consumer_groups": &models.ConsumerGroup{}, "webhook_events": &models.WebhookEvent{},
@@ -33,14 +33,16 @@ func TestEveryRowHasItsTable(t *testing.T) {
 		parsed, err := schema.Parse(row, &sync.Map{}, db.NamingStrategy)
 		require.NoError(t, err)
 		require.Equal(t, table, parsed.Table)
-		require.True(t, db.Migrator().HasTable(table), table)
+		require.NoError(t, db.Exec("SELECT 1 FROM "+table).Error)
 		for _, field := range parsed.Fields {
 			if field.DBName == "" {
 				continue // it is not stored
 			}
-			require.True(t, db.Migrator().HasColumn(row, field.DBName), "%s.%s", table, field.DBName)
+			require.NoError(t, db.Exec("SELECT "+field.DBName+" FROM "+table).Error)
 		}
-		require.Equal(t, keysOf(t, db, table), parsed.PrimaryFieldDBNames, table)
+		if table != "defined_lots" { // a view
+			require.Equal(t, keysOf(t, db, table), parsed.PrimaryFieldDBNames, table)
+		}
 	}
 }
 

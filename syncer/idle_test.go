@@ -22,10 +22,10 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	campaigns := make([]models.Campaign, idle)
 	for i := range campaigns {
 		campaigns[i] = syncertest.CampaignOf(fmt.Sprintf("idle-%04d", i), 10)
-		campaigns[i].Residency, campaigns[i].Epoch = models.ResidencyResident, 1
 	}
-	require.NoError(t, h.DB.CreateInBatches(campaigns, 1000).Error)
-	h.Exec("ANALYZE TABLE campaigns")
+	syncertest.AddCampaigns(t, h.DB, campaigns...)
+	h.Exec("UPDATE lots SET residency = ?, epoch = 1", models.ResidencyResident)
+	h.Exec("ANALYZE TABLE definitions, lots")
 	pool, err := h.DB.DB()
 	require.NoError(t, err)
 	pool.SetMaxOpenConns(1) // counters are a connection's

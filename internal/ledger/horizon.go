@@ -131,7 +131,7 @@ func (l *lot) recorded(s *stream) bool {
 
 func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 	known := make(map[int]*stream)
-	query := "SELECT `partition`, birth, complete_at FROM streams"
+	query := "SELECT partition_no, birth, complete_at FROM streams"
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, nil, func(scan func(...any) error) error {
 		var partition int
 		s := &stream{}
@@ -148,15 +148,15 @@ func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 // lots reads campaigns with their lots, by one statement: it sees counters and rows as of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
-	query := "SELECT campaign_id, shard, shards, `partition`, currency, archived_to, stream_birth, synced_seq, residency, updated_at," +
+	query := "SELECT campaign_id, shard, shards, partition_no, currency, archived_to, stream_birth, synced_seq, residency, updated_at," +
 		" closed_told_at IS NOT NULL AS archivable," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
 		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at," +
-		" COUNT(*) OVER () AS all_rows FROM lots WHERE campaign_id IN ?"
+		" COUNT(*) OVER () AS all_rows FROM defined_lots AS lots WHERE campaign_id IN ?"
 	var all []struct {
 		CampaignID, Currency, ArchivedTo, StreamBirth string
-		Shard, Shards, Partition                      int
+		Shard, Shards, PartitionNo                    int
 		SyncedSeq, Highest, Archived                  int64
 		AllRows                                       int
 		Residency                                     models.Residency
@@ -192,7 +192,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 			continue // it has no claims
 		}
 		l := &lot{
-			campaignID: b.id, shard: row.Shard, partition: row.Partition, generation: row.StreamBirth, residency: row.Residency,
+			campaignID: b.id, shard: row.Shard, partition: row.PartitionNo, generation: row.StreamBirth, residency: row.Residency,
 			synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived,
 		}
 		if row.HighestAt != nil {

@@ -26,14 +26,14 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	if sqlstore.Now().Before(day.To) {
 		s.Missing = append(s.Missing, models.SettlementMissing{Reason: "the day is not over"})
 	}
-	const created = " FROM lots WHERE shard = 0 AND created_at < ?"
+	const created = " FROM definitions WHERE created_at < ?"
 	before := day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout)
 	all := 0
 	if err := r.db.ConnPool.QueryRowContext(ctx, "SELECT COUNT(*)"+created, before).Scan(&all); err != nil {
 		return s, fmt.Errorf("ledger: settle: %w", err)
 	}
 	fetch := func(after string) (ids []string, err error) {
-		err = r.db.WithContext(ctx).Raw("SELECT id"+created+" AND id > ? ORDER BY id LIMIT ?", before, after, settleAtOnce).Scan(&ids).Error
+		err = r.db.WithContext(ctx).Raw("SELECT campaign_id"+created+" AND campaign_id > ? ORDER BY campaign_id LIMIT ?", before, after, settleAtOnce).Scan(&ids).Error
 		return ids, err
 	}
 	for ids, err := range sqlstore.Pages(sqlstore.Itself, fetch) {

@@ -34,7 +34,7 @@ func newDay(t *testing.T, db *gorm.DB) *day {
 	c.Kind, c.Shards, c.Currency, c.PerUser, c.SenderID = models.KindPacket, 2, "EUR", 1, "boss"
 	_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
 	require.NoError(t, err)
-	require.NoError(t, db.Exec("UPDATE lots SET created_at = '2026-01-01' WHERE campaign_id = ?", c.ID).Error)
+	require.NoError(t, db.Exec("UPDATE definitions SET created_at = '2026-01-01' WHERE campaign_id = ?", c.ID).Error)
 	books, err := finance.NewBooks(finance.Config{DB: db, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = books.Close(t.Context()) })
@@ -46,7 +46,7 @@ func (d *day) recorded(at string) {
 	d.t.Helper()
 	require.NoError(d.t, d.db.Exec("DELETE FROM streams").Error)
 	for p := range syncertest.Partitions {
-		require.NoError(d.t, d.db.Exec("INSERT INTO streams (`partition`, birth, tip, tip_at, complete_at) VALUES (?, 'b', '0-0', ?, ?)", p, at, at).Error)
+		require.NoError(d.t, d.db.Exec("INSERT INTO streams (partition_no, birth, tip, tip_at, complete_at) VALUES (?, 'b', '0-0', ?, ?)", p, at, at).Error)
 	}
 }
 

@@ -98,7 +98,7 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 	require.Len(t, users, len(events))
 	require.IsIncreasing(t, users)
 	require.NoError(t, sqlstore.InTxBrief(t.Context(), other, func(tx *sqlstore.Tx) error {
-		return exec(t.Context(), tx, "UPDATE lots SET low_stock_at = 1 WHERE id = 'c'")
+		return exec(t.Context(), tx, "UPDATE lots SET redis_total = 1 WHERE id = 'c'")
 	}))
 	require.NoError(t, other.Exec("UPDATE lots SET total = total + 1 WHERE total > 0").Error)
 	require.EqualValues(t, 1001, totalOf(t, db), "it is committed at once, after a transaction too")
@@ -108,7 +108,7 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 		return exec(t.Context(), tx, "UPDATE lots SET total = 1001")
 	}))
 	require.Error(t, other.Exec("UPDATE lots SET claimed = -1 WHERE id = 'c'").Error, "a check holds")
-	require.Error(t, other.Exec("UPDATE lots SET id = REPEAT('x', 1000)").Error, "nothing is cut")
+	require.Error(t, other.Exec("UPDATE definitions SET name = REPEAT('x', 1000)").Error, "nothing is cut")
 	var same, interrupted, engines int
 	require.NoError(t, other.Raw("SELECT 'a' = 'A'").Scan(&same).Error)
 	require.Zero(t, same)

@@ -17,6 +17,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -96,7 +97,20 @@ func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	c := CampaignOf(id, total)
 	c.Version = 1
 	c.Remaining = total
-	require.NoError(t, db.Create(&c).Error)
+	AddCampaigns(t, db, c)
+}
+
+// AddCampaigns stores campaigns that nothing has happened to.
+func AddCampaigns(t testing.TB, db *gorm.DB, all ...models.Campaign) {
+	t.Helper()
+	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
+		for i := range all {
+			if _, err := campaigns.Insert(tx, &all[i], ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
 // CampaignOf is an open coupon campaign of so many units, without limits.

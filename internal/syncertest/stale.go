@@ -69,6 +69,11 @@ func copyTables(t testing.TB, pool *sql.DB, from, to string) {
 			require.NoError(t, err)
 		}
 	}
+	var view string // the one that Dibs itself reads
+	query := "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = 'defined_lots'"
+	require.NoError(t, pool.QueryRowContext(t.Context(), query, from).Scan(&view))
+	_, err = pool.ExecContext(t.Context(), "CREATE VIEW `"+to+"`.defined_lots AS "+strings.ReplaceAll(view, "`"+from+"`.", "`"+to+"`."))
+	require.NoError(t, err)
 }
 
 // router is a connector whose connections switch between two databases of a server.

@@ -21,7 +21,7 @@ func benchAllocations(b *testing.B, s *sheet) {
 		name := map[bool]string{false: "API, without keys", true: "API, with keys"}[keyed]
 		s.allocated(name, postClaims(b, r, keyed))
 	}
-	s.allocated("Consumer and writer", runPipeline(b, r, st, amount(100_000)))
+	s.allocated("Consumer and writer", runPipeline(b, r, st, amount(100_000), false))
 	s.note("API: handler, coalescer, script client, for 50 callers at once; without what net/http itself allocates for a request.")
 }
 

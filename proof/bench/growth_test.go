@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
 
@@ -114,12 +115,11 @@ func (m *many) openAll(b *testing.B, ids []string) {
 	rows := make([]models.Campaign, len(ids))
 	for i, id := range ids {
 		rows[i] = models.Campaign{
-			ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, Remaining: plenty, Version: 1,
-			Residency: models.ResidencyNone,
+			ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, Version: 1,
 		}
 	}
 	before := m.booked(b)
-	require.NoError(b, m.store.gorm.WithContext(b.Context()).CreateInBatches(rows, 1000).Error)
+	syncertest.AddCampaigns(b, m.store.gorm, rows...)
 	for some := range slices.Chunk(ids, manyInBatch) {
 		m.untilClaimed(b, some)
 	}

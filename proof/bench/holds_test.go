@@ -113,7 +113,7 @@ func (h *held) forget(b *testing.B, id string) {
 		var untold int64
 		return h.store.sql.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox").Scan(&untold) == nil && untold == 0
 	}, time.Minute, 20*time.Millisecond)
-	_, err = h.store.sql.ExecContext(ctx, "DELETE FROM lots WHERE id = ?", id)
+	_, err = h.store.sql.ExecContext(ctx, "DELETE d, l FROM definitions d JOIN lots l ON l.campaign_id = d.campaign_id WHERE d.campaign_id = ?", id)
 	require.NoError(b, err)
 	k := lua.KeysOf(id, 0)
 	require.NoError(b, h.broker.rdb.Do(ctx, "DEL", k.State, k.Users, k.Keys).Err())

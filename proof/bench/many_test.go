@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/syncertest"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"
@@ -78,14 +79,14 @@ func (m *many) createAll(b *testing.B, n int) {
 	for i := range rows {
 		rows[i] = models.Campaign{
 			ID: fmt.Sprintf("many-%05d", i), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
-			Total: 100, Remaining: 100, PerUser: 1, Version: 1, Residency: models.ResidencyNone,
+			Total: 100, PerUser: 1, Version: 1,
 		}
 		if i%2 == 0 {
 			rows[i].HoldForMs = (24 * time.Hour).Milliseconds()
 		}
 		m.ids = append(m.ids, rows[i].ID)
 	}
-	require.NoError(b, m.store.gorm.WithContext(b.Context()).CreateInBatches(rows, 1000).Error)
+	syncertest.AddCampaigns(b, m.store.gorm, rows...)
 }
 
 // refused sends one claim for each campaign in one request, and returns how many were refused.

@@ -13,6 +13,7 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -124,12 +125,13 @@ func (s *store) version(b *testing.B) string {
 // empty removes all claims and books a campaign with plenty of stock.
 func (s *store) empty(b *testing.B, m lua.Meta) {
 	b.Helper()
-	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots", "streams", "stream_positions"} {
+	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots", "definitions", "streams", "stream_positions"} {
 		s.exec(b.Context(), b, "TRUNCATE TABLE "+table)
 	}
-	require.NoError(b, s.gorm.WithContext(b.Context()).Create(&models.Campaign{
-		ID: m.ID, Kind: m.Kind, Status: models.StatusOpen, Total: plenty, Remaining: plenty, TimeZone: "UTC", Version: 1, Epoch: 1,
-	}).Error)
+	syncertest.AddCampaigns(b, s.gorm, models.Campaign{
+		ID: m.ID, Kind: m.Kind, Status: models.StatusOpen, Total: plenty, TimeZone: "UTC", Version: 1,
+	})
+	s.exec(b.Context(), b, "UPDATE lots SET epoch = 1")
 }
 
 func (s *store) exec(ctx context.Context, b *testing.B, statement string) {

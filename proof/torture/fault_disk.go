@@ -87,8 +87,8 @@ const sqlBackWithin = 10 * time.Second
 func (w *world) committed() (rows []string, err error) {
 	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
 		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets UNION ALL" +
-			" SELECT CONCAT('all packets of ', id) FROM lots WHERE kind = 'packet' AND shard = 0 AND total =" +
-			" (SELECT COUNT(*) FROM packets WHERE packets.campaign_id = lots.id)")
+			" SELECT CONCAT('all packets of ', id) FROM campaigns WHERE kind = 'packet' AND total =" +
+			" (SELECT COUNT(*) FROM packets WHERE packets.campaign_id = campaigns.id)")
 		if err == nil || w.ctx.Err() != nil || time.Now().After(until) {
 			return rows, err
 		}

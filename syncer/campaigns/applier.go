@@ -98,7 +98,8 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 // definition has changed once more, remaining becomes exact with that change.
 func RecordApplied(ctx context.Context, db *gorm.DB, ids []string, version int64) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return sqlstore.On(db.WithContext(ctx)).Run("UPDATE lots SET redis_total = CASE WHEN version = ? THEN 0 ELSE redis_total END,"+
+		return sqlstore.On(db.WithContext(ctx)).Run("UPDATE lots SET redis_total = CASE WHEN (SELECT version FROM definitions"+
+			" WHERE definitions.campaign_id = lots.campaign_id) = ? THEN 0 ELSE redis_total END,"+
 			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id IN ?",
 			version, version, version, ids)
 	})

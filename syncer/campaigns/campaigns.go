@@ -20,7 +20,6 @@ import (
 	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Repository stores the definitions of campaigns in MySQL, which is their authority, and sends changes to Redis.
@@ -60,20 +59,18 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 		return models.Campaign{}, false, err
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		row := campaignRow{Campaign: c, CreatedDigest: digest}
 		var lots []models.Campaign
 		var transfers []models.Event
 		if c.Shards > 1 {
 			lots, transfers = lotsOf(&c, r.partitions)
 		}
-		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			put := tx.Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
-			created = put.RowsAffected == 1
-			if put.Error != nil || !created {
-				return put.Error
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+			created, err = Insert(tx, &c, digest, lots...)
+			if err != nil || !created {
+				return err
 			}
-			if len(lots) > 0 {
-				if err := errors.Join(tx.Create(&lots).Error, writer.PutTransfers(ctx, tx.Statement.ConnPool, transfers)); err != nil {
+			if len(transfers) > 0 {
+				if err := writer.PutTransfers(ctx, tx.Statement.ConnPool, transfers); err != nil {
 					return err
 				}
 			}

@@ -353,10 +353,12 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	_, scripts, id := syncertest.Live(t, db, 100)
 	for i := range 250 { // loaded once, by the books, and not there
 		c := syncertest.CampaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
-		c.Residency, c.Epoch, c.Version, c.Partition = models.ResidencyResident, 1, 2, lua.PartitionOf(c.ID, syncertest.Partitions)
-		require.NoError(t, db.Create(&c).Error)
+		c.Version, c.Partition = 2, lua.PartitionOf(c.ID, syncertest.Partitions)
+		syncertest.AddCampaigns(t, db, c)
 	}
-	require.NoError(t, db.Exec("UPDATE lots SET total = 7, version = 2 WHERE id = ?", id).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET residency = ?, epoch = 1 WHERE id <> ?", models.ResidencyResident, id).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET total = 7 WHERE id = ?", id).Error)
+	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
 	n, err := syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context(), true)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -391,8 +393,8 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 		require.NoError(t, err)
 		_, err = repo.Change(t.Context(), id, models.Change{Total: new(int64(500))})
 		require.NoError(t, err)
-		require.NoError(t, db.Exec("UPDATE lots SET total = ?, version = ?, applied_version = ? WHERE id = ?",
-			before.Total, before.Version, before.AppliedVersion, id).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET total = ?, applied_version = ? WHERE id = ?", before.Total, before.AppliedVersion, id).Error)
+		require.NoError(t, db.Exec("UPDATE definitions SET version = ? WHERE campaign_id = ?", before.Version, id).Error)
 
 		after, err := repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
 		require.NoError(t, err)
@@ -590,7 +592,7 @@ func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
 			require.NoError(t, db.Exec("UPDATE lots SET claimed = ?, updated_at = ? WHERE id = ?", i,
 				time.Date(2027, 1, 4-i, 0, 0, 0, 0, time.UTC), c.ID).Error)
 		}
-		require.NoError(t, db.Exec("UPDATE lots SET status = 'closed' WHERE id = 'Winter'").Error)
+		require.NoError(t, db.Exec("UPDATE definitions SET status = 'closed' WHERE campaign_id = 'Winter'").Error)
 		ids := func(q models.CampaignQuery) (ids []string) {
 			n, err := repo.Count(t.Context(), q)
 			require.NoError(t, err)

@@ -105,7 +105,6 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 	}
 	c.Version = versionAfter(c.Version)
 	c.Changes++
-	fields := append(models.ChangeFields(), "Version", "Changes", "UpdatedAt", "RedisTotal")
 	if c.IsSharded() {
 		err = changeShards(tx, &before, &c, lowered)
 	} else {
@@ -118,11 +117,25 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	err = tx.Model(&c).Select(fields).Updates(&c).Error
-	if err != nil {
+	if err := writeChange(tx, &c); err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}
 	return c, auditChanged(tx.Statement.Context, tx.Statement.ConnPool, &before, &c)
+}
+
+// writeChange writes what a change may change: the definition, and the total of the lot. The other lots keep their units.
+func writeChange(tx *gorm.DB, c *models.Campaign) error {
+	db := sqlstore.On(tx)
+	err := db.Run("UPDATE definitions SET per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?, ends_at = ?, low_stock_at = ?,"+
+		" status = ?, version = ?, changes = ? WHERE campaign_id = ?",
+		c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.LowStockAt, c.Status, c.Version, c.Changes, c.ID)
+	if err != nil {
+		return err
+	}
+	c.UpdatedAt = sqlstore.Now()
+	return db.Run("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
+		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, updated_at = ? WHERE campaign_id = ?",
+		c.Total, c.RedisTotal, c.UpdatedAt, c.ID)
 }
 
 // publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not

@@ -27,7 +27,7 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 			if c.ID == "held" {
 				c.HoldForMs = 90_000
 			}
-			require.NoError(t, db.Create(&c).Error)
+			syncertest.AddCampaigns(t, db, c)
 		}
 		syncertest.AddPacket(t, db, "plain", "p-1", amount)
 		events := append(syncertest.ClaimsOf("plain", 1, 3), syncertest.ClaimsOf("held", 1, 3)...)

@@ -15,7 +15,7 @@ import (
 // columns alone. The condition calls the table lot.
 func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any) func(after string) ([]models.Campaign, error) {
 	return func(after string) (page []models.Campaign, err error) {
-		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, "SELECT "+columns+" FROM lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
+		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, "SELECT "+columns+" FROM defined_lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
 			slices.Concat([]any{after}, args, []any{size})...)
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: read lots: %w", err)

@@ -35,18 +35,21 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		}
 		newest := versionAfter(0)
 		// The reserve before the campaign, as the writer does. A campaign of one shard has none.
-		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?,"+
-			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END WHERE id = ?",
-			b.count(), newest, newest, models.ShardID(b.campaignID, models.ReserveLot))
+		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = ?",
+			b.count(), b.campaignID, models.ReserveLot)
 		if err != nil {
 			return fmt.Errorf("campaigns: %w", err)
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET"+
-			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines again
-			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?,"+ // as versionAfter
-			" total = total + ? WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
-			b.count(), newest, newest, at.Format(sqlstore.TimeLayout), b.count(),
-			b.campaignID, models.KindPacket, models.StatusClosed, total)
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ? WHERE campaign_id = ? AND shard = 0 AND total = ?",
+			at.Format(sqlstore.TimeLayout), b.count(), b.campaignID, total)
+		if err == nil && n > 0 {
+			n, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET"+
+				" told_line = CASE WHEN (SELECT remaining FROM lots WHERE lots.campaign_id = definitions.campaign_id AND shard = 0)"+
+				" > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines again
+				" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+ // as versionAfter
+				" WHERE campaign_id = ? AND kind = ? AND status <> ?",
+				newest, newest, b.campaignID, models.KindPacket, models.StatusClosed)
+		}
 		switch {
 		case err != nil:
 			return fmt.Errorf("campaigns: %w", err)

@@ -71,7 +71,7 @@ func checked(before models.Campaign, change models.Change) error {
 // errGather says that the units that a change takes away were not taken out of the lots.
 var errGather = errors.New("campaigns: others change the total")
 
-// changeShards changes the lots of a campaign in the transaction that changes the campaign. Their units stay. lowered is by how many units
+// changeShards changes what a campaign of several shards has beside, in the transaction that changes it. The units of its lots stay. lowered is by how many units
 // the total was ever lowered, by Redis; 0 is no change.
 func changeShards(tx *gorm.DB, before, c *models.Campaign, lowered int64) error {
 	more := c.Total - before.Total
@@ -80,16 +80,10 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign, lowered int64) error 
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
 	isAnew := more > 0 && c.Total-c.Claimed > c.LowStockAt // it may cross its lines once more
-	err := sqlstore.On(tx).Run("UPDATE lots SET lowered = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
+	err := sqlstore.On(tx).Run("UPDATE definitions SET lowered = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE campaign_id = ?",
 		c.Lowered, isAnew, c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: total of %s: %w", c.ID, err)
-	}
-	err = sqlstore.On(tx).Run("UPDATE lots SET per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?, ends_at = ?, status = ?,"+
-		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ? AND shard > 0",
-		c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
-	if err != nil {
-		return fmt.Errorf("campaigns: change lots of %s: %w", c.ID, err)
 	}
 	return nil
 }
@@ -101,7 +95,7 @@ func lockLots(tx *gorm.DB, c *models.Campaign) error {
 		return nil // a transaction that writes is alone
 	}
 	var n int
-	err := sqlstore.On(tx).Scan(&n, "SELECT COUNT(version) FROM lots FORCE INDEX (PRIMARY) WHERE id IN ? FOR UPDATE", c.LotIDs())
+	err := sqlstore.On(tx).Scan(&n, "SELECT COUNT(total) FROM lots FORCE INDEX (PRIMARY) WHERE campaign_id = ? AND shard > 0 FOR UPDATE", c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: lock lots of %s: %w", c.ID, err)
 	}

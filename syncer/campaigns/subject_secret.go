@@ -33,7 +33,7 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 				return err
 			}
 			var used []string
-			err = sqlstore.On(tx).Scan(&used, "SELECT id FROM lots WHERE "+namesSubjects+" LIMIT 1")
+			err = sqlstore.On(tx).Scan(&used, "SELECT campaign_id FROM definitions WHERE "+namesSubjects+" LIMIT 1")
 			if err != nil {
 				return err
 			}

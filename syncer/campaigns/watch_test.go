@@ -23,10 +23,10 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 		for id, set := range map[string]map[string]any{
 			"busy":    {"residency": models.ResidencyResident, "claimed": 7, "synced_seq": 6},
 			"evicted": {"residency": models.ResidencyEvicted}, "lost": {"residency": models.ResidencyLost},
-			"closed": {"status": models.StatusClosed},
 		} {
 			require.NoError(t, db.Table("lots").Where("id = ?", id).UpdateColumns(set).Error)
 		}
+		require.NoError(t, db.Exec("UPDATE definitions SET status = 'closed' WHERE campaign_id = 'closed'").Error)
 		require.NoError(t, db.Exec("UPDATE lots SET updated_at = '2099-01-01 00:00:00.000' WHERE id = 'busy'").Error)
 		active, err := repo.Active(t.Context(), 10)
 		require.NoError(t, err)

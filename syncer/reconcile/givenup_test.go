@@ -35,7 +35,7 @@ func rollBack(h *syncertest.Stack) {
 // putBack keeps the rows of MySQL; what it returns brings them back.
 func putBack(h *syncertest.Stack) (restore func()) {
 	h.T.Helper()
-	tables := []string{"lots", "claims", "claim_orders", "ledger_events", "outbox", "parked_events", "stock_flushes", "streams", "stock_moves", "packets"}
+	tables := []string{"definitions", "lots", "claims", "claim_orders", "ledger_events", "outbox", "parked_events", "stock_flushes", "streams", "stock_moves", "packets"}
 	columns := make(map[string]string)
 	for _, table := range tables {
 		var stored string

@@ -120,7 +120,8 @@ var plants = []plant{
 		spoil: func(h *syncertest.Stack, id string) {
 			c, err := syncertest.NewCampaigns(h.T, h.DB, h.Scripts).Change(h.T.Context(), id, models.Change{PerUser: new(int64(5))})
 			require.NoError(h.T, err)
-			h.Exec("UPDATE lots SET per_user = 0, version = ?, applied_version = ? WHERE id = ?", c.Version-1, c.Version-1, id)
+			h.Exec("UPDATE definitions SET per_user = 0, version = ? WHERE campaign_id = ?", c.Version-1, id)
+			h.Exec("UPDATE lots SET applied_version = ? WHERE id = ?", c.Version-1, id)
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},

@@ -242,7 +242,7 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sqls
 	return sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, r.db, func(tx *sqlstore.Tx) error {
 			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
-			if _, err := tx.ExecContext(ctx, "UPDATE lots SET version = version WHERE id = ?", id); err != nil {
+			if _, err := tx.ExecContext(ctx, "UPDATE lots SET total = total WHERE id = ?", id); err != nil {
 				return err
 			}
 			var c models.Campaign

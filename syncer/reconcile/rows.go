@@ -79,7 +79,7 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 			" ON r.campaign_id = lots.campaign_id AND r.shard = lots.shard"
 		args = slices.Concat(args, args)
 	}
-	err := sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT "+bookColumns+columns+" FROM lots"+join+" WHERE lots.id IN "+in, args,
+	err := sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT "+bookColumns+columns+" FROM defined_lots AS lots"+join+" WHERE lots.id IN "+in, args,
 		func(scan func(...any) error) error {
 			s := &snapshot{parked: &writer.ParkedClaims{}}
 			c := &s.campaign
@@ -100,7 +100,7 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 }
 
 // bookColumns are what comparisons and repairs need of a lot; how many releases wait in outbox; whether events are parked.
-const bookColumns = "lots.id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason," +
+const bookColumns = "lots.id, kind, partition_no, time_zone, total, version, applied_version, epoch, residency, residency_reason," +
 	" residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user," +
 	" per_user_per_day, limits, shards, tseq, archived_claims, archived_units, archived_released," +
 	" (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND outbox.kind = '" + string(models.OutboxRelease) + "')," +
@@ -118,7 +118,7 @@ func intoBooks(c *models.Campaign, untold *int64, parked *bool) []any {
 // readBooks reads a lot with bookColumns.
 func readBooks(ctx context.Context, tx *sqlstore.Tx, id string, c *models.Campaign) (untold int64, err error) {
 	parked := false
-	err = tx.QueryRowContext(ctx, "SELECT "+bookColumns+" FROM lots WHERE id = ?", id).Scan(intoBooks(c, &untold, &parked)...)
+	err = tx.QueryRowContext(ctx, "SELECT "+bookColumns+" FROM defined_lots AS lots WHERE id = ?", id).Scan(intoBooks(c, &untold, &parked)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = models.ErrNotFound
 	}

@@ -151,7 +151,7 @@ func (a *attempt) raised(ctx context.Context) (units int64, err error) {
 	var residency models.Residency
 	err = sqlstore.On(a.r.db.WithContext(ctx)).Row("SELECT w.total + w.lowered, COALESCE((SELECT MAX(cumulative) FROM stock_moves m"+
 		" WHERE m.campaign_id = w.id AND m.shard = s.shard AND m.kind = ? AND m.peer = 0), 0), s.residency"+
-		" FROM lots w JOIN lots s ON s.campaign_id = w.id WHERE w.id = ? AND s.id = ?", models.EventUnitsCredited, id, reserve).
+		" FROM defined_lots w JOIN lots s ON s.campaign_id = w.id WHERE w.id = ? AND s.id = ?", models.EventUnitsCredited, id, reserve).
 		Scan(&total, &credited, &residency)
 	if err != nil {
 		return 0, err

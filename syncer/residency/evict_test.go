@@ -70,7 +70,7 @@ func TestEvict_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 	require.Zero(t, h.Evict(time.Millisecond), "MySQL lacks a claim")
 	h.Sync()
 	require.Zero(t, h.Evict(time.Hour), "just claimed from")
-	require.NoError(t, h.DB.Exec("UPDATE lots SET version = version + 1 WHERE id = ?", id).Error)
+	require.NoError(t, h.DB.Exec("UPDATE definitions SET version = version + 1 WHERE campaign_id = ?", id).Error)
 	require.Zero(t, h.Evict(time.Millisecond), "a change is on its way")
 	require.NoError(t, h.Hydrate(id))
 	require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))

@@ -23,7 +23,7 @@ func generations(h *syncertest.Stack) (inRedis, inMySQL string) {
 	h.T.Helper()
 	stream, err := h.Scripts.Stream(h.T.Context(), 0)
 	require.NoError(h.T, err)
-	require.NoError(h.T, h.DB.Raw("SELECT birth FROM streams WHERE `partition` = 0").Row().Scan(&inMySQL))
+	require.NoError(h.T, h.DB.Raw("SELECT birth FROM streams WHERE partition_no = 0").Row().Scan(&inMySQL))
 	return stream.Generation, inMySQL
 }
 

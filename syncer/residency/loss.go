@@ -62,7 +62,7 @@ func (s *streams) newGeneration(
 		}
 	}()
 	var row models.StreamRecord
-	if err := s.db.WithContext(ctx).Where("`partition` = ?", partition).Take(&row).Error; err != nil {
+	if err := s.db.WithContext(ctx).Where("partition_no = ?", partition).Take(&row).Error; err != nil {
 		return false, err
 	}
 	if row.Generation != old.Generation {
@@ -86,7 +86,7 @@ func (s *streams) newGeneration(
 	}
 	err = sqlstore.InTx(ctx, s.db, func(tx *sqlstore.Tx) error {
 		changed, err := sqlstore.Exec(ctx, tx, "UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
-			" WHERE `partition` = ? AND birth = ?",
+			" WHERE partition_no = ? AND birth = ?",
 			generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength),
 			partition, old.Generation)
 		if err != nil || changed == 0 {
@@ -117,7 +117,7 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 
 // stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
 func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
-	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch", "`partition` = ? AND epoch > 0", partition)
+	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch", "partition_no = ? AND epoch > 0", partition)
 	for page, err := range sqlstore.Pages(campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (s *streams) recordLost(ctx context.Context, ids []string, generation, reas
 	for some := range slices.Chunk(ids, lua.MaxFences) {
 		err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
 			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)"+
-			" AND ? IN ('', (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`))",
+			" AND ? IN ('', (SELECT birth FROM streams WHERE streams.partition_no = lots.partition_no))",
 			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,
 			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%", generation)
 		if err != nil {

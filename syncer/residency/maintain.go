@@ -173,7 +173,7 @@ func (m *Maintainer) Attend(ctx context.Context, leads bool) (completed int, err
 	fetch := campaigns.Lots(ctx, m.h.db, sqlstore.PageSize, "id, residency, residency_reason",
 		"residency NOT IN ? AND epoch > 0 AND applied_version <> version"+
 			" OR residency IN ? AND load_attempts > epoch OR residency = ? OR residency = ? AND stream_birth <>"+
-			" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = lot.`partition`), stream_birth)",
+			" COALESCE((SELECT birth FROM streams WHERE streams.partition_no = lot.partition_no), stream_birth)",
 		[]models.Residency{models.ResidencyEvicted, models.ResidencyLost}, []models.Residency{models.ResidencyNone, models.ResidencyEvicted},
 		models.ResidencyLost, models.ResidencyResident)
 	lost := 0

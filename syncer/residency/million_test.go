@@ -50,7 +50,7 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	quiet := flush()()
 	h.Sync()
 	due := time.Since(first).Milliseconds() + 1000
-	h.Exec("UPDATE lots SET hold_for_ms = ? WHERE id = ?", due, id)
+	h.Exec("UPDATE definitions SET hold_for_ms = ? WHERE campaign_id = ?", due, id)
 	h.Exec("UPDATE stock_flushes SET due_ms = first_claimed_ms + ? WHERE campaign_id = ?", due, id)
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
 	expirer := resolve.NewExpirer(relay, nil, nil)

@@ -77,13 +77,13 @@ func (h *Hydrator) inDialect(mysql, sqlite string) string {
 // and of the database.
 func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 	var rows []lotRow
-	err := h.db.WithContext(ctx).Table("lots").Select("lots.*, (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND"+
+	err := h.db.WithContext(ctx).Table("defined_lots AS lots").Select("lots.*, (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND"+
 		" outbox.kind = ?) AS untold, EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) AS is_parked, ("+
 		withoutClaims+") AS is_blank, (w.loader <> '' AND w.loading_until > "+h.now()+") AS is_loading, w.total AS whole_total,"+
-		" w.lowered AS whole_lowered, COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
+		" lots.lowered AS whole_lowered, COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
 		" COALESCE(s.loss, '') AS loss, COALESCE(s.offset_id, '0-0') AS offset_id, EXISTS (SELECT 1 FROM stock_flushes f WHERE f.waiting = 1"+
 		" AND f.campaign_id = lots.campaign_id AND f.shard = lots.shard) AS is_waiting", models.OutboxRelease).
-		Joins("JOIN lots w ON w.id = lots.campaign_id LEFT JOIN streams s ON s.`partition` = lots.`partition`").
+		Joins("JOIN lots w ON w.campaign_id = lots.campaign_id AND w.shard = 0 LEFT JOIN streams s ON s.partition_no = lots.partition_no").
 		Where("lots.id IN ?", ids).Find(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("residency: lots: %w", err)

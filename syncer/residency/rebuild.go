@@ -336,8 +336,8 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 				"UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0,"+
 					" fence_tip = '', loader = ''"+
 					" WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
-					" AND archived_claims = ? AND seen_seq = ? AND ? IN (version, 0)"+
-					" AND (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`) = ?",
+					" AND archived_claims = ? AND seen_seq = ? AND ? IN ((SELECT version FROM definitions d WHERE d.campaign_id = lots.campaign_id), 0)"+
+					" AND (SELECT birth FROM streams WHERE streams.partition_no = lots.partition_no) = ?",
 				epoch, models.ResidencyResident, sqlstore.Now(), some[0].Generation,
 				idsOf(some), c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
 				b.snap.SeenSeq, version, some[0].Generation)

@@ -150,7 +150,7 @@ func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, e
 // readMySQL reads what MySQL has of some partitions.
 func (s *streams) readMySQL(ctx context.Context, partitions []int, all []observed) error {
 	var rows []models.StreamRecord
-	if err := s.db.WithContext(ctx).Where("`partition` IN ? AND birth <> ''", partitions).Find(&rows).Error; err != nil {
+	if err := s.db.WithContext(ctx).Where("partition_no IN ? AND birth <> ''", partitions).Find(&rows).Error; err != nil {
 		return err
 	}
 	for i, partition := range partitions {
@@ -187,7 +187,7 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 		if err != nil {
 			return err
 		}
-		return sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE streams SET birth = ?, tip = ? WHERE `partition` = ? AND birth = ''",
+		return sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE streams SET birth = ?, tip = ? WHERE partition_no = ? AND birth = ''",
 			generation, row.Tip, partition)
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *streams) record(ctx context.Context, seen *observed) error {
 	}
 	tip := seen.stream.Tip.String()
 	err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE streams SET tip = ?, added = ?, tip_at = ?,"+
-		" complete_at = CASE WHEN offset_id = ? THEN ? ELSE complete_at END WHERE `partition` = ? AND birth = ? AND tip = ?",
+		" complete_at = CASE WHEN offset_id = ? THEN ? ELSE complete_at END WHERE partition_no = ? AND birth = ? AND tip = ?",
 		tip, seen.stream.Added, seen.stream.At, tip, seen.stream.At, partition, seen.row.Generation, seen.row.Tip)
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)

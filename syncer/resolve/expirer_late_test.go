@@ -29,9 +29,9 @@ func TestExpirer_HoldsEndInTime(t *testing.T) {
 	rows := make([]models.Campaign, held)
 	for i := range rows {
 		rows[i] = syncertest.CampaignOf(fmt.Sprintf("c%05d", i), int64(claims))
-		rows[i].HoldForMs, rows[i].Version, rows[i].Remaining = holdFor.Milliseconds(), 1, int64(claims)
+		rows[i].HoldForMs, rows[i].Version = holdFor.Milliseconds(), 1
 	}
-	require.NoError(t, h.DB.CreateInBatches(rows, 500).Error)
+	syncertest.AddCampaigns(t, h.DB, rows...)
 	for done := 0; done < claims; done += 1000 {
 		var events []models.Event
 		for i := done; i < done+1000; i++ {

@@ -35,7 +35,7 @@ func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard)
 // has them again.
 func dueQuery(db sqlstore.Database) string {
 	const lot = " FROM lots WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
-	return "SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, (SELECT hold_for_ms" + lot + ") AS hold_for_ms FROM" +
+	return "SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, (SELECT hold_for_ms FROM definitions WHERE definitions.campaign_id = f.campaign_id) AS hold_for_ms FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(db, "stock_flushes_due") +

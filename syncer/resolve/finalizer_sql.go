@@ -65,7 +65,7 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 		if err != nil {
 			return err
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
 			at.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
 		if err != nil || n == 0 {
 			return err

@@ -151,7 +151,7 @@ func (a *Archiver) read(
 ) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
-		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" +
+		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0) ORDER BY seq LIMIT ?" +
 		sqlstore.ForUpdate(a.db)
 	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
@@ -202,9 +202,9 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
 	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
 		" archived_released = archived_released + ?, archived_to = CASE WHEN ? THEN archived_to ELSE ? END"+
-		" WHERE id = ? AND status = ? AND residency IN (?, ?)",
+		" WHERE id = ? AND residency IN (?, ?) AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
 		len(ids), units, released, isTable, sqlstore.Cut(a.to.String(), models.ReasonLength), lotID,
-		string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
+		string(models.ResidencyEvicted), string(models.ResidencyNone), string(models.StatusClosed))
 	if err != nil {
 		return err
 	}

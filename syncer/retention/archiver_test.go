@@ -35,7 +35,7 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	_, err := resolver.Redeem(t.Context(), claims[7], "o")
 	require.NoError(t, err)
 	h.Shut(id)
-	h.Exec("UPDATE lots SET closed_told_at = updated_at WHERE id = ?", id)
+	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
 	return id, claims
 }
 
@@ -109,7 +109,7 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	closed := models.StatusClosed
 	_, err = syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: &closed})
 	require.NoError(t, err)
-	h.Exec("UPDATE lots SET closed_told_at = updated_at WHERE id = ?", id)
+	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
 	before := h.Campaign(id)
 	h.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES ('parked', ?, '', '', ?)",
 		models.ShardID(id, 3), time.Now().UTC())
@@ -187,7 +187,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	h.Shut(id)
 	_, err = a.Archive(t.Context(), id, inAMinute())
 	require.ErrorContains(t, err, "its end is not written yet")
-	h.Exec("UPDATE lots SET closed_told_at = updated_at")
+	h.Exec("UPDATE definitions SET closed_told_at = created_at")
 	n, err := a.Archive(t.Context(), id, time.Now().Add(-time.Minute))
 	require.NoError(t, err)
 	require.Zero(t, n, "too young")
@@ -199,7 +199,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	_, err = resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet()).Redeem(t.Context(), claims[1], "o")
 	require.NoError(t, err)
 	h.Shut(held)
-	h.Exec("UPDATE lots SET closed_told_at = updated_at")
+	h.Exec("UPDATE definitions SET closed_told_at = created_at")
 	n, err = a.Archive(t.Context(), held, inAMinute())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "two holds are open")
@@ -207,7 +207,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 
 	parked := h.Refusing()
 	h.Shut(parked)
-	h.Exec("UPDATE lots SET closed_told_at = updated_at")
+	h.Exec("UPDATE definitions SET closed_told_at = created_at")
 	_, err = a.Archive(t.Context(), parked, inAMinute())
 	require.ErrorIs(t, err, retention.ErrNotArchivable)
 	require.ErrorContains(t, err, "has 1 parked events")

@@ -51,8 +51,8 @@ func dbaDocs(t *testing.T) (blocks [][]string) {
 
 // dbaPlans are the tables that each query for a DBA reads, with the type of the access and the index. Derived tables are left out.
 var dbaPlans = [][]string{
-	{"f ref stock_flushes_of_campaign", "f ref stock_flushes_of_campaign", "f ref stock_flushes_waiting", "lots const PRIMARY", "x ref reconciliations_of_campaign"},
-	{"lots ref lots_to_end"},
+	{"d const PRIMARY", "f ref stock_flushes_of_campaign", "f ref stock_flushes_of_campaign", "f ref stock_flushes_waiting", "l const lots_id", "x ref reconciliations_of_campaign"},
+	{"d ref definitions_to_end", "l eq_ref PRIMARY"},
 	{"stock_flushes index PRIMARY"},
 	{"stock_flushes index PRIMARY"},
 	{"reconciliations index PRIMARY"},
@@ -69,16 +69,16 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	const many = 4000
-	campaigns := make([]models.Campaign, many/2)
-	for i := range campaigns {
-		campaigns[i] = syncertest.CampaignOf(fmt.Sprint("c", i), 10)
-		campaigns[i].Status = models.StatusClosed
+	all := make([]models.Campaign, many/2)
+	for i := range all {
+		all[i] = syncertest.CampaignOf(fmt.Sprint("c", i), 10)
+		all[i].Status = models.StatusClosed
 	}
-	campaigns[0].ID, campaigns[1].Status = "spring", models.StatusOpen
-	require.NoError(t, db.CreateInBatches(campaigns, 1000).Error)
+	all[0].ID, all[1].Status = "spring", models.StatusOpen
+	syncertest.AddCampaigns(t, db, all...)
 	claims, flushes := make([]models.ClaimRow, many), make([]models.StockFlush, many)
 	for i := range claims {
-		id := campaigns[i%4].ID
+		id := all[i%4].ID
 		claims[i] = models.ClaimRow{
 			ID: uuid.NewString(), CampaignID: id, Seq: int64(1 + i/4), UserID: fmt.Sprint("u-", i%500), Quantity: 1, Status: models.ClaimClaimed,
 			ClaimedAt: time.Now(), SyncedAt: time.Now(),
@@ -89,7 +89,7 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
 	queries := dbaDocs(t)[0]
 	require.Len(t, queries, len(dbaPlans))
-	tables := []string{"lots", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
+	tables := []string{"definitions", "lots", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
 	for i, query := range queries {
 		var plan []string
 		var rows []map[string]any
@@ -163,7 +163,7 @@ func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	h.Exec("UPDATE lots SET claimed = 1 WHERE id = ?", id)
 	require.NotEmpty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
 	h.Shut(id)
-	h.Exec("UPDATE lots SET closed_told_at = updated_at")
+	h.Exec("UPDATE definitions SET closed_told_at = created_at")
 	n, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
 	require.NoError(t, err)
 	require.EqualValues(t, 4, n)

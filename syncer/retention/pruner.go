@@ -124,8 +124,8 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	db := sqlstore.On(p.db.WithContext(ctx))
 	var ended []string
-	err = db.Scan(&ended, "SELECT id FROM lots WHERE shard = 0 AND shards > 1 AND closed_told_at < ?"+
-		" AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = lots.id) LIMIT 1", sqlstore.Now().Add(-movesKept))
+	err = db.Scan(&ended, "SELECT campaign_id FROM definitions WHERE shards > 1 AND closed_told_at < ?"+
+		" AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = definitions.campaign_id) LIMIT 1", sqlstore.Now().Add(-movesKept))
 	if err != nil || len(ended) == 0 {
 		return 0, false, err
 	}

@@ -108,7 +108,7 @@ func TestPruner_KeepsTransfersOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 			c.Shards = 2
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
-			require.NoError(t, db.Exec("UPDATE lots SET closed_told_at = ? WHERE id = ?", ended, id).Error)
+			require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ?", ended, id).Error)
 		}
 		pruned, err := retention.NewPruner(db).Prune(t.Context())
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestPruner_DeletesTransfersByPages(t *testing.T) {
 		c.Shards = 2
 		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
 		require.NoError(t, err)
-		require.NoError(t, db.Exec("UPDATE lots SET closed_told_at = ? WHERE id = 'old'", time.Now().Add(-8*24*time.Hour)).Error)
+		require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = 'old'", time.Now().Add(-8*24*time.Hour)).Error)
 		var moves []models.Event
 		for i := range int64(2_500) {
 			moves = append(moves, models.Event{

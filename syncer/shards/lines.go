@@ -44,7 +44,7 @@ func lineOf(c *stockLevel, remaining int64) line {
 // how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	fetch := func(after string) (page []stockLevel, err error) {
-		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM lots WHERE id > ? AND shard = 0 AND shards > 1"+
+		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM defined_lots WHERE id > ? AND shard = 0 AND shards > 1"+
 			" AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
 			err = fmt.Errorf("shards: check: %w", err)
@@ -162,7 +162,7 @@ func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error
 		lowered, err = m.Lower(ctx, c.ID, want)
 	}
 	if err == nil && lowered > now.Lowered {
-		err = sqlstore.On(m.db.WithContext(ctx)).Run("UPDATE lots SET lowered = ? WHERE id = ? AND lowered = ?", lowered, c.ID, now.Lowered)
+		err = sqlstore.On(m.db.WithContext(ctx)).Run("UPDATE definitions SET lowered = ? WHERE campaign_id = ? AND lowered = ?", lowered, c.ID, now.Lowered)
 		if err == nil {
 			_, err = m.loader.Hydrate(ctx, p.lot(reserve).ID)
 		}
@@ -223,8 +223,12 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line, remain
 	}
 	err := sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, m.db, func(tx *sqlstore.Tx) error {
-			changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND total = ?",
-				int(now), c.ID, int(c.ToldLine), c.Total)
+			var total, changed int64
+			err := tx.QueryRowContext(ctx, "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0"+sqlstore.ForUpdate(tx), c.ID).Scan(&total)
+			if err == nil && total == c.Total {
+				changed, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
+					int(now), c.ID, int(c.ToldLine))
+			}
 			if err == nil && changed == 0 {
 				err = sqlstore.Final(errConflict)
 			}

@@ -149,7 +149,8 @@ func (a *application) readLots() error {
 	if len(a.b.sums) == 0 {
 		return nil
 	}
-	query := "SELECT campaign_id, shard, archived_claims > 0, epoch, hold_for_ms FROM lots WHERE id IN " + sqlstore.Marks(len(a.b.sums)) +
+	query := "SELECT campaign_id, shard, archived_claims > 0, epoch," +
+		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE id IN " + sqlstore.Marks(len(a.b.sums)) +
 		" ORDER BY id"
 	args := make([]any, 0, len(a.b.sums))
 	moves := false

@@ -9,7 +9,7 @@ import (
 
 // dumped are the tables that a flush writes, and the columns that the server works out by itself.
 var dumped = map[string]string{
-	"lots": "campaign_id shard remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
+	"definitions": "", "lots": "id remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
 	"packets": "",
 }
 

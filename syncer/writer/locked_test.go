@@ -19,7 +19,7 @@ import (
 func lockRow(t *testing.T, db *gorm.DB, id string) (free func()) {
 	t.Helper()
 	stranger := db.Begin()
-	require.NoError(t, stranger.Exec("UPDATE lots SET name = name WHERE id = ?", id).Error)
+	require.NoError(t, stranger.Exec("UPDATE lots SET total = total WHERE id = ?", id).Error)
 	t.Cleanup(func() { _ = stranger.Rollback().Error })
 	return func() { require.NoError(t, stranger.Commit().Error) }
 }

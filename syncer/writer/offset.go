@@ -17,7 +17,7 @@ import (
 // positionSlots bounds the positions that MySQL keeps of a stream: one for each of the last so many seconds with a flush.
 const positionSlots = 100
 
-const selectOffset = "SELECT `partition`, offset_id, offset_event_id, offset_read FROM streams WHERE `partition` IN "
+const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read FROM streams WHERE partition_no IN "
 
 // Offsets reads how far MySQL has applied some claim streams, by partition. A stream of which it has no row has applied
 // nothing.
@@ -36,7 +36,7 @@ func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[in
 
 func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock string) (map[int]models.Offset, error) {
 	offsets := make(map[int]models.Offset, len(partitions))
-	query := selectOffset + sqlstore.Marks(len(partitions)) + " ORDER BY `partition`" + lock
+	query := selectOffset + sqlstore.Marks(len(partitions)) + " ORDER BY partition_no" + lock
 	err := sqlstore.ScanAll(ctx, q, query, sqlstore.Args(partitions), func(scan func(...any) error) error {
 		var p int
 		var o models.Offset
@@ -58,7 +58,7 @@ func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryI
 
 // newOffset makes the row of a stream that has none.
 func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partition int) error {
-	query := "INSERT INTO streams (`partition`, birth, tip, tip_at) VALUES (?, '', '', '1970-01-01 00:00:00.000')"
+	query := "INSERT INTO streams (partition_no, birth, tip, tip_at) VALUES (?, '', '', '1970-01-01 00:00:00.000')"
 	if dialect == migrations.SQLite {
 		query += " ON CONFLICT DO NOTHING"
 	} else {
@@ -120,9 +120,9 @@ func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, no
 		events = append(events, s.Partition, s.Upto.EventID)
 		reads = append(reads, s.Partition, s.Upto.Read)
 	}
-	choose := "CASE `partition`" + strings.Repeat(" WHEN ? THEN ?", len(streams)) + " END"
+	choose := "CASE partition_no" + strings.Repeat(" WHEN ? THEN ?", len(streams)) + " END"
 	query := "UPDATE streams SET offset_id = " + choose + ", offset_event_id = " + choose + ", offset_read = " + choose +
-		", offset_at = ? WHERE `partition` IN " + sqlstore.Marks(len(streams))
+		", offset_at = ? WHERE partition_no IN " + sqlstore.Marks(len(streams))
 	args = append(append(append(ids, events...), reads...), now.UTC().Format(sqlstore.TimeLayout))
 	for i := range streams {
 		args = append(args, streams[i].Partition)

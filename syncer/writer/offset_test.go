@@ -149,6 +149,7 @@ func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
 	t.Parallel()
 	_, db := sqlServer(t)
 	require.NoError(t, db.Exec("DELETE FROM lots").Error)
+	require.NoError(t, db.Exec("DELETE FROM definitions").Error)
 	sharded(t, db)
 	for _, id := range []string{"a", "b"} {
 		syncertest.AddCampaign(t, db, id, 1000)

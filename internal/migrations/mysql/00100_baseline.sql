@@ -6,81 +6,88 @@
 -- utf8mb4_0900_bin and MariaDB calls it utf8mb4_nopad_bin; each server reads only its own of the two versioned comments.
 -- Every time is UTC. Every money amount is in minor units. No key is AUTO_INCREMENT: rows are keyed by what they are.
 --
+-- What the operator decided of a campaign. Its stock is in lots.
+CREATE TABLE IF NOT EXISTS definitions (
+  campaign_id      VARCHAR(64) NOT NULL COMMENT 'chosen by the operator, case counts',
+  kind             VARCHAR(16) NOT NULL COMMENT 'coupon or packet',
+  name             VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'for people',
+  status           VARCHAR(16) NOT NULL COMMENT 'open, paused or closed; closed is for ever',
+  shards           INT NOT NULL DEFAULT 1 COMMENT 'over how many shards the campaign is spread',
+  per_user         BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may hold; 0 is no limit',
+  per_user_per_day BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may take in a day of time_zone; 0 is no limit',
+  limits           VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'the other limits, JSON; empty is none',
+  shard_by         VARCHAR(32) NOT NULL DEFAULT '' COMMENT 'subject whose value decides about the shard of a claim; empty is its user',
+  time_zone        VARCHAR(64) NOT NULL COMMENT 'IANA name',
+  starts_at        DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
+  ends_at          DATETIME(3) NULL COMMENT 'UTC; NULL is never',
+  low_stock_at     BIGINT NOT NULL DEFAULT 0 COMMENT 'units; announced when remaining falls to this',
+  currency         VARCHAR(3) NOT NULL DEFAULT '' COMMENT 'ISO 4217',
+  sender_id        VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'user who gets back what is left',
+  hold_for_ms      BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
+  version          BIGINT NOT NULL DEFAULT 1 COMMENT 'identifies the last change: 1, then milliseconds since 1970, rising',
+  changes          BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
+  lowered          BIGINT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards: units by which its total was ever lowered',
+  told_line        INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
+  created_digest   VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'SHA-256 of the definition as created, to know a repeated creation',
+  created_at       DATETIME(3) NOT NULL COMMENT 'UTC',
+  closed_told_at   DATETIME(3) NULL COMMENT 'UTC, when all was settled and campaign.closed written; NULL until then',
+  PRIMARY KEY (campaign_id),
+  KEY definitions_to_end (status, closed_told_at),
+  KEY definitions_of_shards (shards)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a campaign: what its operator decided';
+
 -- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard and lot
--- 65, the reserve, with what no shard has. Row 0 of a campaign has its definition; of one of several shards the sums of its lots, too.
+-- 65, the reserve, with what no shard has. Lot 0 of a campaign of several shards has the sums of its lots.
 CREATE TABLE IF NOT EXISTS lots (
-  id                  VARCHAR(64) NOT NULL COMMENT 'of the campaign in row 0: chosen by the operator, case counts; of a shard <campaign>#<shard>',
-  campaign_id         VARCHAR(64) GENERATED ALWAYS AS (SUBSTRING_INDEX(id, '#', 1)) VIRTUAL COMMENT 'of the campaign; follows from id',
-  shard               INT GENERATED ALWAYS AS (CASE WHEN LOCATE('#', id) = 0 THEN 0 ELSE CAST(SUBSTRING_INDEX(id, '#', -1) AS SIGNED) END) VIRTUAL COMMENT '0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards',
-  kind                VARCHAR(16) NOT NULL COMMENT 'coupon or packet',
-  name                VARCHAR(200) NOT NULL DEFAULT '',
-  status              VARCHAR(16) NOT NULL COMMENT 'open, paused or closed; closed is for ever',
-  `partition`         INT NOT NULL COMMENT 'which claim stream; follows from the id',
-  shards              INT NOT NULL DEFAULT 1 COMMENT 'over how many shards the campaign is spread',
-  per_user            BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may hold; 0 is no limit',
-  per_user_per_day    BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may take in a day of time_zone; 0 is no limit',
-  limits              VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'the other limits, JSON; empty is none',
-  shard_by            VARCHAR(32) NOT NULL DEFAULT '' COMMENT 'subject whose value decides about the shard of a claim; empty is its user',
-  time_zone           VARCHAR(64) NOT NULL COMMENT 'IANA name',
-  starts_at           DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
-  ends_at             DATETIME(3) NULL COMMENT 'UTC; NULL is never',
-  low_stock_at        BIGINT NOT NULL DEFAULT 0 COMMENT 'units; announced when remaining falls to this',
-  currency            VARCHAR(3) NOT NULL DEFAULT '' COMMENT 'ISO 4217',
-  sender_id           VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'user who gets back what is left',
-  hold_for_ms         BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
-  version             BIGINT NOT NULL DEFAULT 1 COMMENT 'changes of the definition, counted from 1',
-  changes             BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
-  created_digest      VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'SHA-256 of the definition as created, to know a repeated creation',
-  created_at          DATETIME(3) NOT NULL COMMENT 'UTC',
-  updated_at          DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the books',
-  total               BIGINT NOT NULL COMMENT 'units of this lot; in row 0 of the campaign; below 0 while a lot owes units',
-  redis_total         BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
-  claimed             BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in row 0 of all lots of the campaign',
-  synced_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in row 0 of all lots of the campaign',
-  released_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
-  lost_claims         BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
-  remaining           BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move',
-  applied_version     BIGINT NOT NULL DEFAULT 0 COMMENT 'last version that Redis is known to hold',
-  epoch               BIGINT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
-  load_attempts       BIGINT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
-  residency           VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted (complete here), lost (takes no claims)',
-  residency_reason    VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'why it is lost',
-  residency_at        DATETIME(3) NULL COMMENT 'UTC, since when it is where it is',
-  stream_birth        VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'mark of the claim stream, in streams, when the campaign was loaded',
-  fence_tip           VARCHAR(120) NOT NULL DEFAULT '' COMMENT 'of a lost lot: mark of the claim stream and its highest entry id after Redis took no more claims; empty: not known',
-  loader              VARCHAR(36) NOT NULL DEFAULT '' COMMENT 'who loads a lot of the campaign into Redis; empty: no one',
-  loading_until       DATETIME(3) NULL COMMENT 'UTC, until when the loader has it to itself, unless that is renewed',
-  seen_seq            BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
-  tseq                BIGINT NOT NULL DEFAULT 0 COMMENT 'of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves',
-  lowered             BIGINT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards: units by which its total was ever lowered',
-  archived_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
-  archived_units      BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
-  archived_released   BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
-  archived_to         VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'file that claims were archived to last; empty: none, or only to claims_archive',
-  closed_told_at      DATETIME(3) NULL COMMENT 'UTC, when all was settled and campaign.closed written; NULL until then',
-  told_line           INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
-  PRIMARY KEY (id),
-  UNIQUE KEY lots_place (campaign_id, shard),
-  KEY lots_of_residency (residency, id),
-  KEY lots_to_end (status, closed_told_at),
-  KEY lots_of_shards (shards, shard),
-  CONSTRAINT lots_total_not_negative CHECK (shards > 1 OR total >= 0),
+  campaign_id       VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  shard             SMALLINT NOT NULL COMMENT '0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards',
+  id                VARCHAR(64) GENERATED ALWAYS AS (CASE WHEN shard = 0 THEN campaign_id ELSE CONCAT(campaign_id, '#', shard) END) VIRTUAL COMMENT 'one name of the lot: the campaign, or <campaign>#<shard>',
+  partition_no      INT NOT NULL COMMENT 'which claim stream; follows from the id',
+  total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign; below 0 while a lot owes units',
+  redis_total       BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
+  claimed           BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in lot 0 of all lots of the campaign',
+  synced_seq        BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in lot 0 of all lots of the campaign',
+  released_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
+  lost_claims       BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
+  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, never below what Redis says remains; of a shard it promises nothing while units move',
+  applied_version   BIGINT NOT NULL DEFAULT 0 COMMENT 'last version of the definition that Redis is known to hold',
+  epoch             INT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
+  load_attempts     INT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
+  residency         VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted (complete here), lost (takes no claims)',
+  residency_reason  VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'why it is lost',
+  residency_at      DATETIME(3) NULL COMMENT 'UTC, since when it is where it is',
+  stream_birth      VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'mark of the claim stream, in streams, when the lot was loaded',
+  fence_tip         VARCHAR(120) NOT NULL DEFAULT '' COMMENT 'of a lost lot: mark of the claim stream and its highest entry id after Redis took no more claims; empty: not known',
+  loader            VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'who loads a lot of the campaign into Redis; empty: no one',
+  loading_until     DATETIME(3) NULL COMMENT 'UTC, until when the loader has it to itself, unless that is renewed',
+  seen_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
+  tseq              BIGINT NOT NULL DEFAULT 0 COMMENT 'of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves',
+  archived_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
+  archived_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
+  archived_released BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
+  archived_to       VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'file that claims were archived to last; empty: none, or only to claims_archive',
+  updated_at        DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the counters',
+  PRIMARY KEY (campaign_id, shard),
+  UNIQUE KEY lots_id (id),
+  KEY lots_of_residency (residency, campaign_id, shard),
+  CONSTRAINT lots_total_not_negative CHECK (shard > 0 OR total >= 0),
   CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a campaign, with its definition, and one more a shard: stock, books, and where they are in Redis. Read campaigns and campaign_shards';
+  COMMENT='one row a lot: stock, counters, and where it is in Redis. Read campaigns and campaign_shards';
 
 CREATE TABLE IF NOT EXISTS claims (
   id             VARCHAR(64) NOT NULL COMMENT 'the claim''s own id, which is also the id of its event',
-  campaign_id    VARCHAR(64) NOT NULL,
+  campaign_id    VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   shard          SMALLINT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1; 0 in a campaign of one shard',
   seq            BIGINT NOT NULL COMMENT 'from 1 per campaign and shard, without gaps or repeats unless Redis lost data',
-  user_id        VARCHAR(128) NOT NULL,
+  user_id        VARCHAR(128) NOT NULL COMMENT 'as the storefront names the user',
   quantity       INT NOT NULL COMMENT 'units',
-  status         ENUM('claimed','redeemed','released','expired') NOT NULL,
+  status         ENUM('claimed','redeemed','released','expired') NOT NULL COMMENT 'what became of the claim',
   key_digest     VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'digest of the client''s idempotency key; empty when it sent none',
   subjects       VARCHAR(4000) NULL COMMENT 'what limits count the claim under beside its user, JSON; NULL is nothing',
   epoch          INT NOT NULL DEFAULT 0 COMMENT 'load of the campaign into Redis that took the claim',
-  packet_id      VARCHAR(64) NULL,
+  packet_id      VARCHAR(64) NULL COMMENT 'packet of the claim; NULL in a coupon campaign',
   amount         BIGINT NULL COMMENT 'minor units of the campaign''s currency',
   order_id       VARCHAR(128) NULL COMMENT 'the order that redeemed it; see claim_orders',
   claimed_at     DATETIME(3) NOT NULL COMMENT 'UTC, by the clock of Redis',
@@ -96,30 +103,30 @@ CREATE TABLE IF NOT EXISTS claims (
   COMMENT='one row an accepted claim';
 
 CREATE TABLE IF NOT EXISTS claim_orders (
-  order_id VARCHAR(128) NOT NULL,
+  order_id VARCHAR(128) NOT NULL COMMENT 'as in claims',
   claim_id VARCHAR(64) NOT NULL COMMENT 'that the order redeemed',
   PRIMARY KEY (order_id, claim_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a redeemed claim: the claims of an order';
 
 CREATE TABLE IF NOT EXISTS claims_archive (
-  id             VARCHAR(64) NOT NULL COMMENT 'as in claims, like all columns but the last',
-  campaign_id    VARCHAR(64) NOT NULL,
-  shard          SMALLINT NOT NULL,
-  seq            BIGINT NOT NULL,
-  user_id        VARCHAR(128) NOT NULL,
-  quantity       INT NOT NULL,
-  status         ENUM('claimed','redeemed','released','expired') NOT NULL,
-  key_digest     VARCHAR(64) NOT NULL,
-  subjects       VARCHAR(4000) NULL,
-  epoch          INT NOT NULL,
-  packet_id      VARCHAR(64) NULL,
-  amount         BIGINT NULL,
-  order_id       VARCHAR(128) NULL,
-  claimed_at     DATETIME(3) NOT NULL,
-  synced_at      DATETIME(3) NOT NULL,
-  resolved_at    DATETIME(3) NULL,
-  release_reason VARCHAR(200) NOT NULL,
+  id             VARCHAR(64) NOT NULL COMMENT 'as in claims',
+  campaign_id    VARCHAR(64) NOT NULL COMMENT 'as in claims',
+  shard          SMALLINT NOT NULL COMMENT 'as in claims',
+  seq            BIGINT NOT NULL COMMENT 'as in claims',
+  user_id        VARCHAR(128) NOT NULL COMMENT 'as in claims',
+  quantity       INT NOT NULL COMMENT 'as in claims',
+  status         ENUM('claimed','redeemed','released','expired') NOT NULL COMMENT 'as in claims',
+  key_digest     VARCHAR(64) NOT NULL COMMENT 'as in claims',
+  subjects       VARCHAR(4000) NULL COMMENT 'as in claims',
+  epoch          INT NOT NULL COMMENT 'as in claims',
+  packet_id      VARCHAR(64) NULL COMMENT 'as in claims',
+  amount         BIGINT NULL COMMENT 'as in claims',
+  order_id       VARCHAR(128) NULL COMMENT 'as in claims',
+  claimed_at     DATETIME(3) NOT NULL COMMENT 'as in claims',
+  synced_at      DATETIME(3) NOT NULL COMMENT 'as in claims',
+  resolved_at    DATETIME(3) NULL COMMENT 'as in claims',
+  release_reason VARCHAR(200) NOT NULL COMMENT 'as in claims',
   archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (id),
   KEY claims_archive_place (campaign_id, shard, seq)
@@ -128,8 +135,8 @@ CREATE TABLE IF NOT EXISTS claims_archive (
 
 CREATE TABLE IF NOT EXISTS stock_flushes (
   id               VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
-  campaign_id      VARCHAR(64) NOT NULL,
-  shard            INT NOT NULL DEFAULT 0 COMMENT 'shard of the campaign, from 1; 0 in a campaign of one shard',
+  campaign_id      VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  shard            SMALLINT NOT NULL DEFAULT 0 COMMENT 'shard of the campaign, from 1; 0 in a campaign of one shard',
   units            BIGINT NOT NULL COMMENT 'units that this flush took from remaining',
   claims           BIGINT NOT NULL COMMENT 'rows that it put into claims',
   first_seq        BIGINT NOT NULL COMMENT 'lowest seq among them',
@@ -149,15 +156,15 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   COMMENT='one row a flush and campaign: the books move by these sums and by nothing else';
 
 CREATE TABLE IF NOT EXISTS stock_moves (
-  campaign_id VARCHAR(64) NOT NULL,
-  shard       INT NOT NULL COMMENT 'the lot: a shard, from 1, or 65, the reserve',
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  shard       SMALLINT NOT NULL COMMENT 'the lot: a shard, from 1, or 65, the reserve',
   tseq        BIGINT NOT NULL COMMENT 'counts the rows of the lot, from 1, in the order of Redis',
   kind        VARCHAR(16) NOT NULL COMMENT 'units.debited: from this lot to peer; units.credited: from peer to this lot',
-  peer        INT NOT NULL COMMENT 'the other lot; 0 is the total of the campaign',
-  units       BIGINT NOT NULL,
+  peer        SMALLINT NOT NULL COMMENT 'the other lot; 0 is the total of the campaign',
+  units       BIGINT NOT NULL COMMENT 'units',
   cumulative  BIGINT NOT NULL COMMENT 'units of this lot, kind and peer, this row included',
   packets     MEDIUMTEXT NULL COMMENT 'ids, joined by commas',
-  epoch       BIGINT NOT NULL COMMENT 'load of the lot into Redis that this happened in',
+  epoch       INT NOT NULL COMMENT 'load of the lot into Redis that this happened in',
   event_id    VARCHAR(64) NOT NULL COMMENT 'empty: the creation of the campaign made the row, or a load of the lot',
   at          DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (campaign_id, shard, tseq)
@@ -165,7 +172,7 @@ CREATE TABLE IF NOT EXISTS stock_moves (
   COMMENT='one row a debit or credit of units between lots of a campaign of several shards';
 
 CREATE TABLE IF NOT EXISTS packets (
-  campaign_id VARCHAR(64) NOT NULL,
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   id          VARCHAR(64) NOT NULL COMMENT 'chosen by the operator or made by the split; unique in its campaign',
   position    BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign; Redis is told of packets in this order',
   amount      BIGINT NOT NULL COMMENT 'minor units of the campaign''s currency',
@@ -183,7 +190,7 @@ CREATE TABLE IF NOT EXISTS packets (
   COMMENT='one row a red packet, written before Redis knows it';
 
 CREATE TABLE IF NOT EXISTS packet_batches (
-  campaign_id    VARCHAR(64) NOT NULL,
+  campaign_id    VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   first_position BIGINT NOT NULL COMMENT 'of its packets; the others follow without gaps',
   packets        BIGINT NOT NULL COMMENT 'how many',
   amount         BIGINT NOT NULL COMMENT 'their sum, minor units of the campaign''s currency',
@@ -200,7 +207,7 @@ CREATE TABLE IF NOT EXISTS packet_batches (
 
 CREATE TABLE IF NOT EXISTS outbox (
   id          VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time; the id of the event, too',
-  campaign_id VARCHAR(64) NOT NULL,
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   kind        VARCHAR(16) NOT NULL COMMENT 'release: gives quota back to Redis and tells the event; event: tells it only',
   claim_id    VARCHAR(64) NULL COMMENT 'the claim that it is about',
   payload     LONGBLOB NOT NULL COMMENT 'the event as it goes into the claim stream, JSON',
@@ -225,18 +232,18 @@ CREATE TABLE IF NOT EXISTS parked_events (
   COMMENT='events that could never be written, kept for people; each is a claim missing from the books';
 
 CREATE TABLE IF NOT EXISTS streams (
-  `partition` INT NOT NULL COMMENT 'which claim stream',
+  partition_no    INT NOT NULL COMMENT 'which claim stream',
   offset_id   VARCHAR(41) NOT NULL DEFAULT '0-0' COMMENT 'entry of the stream that was applied last, with all before it; 0-0 is none',
   offset_event_id VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'event of that entry: Redis may give an entry id again after it lost the entry',
   offset_read BIGINT NOT NULL DEFAULT 0 COMMENT 'entries up to that one since the stream began',
   offset_at   DATETIME(3) NULL COMMENT 'UTC, when the offset moved last',
   complete_at DATETIME(3) NOT NULL DEFAULT '1970-01-01 00:00:00.000' COMMENT 'UTC, by the clock of Redis: every claim that was made before has its row or is parked',
   birth       VARCHAR(64) NOT NULL COMMENT 'mark that Redis holds too, as long as nothing of the stream was lost',
-  tip         VARCHAR(64) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never decreases',
+  tip         VARCHAR(41) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never decreases',
   tip_at      DATETIME(3) NOT NULL COMMENT 'UTC',
   added       BIGINT NOT NULL DEFAULT 0 COMMENT 'entries that were ever in the stream when tip was seen',
   loss        VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'what Redis lost of the stream last; empty when it never lost any',
-  PRIMARY KEY (`partition`)
+  PRIMARY KEY (partition_no)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a claim stream: how far it is applied here, and how to tell that Redis lost some of it';
 
@@ -244,15 +251,15 @@ CREATE TABLE IF NOT EXISTS stream_positions (
   partition_no INT NOT NULL COMMENT 'which claim stream',
   slot         INT NOT NULL COMMENT 'second of the flush, modulo 100',
   entry_id     VARCHAR(41) NOT NULL COMMENT 'as streams.offset_id at that moment',
-  event_id     VARCHAR(64) NOT NULL,
-  entries_read BIGINT NOT NULL,
+  event_id     VARCHAR(64) NOT NULL COMMENT 'as streams.offset_event_id at that moment',
+  entries_read BIGINT NOT NULL COMMENT 'as streams.offset_read at that moment',
   PRIMARY KEY (partition_no, slot)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='where the offset of a stream was in the last 100 seconds with a flush: after Redis lost entries, the stream is read from the last one that it has';
 
 CREATE TABLE IF NOT EXISTS reconciliations (
   id              VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
-  campaign_id     VARCHAR(64) NOT NULL,
+  campaign_id     VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   redis_remaining BIGINT NULL COMMENT 'units; NULL when Redis did not hold the campaign',
   mysql_remaining BIGINT NOT NULL COMMENT 'units',
   backlog         BIGINT NULL COMMENT 'accepted claims without their row yet',
@@ -265,7 +272,7 @@ CREATE TABLE IF NOT EXISTS reconciliations (
 
 CREATE TABLE IF NOT EXISTS repairs (
   id           VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
-  campaign_id  VARCHAR(64) NOT NULL,
+  campaign_id  VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   what         VARCHAR(64) NOT NULL COMMENT 'which part of the books was put right: claims, campaigns or redis',
   value_before VARCHAR(500) NOT NULL COMMENT 'what was there',
   value_after  VARCHAR(500) NOT NULL COMMENT 'what is there now, and by what evidence',
@@ -276,7 +283,7 @@ CREATE TABLE IF NOT EXISTS repairs (
   COMMENT='one row a change that a repair made';
 
 CREATE TABLE IF NOT EXISTS audit_log (
-  id          VARCHAR(36) NOT NULL COMMENT 'UUIDv7: sorts by time',
+  id          VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
   at          DATETIME(3) NOT NULL COMMENT 'UTC',
   actor       VARCHAR(128) NOT NULL COMMENT 'name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is no one''s',
   request_id  VARCHAR(64) NOT NULL COMMENT 'X-Request-Id; empty for a command',
@@ -291,7 +298,7 @@ CREATE TABLE IF NOT EXISTS audit_log (
   COMMENT='one row a change that someone made; nothing works by it, and only a DBA deletes from it';
 
 CREATE TABLE IF NOT EXISTS accounts (
-  user_id    VARCHAR(128) NOT NULL,
+  user_id    VARCHAR(128) NOT NULL COMMENT 'as the storefront names the user',
   currency   VARCHAR(3) NOT NULL COMMENT 'ISO 4217',
   amount     BIGINT NOT NULL COMMENT 'minor units; the sum of the entries',
   entries    BIGINT NOT NULL COMMENT 'how many entries that sum has',
@@ -302,11 +309,11 @@ CREATE TABLE IF NOT EXISTS accounts (
 
 CREATE TABLE IF NOT EXISTS account_entries (
   claim_id    VARCHAR(64) NOT NULL COMMENT 'one entry a claim, however often its event comes',
-  user_id     VARCHAR(128) NOT NULL,
-  campaign_id VARCHAR(64) NOT NULL,
-  shard       INT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1, in which seq counts; 0 in a campaign of one shard',
+  user_id     VARCHAR(128) NOT NULL COMMENT 'as the storefront names the user',
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  shard       SMALLINT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1, in which seq counts; 0 in a campaign of one shard',
   seq         BIGINT NULL COMMENT 'of the claim in its campaign and shard; NULL: it is not known',
-  packet_id   VARCHAR(64) NULL,
+  packet_id   VARCHAR(64) NULL COMMENT 'packet of the claim; NULL in a coupon campaign',
   amount      BIGINT NOT NULL COMMENT 'minor units',
   currency    VARCHAR(3) NOT NULL COMMENT 'ISO 4217',
   claimed_at  DATETIME(3) NOT NULL COMMENT 'UTC',
@@ -318,8 +325,8 @@ CREATE TABLE IF NOT EXISTS account_entries (
   COMMENT='the reference finance service: one row a credited claim';
 
 CREATE TABLE IF NOT EXISTS settings (
-  name  VARCHAR(64) NOT NULL,
-  value VARCHAR(255) NOT NULL,
+  name  VARCHAR(64) NOT NULL COMMENT 'which setting',
+  value VARCHAR(255) NOT NULL COMMENT 'what it is',
   PRIMARY KEY (name)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='what is fixed once data exists';
@@ -335,7 +342,7 @@ CREATE TABLE IF NOT EXISTS consumer_groups (
 
 -- What the ledger has beside accepted claims, which it reads from claims. Rows are written with what they tell of and never changed.
 CREATE TABLE IF NOT EXISTS ledger_events (
-  campaign_id VARCHAR(64) NOT NULL,
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   at          DATETIME(3) NOT NULL COMMENT 'UTC, of the event',
   id          VARCHAR(64) NOT NULL COMMENT 'of the event',
   type        VARCHAR(32) NOT NULL COMMENT 'claim.redeemed, claim.released, claims.given_up or campaign.closed',
@@ -354,7 +361,7 @@ INSERT INTO settings (name, value) SELECT 'ledger_upto', '1970-01-01 00:00:00.00
 -- Events that wait for an endpoint that does not take them, and those that were given up.
 CREATE TABLE IF NOT EXISTS webhook_events (
   endpoint    VARCHAR(64)  NOT NULL COMMENT 'its name in the endpoints file',
-  campaign_id VARCHAR(64)  NOT NULL,
+  campaign_id VARCHAR(64)  NOT NULL COMMENT 'as in definitions',
   no          BIGINT       NOT NULL COMMENT 'the order of delivery within endpoint and campaign; microseconds since 1970 when the event was read',
   event_id    VARCHAR(64)  NOT NULL COMMENT 'the webhook-id of its deliveries',
   type        VARCHAR(32)  NOT NULL COMMENT 'of the event',
@@ -371,23 +378,33 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row an event that an endpoint has not taken';
 
+-- Lots with the definition of their campaign. low_stock_at is the campaign's: no shard announces anything.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
+SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
+  l.synced_seq, l.released_claims, l.lost_claims, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
+  CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.version, d.changes,
+  d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency, l.residency_reason,
+  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.tseq, d.lowered, l.archived_claims, l.archived_units, l.archived_released, l.archived_to,
+  d.closed_told_at, d.told_line
+FROM lots l JOIN definitions d ON d.campaign_id = l.campaign_id;
+
 -- A campaign as its operator sees it: of all its lots together.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
-SELECT id, kind, name, status, `partition`, shards, total, redis_total, remaining,
+SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaining,
   claimed, synced_seq, released_claims, lost_claims,
   per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
-FROM lots WHERE shard = 0;
+FROM defined_lots WHERE shard = 0;
 
 -- The shards of campaigns that are spread over several.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
-SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
+SELECT id, campaign_id, shard, kind, name, status, partition_no, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
   released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
   residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units, archived_released, closed_told_at, told_line
-FROM lots WHERE shard BETWEEN 1 AND 64;
+FROM defined_lots WHERE shard BETWEEN 1 AND 64;
 
 -- One campaign's line costs a few look-ups by index, however many flushes there are. Whoever may read the tables may read the view, also
 -- after a restore without the account that made it.
