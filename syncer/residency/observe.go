@@ -156,11 +156,9 @@ func (o *lot) setFenceTip(tip lua.EntryID) {
 	o.Acknowledged = o.isApplied(tip)
 }
 
-// isApplied reports whether MySQL has applied the claim stream up to an entry. An offset behind the end of the stream is one of a stream
-// that Redis lost the end of.
+// isApplied reports whether MySQL has applied the claim stream up to an entry, and no sums of the lot wait.
 func (o *lot) isApplied(id lua.EntryID) bool {
-	tip := o.view.Stream.Tip
-	return !o.row.IsWaiting && (tip == lua.EntryID{} || !o.row.applied.Less(id) && !tip.Less(o.row.applied))
+	return !o.row.IsWaiting && writer.IsApplied(o.row.applied, id, o.view.Stream.Tip)
 }
 
 func (o *lot) setRedis() {

@@ -143,6 +143,38 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
 }
 
+// What is younger than Keep, by the ids, stays for a MySQL that is restored, unless the stream takes too much of Redis. What MySQL has
+// not applied stays in any case, and so does the entry that it applied last.
+func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	for n := range 1000 { // one a second
+		id, err := s.Redis.XAdd(t.Context(), &redis.XAddArgs{Stream: s.Key, ID: fmt.Sprint(1_000_000+1000*n, "-1"), Values: []string{"payload", "{}"}}).Result()
+		require.NoError(t, err)
+		s.IDs = append(s.IDs, id)
+	}
+	cfg := syncertest.Trimming(t, s.Redis, 1, "syncer")
+	applied := s.IDs[900]
+	cfg.Applied = func(context.Context, int) (lua.EntryID, error) { return lua.ParseEntryID(applied) }
+	left := func(keep time.Duration, bytes int64) int64 {
+		cfg.Keep, cfg.KeepBytes = keep, bytes
+		trimmer := retention.NewTrimmer(cfg)
+		for range 20 {
+			trim(t, trimmer)
+		}
+		return s.Redis.XLen(t.Context(), s.Key).Val()
+	}
+	require.EqualValues(t, 1000, left(time.Hour, 1<<30))
+	n := left(650*time.Second, 1<<30) // entries 250 to 999, and those of their node
+	require.Equal(t, int64(800), n)
+	size := s.Redis.MemoryUsage(t.Context(), s.Key).Val()
+	n = left(time.Hour, size/2)
+	require.Less(t, n, int64(500))
+	require.LessOrEqual(t, s.Redis.MemoryUsage(t.Context(), s.Key).Val(), size/2+size/10, "a node may be above")
+	require.Equal(t, int64(100), left(0, 1), "the last node has what MySQL has applied last")
+	require.Len(t, s.Redis.XRange(t.Context(), s.Key, applied, applied).Val(), 1)
+}
+
 func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)

@@ -25,6 +25,13 @@ func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
+// IsApplied reports whether MySQL, whose offset is applied, has applied a claim stream up to an entry. tip is the last entry of the stream;
+// an offset behind it is one of a stream that Redis lost the end of. A stream without entries has nothing to apply. Whoever asks whether
+// MySQL is complete asks this.
+func IsApplied(applied, id, tip lua.EntryID) bool {
+	return tip == lua.EntryID{} || !applied.Less(id) && !tip.Less(applied)
+}
+
 // AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
 // ctx ended, or that one of the servers does not answer.
 func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
@@ -63,7 +70,7 @@ func (a *AppliedStreams) behind(ctx context.Context, tips []lua.EntryID, partiti
 		if err != nil {
 			return nil, err
 		}
-		if applied.Less(tips[p]) {
+		if !IsApplied(applied, tips[p], tips[p]) {
 			left = append(left, p)
 		}
 	}
