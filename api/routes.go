@@ -128,7 +128,7 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/campaigns/{id}/ledger", scope: reads, id: "get-ledger",
 			summary:  "List everything that happened to a campaign's claims, as JSON or CSV",
-			refusals: []wire.Code{noCampaign, wire.CodeArchived, wire.CodeInvalid},
+			refusals: []wire.Code{noCampaign, wire.CodeInvalid},
 			run:      plain(s.operator.GetLedger, operator.DocumentLedger),
 		},
 		{

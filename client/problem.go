@@ -35,7 +35,6 @@ const (
 	ErrRateLimited         Code = "rate_limited"
 	ErrUnavailable         Code = "unavailable"     // surely nothing was done; also when no one listens
 	ErrOutcomeUnknown      Code = "outcome_unknown" // it may have been done
-	ErrArchived            Code = "archived"        // the claims are in a file, which Problem.Detail names
 	ErrNotFound            Code = "not_found"       // nothing is at that path: another service, or an older one
 	ErrMethodNotAllowed    Code = "method_not_allowed"
 	ErrInternal            Code = "internal"

@@ -17,13 +17,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// toTable is the value of --to that is no file.
-const toTable = "table"
-
 // archiveFlags are what `dibs archive` takes beside the settings.
 type archiveFlags struct {
-	before, campaign, to string
-	json                 bool
+	before, campaign string
+	json             bool
 }
 
 func newArchive(env Env) *cobra.Command {
@@ -31,10 +28,10 @@ func newArchive(env Env) *cobra.Command {
 	var c *cobra.Command
 	c = command(env, cobra.Command{
 		Use:   "archive",
-		Short: "Move claims of closed campaigns out of the table claims, to claims_archive or a file",
-		Long: `Moves claims of closed campaigns away that were made before a time: to the table claims_archive, or to a file of JSON lines
-to which it adds. It works in transactions of 1,000 claims with pauses between them, beside anything else, and may be
-interrupted, killed and started again, with the same file: no claim is lost, or there twice.
+		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
+		Long: `Moves claims of closed campaigns away that were made before a time, to the table claims_archive. It works in transactions of
+1,000 claims with pauses between them, beside anything else, and may be interrupted, killed and started again: no claim is
+lost, or there twice.
 
 The counters of a campaign count archived claims still (archived_claims says how many they are), so that reconcile and
 its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
@@ -42,7 +39,7 @@ looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims 
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
-			"  dibs archive --before 2026-01-01 --campaign spring-sale --to claims-2025.jsonl --json",
+			"  dibs archive --before 2026-01-01 --campaign spring-sale --json",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		before, err := parseBefore(flags.before)
 		if err != nil {
@@ -53,14 +50,10 @@ A campaign that can't be archived now is told with the reason; named by --campai
 				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
 			}
 		}
-		if flags.to == "" {
-			return fmt.Errorf("%w: --to: name a file, or %q", ErrUsage, toTable)
-		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.archive(ctx, env, before, flags) })
 	}))
 	c.Flags().StringVar(&flags.before, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all closed ones unless given")
-	c.Flags().StringVar(&flags.to, "to", toTable, "table: the table claims_archive; else the name of a file of JSON lines")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
 	return c
 }
@@ -83,15 +76,6 @@ type archived struct {
 }
 
 func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags archiveFlags) (err error) {
-	to := retention.ArchiveTo(retention.ArchiveTable{})
-	if flags.to != toTable {
-		file, err := retention.OpenArchiveFile(flags.to)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = file.Close() }() // what counts is synced
-		to = file
-	}
 	ids, err := s.closedIDs(ctx, flags.campaign)
 	if err != nil {
 		return err
@@ -100,7 +84,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
-	}, to, s.archiveProgress(ctx, env, ids))
+	}, s.archiveProgress(ctx, env, ids))
 	var all []archived
 	for _, id := range ids {
 		n, err := archiver.Archive(ctx, id, before)

@@ -112,11 +112,4 @@ func TestLedgerSettlesADayAndRebuildsTheBooksOfFinance(t *testing.T) {
 	} {
 		require.Equal(t, code, call(t, http.MethodGet, serve.url+path, "").status, path)
 	}
-	file := filepath.Join(dir, "claims.jsonl")
-	requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "rain", "--to", file))
-	gone := call(t, http.MethodGet, serve.url+"/v1/campaigns/rain/ledger", "")
-	require.Equal(t, http.StatusGone, gone.status)
-	require.Contains(t, gone.body, `"code":"archived"`)
-	require.Contains(t, gone.body, file)
-	require.Equal(t, http.StatusGone, call(t, http.MethodGet, serve.url+"/v1/campaigns/rain/ledger", "", "Accept: text/csv").status)
 }

@@ -1,22 +1,9 @@
 package models
 
 import (
-	"errors"
 	"strings"
 	"time"
 )
-
-// ErrArchived says that claims are in a file, and are not read from there.
-var ErrArchived = errors.New("models: archived to a file")
-
-// ArchivedError is an ErrArchived with the name of the file.
-type ArchivedError struct{ File string }
-
-// Error names the file.
-func (e *ArchivedError) Error() string { return ErrArchived.Error() + ": " + e.File }
-
-// Unwrap makes it an ErrArchived.
-func (e *ArchivedError) Unwrap() error { return ErrArchived }
 
 // LedgerPlace is the place of an event in a ledger, which is ordered by At, then by ID. The zero place is before all.
 type LedgerPlace struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"io"
 	"iter"
 	"net/http"
@@ -94,10 +93,6 @@ func writeJSON(w http.ResponseWriter, answer any) int {
 }
 
 func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.Problem {
-	if archived, is := errors.AsType[*models.ArchivedError](err); is {
-		detail := "The claims of this campaign are in the file " + archived.File + "."
-		return &wire.Problem{Code: wire.CodeArchived, File: archived.File, Detail: detail}
-	}
 	return s.refuse(ctx, "ledger", id, err, "MySQL does not answer. Send the request again.")
 }
 

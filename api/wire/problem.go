@@ -47,7 +47,6 @@ const (
 	CodeUnavailable          Code = "unavailable"
 	CodeOutcomeUnknown       Code = "outcome_unknown"
 	CodeTooManyWatchers      Code = "too_many_watchers"
-	CodeArchived             Code = "archived"
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
 	CodeInternal             Code = "internal"
@@ -146,9 +145,6 @@ var refusals = map[Code]refusal{
 		status: 503, title: "Too many watchers",
 		detail: "This process tells as many watchers as it may. Watch another process, or wait until someone leaves.", retryAfter: 5,
 	},
-	CodeArchived: {
-		status: 410, title: "Archived", detail: "The claims of this campaign were archived to a file.", retryAfter: 0,
-	},
 	CodeNotFound: {status: 404, title: "Not found", detail: "This path does not exist.", retryAfter: 0},
 	CodeMethodNotAllowed: {
 		status: 405, title: "Method not allowed", detail: "This path does not take this method. Allow lists those that it takes.",
@@ -173,7 +169,6 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Detail     string
 	Field      string // the JSON name of the refused field
 	ClaimID    string // of a claim whose outcome is unknown and that had no key
-	File       string // of code archived
 	RetryAfter int    // seconds
 	HangUp     bool   // the body was not read to its end and won't be
 	Rate       Rate   // that was exceeded, of code rate_limited
@@ -210,8 +205,6 @@ type ProblemJSON struct {
 	ClaimID string `json:"claim_id,omitempty" doc:"of code outcome_unknown, when no idempotency key was sent: the id that the claim has if it was made"`
 
 	Limit
-
-	File string `json:"file,omitempty" doc:"of code archived: the name of the file, as the operator gave it"`
 
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"a retry may help, but not sooner than this; like Retry-After, for each claim of a batch"`
 }
@@ -273,7 +266,7 @@ func (p *Problem) wire() ProblemJSON {
 	line := refusals[p.Code]
 	return ProblemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
-		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, Limit: p.Limit, File: p.File, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
+		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, Limit: p.Limit, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 // book is a campaign whose ledger is read.
 type book struct {
 	id, currency string
-	file         string    // that claims were archived to; "" is none
 	archivable   bool      // its rows may be moved away while they are read
 	changed      time.Time // when its books, or those of a shard, moved last
 	lots         []*lot
@@ -148,21 +147,21 @@ func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 // lots reads campaigns with their lots, by one statement: it sees counters and rows as of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
-	query := "SELECT campaign_id, shard, shards, partition_no, currency, archived_to, stream_birth, synced_seq, residency, updated_at," +
+	query := "SELECT campaign_id, shard, shards, partition_no, currency, stream_birth, synced_seq, residency, updated_at," +
 		" closed_told_at IS NOT NULL AS archivable," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
 		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at," +
 		" COUNT(*) OVER () AS all_rows FROM defined_lots AS lots WHERE campaign_id IN ?"
 	var all []struct {
-		CampaignID, Currency, ArchivedTo, StreamBirth string
-		Shard, Shards, PartitionNo                    int
-		SyncedSeq, Highest, Archived                  int64
-		AllRows                                       int
-		Residency                                     models.Residency
-		UpdatedAt                                     time.Time
-		HighestAt                                     *time.Time
-		Archivable                                    bool
+		CampaignID, Currency, StreamBirth string
+		Shard, Shards, PartitionNo        int
+		SyncedSeq, Highest, Archived      int64
+		AllRows                           int
+		Residency                         models.Residency
+		UpdatedAt                         time.Time
+		HighestAt                         *time.Time
+		Archivable                        bool
 	}
 	if err := r.db.WithContext(ctx).Raw(query, ids).Scan(&all).Error; err != nil {
 		return nil, fmt.Errorf("ledger: lots: %w", err)
@@ -184,9 +183,6 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		if row.Shard == 0 {
 			b.currency = row.Currency
 			b.archivable = row.Archivable
-		}
-		if row.ArchivedTo != "" {
-			b.file = row.ArchivedTo
 		}
 		if row.Shard == models.ReserveLot || row.Shard == 0 && row.Shards > 1 {
 			continue // it has no claims

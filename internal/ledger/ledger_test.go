@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -223,30 +222,24 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	require.EqualValues(t, 1, events[10].Quantity)
 }
 
-func TestLedger_ReadsTheArchiveTableAndNamesTheFile(t *testing.T) {
+func TestLedger_ReadsTheArchive(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := used(h)
 	recorded(h)
 	want := read(h, id, 100)
-	archive := func(to retention.ArchiveTo, before time.Time) int64 {
+	archive := func(before time.Time) int64 {
 		evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
 		evict := func(ctx context.Context, id string) error {
 			_, err := evictor.EvictOne(ctx, id)
 			return err
 		}
-		n, err := retention.NewArchiver(h.DB, evict, to, func(int) {}).Archive(t.Context(), id, before)
+		n, err := retention.NewArchiver(h.DB, evict, func(int) {}).Archive(t.Context(), id, before)
 		require.NoError(t, err)
 		return n
 	}
-	require.EqualValues(t, 30, archive(retention.ArchiveTable{}, want[30].At.Time))
+	require.EqualValues(t, 30, archive(want[30].At.Time))
 	require.Equal(t, want, read(h, id, 9))
-	file, err := retention.OpenArchiveFile(filepath.Join(t.TempDir(), "claims.jsonl"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = file.Close() })
-	require.EqualValues(t, 5, archive(file, time.Now().Add(time.Minute)))
-	_, _, err = ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 9)
-	var gone *models.ArchivedError
-	require.ErrorAs(t, err, &gone)
-	require.Equal(t, file.String(), gone.File)
+	require.EqualValues(t, 5, archive(time.Now().Add(time.Minute)))
+	require.Equal(t, want, read(h, id, 9))
 }

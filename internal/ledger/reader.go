@@ -59,11 +59,8 @@ func (r *Reader) book(ctx context.Context, campaignID string) (*book, error) {
 		return nil, err
 	}
 	b := found[campaignID]
-	switch {
-	case b == nil:
+	if b == nil {
 		return nil, fmt.Errorf("ledger: %w: campaign %s", models.ErrNotFound, campaignID)
-	case b.file != "":
-		return nil, &models.ArchivedError{File: b.file}
 	}
 	return b, nil
 }

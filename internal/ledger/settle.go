@@ -103,8 +103,6 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 // missing says why a campaign may have more events before a time; "" says that it has none.
 func (b *book) missing(to time.Time) string {
 	switch {
-	case b.file != "":
-		return "its claims are archived in the file " + b.file
 	case !b.booked.Before(to):
 		return ""
 	case b.parked:
@@ -139,9 +137,6 @@ func (r *Reader) accepted(
 			sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
 			append(slices.Clone(one), one...)...).Scan(&claims, &units, &amount)
 		if err != nil {
-			return err
-		}
-		if err := r.stillThere(ctx, b, l); b.file == "" && err != nil {
 			return err
 		}
 		add(b, models.EventClaimAccepted, claims, units, amount)

@@ -135,28 +135,12 @@ func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int
 	return query, append(append(args, args...), most)
 }
 
-// stillThere fails with a *models.ArchivedError if rows of the lot may have been moved to a file while they were read.
-func (r *Reader) stillThere(ctx context.Context, b *book, l *lot) error {
-	if !b.archivable {
-		return nil
-	}
-	var file string
-	err := r.db.ConnPool.QueryRowContext(ctx, "SELECT archived_to FROM lots WHERE id = ?", models.ShardID(b.id, l.shard)).Scan(&file)
-	if err == nil && file != "" {
-		err = &models.ArchivedError{File: file}
-	}
-	return err
-}
-
 // more returns the next claims. Those of one time come together, in order of their ids.
 func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
 	for len(events) == 0 && !s.ended {
 		events = s.held
 		s.held = nil
 		rows, err := s.read(ctx, &events)
-		if err == nil {
-			err = s.r.stillThere(ctx, s.b, s.l)
-		}
 		if err != nil {
 			return nil, err
 		}

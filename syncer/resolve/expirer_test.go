@@ -341,7 +341,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	h.Take(free, syncertest.Asks("u", 5)...)
 	ms.Add((time.Minute + 40*time.Second).Milliseconds())
 	tx := h.DB.Begin()
-	require.NoError(t, tx.Exec("UPDATE lots SET archived_to = 'mine' WHERE id = ?", locked).Error)
+	require.NoError(t, tx.Exec("UPDATE lots SET residency_reason = 'mine' WHERE id = ?", locked).Error)
 	reg := prometheus.NewRegistry()
 	e := resolve.NewExpirer(relay(h), nil, reg)
 	n, err := e.Expire(t.Context())

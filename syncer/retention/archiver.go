@@ -21,21 +21,12 @@ var ErrNotArchivable = errors.New("retention: claims can't be archived now")
 // archivePage is how many claims one transaction moves.
 const archivePage = 1000
 
-// ArchiveTo is where claims go that leave the table claims.
-type ArchiveTo interface {
-	// Put keeps claims. They are safe once it returned, or once tx is committed. After a transaction that failed they come again.
-	Put(ctx context.Context, tx *sqlstore.Tx, claims []models.ClaimRow) error
-	// String names the place, for the audit log, and a file for who looks for the claims later.
-	String() string
-}
-
-// Archiver moves claims of closed campaigns out of the table claims. The counters of a campaign, and of a shard, keep counting them, and
+// Archiver moves claims of closed campaigns out of the table claims, to claims_archive. The counters of a campaign, and of a shard, keep counting them, and
 // archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
 // leaves nothing to mend.
 type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error
-	to    ArchiveTo
 	moved func(claims int) // is notified of each page
 
 	pageSize int // is archivePage, but in tests
@@ -43,13 +34,13 @@ type Archiver struct {
 }
 
 // NewArchiver makes an archiver. evict takes a campaign out of Redis, if it is there; moved is notified of each page.
-func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, to ArchiveTo, moved func(claims int)) *Archiver {
-	return &Archiver{db: db, evict: evict, to: to, moved: moved, pageSize: archivePage}
+func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, moved func(claims int)) *Archiver {
+	return &Archiver{db: db, evict: evict, moved: moved, pageSize: archivePage}
 }
 
 // Archive moves the claims of a campaign that were made before a time, shard by shard and page by page, and pauses after each page as long
 // as it took: claims that are made come first. Claims that may still expire stay. It returns how many it moved. Errors: ErrNotArchivable,
-// wrapped with the reason, models.ErrNotFound, and those of the database and of the place where they go.
+// wrapped with the reason, models.ErrNotFound, and those of the database.
 func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
 	shards, err := a.mayArchive(ctx, campaignID)
 	if err != nil {
@@ -128,7 +119,7 @@ func (a *Archiver) page(ctx context.Context, lotID string, after int64, before t
 			}
 			last = claims[moved-1].Seq
 			if isFirst {
-				what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout), "to": a.to.String()}
+				what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout)}
 				if err := audit.Put(ctx, tx, models.AuditClaimsArchived, claims[0].CampaignID, nil, what); err != nil {
 					return err
 				}
@@ -182,28 +173,29 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 			ordered = append(ordered, c.ID)
 		}
 	}
-	if err := a.to.Put(ctx, tx, claims); err != nil {
+	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
+		" FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
+	if _, err := tx.ExecContext(ctx, query, append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, ids...)...); err != nil {
 		return err
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
-		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) +
+		query = "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) +
 			" AND claim_id IN " + sqlstore.Marks(len(ordered))
 		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil {
 			return err
 		}
 	}
-	query := "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
+	query = "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
 	if _, err := tx.ExecContext(ctx, query, ids...); err != nil {
 		return err
 	}
 	a.steps.At("deleted")
-	_, isTable := a.to.(ArchiveTable)
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
 	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
-		" archived_released = archived_released + ?, archived_to = CASE WHEN ? THEN archived_to ELSE ? END"+
+		" archived_released = archived_released + ?"+
 		" WHERE id = ? AND residency IN (?, ?) AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
-		len(ids), units, released, isTable, sqlstore.Cut(a.to.String(), models.ReasonLength), lotID,
+		len(ids), units, released, lotID,
 		string(models.ResidencyEvicted), string(models.ResidencyNone), string(models.StatusClosed))
 	if err != nil {
 		return err

@@ -164,7 +164,7 @@ func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	require.NotEmpty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
 	h.Shut(id)
 	h.Exec("UPDATE definitions SET closed_told_at = created_at")
-	n, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	n, err := archiver(h).Archive(t.Context(), id, inAMinute())
 	require.NoError(t, err)
 	require.EqualValues(t, 4, n)
 	_, err = retention.NewPruner(db).Prune(t.Context())

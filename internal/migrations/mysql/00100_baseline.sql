@@ -66,7 +66,6 @@ CREATE TABLE IF NOT EXISTS lots (
   archived_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
   archived_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
   archived_released BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
-  archived_to       VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'file that claims were archived to last; empty: none, or only to claims_archive',
   updated_at        DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the counters',
   PRIMARY KEY (campaign_id, shard),
   UNIQUE KEY lots_id (id),
@@ -384,7 +383,7 @@ SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d
   l.synced_seq, l.released_claims, l.lost_claims, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
   CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.version, d.changes,
   d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency, l.residency_reason,
-  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.tseq, d.lowered, l.archived_claims, l.archived_units, l.archived_released, l.archived_to,
+  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.tseq, d.lowered, l.archived_claims, l.archived_units, l.archived_released,
   d.closed_told_at, d.told_line
 FROM lots l JOIN definitions d ON d.campaign_id = l.campaign_id;
 
