@@ -151,7 +151,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		s.claiming.ReportLosses(reporting, s.losses)
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- Connections{s.cfg.Conns, s.cfg.TrustedProxies}.Serve(srv, ln, s.tls) }()
+	go func() { failed <- Serve(srv, ln, s.cfg.Conns, s.tls) }()
 	var err error
 	select {
 	case err = <-failed:

@@ -365,9 +365,7 @@ func (s *stack) beside(
 		return err
 	}
 	served := make(chan error, 1)
-	go func() {
-		served <- api.Connections{Most: s.cfg.HTTPConns, Trusted: s.cfg.TrustedProxies}.Serve(server, listener, secure)
-	}()
+	go func() { served <- api.Serve(server, listener, s.cfg.HTTPConns, secure) }()
 	err = run(ctx)
 	closeErr := server.Close()
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {

@@ -67,7 +67,7 @@ var table = []setting{
 	{key: "insecure", fallback: "0", meaning: "1: listen beyond loopback without TLS, as behind a proxy that has it",
 		set: boolean(func(c *Config) *bool { return &c.Insecure })},
 	{key: "http-conns", fallback: "10000",
-		meaning: "most connections at once to an address that this process listens on, half of them from one address; more wait",
+		meaning: "most connections at once to an address that this process listens on; more wait",
 		set:     integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
 	{key: "cors-origins", meaning: "origins, comma-separated, whose pages may call the API from a browser, such as https://shop.example.com",
 		set: origins},
