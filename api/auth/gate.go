@@ -125,7 +125,7 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 }
 
 // Grant is what a token from a remote address is good for now. Problems: unauthorized, rate_limited, unavailable. Whatever else its
-// address sends, a good token passes.
+// address sends, a good token that was seen before passes.
 func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
@@ -159,14 +159,12 @@ func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire
 	case err != nil:
 		return Grant{}, g.refusals.refuse(ctx, remote, "", reasonUnknown)
 	}
-	done, p := g.refusals.admit(ctx, remote)
-	if p != nil {
+	if p := g.refusals.admit(ctx, remote); p != nil {
 		return Grant{}, p
 	}
-	defer done()
 	switch grant, err = g.jwts.verify(token, read); {
 	case errors.Is(err, errSignature):
-		return Grant{}, g.refusals.forged(ctx, remote)
+		return Grant{}, g.refusals.refuse(ctx, remote, "", reasonForged)
 	case err != nil:
 		return Grant{}, g.refusals.refuse(ctx, remote, "", reasonUnknown)
 	}

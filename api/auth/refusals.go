@@ -6,13 +6,13 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"dibs/api/wire"
@@ -22,12 +22,11 @@ const (
 	// guessesPerSecond and guessesAtOnce are how many unknown tokens of an address are answered 401; more are answered 429.
 	guessesPerSecond = 2
 	guessesAtOnce    = 50
-	// forgedPerSecond and forgedAtOnce are how many wrong signatures of an address are verified beside others. A verification takes about
-	// 0.1 ms. The tokens of an address that sent more are verified one at a time, those of all such addresses together.
-	forgedPerSecond = 50
-	forgedAtOnce    = 500
-	// verifyWait is how long a token waits for its turn.
-	verifyWait = 2 * time.Second
+	// checksPerCore bounds the signatures that are verified in a second, whoever sends them: half of the cores, as each takes about 0.1 ms.
+	// A token is verified once and then known.
+	checksPerCore = 5_000
+	// checkWait is how long a token waits for its turn.
+	checkWait = 2 * time.Second
 	// suspectsMax bounds the addresses that are remembered. Those that were quiet for longest are forgotten first.
 	suspectsMax = 4096
 	// reportEvery is how often refusals of one address and one reason are reported again.
@@ -44,7 +43,7 @@ const (
 	reasonExpired   reason = "expired"   // it was good
 	reasonForged    reason = "forged"    // a JWT with a wrong signature
 	reasonForbidden reason = "forbidden" // it is good, and not for this
-	reasonThrottled reason = "throttled" // it waited too long to be verified, as its address sends too many that are forged
+	reasonThrottled reason = "throttled" // it waited too long to be verified, as too many come
 )
 
 func reasons() []reason {
@@ -67,12 +66,12 @@ type refusals struct {
 	count    *prometheus.CounterVec
 	suspects *lru.Cache[string, *suspect]
 	all      *rate.Limiter // of what is reported
-	slow     *semaphore.Weighted
+	checks   *rate.Limiter // of signatures
 }
 
 // suspect is an address that sent tokens that were refused.
 type suspect struct {
-	guesses, forged *rate.Limiter
+	guesses *rate.Limiter
 
 	mu     sync.Mutex
 	untold map[reason]*unsent
@@ -88,9 +87,10 @@ func newRefusals(cfg *Config) *refusals {
 	if err != nil { // of a size below 1
 		panic(err)
 	}
+	checks := checksPerCore * runtime.GOMAXPROCS(0)
 	r := &refusals{
 		log: cfg.Logger, report: cfg.Refused, clock: cfg.Clock, suspects: suspects, all: rate.NewLimiter(reportedPerSecond, reportedPerSecond),
-		slow: semaphore.NewWeighted(1),
+		checks: rate.NewLimiter(rate.Limit(checks), checks),
 		count: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_http_tokens_refused_total", Help: "Requests whose token was refused, by reason.",
 		}, []string{"reason"}),
@@ -119,8 +119,7 @@ func (r *refusals) suspect(address string) *suspect {
 	found, ok := r.suspects.Get(address)
 	if !ok {
 		found = &suspect{
-			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), forged: rate.NewLimiter(forgedPerSecond, forgedAtOnce),
-			untold: map[reason]*unsent{},
+			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), untold: map[reason]*unsent{},
 		}
 		if other, ok, _ := r.suspects.PeekOrAdd(address, found); ok {
 			found = other
@@ -129,36 +128,24 @@ func (r *refusals) suspect(address string) *suspect {
 	return found
 }
 
-// admit lets a JWT be verified; done is to be called after. It waits while its address is one that sent too many forged ones: behind
-// a proxy that address may be everybody's, so a good token is delayed and not refused.
-func (r *refusals) admit(ctx context.Context, remote string) (done func(), p *wire.Problem) {
-	address := AddressOf(remote)
-	found, ok := r.suspects.Peek(address)
-	if !ok || found.forged.TokensAt(r.clock()) >= 1 {
-		return func() {}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+// admit waits until a signature may be verified.
+func (r *refusals) admit(ctx context.Context, remote string) *wire.Problem {
+	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
-	if err := r.slow.Acquire(ctx, 1); err != nil {
-		r.note(ctx, Refusal{Address: address, Reason: string(reasonThrottled)})
-		return nil, &wire.Problem{
-			Code: wire.CodeRateLimited, RetryAfter: 1, Rate: wire.NewRate("address", forgedPerSecond, forgedAtOnce),
-			Detail: "Too many tokens with wrong signatures come from this address. Send the request again.",
-		}
+	if r.checks.Wait(ctx) == nil {
+		return nil
 	}
-	return func() { r.slow.Release(1) }, nil
+	r.note(ctx, Refusal{Address: AddressOf(remote), Reason: string(reasonThrottled)})
+	return &wire.Problem{
+		Code: wire.CodeRateLimited, RetryAfter: 1, Rate: wire.NewRate("process", float64(r.checks.Limit()), r.checks.Burst()),
+		Detail: "Too many tokens come to be verified. Send the request again.",
+	}
 }
 
 // refuse refuses a token that took no effort to recognize.
 func (r *refusals) refuse(ctx context.Context, remote, actor string, why reason) *wire.Problem {
 	r.note(ctx, Refusal{Actor: actor, Address: AddressOf(remote), Reason: string(why)})
 	return wire.Refuse(wire.CodeUnauthorized)
-}
-
-// forged refuses a JWT whose signature was verified in vain.
-func (r *refusals) forged(ctx context.Context, remote string) *wire.Problem {
-	r.suspect(AddressOf(remote)).forged.AllowN(r.clock(), 1)
-	return r.refuse(ctx, remote, "", reasonForged)
 }
 
 // guessed refuses a token that is not known.
