@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -242,8 +245,13 @@ func isEntry(found []redis.XMessage, at models.Offset) bool {
 	return len(found) == 1 && eventIDOf(&found[0]) == at.EventID
 }
 
+// eventIDOf is the id of the event of an entry. One that no event of Dibs has, and MySQL does not take, is known by its digest.
 func eventIDOf(entry *redis.XMessage) string {
 	id, _ := entry.Values[redisstream.UUIDHeaderKey].(string)
+	if len(id) > models.CampaignIDLength || !utf8.ValidString(id) {
+		sum := sha256.Sum256([]byte(id))
+		return hex.EncodeToString(sum[:])
+	}
 	return id
 }
 
@@ -325,7 +333,7 @@ func (r *offsetReader) rewind(ctx context.Context, offset models.Offset) error {
 	if !trimmed.Less(id) {
 		return fmt.Errorf("%w: it has applied the stream up to %s, which is trimmed up to %s", errGap, offset.EntryID, trimmed)
 	}
-	back, err := r.newestThere(ctx, trimmed)
+	back, err := r.newestThere(ctx, trimmed, id)
 	if err != nil {
 		return err
 	}
@@ -338,9 +346,9 @@ func (r *offsetReader) rewind(ctx context.Context, offset models.Offset) error {
 	return errTurn
 }
 
-// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream, whose
-// entries MySQL had applied before they could be trimmed.
-func (r *offsetReader) newestThere(ctx context.Context, trimmed lua.EntryID) (models.Offset, error) {
+// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream. What a stream that
+// was trimmed begins with was applied before, unless Redis lost the stream and this is another one.
+func (r *offsetReader) newestThere(ctx context.Context, trimmed, applied lua.EntryID) (models.Offset, error) {
 	positions, err := r.cfg.Log.Positions(ctx, r.partition)
 	if err != nil {
 		return models.Offset{}, err
@@ -359,8 +367,24 @@ func (r *offsetReader) newestThere(ctx context.Context, trimmed lua.EntryID) (mo
 		return start, nil
 	}
 	first, err := r.cfg.Client.XRangeN(ctx, r.stream, "-", "+", 1).Result()
-	if err != nil || len(first) == 0 {
+	if err != nil {
+		return start, fmt.Errorf("consumer: read: %w", err)
+	}
+	var id lua.EntryID
+	if len(first) > 0 {
+		id, err = lua.ParseEntryID(first[0].ID)
+	}
+	if err == nil && (len(first) == 0 || !id.Less(applied)) {
+		err = r.cfg.Client.Del(ctx, lua.TrimmedKey(r.partition)).Err()
 		return start, err
 	}
-	return models.Offset{EntryID: first[0].ID, EventID: eventIDOf(&first[0]), Read: 1}, nil
+	if err != nil {
+		return start, err
+	}
+	info, err := r.cfg.Client.XInfoStream(ctx, r.stream).Result()
+	if err != nil {
+		return start, fmt.Errorf("consumer: read: %w", err)
+	}
+	read := max(1, info.EntriesAdded-info.Length+1)
+	return models.Offset{EntryID: first[0].ID, EventID: eventIDOf(&first[0]), Read: read}, nil
 }

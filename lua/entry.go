@@ -84,14 +84,13 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
-// trimBelow notes first that entries may be gone, never less than before: there is one that goes now, and all that are gone came before it.
+// trimBelow notes what may be gone: all that went before came before what goes now.
 //
 // KEYS stream, trimmed. ARGV the first id that stays, the id before it, how many entries go at most. Reply {how many went}
 const trimBelow = `
-local oldest = redis.call('XRANGE', KEYS[1], '-', ARGV[2], 'COUNT', 1)
-if #oldest == 0 then return {0} end
-redis.call('SET', KEYS[2], ARGV[2])
-return {redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])}`
+local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
+if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
+return {gone}`
 
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
 // so many, and only whole nodes of 100 entries. Errors as Stream.

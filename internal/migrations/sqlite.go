@@ -17,9 +17,6 @@ var sqliteForms = []struct {
 	{regexp.MustCompile(`DATETIME\(3\)`), "DATETIME"}, // the name by which the driver knows a time
 	{regexp.MustCompile(`ENUM\([^)]*\)`), "VARCHAR(16)"},
 	{regexp.MustCompile(`(?m)^(  (\w+) +VARCHAR\((\d+)\)(?: NOT)? NULL.*),$`), "$1 CHECK (length($2) <= $3),"}, // which it ignores
-	{regexp.MustCompile(`SUBSTRING_INDEX\(id, '#', 1\)`), "substr(id, 1, instr(id || '#', '#') - 1)"},
-	{regexp.MustCompile(`CAST\(SUBSTRING_INDEX\(id, '#', -1\) AS SIGNED\)`), "CAST(substr(id, instr(id, '#') + 1) AS INTEGER)"},
-	{regexp.MustCompile(`LOCATE\('#', id\)`), "instr(id, '#')"},
 	{regexp.MustCompile(`GREATEST\(`), "MAX("},
 	{regexp.MustCompile(` FROM DUAL\b`), ""},
 	{regexp.MustCompile(`CREATE OR REPLACE SQL SECURITY INVOKER VIEW`), "CREATE VIEW IF NOT EXISTS"},

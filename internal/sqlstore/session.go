@@ -40,6 +40,7 @@ var setIfOther = []variable{
 	{"tx_isolation", "'REPEATABLE-READ'"},          // the same; MariaDB before 11.1 has this name alone
 	{"transaction_read_only", "OFF"},
 	{"tx_read_only", "OFF"},
+	{"innodb_snapshot_isolation", "OFF"}, // MariaDB: or a flush fails whenever a row changed since it began
 	{"unique_checks", "ON"},              // or unique indexes may get duplicates
 	{"check_constraint_checks", "ON"},    // MariaDB
 	{"sql_safe_updates", "OFF"},          // or an UPDATE by something else than a key is refused

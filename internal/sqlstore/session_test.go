@@ -22,6 +22,7 @@ var odd = []struct{ name, value, want string }{
 	{"tx_isolation", "'READ-UNCOMMITTED'", "REPEATABLE-READ"},
 	{"transaction_isolation", "'READ-UNCOMMITTED'", "REPEATABLE-READ"},
 	{"tx_read_only", "1", "0"},
+	{"innodb_snapshot_isolation", "ON", "0"},
 	{"transaction_read_only", "1", "0"},
 	{"sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'", "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"},
 	{"time_zone", "'+09:00'", "+00:00"},

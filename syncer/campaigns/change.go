@@ -8,12 +8,12 @@ import (
 	"reflect"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
@@ -73,7 +73,10 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
 // Redis says remains: redis_total holds the highest total that Redis may work by, until RecordApplied.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered int64) (models.Campaign, error) {
-	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
+	if err := lockCampaign(tx, id); err != nil {
+		return models.Campaign{}, err
+	}
+	c, err := Read(tx, id)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return models.Campaign{}, sqlstore.Final(err)
@@ -121,6 +124,23 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}
 	return c, auditChanged(tx.Statement.Context, tx.Statement.ConnPool, &before, &c)
+}
+
+// lockCampaign locks what a change of a campaign reads and writes, before the first read: the snapshot then has what others changed. MySQL
+// takes no locking read of a view from who may only read it.
+func lockCampaign(tx *gorm.DB, id string) error {
+	if tx.Name() == migrations.SQLite {
+		return nil // a transaction that writes is alone
+	}
+	for _, query := range []string{
+		"SELECT total FROM lots WHERE campaign_id = ? AND shard = 0 FOR UPDATE", "SELECT version FROM definitions WHERE campaign_id = ? FOR UPDATE",
+	} {
+		var n int64
+		if err := sqlstore.On(tx).Scan(&n, query, id); err != nil {
+			return fmt.Errorf("campaigns: lock %s: %w", id, err)
+		}
+	}
+	return nil
 }
 
 // writeChange writes what a change may change: the definition, and the total of the lot. The other lots keep their units.

@@ -28,6 +28,10 @@ func (p *repair) recount(ctx context.Context, givesUp bool) error {
 		if err != nil {
 			return nil, err
 		}
+		// What waits to be added is among the rows.
+		if left, err := writer.Counted(ctx, tx, p.id); err != nil || left {
+			return nil, err
+		}
 		l := p.lot
 		p.add(&l, was, rows, parked)
 		missing := l.Missing()

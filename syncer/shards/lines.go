@@ -11,7 +11,7 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// line is a line of a campaign's stock, as campaigns.told_line has it. A campaign of one shard publishes its lines in the claim that crosses
+// line is a line of a campaign's stock, as definitions.told_line has it. A campaign of one shard publishes its lines in the claim that crosses
 // them, see claim.lua. Of several shards none knows the stock of all: the line that was published last is in MySQL.
 type line int
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ type application struct {
 	b       *batch
 	started time.Time
 	lots    map[adder.Lot]lotRow
+	kept    map[int]int64 // seconds of the positions that it writes, by partition
 }
 
 // lotRow is what a flush needs to know of a lot.
@@ -83,11 +85,12 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writer: flush: %w", err)
 	}
+	maps.Copy(s.positionAt, a.kept)
 	s.steps.At("committed")
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in the order that everybody keeps: streams, lots, packets, claims.
+// run is the transaction. Locks are taken in this order: streams, lots that units come to or go from, claims, packets, lots.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -132,18 +135,19 @@ func (a *application) run() error {
 // keepPositions keeps a position a second of each stream.
 func (a *application) keepPositions() error {
 	now := a.clock.Now()
+	a.kept = make(map[int]int64)
 	var due []adder.Taken
 	for _, s := range a.b.streams {
 		if a.positionAt[s.Partition] != now.Unix() {
-			a.positionAt[s.Partition] = now.Unix()
+			a.kept[s.Partition] = now.Unix()
 			due = append(due, s)
 		}
 	}
 	return putPositions(a.ctx, a.tx, due, now)
 }
 
-// readLots reads the lots of the batch. They are locked if units go from one to another, as a load into Redis sets the books
-// of such a lot.
+// readLots reads the lots of the batch. Those that units come to or go from are locked, as a load into Redis sets the books of
+// such a lot.
 func (a *application) readLots() error {
 	a.lots = make(map[adder.Lot]lotRow, len(a.b.sums))
 	if len(a.b.sums) == 0 {
@@ -151,15 +155,21 @@ func (a *application) readLots() error {
 	}
 	query := "SELECT campaign_id, shard, archived_claims > 0, epoch," +
 		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE id IN " + sqlstore.Marks(len(a.b.sums)) +
-		" ORDER BY id"
+		" ORDER BY campaign_id, shard"
 	args := make([]any, 0, len(a.b.sums))
-	moves := false
+	var moving []any
 	for lot, sum := range a.b.sums {
 		args = append(args, lot.ID())
-		moves = moves || sum.Transfers > 0
+		if sum.Transfers > 0 {
+			moving = append(moving, lot.ID())
+		}
 	}
-	if moves {
-		query += sqlstore.ForUpdate(a.tx)
+	if len(moving) > 0 { // before the first read, which makes the snapshot
+		lock := "SELECT id FROM lots WHERE id IN " + sqlstore.Marks(len(moving)) + " ORDER BY campaign_id, shard" + sqlstore.ForUpdate(a.tx)
+		err := sqlstore.ScanAll(a.ctx, a.tx, lock, moving, func(scan func(...any) error) error { return scan(new(string)) })
+		if err != nil {
+			return err
+		}
 	}
 	return sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
 		var lot adder.Lot

@@ -107,6 +107,10 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		case errors.As(err, &moved):
 			b = w.without(b, moved)
 		case sqlstore.IsLockWait(err):
+			if b.careful {
+				w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a flush waits for a lock of another transaction: see information_schema.innodb_trx",
+					slog.Any("error", err))
+			}
 			b.careful = true
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

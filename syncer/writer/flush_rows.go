@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
+	"dibs/models"
 	"dibs/syncer/adder"
 
 	"github.com/google/uuid"
@@ -137,7 +138,7 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 	return nil
 }
 
-// The sums lead the join, so that only their lots are locked: shards before their campaigns, each in the order of their ids.
+// The sums lead the join, so that only their lots are locked: shards before their campaigns.
 const (
 	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(transfers) AS transfers, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
@@ -242,8 +243,11 @@ func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err e
 	err = sqlstore.InTxBrief(ctx, w.db, func(tx *sqlstore.Tx) error {
 		left = make(map[adder.Lot]bool)
 		free, err := lockFree(ctx, tx, lots)
+		if err != nil {
+			return err
+		}
 		for _, lot := range lots {
-			if err == nil && free[lot] {
+			if free[lot] {
 				err = w.addWaitingOf(ctx, tx, lot)
 			}
 			if !free[lot] || sqlstore.FailureOf(err) == sqlstore.FailureData {
@@ -289,6 +293,27 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 	}
 	_, err = tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
 	return err
+}
+
+// Counted marks the sums of a lot that wait as added. It is for who holds the row of the lot and counts its claims anew, by the snapshot
+// of the same transaction. left says that some do more than count claims, and wait on.
+func Counted(ctx context.Context, tx *sqlstore.Tx, lotID string) (left bool, err error) {
+	var ids []string
+	campaignID, shard := models.SplitShardID(lotID)
+	query := "SELECT id, transfers FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+	err = sqlstore.ScanAll(ctx, tx, query, []any{campaignID, shard}, func(scan func(...any) error) error {
+		var id string
+		var transfers int64
+		err := scan(&id, &transfers)
+		left = left || transfers > 0
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil || left || len(ids) == 0 {
+		return left, err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	return false, err
 }
 
 // setLocked notes that the sums of a lot wait, and reports whether that is new.

@@ -144,7 +144,7 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   flushed_at       DATETIME(3) NOT NULL COMMENT 'UTC',
   transfers        BIGINT NOT NULL DEFAULT 0 COMMENT 'rows that it put into stock_moves',
   moved            BIGINT NOT NULL DEFAULT 0 COMMENT 'units that the shard has more by these',
-  waiting          TINYINT NULL COMMENT '1: the counters of the campaign lack this row yet, as another transaction locked them; NULL: they have it',
+  waiting          TINYINT NULL COMMENT '1: the counters of the campaign lack this row yet, as another transaction locked them or MySQL refused the change; NULL: they have it',
   first_claimed_ms BIGINT NOT NULL DEFAULT 0 COMMENT 'when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis',
   due_ms           BIGINT NULL COMMENT 'when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open',
   PRIMARY KEY (id),
@@ -152,7 +152,7 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   KEY stock_flushes_due (due_ms, id),
   KEY stock_flushes_waiting (waiting)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a flush and campaign: the books move by these sums and by nothing else';
+  COMMENT='one row a flush and lot: what it added to the counters of the lot';
 
 CREATE TABLE IF NOT EXISTS stock_moves (
   campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
@@ -206,7 +206,7 @@ CREATE TABLE IF NOT EXISTS packet_batches (
 
 CREATE TABLE IF NOT EXISTS outbox (
   id          VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time; the id of the event, too',
-  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'of the lot, as lots.id',
   kind        VARCHAR(16) NOT NULL COMMENT 'release: gives quota back to Redis and tells the event; event: tells it only',
   claim_id    VARCHAR(64) NULL COMMENT 'the claim that it is about',
   payload     LONGBLOB NOT NULL COMMENT 'the event as it goes into the claim stream, JSON',
@@ -254,7 +254,7 @@ CREATE TABLE IF NOT EXISTS stream_positions (
   entries_read BIGINT NOT NULL COMMENT 'as streams.offset_read at that moment',
   PRIMARY KEY (partition_no, slot)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='where the offset of a stream was in the last 100 seconds with a flush: after Redis lost entries, the stream is read from the last one that it has';
+  COMMENT='where the offset of a stream was, a position a second for a hundred seconds: after Redis lost entries, the stream is read from the last one that it has';
 
 CREATE TABLE IF NOT EXISTS reconciliations (
   id              VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
@@ -271,7 +271,7 @@ CREATE TABLE IF NOT EXISTS reconciliations (
 
 CREATE TABLE IF NOT EXISTS repairs (
   id           VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
-  campaign_id  VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  campaign_id  VARCHAR(64) NOT NULL COMMENT 'of the lot, as lots.id',
   what         VARCHAR(64) NOT NULL COMMENT 'which part of the books was put right: claims, campaigns or redis',
   value_before VARCHAR(500) NOT NULL COMMENT 'what was there',
   value_after  VARCHAR(500) NOT NULL COMMENT 'what is there now, and by what evidence',
