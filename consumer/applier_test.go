@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -305,6 +306,53 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 			a.claim(t, 0, n)
 		}
 		a.eventually(t, 20)
+	})
+}
+
+// The stream is gone, and what is there since is not what MySQL has applied, although the mark of trimming stayed.
+func TestApplier_BeginsAStreamThatIsGoneWithItsMarkLeft(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for n := range 10 {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 10)
+		a.stop()
+		entries := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Val()
+		require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), entries[4].ID, 0).Err())
+		require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
+		a = startApplier(t, rdb, log, asIs)
+		for n := 10; n < 20; n++ {
+			a.claim(t, 0, n)
+		}
+		a.eventually(t, 20)
+		a.stop()
+		require.Empty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
+	})
+}
+
+// Whatever id a stranger's entry names, the offset goes past it.
+func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		log := &memoryLog{}
+		a := startApplier(t, rdb, log, asIs)
+		for _, id := range []string{strings.Repeat("x", 1000), "\xff\xfe", ""} {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []string{
+				"_watermill_message_uuid", id, "metadata", "", "payload", "{",
+			}}).Err())
+		}
+		last := rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Val()[0].ID
+		require.Eventually(t, func() bool { return log.offset(0).EntryID == last }, patience, time.Millisecond)
+		a.stop()
+		at := log.offset(0)
+		require.LessOrEqual(t, len(at.EventID), models.CampaignIDLength)
+		a = startApplier(t, rdb, log, asIs) // it knows where it was
+		a.claim(t, 0, 1)
+		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(1)) }, patience, time.Millisecond)
+		require.Zero(t, log.rewinds)
 	})
 }
 

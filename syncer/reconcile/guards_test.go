@@ -232,6 +232,31 @@ func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 	require.Len(t, done.Steps, 1, "at once")
 }
 
+// Counters that are recreated from rows have what waits to be added to them; it is not added again.
+func TestRepair_SumsThatWaitAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	late := syncertest.ClaimsOf(id, 11, 1)
+	late[0].ID = h.Claim(id, syncertest.Ask("late", ""))[0].Claim.ID
+	late[0].UserID = "late"
+	late[0].Quantity = 1
+	flush := h.DB.Begin()
+	tx, _ := flush.Statement.ConnPool.(*sql.Tx)
+	require.NoError(t, syncertest.InsertRows(t.Context(), tx, late))
+	require.NoError(t, flush.Commit().Error)
+	h.Exec("INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at, waiting)"+
+		" VALUES ('f', ?, 1, 1, 11, 11, 1, UTC_TIMESTAMP(3), 1)", id)
+	h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
+	_, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	var waits int
+	require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1").Scan(&waits).Error)
+	require.Zero(t, waits)
+	c := h.Campaign(id)
+	require.Equal(t, []int64{11, 11}, []int64{c.Claimed, c.SyncedSeq})
+}
+
 // A comparison finds claims on their way that reach MySQL before it looks for them. The claims that are parked are among those it has.
 func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
 	t.Parallel()
