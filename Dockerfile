@@ -4,6 +4,9 @@
 
 FROM golang:1.26.8-bookworm AS build
 WORKDIR /src
+# Where modules come from, for builds behind a proxy of their own: --build-arg GOPROXY=https://proxy.example.com
+ARG GOPROXY
+ARG GOSUMDB
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .

@@ -82,7 +82,6 @@ func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 	if err != nil {
 		return wire.Refuse(wire.CodeInternal).Write(w)
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	return writeJSON(w, string(body))
 }
 

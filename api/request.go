@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,9 @@ func (s *Server) identified(next http.Handler) http.Handler {
 		id := ids.of(r.Header)
 		w.Header()[requestIDHeader] = []string{id}
 		w.Header()["X-Content-Type-Options"] = noSniff
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			w.Header()["Cache-Control"] = noStore
+		}
 		if r.TLS != nil {
 			w.Header()["Strict-Transport-Security"] = onlyTLS
 		}
@@ -60,6 +64,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 // The values of headers that no answer changes.
 var (
 	noSniff = []string{"nosniff"}
+	noStore = []string{"no-store"}
 	onlyTLS = []string{"max-age=31536000"}
 )
 

@@ -326,5 +326,8 @@ func TestServe_AnswersTellBrowsersWhatTheyAre(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		require.Equal(t, want, w.Header().Get("Strict-Transport-Security"), target)
 		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), target)
+		if strings.HasPrefix(target, "/v1/") {
+			require.Equal(t, "no-store", w.Header().Get("Cache-Control"), target)
+		}
 	}
 }

@@ -59,10 +59,11 @@ A campaign that can't be archived now is told with the reason; named by --campai
 }
 
 func parseBefore(text string) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
+	if at, err := models.ParseTime(text); err == nil {
+		return at, nil
+	}
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at, nil
 	}
 	return time.Time{}, fmt.Errorf("%w: --before %q: a time such as 2026-01-01T00:00:00Z is required", ErrUsage, text)
 }

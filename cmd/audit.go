@@ -97,7 +97,7 @@ func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
 	if f.since == "" {
 		return q, nil
 	}
-	at, err := time.Parse(time.RFC3339, f.since)
+	at, err := models.ParseTime(f.since)
 	if ago, errAgo := time.ParseDuration(f.since); err != nil && errAgo == nil && ago >= 0 {
 		at = time.Now().Add(-ago)
 		err = nil

@@ -11,6 +11,7 @@ import (
 
 	"dibs/api/auth"
 	"dibs/internal/config"
+	"dibs/models"
 )
 
 func newToken(env Env) *cobra.Command {
@@ -52,7 +53,7 @@ func whenExpired(text string) (time.Time, error) {
 	if in, err := time.ParseDuration(text); err == nil && in > 0 {
 		return time.Now().Add(in), nil
 	}
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := models.ParseTime(text)
 	if err != nil || !at.After(time.Now()) {
 		return at, fmt.Errorf("%w: --expires must be a time to come such as 2027-01-31T18:00:00Z, or a duration such as 2160h, not %q",
 			ErrUsage, text)

@@ -28,7 +28,7 @@ var (
 	// errTurn says that a turn is over without a failure: the next one begins at once.
 	errTurn = errors.New("consumer: the reader begins again at MySQL's offset")
 	// errGap says that MySQL is older than the beginning of a stream.
-	errGap = errors.New("consumer: MySQL is older than the claim stream begins: roll its binary log forward")
+	errGap = errors.New("consumer: the claim stream was trimmed past MySQL's offset: roll MySQL's binary log forward")
 )
 
 // offsetSubscriber is a message.Subscriber whose place in a stream is MySQL's offset.
@@ -160,7 +160,7 @@ func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) err
 	}
 	trimmed, err := r.trimmed(ctx)
 	if err == nil && trimmed != (lua.EntryID{}) {
-		err = fmt.Errorf("%w: nothing is applied, and the stream is trimmed up to %s", errGap, trimmed)
+		err = fmt.Errorf("%w: MySQL has applied nothing, and the stream is trimmed up to %s", errGap, trimmed)
 	}
 	return err
 }
@@ -173,7 +173,7 @@ func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
 	return lua.ParseEntryID(text)
 }
 
-// read reads entries behind one, and reports whether that one is in the stream. It sets the group's position, so that readers
+// read reads the entries after at, and reports whether that one is in the stream. It sets the group's position, so that readers
 // share no entries and XINFO GROUPS shows the lag.
 func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (entries []redis.XMessage, isThere bool, err error) {
 	tx := r.cfg.Client.TxPipeline()
@@ -255,7 +255,7 @@ func eventIDOf(entry *redis.XMessage) string {
 	return id
 }
 
-// await waits until there are entries behind one, or for BlockTime.
+// await waits until there are entries after at, or for BlockTime.
 func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 	err := r.cfg.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}).Err()
 	r.beat()
@@ -331,7 +331,7 @@ func (r *offsetReader) rewind(ctx context.Context, offset models.Offset) error {
 		return err
 	}
 	if !trimmed.Less(id) {
-		return fmt.Errorf("%w: it has applied the stream up to %s, which is trimmed up to %s", errGap, offset.EntryID, trimmed)
+		return fmt.Errorf("%w: MySQL has applied the stream up to %s, and the stream is trimmed up to %s", errGap, offset.EntryID, trimmed)
 	}
 	back, err := r.newestThere(ctx, trimmed, id)
 	if err != nil {

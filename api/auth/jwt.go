@@ -210,16 +210,18 @@ func grantOf(token jwt.Token) (Grant, error) {
 		return Grant{}, fmt.Errorf("auth: the token's sub: %w", err)
 	}
 	until, _ := token.Expiration()
-	var scope any
-	_ = token.Get("scope", &scope) // none is no scope
 	grant := Grant{Actor: sub, Until: until.Add(leeway)}
-	switch scope := scope.(type) {
-	case string:
-		grant.Scopes = scopesOf(scope)
-	case []any: // as some issuers write it
-		for _, one := range scope {
-			word, _ := one.(string)
-			grant.Scopes |= scopesOf(word)
+	for _, claim := range []string{"scope", "scp"} { // the second is Okta's and Microsoft's
+		var scope any
+		_ = token.Get(claim, &scope) // none is no scope
+		switch scope := scope.(type) {
+		case string:
+			grant.Scopes |= scopesOf(scope)
+		case []any: // as some issuers write it
+			for _, one := range scope {
+				word, _ := one.(string)
+				grant.Scopes |= scopesOf(word)
+			}
 		}
 	}
 	return grant, nil

@@ -186,6 +186,9 @@ func TestJWT_ScopesAddUpAndAUserIsBoundToItself(t *testing.T) {
 	}
 	require.Equal(t, "only ada", askWho(g, es.token(t, map[string]any{"scope": []string{"openid", "dibs:user"}}, nil), claims), "a list of words")
 	require.Equal(t, "forbidden", askWho(g, es.token(t, map[string]any{"scope": 7}, nil), claims))
+	for _, scp := range []any{"openid dibs:user", []string{"openid", "dibs:user"}} {
+		require.Equal(t, "only ada", askWho(g, es.token(t, map[string]any{"scope": "openid", "scp": scp}, nil), claims), "%v", scp)
+	}
 	require.Equal(t, "only zo\u00eb", askWho(g, es.token(t, map[string]any{"sub": "zoe\u0308"}, nil), claims), "in normal form C")
 }
 

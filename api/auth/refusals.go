@@ -138,7 +138,7 @@ func (r *refusals) admit(ctx context.Context, remote string) *wire.Problem {
 	r.note(ctx, Refusal{Address: AddressOf(remote), Reason: string(reasonThrottled)})
 	return &wire.Problem{
 		Code: wire.CodeRateLimited, RetryAfter: 1, Rate: wire.NewRate("process", float64(r.checks.Limit()), r.checks.Burst()),
-		Detail: "Too many tokens come to be verified. Send the request again.",
+		Detail: "Too many tokens wait to be verified. Send the request again.",
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,7 +43,17 @@ func run(t testing.TB, name string, environ []string) *role {
 	return &role{t, c}
 }
 
-func (r *role) Pause()  { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP)) }
+// Pause returns once the process stands still: one that still runs reads what comes next, and the page then knows of nothing that waits.
+func (r *role) Pause() {
+	r.t.Helper()
+	require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(r.t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+		return os.IsNotExist(err) || err == nil && strings.Contains(string(stat), ") T ")
+	}, within, time.Millisecond)
+}
+
+// Resume lets it go on.
 func (r *role) Resume() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
 
 // checks waits until the health strip has these states, by the names of the checks, and all others are good.

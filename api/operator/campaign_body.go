@@ -263,7 +263,7 @@ func parseTime(name string, text *string) (*time.Time, *wire.Problem) {
 	if text == nil {
 		return nil, nil
 	}
-	t, err := time.Parse(time.RFC3339, *text)
+	t, err := models.ParseTime(*text)
 	if err != nil {
 		return nil, wire.Invalid(name, "must be an RFC 3339 time such as 2027-01-31T18:00:00Z")
 	}

@@ -11,7 +11,8 @@ import (
 // restored to an earlier time; the count of changes that people read would be used twice then.
 func etagOf(c *models.Campaign) string { return `"` + strconv.FormatInt(c.Version, 10) + `"` }
 
-// matching are the versions that an If-Match header names; nil is any. A tag that is weak or none of ours names no version.
+// matching are the versions that an If-Match header names; nil is any. A tag that is none of ours names no version. Proxies that compress
+// make tags weak, so a weak one counts: a version is a definition byte for byte.
 func matching(ifMatch string) []int64 {
 	ifMatch = strings.TrimSpace(ifMatch)
 	if ifMatch == "" || ifMatch == "*" {
@@ -19,7 +20,7 @@ func matching(ifMatch string) []int64 {
 	}
 	versions := []int64{}
 	for tag := range strings.SplitSeq(ifMatch, ",") {
-		text, begins := strings.CutPrefix(strings.TrimSpace(tag), `"`)
+		text, begins := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(tag), "W/"), `"`)
 		text, ends := strings.CutSuffix(text, `"`)
 		if version, err := strconv.ParseInt(text, 10, 64); begins && ends && err == nil {
 			versions = append(versions, version)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	if err != nil {
 		return wire.Invalid("after", "must be the next of a page").Write(w)
 	}
-	if strings.Contains(r.Header.Get("Accept"), csvContentType) {
+	if wantsCSV(r.Header) {
 		return s.ledgerCSV(w, r, id, after)
 	}
 	limit := ledgerPageMax
@@ -80,6 +81,30 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 		page.Next = models.LedgerPlaceOf(&events[i]).String()
 	}
 	return writeJSON(w, page)
+}
+
+// wantsCSV reports whether a request asks for CSV: by its name, and rather than JSON. Case and q are as in RFC 9110.
+func wantsCSV(h http.Header) bool {
+	var csv, other float64
+	for _, accepted := range h.Values("Accept") {
+		for part := range strings.SplitSeq(accepted, ",") {
+			name, params, err := mime.ParseMediaType(part)
+			if err != nil {
+				continue
+			}
+			q := 1.0
+			if text, has := params["q"]; has {
+				q, _ = strconv.ParseFloat(text, 64) // what is no number is nothing
+			}
+			switch name {
+			case csvContentType:
+				csv = max(csv, q)
+			case "application/json":
+				other = max(other, q)
+			}
+		}
+	}
+	return csv > 0 && csv >= other
 }
 
 func writeJSON(w http.ResponseWriter, answer any) int {

@@ -87,10 +87,10 @@ var table = []setting{
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
 	{key: "stream-keep", fallback: "1h", meaning: "" +
-		"how long entries stay in a claim stream after everybody has read them: a MySQL that is restored to a point within that time fills" +
-		" itself again",
+		"how old an entry of a claim stream is before it is trimmed, though MySQL and all groups have it: a MySQL restored to a point within" +
+		" that time is filled again from the stream",
 		set: duration(func(c *Config) *time.Duration { return &c.StreamKeep }, 0, 10000*time.Hour)},
-	{key: "stream-keep-bytes", fallback: "1GiB", meaning: "how large a claim stream may get by that; unread entries stay in any case",
+	{key: "stream-keep-bytes", fallback: "1GiB", meaning: "size of a claim stream above which entries are trimmed sooner; unread entries stay in any case",
 		set: byteSize(func(c *Config) *int64 { return &c.StreamKeepBytes })},
 	{key: "groups", fallback: models.GroupSyncer + ",finance",
 		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",

@@ -122,8 +122,8 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 }
 
 // firstKept is the first entry of a stream that stays: no later than the one that MySQL has applied last, which is how a reader tells that
-// Redis lost nothing, nor than any that a group needs. What is older stays while it is young, unless the stream is too large. Ages are
-// by the ids: a clock that is wrong trims nothing.
+// Redis lost nothing, nor than any that a group needs. Entries before these stay while they are younger than Keep, unless the stream is too large.
+// Ages are measured between ids: a wrong clock trims nothing.
 func (t *Trimmer) firstKept(
 	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
 ) (lua.EntryID, error) {

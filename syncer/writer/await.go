@@ -25,8 +25,8 @@ func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
-// IsApplied reports whether MySQL, whose offset is applied, has applied a claim stream up to an entry. tip is the last entry of the stream;
-// an offset behind it is one of a stream that Redis lost the end of. A stream without entries has nothing to apply. Whoever asks whether
+// IsApplied reports whether MySQL has applied a claim stream up to entry id. applied is MySQL's offset, tip the last entry of the stream: an
+// offset after it means that Redis lost the end of the stream, and the answer is no. Of an empty stream it is yes. Whoever asks whether
 // MySQL is complete asks this.
 func IsApplied(applied, id, tip lua.EntryID) bool {
 	return tip == lua.EntryID{} || !applied.Less(id) && !tip.Less(applied)

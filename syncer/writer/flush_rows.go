@@ -295,8 +295,8 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 	return err
 }
 
-// Counted marks the sums of a lot that wait as added. It is for who holds the row of the lot and counts its claims anew, by the snapshot
-// of the same transaction. left says that some do more than count claims, and wait on.
+// Counted marks the waiting sums of a lot as added. The caller holds the row of the lot and counts its claims anew by the snapshot of the
+// same transaction. If one of the sums moves units, too, nothing is marked and left is true.
 func Counted(ctx context.Context, tx *sqlstore.Tx, lotID string) (left bool, err error) {
 	var ids []string
 	campaignID, shard := models.SplitShardID(lotID)
