@@ -154,12 +154,11 @@ func (a *application) readLots() error {
 		return nil
 	}
 	query := "SELECT campaign_id, shard, archived_claims > 0, epoch," +
-		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE id IN " + sqlstore.Marks(len(a.b.sums)) +
-		" ORDER BY campaign_id, shard"
-	args := make([]any, 0, len(a.b.sums))
+		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE campaign_id IN "
+	args := make([]any, 0, len(a.b.sums)) // by the primary key; lots of other shards are passed over
 	var moving []any
 	for lot, sum := range a.b.sums {
-		args = append(args, lot.ID())
+		args = append(args, lot.CampaignID)
 		if sum.Transfers > 0 {
 			moving = append(moving, lot.ID())
 		}
@@ -171,7 +170,7 @@ func (a *application) readLots() error {
 			return err
 		}
 	}
-	return sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
+	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.Marks(len(args)), args, func(scan func(...any) error) error {
 		var lot adder.Lot
 		var row lotRow
 		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.epoch, &row.holdForMs)

@@ -66,10 +66,12 @@ func (f *feed) add(events ...models.Event) error {
 // applied waits until MySQL is as far as this reader.
 func (f *feed) applied() {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
-		offsets, err := writer.Offsets(f.t.Context(), f.db.ConnPool, f.partition)
-		return err == nil && offsets[f.partition] == f.at
-	}, time.Minute, time.Millisecond)
+	require.Eventually(f.t, f.isApplied, time.Minute, time.Millisecond)
+}
+
+func (f *feed) isApplied() bool {
+	offsets, err := writer.Offsets(f.t.Context(), f.db.ConnPool, f.partition)
+	return err == nil && offsets[f.partition] == f.at
 }
 
 // send adds events and waits until MySQL has them.

@@ -12,6 +12,7 @@ import (
 	"dibs/syncer/adder"
 	"dibs/syncer/writer"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -25,21 +26,29 @@ func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 		syncertest.AddCampaign(t, db, "d", 1000)
 		cfg := writer.Config{DB: db, Partitions: 2, FlushInterval: time.Millisecond}
 		one := newFeed(t, db, startTuned(t, cfg, writer.Tuning{}), 0)
-		cfg.FlushInterval = 30 * time.Millisecond
-		w := startTuned(t, cfg, writer.Tuning{})
+		clock := clockwork.NewFakeClock()
+		w := startTuned(t, cfg, writer.Tuning{Clock: clock})
+		pass := func(until func() bool) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				clock.Advance(10 * time.Millisecond)
+				return until()
+			}, time.Minute, time.Millisecond)
+		}
 		two := newFeed(t, db, w, 0)
 		beside := newFeed(t, db, w, 1)
 		events := syncertest.ClaimsOf("c", 1, 20)
 		others := syncertest.ClaimsOf("d", 1, 5)
-		one.send(events[:10]...)
 		require.NoError(t, two.add(events[:7]...))
 		require.NoError(t, beside.add(others...))
-		beside.applied()
+		one.send(events[:10]...)
+		pass(beside.isApplied)
 		require.Eventually(t, func() bool { return two.add(events[7:10]...) != nil }, time.Minute, time.Millisecond, "its turn is over")
 		require.ErrorIs(t, two.add(events[7:10]...), adder.ErrTurn)
 		two.begin()
 		require.Equal(t, one.at, two.at)
-		two.send(events[10:]...)
+		require.NoError(t, two.add(events[10:]...))
+		pass(two.isApplied)
 		syncertest.RequireBooks(t, db, "c", events)
 		syncertest.RequireBooks(t, db, "d", others)
 	})

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS definitions (
 CREATE TABLE IF NOT EXISTS lots (
   campaign_id       VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   shard             SMALLINT NOT NULL COMMENT '0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards',
-  id                VARCHAR(64) GENERATED ALWAYS AS (CASE WHEN shard = 0 THEN campaign_id ELSE CONCAT(campaign_id, '#', shard) END) VIRTUAL COMMENT 'one name of the lot: the campaign, or <campaign>#<shard>',
+  id                VARCHAR(64) GENERATED ALWAYS AS (CASE WHEN shard = 0 THEN campaign_id ELSE CONCAT(campaign_id, '#', shard) END) STORED COMMENT 'one name of the lot: the campaign, or <campaign>#<shard>',
   partition_no      INT NOT NULL COMMENT 'which claim stream; follows from the id',
   total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign; below 0 while a lot owes units',
   redis_total       BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
