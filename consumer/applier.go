@@ -157,18 +157,10 @@ func (a *Applier) handle(msg *message.Message) error {
 
 // trace starts a span for each traced event of a message.
 func (a *Applier) trace(h message.HandlerFunc) message.HandlerFunc {
-	if a.cfg.Tracer == nil {
-		return h
-	}
-	return func(msg *message.Message) ([]*message.Message, error) {
+	return traced(a.cfg.Tracer, models.GroupSyncer, h, func(msg *message.Message) []models.RawEvent {
 		read, _ := msg.Context().Value(streamReadKey{}).(*models.StreamRead)
-		spans := receive(msg.Context(), a.cfg.Tracer, models.GroupSyncer, read.Events)
-		produced, err := h(msg)
-		for _, span := range spans {
-			span.Done(err)
-		}
-		return produced, err
-	}
+		return read.Events
+	})
 }
 
 type applierMetrics struct{ read, errors, lost *prometheus.CounterVec }

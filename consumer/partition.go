@@ -147,12 +147,19 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 // trace starts a span for each traced event of a message, from its read until the message is done; what is done for the event is linked
 // to it.
 func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
-	if c.cfg.Tracer == nil {
+	return traced(c.cfg.Tracer, c.cfg.Group, h, func(msg *message.Message) []models.RawEvent {
+		r, _ := msg.Context().Value(readKey{}).(*read)
+		return r.events
+	})
+}
+
+// traced starts a span for each traced event of the messages that h gets, until h is done with them.
+func traced(tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []models.RawEvent) message.HandlerFunc {
+	if tracer == nil {
 		return h
 	}
 	return func(msg *message.Message) ([]*message.Message, error) {
-		r, _ := msg.Context().Value(readKey{}).(*read)
-		spans := receive(msg.Context(), c.cfg.Tracer, c.cfg.Group, r.events)
+		spans := receive(msg.Context(), tracer, group, eventsOf(msg))
 		produced, err := h(msg)
 		for _, span := range spans {
 			span.Done(err)

@@ -192,15 +192,21 @@ func TestRepair_ARowThatIsClaimedAgainIsNotReleased(t *testing.T) {
 	h.RequireBooks(id, 3)
 }
 
+// lateClaim is an eleventh claim of a campaign, which Redis has and MySQL lacks.
+func lateClaim(h *syncertest.Stack, id string) []models.Event {
+	late := syncertest.ClaimsOf(id, 11, 1)
+	late[0].ID = h.Claim(id, syncertest.Ask("late", ""))[0].Claim.ID
+	late[0].UserID = "late"
+	late[0].Quantity = 1
+	return late
+}
+
 // Counters are recreated while flushes are held off. A flush that has started before is counted.
 func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := synced(h)
-	late := syncertest.ClaimsOf(id, 11, 1)
-	late[0].ID = h.Claim(id, syncertest.Ask("late", ""))[0].Claim.ID
-	late[0].UserID = "late"
-	late[0].Quantity = 1
+	late := lateClaim(h, id)
 	h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
 	flushing := make(chan *gorm.DB, 1)
 	r := reconciler(h, meddled(h, map[string]func(){"xrange": func() {
@@ -237,10 +243,7 @@ func TestRepair_SumsThatWaitAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := synced(h)
-	late := syncertest.ClaimsOf(id, 11, 1)
-	late[0].ID = h.Claim(id, syncertest.Ask("late", ""))[0].Claim.ID
-	late[0].UserID = "late"
-	late[0].Quantity = 1
+	late := lateClaim(h, id)
 	flush := h.DB.Begin()
 	tx, _ := flush.Statement.ConnPool.(*sql.Tx)
 	require.NoError(t, syncertest.InsertRows(t.Context(), tx, late))

@@ -42,7 +42,7 @@ func (a *application) moveLots() error {
 		}
 	}
 	err = a.addToLots(ids)
-	if failure := sqlstore.FailureOf(err); failure == sqlstore.FailureData || failure == sqlstore.FailureDuplicate {
+	if sqlstore.FailureOf(err) == sqlstore.FailureData {
 		err = a.addEach(lots, flushes)
 	}
 	if err != nil {
@@ -277,43 +277,44 @@ func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) 
 
 // addWaitingOf adds the sums of a lot, whose row is locked: nobody else adds them.
 func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) error {
-	var ids []string
-	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
-	err := sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+	ids, _, err := waitingOf(ctx, tx, lot)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	if err := addFlushes(ctx, tx, ids, w.clock.Now()); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	return waitNoMore(ctx, tx, ids)
+}
+
+// waitingOf are the rows of stock_flushes of a lot that wait, and whether one of them moves units.
+func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, moves bool, err error) {
+	query := "SELECT id, transfers FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
+		var id string
+		var transfers int64
+		err := scan(&id, &transfers)
+		moves = moves || transfers > 0
+		ids = append(ids, id)
+		return err
+	})
+	return ids, moves, err
+}
+
+func waitNoMore(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
+	_, err := tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
 	return err
 }
 
 // Counted marks the waiting sums of a lot as added. The caller holds the row of the lot and counts its claims anew by the snapshot of the
 // same transaction. If one of the sums moves units, too, nothing is marked and left is true.
 func Counted(ctx context.Context, tx *sqlstore.Tx, lotID string) (left bool, err error) {
-	var ids []string
 	campaignID, shard := models.SplitShardID(lotID)
-	query := "SELECT id, transfers FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
-	err = sqlstore.ScanAll(ctx, tx, query, []any{campaignID, shard}, func(scan func(...any) error) error {
-		var id string
-		var transfers int64
-		err := scan(&id, &transfers)
-		left = left || transfers > 0
-		ids = append(ids, id)
-		return err
-	})
-	if err != nil || left || len(ids) == 0 {
-		return left, err
+	ids, moves, err := waitingOf(ctx, tx, adder.Lot{CampaignID: campaignID, Shard: shard})
+	if err != nil || moves || len(ids) == 0 {
+		return moves, err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
-	return false, err
+	return false, waitNoMore(ctx, tx, ids)
 }
 
 // setLocked notes that the sums of a lot wait, and reports whether that is new.

@@ -14,7 +14,7 @@ import (
 	"dibs/syncer/adder"
 )
 
-// positionSlots bounds the positions that MySQL keeps of a stream: one for each of the last so many seconds with a flush.
+// positionSlots bounds the positions that MySQL keeps of a stream: one for each second, modulo it.
 const positionSlots = 100
 
 const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read FROM streams WHERE partition_no IN "
