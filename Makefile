@@ -14,7 +14,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures api-docs build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ quick: ## the fast loop, a minute: vet, unit tests without the race detector, em
 	go run . demo --users 2000 --stock 200 >/dev/null
 
 # Pure functions followed through every state by one goroutine: nothing to race with, and ten times as slow under the race detector.
-PURE_PKG := ./syncer/recovery ./proof/reservemodel ./proof/logmodel
+PURE_PKG := ./syncer/recovery ./proof/logmodel
 ALL      := $(filter ./...,$(PKG))
 
 # The chart comes first: the test of its guide finds it compiled.
@@ -79,9 +79,6 @@ servers: ## find the Redis and the MariaDB or MySQL that tests start, install th
 
 pictures: servers ## take the pictures of the console in docs/img again
 	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser|ShardsInABrowser' ./api/console
-
-rush: ## simulate a rush over 256 shards, and write its picture and figures into docs/sharding.md
-	DIBS_WRITE=1 go test -count=1 -v -run ARushOverManyShards ./syncer/shards
 
 api-docs: ## write docs/api from the documents that the service shows
 	DIBS_WRITE=1 go test -count=1 -run DocsAPI ./internal/apilint

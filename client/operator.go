@@ -46,7 +46,7 @@ type Shard struct {
 type Shards struct {
 	CampaignID string  `json:"campaign_id"`
 	Total      int64   `json:"total"`
-	Reserve    int64   `json:"reserve"` // units that no shard has
+	MovesOpen  int     `json:"moves_open"` // moves of units between them that are on their way
 	Shards     []Shard `json:"shards"`
 }
 

@@ -58,8 +58,7 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (bookFigures, 
 	}
 	if len(b.shards) > 0 {
 		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&b.moves,
-			"SELECT kind, COUNT(*) AS moves, COALESCE(SUM(units), 0) AS units FROM stock_moves"+
-				" WHERE campaign_id = ? AND peer > 0 GROUP BY kind ORDER BY kind", campaignID)
+			"SELECT COUNT(*) AS moves, COALESCE(SUM(units), 0) AS units FROM stock_moves WHERE campaign_id = ?", campaignID)
 	}
 	if err != nil {
 		return bookFigures{}, fmt.Errorf("cmd: count moves: %w", err)
@@ -67,7 +66,7 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (bookFigures, 
 	return b, nil
 }
 
-// holding is what Redis holds of a campaign, in units; of one of several shards the sums of them and of its reserve.
+// holding is what Redis holds of a campaign, in units; of one of several shards their sums.
 type holding struct {
 	total, taken, remaining, seq int64
 	shards                       []models.ShardFigures // none in a campaign of one
@@ -83,7 +82,7 @@ func (s *stack) held(ctx context.Context, campaignID string) (holding, error) {
 		return holding{total: state.Total, taken: state.Taken, remaining: state.Remaining(), seq: state.Seq}, err
 	}
 	of, err := s.campaigns.ShardsOf(ctx, campaignID)
-	h := holding{total: of.Total, remaining: of.Reserve, shards: of.Shards}
+	h := holding{total: of.Total, shards: of.Shards}
 	for i := range of.Shards {
 		shard := &of.Shards[i]
 		h.taken += shard.Claimed

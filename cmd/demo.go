@@ -252,16 +252,13 @@ type bookFigures struct {
 	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims; the last seq of each shard
 	total                                int64
 	shards                               []models.ShardFigures // none in a campaign of one
-	moves                                []movesOf
+	moves                                movesOf
 	synced                               bool // within the time allowed
 	took                                 time.Duration
 }
 
-// movesOf are the debits or credits of units between the lots of a campaign.
-type movesOf struct {
-	Kind         models.EventType
-	Moves, Units int64
-}
+// movesOf are the moves of units between the shards of a campaign.
+type movesOf struct{ Moves, Units int64 }
 
 // disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
 func disagreements(t crowd.Tally, b bookFigures) []string {

@@ -70,7 +70,7 @@ func TestDemoOfSeveralShardsShowsThem(t *testing.T) {
 	}
 	require.Equal(t, 201, claimed, out)
 	require.Len(t, partitions, 4, out)
-	require.Contains(t, out, "moves of kind units.debited")
+	require.Contains(t, out, "units between them")
 	require.True(t, strings.HasSuffix(out, "\nthe books agree\n"), out)
 
 	got := run(t, nil, "demo", "--shards", "65")

@@ -42,23 +42,20 @@ func printOutcome(w io.Writer, t crowd.Tally, b bookFigures) {
 	}
 }
 
-// printShards shows the shards of a campaign of several, and what moved between them and the reserve.
+// printShards shows the shards of a campaign of several, and what moved between them.
 func printShards(w io.Writer, b bookFigures) {
 	if len(b.shards) == 0 {
 		return
 	}
 	out := NewTable()
-	out.AppendHeader(table.Row{"shard", "partition", "units on loan", "claimed", "free", "claims"})
+	out.AppendHeader(table.Row{"shard", "partition", "units", "claimed", "free", "claims"})
 	for i := range b.shards {
 		s := &b.shards[i]
 		out.AppendRow(table.Row{s.Shard, s.Partition, number(s.Granted), number(s.Claimed), number(s.Free), number(s.Seq)})
 	}
 	AlignRight(out, 1, 6)
 	_, _ = fmt.Fprintf(w, "\n%s\n", out.Render())
-	for _, m := range b.moves {
-		_, _ = fmt.Fprintf(w, "%s moves of kind %s, %s units\n", number(m.Moves), m.Kind, number(m.Units))
-	}
-	_, _ = fmt.Fprintln(w)
+	_, _ = fmt.Fprintf(w, "%s moves of %s units between them\n\n", number(b.moves.Moves), number(b.moves.Units))
 }
 
 // Number writes 1234567 as 1,234,567.

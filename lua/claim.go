@@ -152,12 +152,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
-	args = append(args, seen.Epoch)
-	if m.IsShard() {
-		args = append(args, formatInt(seen.Seq)+":"+formatInt(seen.TSeq))
-	} else {
-		args = append(args, seen.Seq)
-	}
+	args = append(args, seen.Epoch, seen.Seq)
 	subjects := subjectColumns(reqs)
 	args = append(args, strings.Join(subjects, " "))
 	first := len(args)

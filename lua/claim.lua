@@ -15,7 +15,7 @@
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
--- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted; of a shard "seq:tseq", see debit.lua
+-- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted
 -- ARGV[11]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
 -- ARGV[12..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
@@ -24,12 +24,12 @@
 --             them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
--- of a claim that is replayed; else 0 less the code of the refusal. Of a shard follows tseq. Of packets follows "amount:id" of each that
+-- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that
 -- was taken, in the order of their claims. Of claims refused with 13 or 14 follows the field limits of the state, which their codes refer to
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 --   11 not_released: packets are there, their time has not come
---   12 dry: this shard of the campaign has fewer units free, or no packet that is released; others may have them
+--   12 dry: this shard of the campaign has fewer units free; others may have them. Packets stay with their shard
 --   13 limit: 1300 and the number of the limit in limits · 14 invalid: 1400 and the number of the limit whose subject the claim lacks
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
@@ -44,7 +44,6 @@ local FIRST_CLAIM, PER_CLAIM, DAYS = 12, 6, 5
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day'}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
-if shard then names[#names + 1] = 'tseq' end -- a shard of a campaign; see debit.lua
 local numbers = #names
 names[numbers + 1] = 'limits'
 -- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
@@ -66,12 +65,8 @@ if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2
 -- none of them, and its seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
-local epoch_here, seen_epoch, seen_seq, tseq, seen_tseq = tonumber(epoch), tonumber(ARGV[9]), ARGV[10], 0, 0
-if shard then
-  seen_seq, seen_tseq = match(seen_seq, '^(%d+):(%d+)$')
-  tseq, seen_tseq = tonumber(fields[numbers]), tonumber(seen_tseq)
-end
-if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or tseq < seen_tseq) then
+local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
+if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then
   redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
   return {4, epoch_here, seq}
 end
@@ -256,6 +251,7 @@ local digit = seq % 10
 local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n % 10) / 10) end
 local tens = tens_of(seq)
 
+local dry = shard and not waves_key and -12 or -7
 local reply = {0, now_ms, 0, epoch_here, seq}
 local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
@@ -310,9 +306,9 @@ for i = 1, claims do
     local text = ARGV[quantities + i]
     local first = firsts[text] or first_taking(text)
     local quantity = first[1]
-    if quantity > remaining then answer = shard and -12 or -7 break end
+    if quantity > remaining then answer = dry break end
     local packet = packets[made + 1]
-    if waves_key and not packet then answer = shard and -12 or -11 break end
+    if waves_key and not packet then answer = -11 break end
     local user = ARGV[users + i]
     local record, after, refusal = user_here[user] or records[i], first[2], first[3]
     if record then
@@ -359,8 +355,7 @@ for i = 1, claims do
   reply[5 + i] = answer
 end
 if remaining > 0 then reply[3] = remaining end
-if shard then reply[6 + claims] = tseq end
-local tail = shard and 6 + claims or 5 + claims
+local tail = 5 + claims
 if is_limited then reply[tail + 1 + (waves_key and made or 0)] = fields[numbers + 1] end
 if made == 0 then return reply end
 reply[5] = seq

@@ -46,10 +46,6 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
-	if m.IsShard() && len(rest) > 0 {
-		view.TSeq, ok = rest[0].(int64)
-		rest = rest[1:]
-	}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
 		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {

@@ -46,8 +46,8 @@ func Statuses() map[string][]int {
 		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
 
 		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
-		"debit":   {statusOK, statusAbsent, statusDamaged, statusMovedOn, statusOther, statusPeer},
-		"credit":  {statusOK, statusAbsent, statusDamaged, statusMovedOn, statusOther, statusPeer, statusBehindTwo},
+		"debit":   {statusOK, statusAbsent, statusDamaged, statusElse},
+		"credit":  {statusOK, statusAbsent, statusDamaged, statusElse},
 	}
 }
 

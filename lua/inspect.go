@@ -154,23 +154,6 @@ func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int6
 	return lists, nil
 }
 
-// PacketNames are the ids of the packets in these lists. Errors as State.
-func (s *Scripts) PacketNames(ctx context.Context, campaignID string, epoch int64) (ids []string, err error) {
-	lists, err := s.PacketLists(ctx, campaignID, epoch)
-	for i := range lists {
-		for from := int64(0); err == nil && from < lists[i].Packets; from += stageFields {
-			var page []string
-			page, err = s.rdb.LRange(ctx, lists[i].Key, from, from+stageFields-1).Result()
-			for _, packet := range page {
-				_, id, _ := strings.Cut(packet, ":")
-				ids = append(ids, id)
-			}
-			err = classifyError("lrange", err)
-		}
-	}
-	return ids, err
-}
-
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 // HeldPacketLists returns those of some lists of packets, by their keys, that Redis holds. Errors as State.

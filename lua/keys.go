@@ -25,6 +25,7 @@ type CampaignKeys struct {
 	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
+	Moves  string // set: of a shard, the moves of units that the load was credited
 
 	Evicted string // string: tombstone of the last eviction
 
@@ -116,7 +117,7 @@ func slotOfKey(key string) int {
 // KeysOf names the keys of a campaign in its partition.
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
-	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves",
+	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves",
 		Evicted: base + ":evicted", Refused: base + ":refused"}
 }
 
@@ -166,6 +167,9 @@ func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
 // usedKey names the mark of what may be used once.
 func usedKey(id string) string { return "dibs:used:" + id }
 
+// settlingKey names the lease of settling the total of a campaign.
+func settlingKey(campaignID string) string { return "dibs:settling:" + campaignID }
+
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 
@@ -187,11 +191,6 @@ const LeaderKey = "dibs:leader"
 func (k CampaignKeys) staged(epoch int64) (users, keys string) {
 	number := ":" + strconv.FormatInt(epoch, 10)
 	return k.Users + number, k.Keys + number
-}
-
-// Out names the list of the packets that load epoch of a lot has debited for a peer.
-func (k CampaignKeys) Out(epoch int64, peer int) string {
-	return k.State + ":out:" + strconv.FormatInt(epoch, 10) + ":" + strconv.Itoa(peer)
 }
 
 // Packets names the list of packets that load epoch of a campaign gives away from a time of release on, in milliseconds since 1970;

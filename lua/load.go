@@ -26,7 +26,7 @@ type staged struct {
 	users, keys int64 // fields
 	taken, seq  int64
 	released    int64 // claims
-	transfers   Transfers
+	shares      Shares
 }
 
 func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged) (loaded bool, err error) {
@@ -41,20 +41,21 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 func (s *Scripts) loadCall(c *models.Campaign, st *staged) call {
 	k := s.KeysOf(c.ID)
 	stagedUsers, stagedKeys := k.staged(c.Epoch)
-	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys, k.Waves}
+	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys, k.Waves, k.Moves}
 	replace := 0
 	if st.replace {
 		replace = 1
 	}
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
 	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
-	if models.IsShardID(c.ID) { // nothing else sets what a shard has on loan, but its debits and credits
-		args = append(args, "total", max(0, c.Total), "owed", max(0, -c.Total), "tseq", c.TSeq, "ups", 0, "shards", c.Shards,
-			"shard_by", c.ShardBy)
-		args = append(args, st.transfers.args()...)
+	if models.IsShardID(c.ID) {
+		args = append(args, "out", st.shares.Out, "in", st.shares.In, "ups", 0, "shards", c.Shards, "shard_by", c.ShardBy)
 	}
-	if c.Kind == models.KindPacket {
+	switch {
+	case c.Kind == models.KindPacket:
 		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that no one took
+	case models.IsShardID(c.ID):
+		args = append(args, "total", c.Total) // nothing else sets it, but debits and credits
 	}
 	return call{keys, append(args, definition(c)...)}
 }
@@ -73,7 +74,7 @@ func readLoad(c *models.Campaign, keys []string, reply []any) (loaded bool, err 
 	case statusIncomplete:
 		return false, fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, c.ID)
 	case statusBehind:
-		return false, fmt.Errorf("%w: %s: epoch:seq:tseq %.100v", ErrBehindTombstone, c.ID, reply[1:])
+		return false, fmt.Errorf("%w: %s: epoch:seq %.100v", ErrBehindTombstone, c.ID, reply[1:])
 	default:
 		return false, damaged("load", keys, reply)
 	}
@@ -85,7 +86,7 @@ func fixed(c *models.Campaign) []any {
 }
 
 // definition is the part of a campaign that a change may change, as fields of its state. The total of packets
-// changes with Push, that of a lot with Debit and Credit.
+// changes with Push, that of a shard with Debit and Credit.
 func definition(c *models.Campaign) []any {
 	fields := []any{"status", string(c.Status)}
 	fields = append(fields, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay, "limits", formatLimits(c.Limits))

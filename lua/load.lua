@@ -9,6 +9,7 @@
 -- KEYS[5] staged_users  hash    becomes users
 -- KEYS[6] staged_keys   hash    becomes keys
 -- KEYS[7] waves         zset    what an earlier load left; it is removed with the lists of packets that it names
+-- KEYS[8] moves         set     what an earlier load left; it is removed
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    number of this load
@@ -19,7 +20,7 @@
 --
 -- Reply {0} loaded · {1} it is there already, untouched · {2, which} damaged: the key of that number
 --   {3} not all that was staged is there · {4, tombstone} the load is behind the last eviction, untouched; replace allows it
-local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key, waves_key, moves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local epoch, replace = tonumber(ARGV[2]), ARGV[3] == '1'
 local loads = {epoch = 0, last_ms = 0}
 for i = 6, #ARGV, 2 do loads[ARGV[i]] = tonumber(ARGV[i + 1]) or 0 end
@@ -43,11 +44,9 @@ local evicted_type = redis.call('TYPE', evicted_key)['ok']
 if evicted_type ~= 'string' and evicted_type ~= 'none' then return {2, 4} end
 if evicted_type == 'string' and not replace then
   local tombstone = redis.call('GET', evicted_key)
-  local evicted_epoch, evicted_seq, evicted_tseq = string.match(tombstone, '^(%d+):(%d+):(%d+)$')
+  local evicted_epoch, evicted_seq = string.match(tombstone, '^(%d+):(%d+)$')
   if not evicted_epoch then return {2, 4} end
-  if epoch <= tonumber(evicted_epoch) or loads.seq < tonumber(evicted_seq) or (loads.tseq or 0) < tonumber(evicted_tseq) then
-    return {4, tombstone}
-  end
+  if epoch <= tonumber(evicted_epoch) or loads.seq < tonumber(evicted_seq) then return {4, tombstone} end
 end
 if redis.call('HLEN', staged_users_key) ~= tonumber(ARGV[4]) then return {3} end
 if redis.call('HLEN', staged_keys_key) ~= tonumber(ARGV[5]) then return {3} end
@@ -63,22 +62,16 @@ if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE
 local stale = {}
 for _, name in ipairs(redis.call('HKEYS', state_key)) do
   if not loads[name] then stale[#stale + 1] = name end
-  if string.sub(name, 1, 4) == 'out:' then
-    lists[#lists + 1] = state_key .. ':out:' .. redis.call('HGET', state_key, 'epoch') .. ':' .. string.sub(name, 5)
-  end
 end
 
 redis.call('HSET', state_key, 'epoch', ARGV[2], 'last_ms', now_ms, unpack(ARGV, 6))
 if stale[1] then redis.call('HDEL', state_key, unpack(stale)) end
 redis.call('PERSIST', state_key)
-for name in pairs(loads) do
-  if string.sub(name, 1, 4) == 'out:' then redis.call('PERSIST', state_key .. ':out:' .. ARGV[2] .. ':' .. string.sub(name, 5)) end
-end
 redis.call('UNLINK', users_key) -- a RENAME over a big hash would free it at once, and block Redis for that long
 redis.call('UNLINK', keys_key)
 redis.call('UNLINK', evicted_key)
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
-redis.call('UNLINK', waves_key)
+redis.call('UNLINK', waves_key, moves_key)
 if ARGV[4] ~= '0' then
   redis.call('RENAME', staged_users_key, users_key)
   redis.call('PERSIST', users_key)

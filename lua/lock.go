@@ -34,6 +34,11 @@ func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, t
 	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
 }
 
+// LockSettling takes the lease of settling the total of a campaign, for ttl. Errors as LockLeader.
+func (s *Scripts) LockSettling(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, settlingKey(campaignID), ttl, nil)
+}
+
 // tokenLength is how long the token is before the holder's name in the value of a lock.
 const tokenLength = 22
 

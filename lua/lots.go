@@ -120,7 +120,7 @@ func readTombstone(id string, reply *redis.StringCmd) (at Position, err error) {
 	case err != nil && !isWrongType(err):
 		return Position{}, classifyError("get", err)
 	}
-	if _, scanErr := fmt.Sscanf(text, "%d:%d:%d", &at.Epoch, &at.Seq, &at.TSeq); err != nil || scanErr != nil || tombstone(at) != text {
+	if _, scanErr := fmt.Sscanf(text, "%d:%d", &at.Epoch, &at.Seq); err != nil || scanErr != nil || tombstone(at) != text {
 		return Position{}, fmt.Errorf("%w: %s: the tombstone of an eviction reads %.40q", ErrDamaged, id, text)
 	}
 	return at, nil

@@ -6,7 +6,6 @@ import "fmt"
 // What is zero is not known.
 type Position struct {
 	Epoch, Seq int64 // Seq claims of load Epoch were accepted
-	TSeq       int64 // of a lot of a campaign of several shards: its debits and credits
 	Version    int64 // of the definition
 	Released   int64 // claims that were released
 	Stream     StreamPosition
@@ -20,20 +19,20 @@ type StreamPosition struct {
 	Gap        EntryID // an entry that was in it and is missing, although older ones are there
 }
 
-// Before reports whether p was earlier than o by load and claims, or transfers.
+// Before reports whether p was earlier than o by load and claims.
 func (p Position) Before(o Position) bool {
-	return p.Epoch < o.Epoch || p.Epoch == o.Epoch && (p.Seq < o.Seq || p.TSeq < o.TSeq)
+	return p.Epoch < o.Epoch || p.Epoch == o.Epoch && p.Seq < o.Seq
 }
 
-// Later is the later of two positions of a campaign, by load, claims and transfers alone.
+// Later is the later of two positions of a campaign, by load and claims alone.
 func (p Position) Later(o Position) Position {
 	if p.Epoch != o.Epoch {
 		if p.Epoch < o.Epoch {
 			p = o
 		}
-		return Position{Epoch: p.Epoch, Seq: p.Seq, TSeq: p.TSeq}
+		return Position{Epoch: p.Epoch, Seq: p.Seq}
 	}
-	return Position{Epoch: p.Epoch, Seq: max(p.Seq, o.Seq), TSeq: max(p.TSeq, o.TSeq)}
+	return Position{Epoch: p.Epoch, Seq: max(p.Seq, o.Seq)}
 }
 
 // Behind says in what p, which Redis holds now, is behind known, which it held before; "" is nothing. Everything that checks for a
@@ -46,8 +45,6 @@ func (p Position) Behind(known Position) string {
 	case p.Epoch > known.Epoch:
 	case p.Seq < known.Seq:
 		return fmt.Sprintf("it holds %d claims, %d are known", p.Seq, known.Seq)
-	case p.TSeq < known.TSeq:
-		return fmt.Sprintf("it holds %d debits and credits, %d are known", p.TSeq, known.TSeq)
 	case p.Version > 0 && p.Version < known.Version:
 		return fmt.Sprintf("it works by definition %d, %d was in force", p.Version, known.Version)
 	case p.Released < known.Released:

@@ -13,12 +13,11 @@ func TestPositionBehindComparesWhatIsKnown(t *testing.T) {
 	stream := func(tip, added uint64) lua.StreamPosition {
 		return lua.StreamPosition{Generation: "g", Tip: lua.EntryID{Ms: tip}, Added: int64(added)}
 	}
-	known := lua.Position{Epoch: 3, Seq: 9, TSeq: 2, Version: 2, Released: 4, Stream: stream(7, 20)}
+	known := lua.Position{Epoch: 3, Seq: 9, Version: 2, Released: 4, Stream: stream(7, 20)}
 	for says, change := range map[string]func(held *lua.Position){
 		"":                           func(*lua.Position) {},
 		"holds load 2":               func(held *lua.Position) { held.Epoch, held.Seq = 2, 99 },
 		"holds 8 claims, 9 are":      func(held *lua.Position) { held.Seq = 8 },
-		"holds 1 debits and credits": func(held *lua.Position) { held.TSeq = 1 },
 		"definition 1, 2 was":        func(held *lua.Position) { held.Version = 1 },
 		"3 releases":                 func(held *lua.Position) { held.Released = 3 },
 		"lost the claim stream":      func(held *lua.Position) { held.Stream = lua.StreamPosition{} },
@@ -48,17 +47,17 @@ func TestPositionBehindComparesWhatIsKnown(t *testing.T) {
 
 func TestPositionLaterIsOfTheLaterLoad(t *testing.T) {
 	t.Parallel()
-	old, next := lua.Position{Epoch: 1, Seq: 90, TSeq: 9}, lua.Position{Epoch: 2, Seq: 3, TSeq: 1}
+	old, next := lua.Position{Epoch: 1, Seq: 90}, lua.Position{Epoch: 2, Seq: 3}
 	require.Equal(t, next, old.Later(next), "a load counts transfers from its own beginning")
 	require.Equal(t, next, next.Later(old))
-	require.Equal(t, lua.Position{Epoch: 2, Seq: 4, TSeq: 5}, lua.Position{Epoch: 2, Seq: 4}.Later(lua.Position{Epoch: 2, Seq: 2, TSeq: 5}))
+	require.Equal(t, lua.Position{Epoch: 2, Seq: 4}, lua.Position{Epoch: 2, Seq: 4}.Later(lua.Position{Epoch: 2, Seq: 2}))
 }
 
 // Units that came back between two views of a shard make them different, also when as many were taken.
 func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 	t.Parallel()
 	var v lua.ShardView
-	v.Epoch, v.Version, v.TSeq, v.Ups = 1, 2, 3, 4
+	v.Epoch, v.Version, v.Seq, v.Ups = 1, 2, 3, 4
 	same := v
 	require.True(t, v.IsSame(&same))
 	for name, change := range map[string]func(o *lua.ShardView){
@@ -72,7 +71,7 @@ func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 		require.False(t, other.IsSame(&v), name)
 	}
 	later := v
-	later.TSeq++
+	later.Seq++
 	require.True(t, later.IsSame(&v), "units that left")
 	require.False(t, v.IsSame(&later), "Redis was rolled back")
 }

@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -152,27 +151,10 @@ func (r *Rebuild) AddArchived(units, released int64) {
 	r.isArchived = units > 0
 }
 
-// SetTransfers has a lot of a campaign of several shards begin with these units, debits and credits.
-func (r *Rebuild) SetTransfers(units, tseq int64, t *Transfers) {
-	r.campaign.Total = units
-	r.campaign.TSeq = tseq
-	r.staged.transfers = *t
-}
-
-// AddDebited stages packets that the lot has debited for a peer, in order.
-func (r *Rebuild) AddDebited(ctx context.Context, peer int, packets []string) error {
-	key := r.s.KeysOf(r.campaign.ID).Out(r.campaign.Epoch, peer)
-	for some := range slices.Chunk(packets, stageFields) {
-		r.pipe.RPush(ctx, key, some)
-		r.pipe.PExpire(ctx, key, stagedFor)
-		r.queued += len(some)
-		if r.pipe.Len() >= r.pace.commands() {
-			if err := r.send(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// SetUnits has a shard begin with these units, and count these that it exchanged.
+func (r *Rebuild) SetUnits(total int64, shares Shares) {
+	r.campaign.Total = max(0, total)
+	r.staged.shares = shares
 }
 
 // Taken is the units of the live claims that were staged so far.

@@ -29,7 +29,7 @@ local state_type, users_type, keys_type, stream_type = type_of(state_key), type_
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
 local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'ups', 'status', 'limits')
-local ups = fields[4] -- of a shard, see credit.lua
+local ups = fields[4] -- of a shard, see lua.Shares
 fields[4] = ups or '0'
 for i = 1, 4 do
   if not fields[i] or not string.find(fields[i], '^%d+$') or #fields[i] > DIGITS then return {2, 1} end

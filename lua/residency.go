@@ -74,7 +74,7 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 // tombstoneLife is how long a tombstone stays of a campaign that is not loaded again: no backup that is older is restored.
 const tombstoneLife = 90 * 24 * time.Hour
 
-// Evict removes a campaign from Redis if its load and its numbers of claims and transfers are those of MySQL, in c, and no one has claimed
+// Evict removes a campaign from Redis if its load and its number of claims are those of MySQL, in c, and no one has claimed
 // from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see LotView. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error) {
@@ -89,8 +89,8 @@ func (s *Scripts) EvictAll(ctx context.Context, cs []models.Campaign, idle time.
 		c := &cs[i]
 		k := s.KeysOf(c.ID)
 		calls[i] = call{
-			keys: []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves},
-			args: []any{s.serverNow(), c.Epoch, c.SyncedSeq, idle.Milliseconds(), int64(tombstoneLife.Seconds()), c.TSeq},
+			keys: []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves, k.Moves},
+			args: []any{s.serverNow(), c.Epoch, c.SyncedSeq, idle.Milliseconds(), int64(tombstoneLife.Seconds())},
 		}
 	}
 	evicted = make([]bool, len(cs))
@@ -117,7 +117,7 @@ func readEvict(script, campaignID string, keys []string, reply []any) (evicted b
 }
 
 func tombstone(seen Position) string {
-	return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) + ":" + formatInt(seen.TSeq)
+	return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq)
 }
 
 // ask runs a script and reads the status of its reply.

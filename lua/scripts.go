@@ -77,7 +77,6 @@ type Scripts struct {
 
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
-	durable   *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
 	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
 }
@@ -99,17 +98,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Observe == nil {
 		opts.Observe = func(string, time.Duration, error) {}
 	}
-	s := newScripts(rdb, opts)
-	if !opts.Durability.Fsync {
-		opts.Durability = Durability{Fsync: true}
-		s.durable = newScripts(rdb, opts)
-	}
-	return s, nil
-}
-
-// newScripts makes Scripts of options that were checked; they are their own keeper.
-func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
-	s := &Scripts{
+	return &Scripts{
 		rdb: rdb, opts: opts,
 		claim:   embedded("claim"),
 		load:    embedded("load"),
@@ -125,9 +114,7 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		generation:   newScript("generation", replaceGeneration),
 		installation: newScript("installation", setInstallation),
 		trim:         newScript("trim", trimBelow),
-	}
-	s.durable = s
-	return s
+	}, nil
 }
 
 // Partitions is the number of claim streams.

@@ -22,8 +22,7 @@ type State struct {
 	Seq        int64 // accepted claims so far
 	Released   int64 // claims of these that were released
 	LowStockAt int64
-	TSeq, Owed int64     // of a lot of a campaign of several shards: its debits and credits; units that it lacks
-	Transfers            // of such a lot
+	Shares               // of a shard
 	Pushed     int64     // the position up to which Redis has packets
 	limits     string    // but those of per_user and per_user_per_day, see Limits
 	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
@@ -35,15 +34,15 @@ func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
 // Position is how far the campaign is. A campaign that is being loaded has no definition yet.
 func (s *State) Position() Position {
-	at := Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq, Version: s.Version, Released: s.Released}
+	at := Position{Epoch: s.Epoch, Seq: s.Seq, Version: s.Version, Released: s.Released}
 	if s.Status == models.StatusLoading {
 		at.Version = 0
 	}
 	return at
 }
 
-// Progress is the position by load, claims and transfers alone.
-func (s *State) Progress() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq} }
+// Progress is the position by load and claims alone.
+func (s *State) Progress() Position { return Position{Epoch: s.Epoch, Seq: s.Seq} }
 
 // Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {
@@ -127,9 +126,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	}
 	if st.Meta.IsShard() {
 		st.Meta.Shards = int(f.number("shards"))
-		st.TSeq = f.number("tseq")
-		st.Owed = f.number("owed")
-		st.Transfers = transfersOf(f)
+		st.Shares = sharesOf(f)
 		st.Meta.ShardBy = f.text["shard_by"]
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {

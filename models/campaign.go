@@ -115,11 +115,6 @@ type Campaign struct {
 	// RedisTotal is what Redis may still sell by while a lower Total is on its way to it; else 0.
 	RedisTotal int64 `json:"-"`
 
-	// TSeq counts the rows of stock_moves of a lot of such a campaign. Total is what the lot has by them: below 0 it lacks units.
-	TSeq int64 `gorm:"column:tseq" json:"-"`
-	// Lowered is by how many units the total of such a campaign was ever lowered.
-	Lowered int64 `json:"-"`
-
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }

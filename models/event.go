@@ -29,7 +29,7 @@ const (
 	EventUnitsCredited    EventType = "units.credited"
 )
 
-// EventTypes are the types of event that a webhook endpoint can subscribe to. Debits and credits of lots are Dibs' own.
+// EventTypes are the types of event that a webhook endpoint can subscribe to. Moves are Dibs' own.
 var EventTypes = []EventType{
 	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
 	EventClaimsGivenUp,
@@ -66,12 +66,10 @@ type Event struct {
 	OrderID   string `json:"order_id,omitempty"`
 	Reason    string `json:"reason,omitempty"` // "expired", or the words of who released it
 
-	// Only in units.debited and units.credited, of a campaign of several shards: Quantity units went from lot Shard to lot Peer, or came from
-	// it, Cumulative units so far. TSeq counts these events of the lot without gaps. IDs are the packets. Peer 0 is the campaign's total: a
-	// higher one is credited to the reserve, and a lower one debited. Each has a row in stock_moves.
-	Peer       int   `json:"peer,omitempty"`
-	Cumulative int64 `json:"cumulative,omitempty"`
-	TSeq       int64 `json:"tseq,omitempty"`
+	// Only in units.debited and units.credited: Quantity units went from Shard to shard Peer, or came from it, as the two halves of one Move,
+	// which is a row of stock_moves. Peer 0 is the campaign's total.
+	Peer int    `json:"peer,omitempty"`
+	Move string `json:"move,omitempty"`
 
 	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last.
 	IDs  []string   `json:"ids,omitempty"`
@@ -114,22 +112,22 @@ func (e *Event) validate() error {
 		return fmt.Errorf("%w: id %s", ErrEvent, strconv.Quote(e.ID))
 	case CheckCampaignID(e.CampaignID) != nil:
 		return fmt.Errorf("%w: campaign_id %s", ErrEvent, strconv.Quote(e.CampaignID))
-	case e.Shard < 0 || e.Shard > ReserveLot || e.Shard == ReserveLot && !e.IsTransfer():
+	case e.Shard < 0 || e.Shard > ShardsMax:
 		return fmt.Errorf("%w: shard %d", ErrEvent, e.Shard)
 	case e.At.Year() < 1970 || e.At.Year() > 9999:
 		return fmt.Errorf("%w: at %s", ErrEvent, e.At)
 	case e.Type == EventClaimAccepted:
 		return e.validateClaim()
-	case e.IsTransfer() && (e.Shard < 1 || e.Peer < 0 || e.Peer > ReserveLot || e.Quantity < 1 || e.Cumulative < e.Quantity || e.TSeq < 1):
-		return fmt.Errorf("%w: %d units of lots %d and %d", ErrEvent, e.Quantity, e.Shard, e.Peer)
+	case e.IsMove() && (e.Shard < 1 || e.Peer < 0 || e.Peer > ShardsMax || e.Quantity < 1 || e.Move == "" || len(e.Move) > CampaignIDLength):
+		return fmt.Errorf("%w: move %s of %d units of shards %d and %d", ErrEvent, strconv.Quote(e.Move), e.Quantity, e.Shard, e.Peer)
 	case e.Type == EventClaimReleased || e.Type == EventClaimRedeemed:
 		return e.validateResolution()
 	}
 	return nil
 }
 
-// IsTransfer reports whether an event tells that units went from one lot of a campaign to another.
-func (e *Event) IsTransfer() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
+// IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
+func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
 func (e *Event) validateResolution() error {
 	switch {

@@ -50,12 +50,13 @@ func events() []models.Event {
 	}
 	debited := models.Event{
 		V: 1, Type: models.EventUnitsDebited, ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2e", CampaignID: "gala", Quantity: 2, Epoch: 3,
-		Shard: models.ReserveLot, At: at, Peer: 3, Cumulative: 1_000_000, TSeq: 7, IDs: []string{"_00000017", "_00000018"},
+		Shard: 2, At: at, Peer: 3, Move: "01a1fc6d-e406-7215-ad5f-bdaab8462f2e",
 	}
 	credited := debited
 	credited.Type = models.EventUnitsCredited
 	credited.Shard = 3
-	credited.Peer = models.ReserveLot
+	credited.Peer = 2
+	credited.ID += ":credited"
 	return append(all, models.Event{
 		V: 1, Type: models.EventCampaignClosed, ID: "gala-closed", CampaignID: "gala", UserID: "host", Amount: new(int64(0)), Currency: "CNY", At: at,
 	}, debited, credited)

@@ -25,7 +25,7 @@ const (
 	// OutcomeDamaged says that the script refuses what Redis holds of the campaign: a wrong type, a missing part, text in place of a
 	// number. Nothing was changed.
 	OutcomeDamaged Outcome = "damaged"
-	// OutcomeDry says that a shard has fewer units free than were asked for. Other shards of the campaign, and its reserve, may have them.
+	// OutcomeDry says that a shard has fewer units free than were asked for. Other shards of the campaign may have them.
 	OutcomeDry Outcome = "dry"
 	// OutcomeRolledBack says that Redis holds an older state of the campaign than the caller has seen: Redis lost claims. Nothing was
 	// changed.

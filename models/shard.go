@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A campaign of several shards is spread over as many places in Redis. Each shard has units of the campaign on loan, which are its
-// total, and works like a campaign of its own under the id that ShardID makes: it is loaded, claimed from, evicted, fenced and rebuilt by
-// itself. What no shard has is in a lot of the same kind, the reserve. A user has one shard, which knows all that the user holds.
+// A campaign of several shards is spread over as many places in Redis. Its total is dealt out to them. Each shard works like a campaign of
+// its own under the id that ShardID makes: it is loaded, claimed from, evicted, fenced and rebuilt by itself. Units move to where they are
+// asked for. A user has one shard, which knows all that the user holds.
 
 // ShardsMax bounds the shards of a campaign.
 const ShardsMax = 64
@@ -42,9 +42,6 @@ func SplitShardID(id string) (campaignID string, shard int) {
 // IsShardID reports whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
-// ReserveLot is the number of the lot that holds what no shard of a campaign of several has. No user claims from it.
-const ReserveLot = ShardsMax + 1
-
 // ShardOfUser is the shard of a user, or of another subject of limits, from 1 on. The function never changes, as users are where it put
 // them.
 func ShardOfUser(userID string, shards int) int {
@@ -67,12 +64,21 @@ func (c *Campaign) ShardIDs() []string {
 	return ids
 }
 
-// LotIDs are the ids of all lots of a campaign: its shards, and behind them its reserve. A campaign of one shard is one lot.
-func (c *Campaign) LotIDs() []string {
-	if c.Shards <= 1 {
-		return []string{c.ID}
+// DealtTo is how much of an amount that is dealt out to shards goes to one of them, from 1: all get the same, the first ones a unit more.
+func DealtTo(shard, shards int, amount int64) int64 {
+	units := amount / int64(shards)
+	if int64(shard) <= amount%int64(shards) {
+		units++
 	}
-	return append(c.ShardIDs(), ShardID(c.ID, ReserveLot))
+	return units
+}
+
+// ShardOfPacket is the shard that a packet is dealt to by its position in the campaign; 0 in a campaign of one shard.
+func ShardOfPacket(position int64, shards int) int {
+	if shards <= 1 {
+		return 0
+	}
+	return 1 + int((position-1)%int64(shards))
 }
 
 // IsSharded reports whether the campaign is spread over several shards. A shard is not.
@@ -114,19 +120,19 @@ type ShardFigures struct {
 	SyncedSeq int64 `json:"synced_seq" doc:"of these, those in MySQL"`
 }
 
-// Need is what a shard of a campaign lacks, or the campaign's reserve.
+// Need is what a shard of a campaign lacks.
 type Need struct {
-	Shard int   // from 1; or ReserveLot
+	Shard int   // from 1
 	Units int64 // that are to be free there
-	Pace  int64 // units that the shard gives away in a PaceSpan: a grant is no smaller while the reserve lasts
 	Ahead bool  // no one waits yet
 
-	// Within is how long anybody waits; 0 is as long as it takes. No transfer begins later.
+	// Within is how long anybody waits; 0 is as long as it takes. No move begins later.
 	Within time.Duration
 }
 
-// PaceSpan is the short while of Need.Pace. A shard is refilled before it has less than it gives away in two of them.
-const PaceSpan = 50 * time.Millisecond
+// PaceSpan is about as long as a move takes: MySQL has to apply the debit. A shard is refilled before it has less than it gives away in two
+// of them.
+const PaceSpan = 150 * time.Millisecond
 
 // NeedAhead is what a shard needs before it is dry, by the units that it has left after a call that took some, and those that it gives away
 // in a PaceSpan. Every process sees the shard run low, so if each of them asked, most requests would find nothing to move. Only the
@@ -136,22 +142,20 @@ func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 	for _, line := range []int64{2 * pace, pace, pace / 2} {
 		lacks = lacks || remaining <= line && remaining+taken > line
 	}
-	return Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, lacks
+	return Need{Units: 2*pace + 1, Ahead: true}, lacks
 }
 
 // Refill is what came of a Need. There was a moment at which the units were there, and someone may have taken them since; or there was a
 // moment at which a claim of SoldOutFrom units or more was too large for all that the campaign had.
 type Refill struct {
 	SoldOutFrom int64 // units; 0 is unless the units were there
-	NotReleased bool  // there are packets beside, whose time of release has not come
 }
 
 // ShardsOf are the shards of a campaign as operators see them.
 type ShardsOf struct {
 	CampaignID string         `json:"campaign_id"`
 	Total      int64          `json:"total"`
-	Reserve    int64          `json:"reserve" doc:"units that no shard has"`
-	MovesOpen  int            `json:"moves_open" doc:"pairs of lots between which units are on their way"`
+	MovesOpen  int            `json:"moves_open" doc:"moves of units that are on their way between shards"`
 	Shards     []ShardFigures `json:"shards" nullable:"false"`
 
 	LowStockAt int64 `json:"-"`

@@ -15,7 +15,7 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	asked := 0
 	for remaining := int64(1000); remaining > 0; remaining -= 7 { // calls of all processes, one after the other
 		need, lacks := models.NeedAhead(remaining-7, 7, pace)
-		require.Equal(t, models.Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, need)
+		require.Equal(t, models.Need{Units: 2*pace + 1, Ahead: true}, need)
 		if lacks {
 			asked++
 		}
@@ -27,8 +27,7 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	require.False(t, lacks, "no one took anything")
 }
 
-// Users claim on shards alone: the reserve, which has a number behind them, is no one's.
-func TestUsersHaveShardsAlone(t *testing.T) {
+func TestUsersAreOnAllShards(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{2, 3, models.ShardsMax} {
 		seen := make(map[int]bool)
@@ -37,7 +36,29 @@ func TestUsersHaveShardsAlone(t *testing.T) {
 		}
 		require.Len(t, seen, shards)
 		for shard := range seen {
-			require.True(t, shard >= 1 && shard <= shards && shard != models.ReserveLot, shard)
+			require.True(t, shard >= 1 && shard <= shards, shard)
 		}
 	}
+}
+
+// What is dealt out to shards is all of it, in parts that differ by one at most; packets go to the shards that have their number.
+func TestWhatIsDealtOutIsAllOfIt(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{2, 3, 7, models.ShardsMax} {
+		for amount := range int64(200) {
+			all := int64(0)
+			packets := make(map[int]int64)
+			for position := int64(1); position <= amount; position++ {
+				packets[models.ShardOfPacket(position, shards)]++
+			}
+			for shard := 1; shard <= shards; shard++ {
+				part := models.DealtTo(shard, shards, amount)
+				require.InDelta(t, amount/int64(shards), part, 1)
+				require.Equal(t, packets[shard], part)
+				all += part
+			}
+			require.Equal(t, amount, all)
+		}
+	}
+	require.Zero(t, models.ShardOfPacket(5, 1))
 }

@@ -50,7 +50,7 @@ type CampaignBooks struct {
 	Books    Books
 	FlushMs  int64 // the slowest flush of the last FlushesOf; 0: there was none
 
-	Shards []CampaignBooks // of a campaign of several shards, in order, and its reserve as the last; else none
+	Shards []CampaignBooks // of a campaign of several shards, in order; else none
 }
 
 // FlushesOf is how long a flush counts as one of the last.

@@ -147,6 +147,9 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 		c.lane = part.lane
 		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey, Subjects: c.Subjects}
 		c.refused = part.lane.admit(s.users, &req, now)
+		if c.refused == nil && req.Key == "" {
+			c.refused = part.shard.refuse(req.Quantity, now)
+		}
 		if c.refused == nil {
 			c.ticket = w.add(req)
 			part.tickets = append(part.tickets, c.ticket)

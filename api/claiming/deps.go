@@ -32,9 +32,6 @@ type Hydrator interface {
 type Mover interface {
 	// Refill brings units to a shard, or says that the campaign has none. Any error says that nothing can be said.
 	Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error)
-	// Verify compares a shard with MySQL if its server was started again or another one took over, and reports whether it is known to be as
-	// MySQL knows it.
-	Verify(ctx context.Context, shardID string) (verified bool, err error)
 }
 
 // Campaigns reads the definitions of campaigns. Errors: models.ErrNotFound; any other means that MySQL does not answer.

@@ -2,7 +2,6 @@ package claiming
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := &soldOut{}
-	s.learn(0, now, 6, errSoldOut)
+	s.learn(0, now, 6)
 	require.Nil(t, s.covers(5, now))
 	require.NotNil(t, s.covers(6, now))
 	require.NotNil(t, s.covers(7, now))
@@ -45,41 +44,10 @@ func TestAdmit_APacketClaimIsOfOne(t *testing.T) {
 	require.Nil(t, coupons.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: 2}, time.Now()))
 }
 
-// After a call that failed, a shard is verified before each call, until that is known to have been done.
-func TestVerify_GoesOnUntilTheShardIsVerified(t *testing.T) {
-	t.Parallel()
-	m := &mover{}
-	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 1), Kind: models.KindCoupon})
-	l.cfg.Mover = m
-	l.verify()
-	require.Empty(t, m.verified, "no call failed")
-	l.failures.Add(1)
-	l.verify()
-	m.isKnown = true
-	m.err = errors.New("the shard was rolled back, and can't be loaded")
-	l.verify()
-	m.err = nil
-	l.verify()
-	l.verify()
-	require.Equal(t, []string{"spring#1", "spring#1", "spring#1"}, m.verified)
-	l.failures.Add(1)
-	l.verify()
-	require.Len(t, m.verified, 4)
-}
-
 // mover notes how it was asked.
 type mover struct {
 	need     models.Need
 	deadline time.Time
-
-	verified []string
-	isKnown  bool
-	err      error
-}
-
-func (m *mover) Verify(_ context.Context, shardID string) (bool, error) {
-	m.verified = append(m.verified, shardID)
-	return m.isKnown, m.err
 }
 
 func (m *mover) Refill(ctx context.Context, _ string, need models.Need) (models.Refill, error) {

@@ -28,9 +28,6 @@ type lane struct {
 	used      atomic.Int64   // nanoseconds since 1970
 	logSome   rate.Sometimes // a Redis that is away fails every call
 
-	failures atomic.Int64 // of calls
-	verified atomic.Int64 // failures after which the shard was compared with MySQL
-
 	hydrating  sync.Mutex
 	hydratedAt time.Time // the last attempt
 	hydrated   bool      // by the last attempt
@@ -74,13 +71,11 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
-	l.verify()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.handleMissing(replies, view) && l.hydrate() {
 		replies, view, err = l.send(reqs) // the first call made no claim
 	}
 	if err != nil {
-		l.failures.Add(1)
 		l.soldOut.invalidate()
 		l.logSome.Do(func() {
 			l.cfg.Logger.Warn("script call for claims failed, they are refused; is redis up?",
@@ -92,7 +87,8 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	if l.meta.IsShard() {
 		l.metrics.ofShard(l.meta.ID, replies)
 		l.refillAhead(started, replies, view)
-	} else {
+	}
+	if !l.mayBeDry() {
 		l.soldOut.learnFrom(round, started, replies, view.Remaining)
 	}
 	return replies, nil
@@ -102,21 +98,6 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
 	defer cancel()
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
-}
-
-// verify has a shard compared with MySQL after a call that failed: its server may have been rolled back, and have units again that were
-// moved elsewhere. One that was rolled back is fenced. Without MySQL claims go on.
-func (l *lane) verify() {
-	failures := l.failures.Load()
-	if l.cfg.Mover == nil || !l.meta.IsShard() || failures == l.verified.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
-	defer cancel()
-	verified, err := l.cfg.Mover.Verify(ctx, l.meta.ID)
-	if verified && err == nil {
-		l.verified.Store(failures)
-	}
 }
 
 // handleMissing reports whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.

@@ -119,7 +119,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
 		return meta, at, err
 	}
-	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq}), nil
+	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}), nil
 }
 
 // isRolledBack reports whether Redis was restored to a time before a change, an eviction or a loss that MySQL knows of. c was read after

@@ -10,6 +10,7 @@ import (
 
 	"dibs/api/workers"
 	"dibs/internal/tracing"
+	"dibs/models"
 )
 
 // Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
@@ -53,7 +54,15 @@ func New(cfg Config) *Routes {
 
 // Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.
 func (s *Routes) Changed(campaignID string) {
-	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
-		l.soldOut.invalidate()
+	now := s.cfg.Clock()
+	l := s.lanes.known(campaignID, now)
+	if l == nil {
+		return
+	}
+	l.soldOut.invalidate()
+	for shard := 1; shard <= l.meta.Shards && l.meta.IsSharded(); shard++ {
+		if of := s.lanes.known(models.ShardID(campaignID, shard), now); of != nil {
+			of.soldOut.invalidate()
+		}
 	}
 }

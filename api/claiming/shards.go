@@ -19,10 +19,11 @@ import (
 // A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane of the campaign itself; the lane of a
 // campaign of several makes no calls. A user has one shard, or in a campaign with another shard_by the value of that subject has. Of
 // several shards, one that has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover searches
-// for the units in the other shards and in the reserve. It is sold out only if the mover has proven so.
+// for the units in the other shards. It is sold out only if the mover has proven so. Packets stay with their shard: it says itself that they
+// are gone.
 
 const (
-	maxRefillWait = 200 * time.Millisecond // that a claim is held for a dry shard
+	maxRefillWait = 300 * time.Millisecond // that a claim is held for a dry shard
 	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though no one waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
 )
@@ -58,6 +59,9 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	if err != nil {
 		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
 	}
+	if req.Key == "" && shard.soldOut.covers(req.Quantity, s.cfg.Clock()) != nil && shard != l {
+		return ticket{req: req, answer: answer{reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut}}}
+	}
 	t := shard.coalescer.claim(ctx, req)
 	if t.isDry() {
 		s.hold(ctx, []starvedClaim{{l, shard, &t}})
@@ -73,6 +77,9 @@ func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	})
 	return fmt.Errorf("%w: %w", lua.ErrUnavailable, err)
 }
+
+// mayBeDry reports whether others may have units when this lane has none.
+func (l *lane) mayBeDry() bool { return l.meta.IsShard() && l.meta.Kind != models.KindPacket }
 
 func (t *ticket) isDry() bool {
 	return t.answer.err == nil && t.answer.reply.Outcome == models.OutcomeDry
@@ -158,8 +165,6 @@ func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []sta
 		switch {
 		case errors.Is(found[i], errSoldOut):
 			answer.reply.Outcome = models.OutcomeSoldOut
-		case errors.Is(found[i], errNotReleased):
-			answer.reply.Outcome = models.OutcomeNotReleased
 		case found[i] != nil:
 			answer.err = found[i]
 		default:
@@ -191,35 +196,23 @@ func (s *Routes) sendAgain(ctx context.Context, claims []starvedClaim) (dry []st
 	return dry
 }
 
-var (
-	// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
-	errSoldOut = errors.New("claiming: sold out")
-	// errNotReleased says that a campaign was proven to have no packets but those whose time of release has not come.
-	errNotReleased = errors.New("claiming: not released")
-)
-
-// refillRefusal is the error of claims that a campaign was proven to have too few units for.
-func refillRefusal(refill *models.Refill) error {
-	if refill.NotReleased {
-		return errNotReleased
-	}
-	return errSoldOut
-}
+// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
+var errSoldOut = errors.New("claiming: sold out")
 
 // refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
-// were some, errSoldOut, errNotReleased, or errDry.
+// were some, errSoldOut, or errDry.
 func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
-			return k.why
+			return errSoldOut
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
 			round := c.campaign.soldOut.round.Load()
 			began := s.cfg.Clock()
-			refill, err := c.shard.refill(models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
+			refill, err := c.shard.refill(models.Need{Units: quantity})
 			if err == nil && refill.SoldOutFrom > 0 {
-				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom, refillRefusal(&refill))
+				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom)
 			}
 			return refill, err
 		})
@@ -228,7 +221,7 @@ func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 			refill, _ := got.Val.(models.Refill)
 			switch {
 			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
-				return refillRefusal(&refill)
+				return errSoldOut
 			case got.Err == nil:
 				return nil
 			}
@@ -302,6 +295,9 @@ func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.Cam
 			claims++
 			units += replies[i].Claim.Quantity
 		}
+	}
+	if !l.mayBeDry() {
+		return
 	}
 	l.pace.add(now, view.Seq, claims, units)
 	need, lacks := models.NeedAhead(view.Remaining, units, l.pace.perPaceSpan())

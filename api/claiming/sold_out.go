@@ -1,7 +1,6 @@
 package claiming
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +22,6 @@ type soldOut struct {
 
 type knownSoldOut struct {
 	from  int64 // units
-	why   error // errSoldOut or errNotReleased
 	until time.Time
 	round int64
 
@@ -42,8 +40,8 @@ func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 func (s *soldOut) invalidate() { s.round.Add(1) }
 
 // learn takes what was found out in a round, at a time.
-func (s *soldOut) learn(round int64, began time.Time, from int64, why error) {
-	s.known.Store(&knownSoldOut{from: from, why: why, until: began.Add(soldOutFor), round: round})
+func (s *soldOut) learn(round int64, began time.Time, from int64) {
+	s.known.Store(&knownSoldOut{from: from, until: began.Add(soldOutFor), round: round})
 }
 
 // proveAfter is when it is proven again that a campaign of several shards is sold out: while that holds, so that a crowd need not wait.
@@ -58,8 +56,6 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 		return nil
 	case l.meta.IsSharded() && !now.Add(proveAfter).Before(k.until) && k.isAsked.CompareAndSwap(false, true):
 		return nil
-	case errors.Is(k.why, errNotReleased):
-		return wire.Refuse(wire.CodeNotReleased)
 	}
 	return wire.Refuse(wire.CodeSoldOut)
 }
@@ -83,7 +79,7 @@ func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimRep
 	switch {
 	case !known:
 	case sold && remaining == 0:
-		s.learn(round, began, 1, errSoldOut)
+		s.learn(round, began, 1)
 	default:
 		s.known.Store(nil)
 	}

@@ -30,8 +30,8 @@ type Event struct {
 	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; the year 1: never, so synced, backlog, parked and drift are unknown"`
 	First        bool        `json:"first,omitempty" doc:"the first event of a watch: the rates are not known yet"`
 
-	Reserve *int64  `json:"reserve,omitempty" doc:"of a campaign of several shards: units that no shard has on loan"`
-	Shards  []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each one; the figures above are their sums"`
+	MovesOpen bool    `json:"moves_open,omitempty" doc:"of a campaign of several shards: units are on their way between them"`
+	Shards    []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each one; the figures above are their sums"`
 }
 
 // frame is an event as it is sent.

@@ -13,8 +13,7 @@ import (
 type Shard struct {
 	models.ShardFigures
 
-	Status   models.Status `json:"status" enum:"open,paused,closed,loading,fenced,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
-	MoveOpen bool          `json:"move_open" doc:"units are on their way between the shard and another lot"`
+	Status models.Status `json:"status" enum:"open,paused,closed,loading,fenced,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
 }
 
 // What a shard is while Redis does not answer.
@@ -34,25 +33,20 @@ func isAway(w *lua.Watched) bool {
 func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{
-		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: new(int64),
+		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total,
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
 	}
 	e.First = h.at.IsZero()
 	_, e.RefusedPerS = h.rates(now, &lua.Watched{Refused: w.Refused})
 	fenced := 0
-	lots := make(map[int]lua.Transfers, len(books.Shards))
+	var out, in int64
+	known := true
 	for i := range books.Shards {
 		of := &books.Shards[i]
 		seen, past := find(of.Campaign.ID)
-		_, number := models.SplitShardID(of.Campaign.ID)
-		lots[number] = seen.State.Transfers
-		if number == models.ReserveLot {
-			*e.Reserve = of.Campaign.Total
-			if seen.Err == nil {
-				*e.Reserve = seen.State.Total
-			}
-			continue
-		}
+		out += seen.State.Out
+		in += seen.State.In
+		known = known && seen.Err == nil
 		seen.State.Version = -1 // a move on its way is no drift
 		shard := past.event(now, seen, of)
 		e.add(&shard)
@@ -61,11 +55,7 @@ func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.C
 			fenced++
 		}
 	}
-	for flight := range lua.InFlight(lots) {
-		for i := range e.Shards {
-			e.Shards[i].MoveOpen = e.Shards[i].MoveOpen || flight.From == i+1 || flight.To == i+1
-		}
-	}
+	e.MovesOpen = known && out != in
 	if fenced == len(e.Shards) {
 		e.Status = models.StatusFenced
 	}

@@ -249,5 +249,3 @@ func (r *Fake) Refill(context.Context, string, models.Need) (models.Refill, erro
 	return models.Refill{}, r.fails()
 }
 
-// Verify finds every shard as MySQL knows it.
-func (r *Fake) Verify(context.Context, string) (bool, error) { return true, r.fails() }

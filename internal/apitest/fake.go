@@ -48,9 +48,9 @@ type Fake struct {
 type Campaign struct {
 	models.Campaign
 	InRedis bool
-	Moved   lua.Transfers // of a lot of a campaign of several shards
-	Evicted bool          // by the books
-	Unnoted int64         // loads that the books do not have
+	Moved   lua.Shares // of a shard
+	Evicted bool       // by the books
+	Unnoted int64      // loads that the books do not have
 	taken   int64
 	seq     int64
 	byKey   map[string]lua.ClaimRequest
@@ -177,8 +177,8 @@ func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 		return lua.State{}, lua.ErrAbsent
 	}
 	return lua.State{
-		Transfers: c.Moved,
-		Meta:      c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total,
+		Shares: c.Moved,
+		Meta:   c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total,
 		Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
 		AsOf: Now,
 	}, nil

@@ -95,11 +95,11 @@ func (r *Fake) BooksOfAll(ctx context.Context, ids []string) (map[string]models.
 		books.At = time.Now().UTC()
 		of := models.CampaignBooks{Campaign: c, Books: books}
 		if c.IsSharded() {
-			shards, err := r.BooksOfAll(ctx, c.LotIDs())
+			shards, err := r.BooksOfAll(ctx, c.ShardIDs())
 			if err != nil {
 				return nil, err
 			}
-			of.Shards = inOrder(shards, c.LotIDs())
+			of.Shards = inOrder(shards, c.ShardIDs())
 		}
 		all[id] = of
 	}

@@ -69,7 +69,7 @@ var imports = map[string][]string{
 		"syncer/residency", "syncer/writer"},
 	"syncer/reconcile": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns",
 		"syncer/recovery", "syncer/residency", "syncer/writer"},
-	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns"},
+	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":   {"internal/sqlstore", "models"},
 	"syncer": {

@@ -190,16 +190,15 @@ func (sl *sale) requireBooks(units int64) {
 		return stock.Synced == units && stock.Backlog == 0
 	}, time.Minute, 20*time.Millisecond, "stock %+v", &stock)
 	require.Equal(t, []int64{sl.total, sl.total - units, units, 0}, []int64{stock.Total, stock.Remaining, stock.Claimed, stock.Drift})
-	var claimed, remaining, synced, rows, quantity, reserve, granted, flushed int64
-	require.NoError(t, sl.s.db.QueryRowContext(t.Context(), `SELECT c.claimed, c.remaining, c.synced_seq, (SELECT COALESCE(SUM(total), 0) FROM lots WHERE campaign_id = c.id AND shard = 65),
-		(SELECT COUNT(*) FROM claims WHERE campaign_id = c.id), (SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id AND status IN ('claimed', 'redeemed')),
+	var claimed, remaining, synced, rows, quantity, granted, flushed int64
+	require.NoError(t, sl.s.db.QueryRowContext(t.Context(), `SELECT c.claimed, c.remaining, c.synced_seq, (SELECT COUNT(*) FROM claims WHERE campaign_id = c.id), (SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id AND status IN ('claimed', 'redeemed')),
 		(SELECT COALESCE(SUM(granted), 0) FROM campaign_shards WHERE campaign_id = c.id),
 		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id) -
 		(SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id) FROM campaigns c WHERE c.id = ?`, sl.id).
-		Scan(&claimed, &remaining, &synced, &reserve, &rows, &quantity, &granted, &flushed))
+		Scan(&claimed, &remaining, &synced, &rows, &quantity, &granted, &flushed))
 	require.Equal(t, []int64{units, sl.total - units, rows, units, 0}, []int64{claimed, remaining, synced, quantity, flushed})
 	if sl.shards > 1 {
-		require.Equal(t, sl.total, reserve+granted)
+		require.Equal(t, sl.total, granted)
 	}
 }
 
@@ -320,8 +319,7 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		sl.change(http.StatusOK, map[string]any{"total": 32})
 		sl.total = 32
 		sl.refused("sold_out", one(2), 3)
-		require.Contains(t, sl.change(http.StatusUnprocessableEntity, map[string]any{"total": 29}).body, "total")
-		sl.change(http.StatusOK, map[string]any{"total": 30})
+		sl.change(http.StatusOK, map[string]any{"total": 20}) // users keep what they have
 		sl.refused("sold_out", onShard(3, shards, 2), 1)
 		sl.change(http.StatusOK, map[string]any{"total": 50})
 		sl.total = 50
@@ -395,11 +393,31 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		var of models.ShardsOf
 		got := call(t, http.MethodGet, s.apis[0].url+"/v1/campaigns/"+sl.id+"/shards", "", nil)
 		require.NoError(t, json.Unmarshal([]byte(got.body), &of), got.body)
-		granted, claimed, partitions := of.Reserve, int64(0), map[int]bool{}
+		granted, claimed, partitions := int64(0), int64(0), map[int]bool{}
 		for _, f := range of.Shards {
 			granted, claimed = granted+f.Granted, claimed+f.Claimed
 			partitions[f.Partition] = true
 		}
 		require.Equal(t, []int64{100, 100, 7, shards}, []int64{of.Total, granted, claimed, int64(len(partitions))})
 	})
+}
+
+// scattered are users as they come, of whom some shards get a few more than others.
+func scattered(n, shards int) string { return evenly(n*7919%100_003, shards) }
+
+// TestAFreshCampaignOfShardsServesItsFirstClaims: a campaign that nobody has claimed from is dealt out to its shards. Few of its claims, from
+// the first to the last unit, are answered 503 because units had to move, whatever Redis does with its disk.
+func TestAFreshCampaignOfShardsServesItsFirstClaims(t *testing.T) {
+	t.Parallel()
+	for _, fsync := range []string{"everysec", "always"} {
+		s := newSystem(t, wishes{apis: 2, partitions: 4, redisConf: []string{"appendonly yes", "appendfsync " + fsync}})
+		for range testenv.Pick(1, 3) {
+			sl := s.sell(t, 600, 4, 1, scattered)
+			sl.run(8)
+			sl.requireExact()
+			held := int(sl.held.Load())
+			t.Logf("%s: %d of %d answers were 503", fsync, held, len(sl.claims)+len(sl.noes)+held)
+			require.Less(t, held, len(sl.claims)/2, "a busy machine may hold some for too long")
+		}
+	}
 }

@@ -184,7 +184,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 			b.currency = row.Currency
 			b.archivable = row.Archivable
 		}
-		if row.Shard == models.ReserveLot || row.Shard == 0 && row.Shards > 1 {
+		if row.Shard == 0 && row.Shards > 1 {
 			continue // it has no claims
 		}
 		l := &lot{

@@ -37,7 +37,7 @@ func NewStack(t testing.TB) *Stack {
 	t.Helper()
 	server := testenv.Redis(t)
 	rdb := server.Client()
-	connected, err := lua.Connect(server.URL()) // as the commands do: a recall waits by what it reads of the configuration
+	connected, err := lua.Connect(server.URL()) // as the commands do
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = connected.Close() })
 	scripts, err := lua.New(connected, lua.Options{})

@@ -64,11 +64,11 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		return err
 	},
 	"debit": func(ctx context.Context, f *fixture) error {
-		lot, err := f.lot(ctx, models.ReserveLot)
+		lot, err := f.lot(ctx, 2)
 		if err != nil {
 			return err
 		}
-		_, err = f.s.Debit(ctx, lot, &lua.Debit{Epoch: lot.Epoch, Peer: 1, Units: 2, NeedNotWait: true})
+		_, err = f.s.Debit(ctx, &lua.Debit{Move: uuid.NewString(), Shard: lot.ID, Epoch: lot.Epoch, To: 1, Units: 2})
 		return err
 	},
 	"credit": func(ctx context.Context, f *fixture) error {
@@ -76,7 +76,7 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		if err != nil {
 			return err
 		}
-		_, err = f.s.Credit(ctx, lot, &lua.Credit{Seen: lua.Position{Epoch: lot.Epoch}, Peer: models.ReserveLot, PeerLoad: 1, Upto: 2})
+		_, err = f.s.Credit(ctx, &lua.Credit{Move: uuid.NewString(), Shard: lot.ID, Epoch: lot.Epoch, From: 2, Units: 2})
 		return err
 	},
 	"release": func(ctx context.Context, f *fixture) error {

@@ -231,20 +231,3 @@ func TestParse_RefusesWhatItCannotRead(t *testing.T) {
 	_, err = mutants.Overlay(folder, t.TempDir(), []mutants.Edit{{File: "f", Old: "z", New: "y"}})
 	require.ErrorContains(t, err, "0 times")
 }
-
-// Each of the 13 rules by which units move between lots is left out by a mutant: decision 0111 says which, and which test fails.
-func TestEachRuleOfTransfersHasAMutant(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs/decisions/0111-hold-the-reserve-in-redis-as-a-lot.md"))
-	require.NoError(t, err)
-	rules := make(map[string]bool)
-	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([a-z0-9-]+)` \\|[^|]*\\| `([a-z/]+)` (\\w+) \\|$").FindAllStringSubmatch(string(text), -1) {
-		patch, err := os.ReadFile(filepath.Join("patches", row[2]+".patch"))
-		require.NoError(t, err)
-		m, err := parse(string(patch))
-		require.NoError(t, err)
-		require.Equal(t, []string{"./" + row[3], row[4]}, []string{m.Package, m.Run}, row[2])
-		rules[row[1]] = true
-	}
-	require.Len(t, rules, 13)
-}

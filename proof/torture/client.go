@@ -62,6 +62,7 @@ type client struct {
 	api   int
 	mine  []*request
 	made  int
+	shard int         // whose users it claims for; 0 is any
 	ends  chan func() // to redeem and release beside the claims, as MySQL has a say in these
 }
 

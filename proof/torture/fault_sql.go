@@ -1,11 +1,9 @@
 package torture
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -51,15 +49,7 @@ func rollBackSQL(w *world, s *injection) error {
 		}
 		return wrap(os.CopyFS(data, os.DirFS(then)))
 	}
-	noticed := w.noticesOf(mysqlRolledBack)
-	had := []string(nil)
 	for i, swap := range []func() error{copied, restored} {
-		if i == 1 {
-			had, err = w.strings("SELECT id FROM stock_flushes WHERE flushed_at < UTC_TIMESTAMP(3) - INTERVAL 1 SECOND")
-			if err != nil {
-				return err
-			}
-		}
 		if err := w.Try(w.sql.Kill); err != nil {
 			return err
 		}
@@ -72,42 +62,7 @@ func rollBackSQL(w *world, s *injection) error {
 		}
 	}
 	s.what = "by " + s.lasts.Round(time.Millisecond).String()
-	if !s.alone {
-		return nil // Redis may have gone back as well
-	}
-	return w.awaitNotice(noticed, had)
-}
-
-const (
-	// mysqlRolledBack is in what a process logs that notices it.
-	mysqlRolledBack = "mysql was rolled back"
-	// noticedWithin is how soon it has to: in a second, and when no other syncer led, as soon as one does.
-	noticedWithin = leaderLease + 10*time.Second
-)
-
-// awaitNotice waits until a process has logged that MySQL was rolled back, if it lacks flushes that it had.
-func (w *world) awaitNotice(noticed int, had []string) error {
-	has, err := w.strings("SELECT id FROM stock_flushes")
-	if err != nil {
-		return err
-	}
-	slices.Sort(has)
-	lacks := len(slices.DeleteFunc(had, func(id string) bool { _, there := slices.BinarySearch(has, id); return there }))
-	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.noticesOf(mysqlRolledBack) == noticed; wait(w.ctx, 50*time.Millisecond) {
-		if time.Now().After(deadline) || w.ctx.Err() != nil {
-			return fmt.Errorf("%w: mysql was restored and lacks %d flushes: no one noticed within %s", errBroken, lacks, noticedWithin)
-		}
-	}
 	return nil
-}
-
-// noticesOf is how often the processes logged a text.
-func (w *world) noticesOf(text string) (n int) {
-	for _, p := range w.parts {
-		all, _ := os.ReadFile(p.log)
-		n += bytes.Count(all, []byte(text))
-	}
-	return n
 }
 
 func readOnly(w *world, s *injection) error {

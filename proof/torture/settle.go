@@ -121,12 +121,23 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 // lastClients is how many sell out a campaign at the same time.
 const lastClients = 4
 
-// soldOutWithin is how long what is left may take to be sold, for each shard: their last units are gathered, which is slow on a
-// disk that is synced each second (docs/sharding.md).
+// soldOutWithin is how long what is left may take to be sold, for each shard: their last units are gathered.
 const soldOutWithin = time.Minute
 
-// sellOut gives the last units to new users: with demand enough exactly total go.
+// sellOut gives the last units to new users: with demand enough exactly total go. Packets go to the users of their shard.
 func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
+	if !of.packets || of.shards == 1 {
+		return c.sell(ctx, o, of)
+	}
+	for c.shard = 1; c.shard <= of.shards; c.shard++ {
+		if err := c.sell(ctx, o, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *client) sell(ctx context.Context, o *operator, of *campaign) error {
 	most := int64(64)
 	if of.shards > 1 {
 		most = 4
@@ -183,11 +194,24 @@ func (w *world) undecided(of *campaign) (n int64, err error) {
 	return n, w.db.QueryRowContext(w.ctx, query, of.id).Scan(&n)
 }
 
+// newUser is a user who has claimed nothing.
+func (c *client) newUser(of *campaign) string {
+	for i := 0; ; i++ {
+		user := fmt.Sprintf("%s-%d", c.name, c.made)
+		if i > 0 {
+			user += fmt.Sprintf("-%d", i)
+		}
+		if c.shard == 0 || models.ShardOfUser(user, of.shards) == c.shard {
+			return user
+		}
+	}
+}
+
 // buy claims until the outcome is certain. What would expire is redeemed.
 func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*request, error) {
 	one := c.fresh(of)
 	one.quantity = quantity
-	one.user = fmt.Sprintf("%s-%d", c.name, c.made)
+	one.user = c.newUser(of)
 	one.key = fmt.Sprintf("%s %s %d", of.id, c.name, c.made)
 	for c.try(one); !certain(one.last().code); c.try(one) {
 		if time.Now().After(deadline) || ctx.Err() != nil {

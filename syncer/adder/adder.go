@@ -37,6 +37,7 @@ type Pending struct {
 	Entries int
 	Oldest  time.Time // when the first of them came; zero if there are none
 	IsFull  bool      // a cell takes no more
+	IsMove  bool      // somebody waits for a move of units
 }
 
 // Adder has a cell for each partition.
@@ -56,6 +57,7 @@ type cell struct {
 	reads   []*models.StreamRead
 	sums    map[Lot]*Tally
 	entries int
+	isMove  bool // it holds half of one
 	since   time.Time
 	most    int
 	freed   chan struct{} // closed when entries were taken, or the turn ended
@@ -106,6 +108,7 @@ func (c *cell) reset() {
 	c.reads = nil
 	c.sums = nil
 	c.entries = 0
+	c.isMove = false
 	close(c.freed)
 	c.freed = make(chan struct{})
 }
@@ -173,6 +176,7 @@ func (c *cell) add(read *models.StreamRead) {
 			c.sums[lot] = sum
 		}
 		sum.Add(&e.Event)
+		c.isMove = c.isMove || e.IsMove()
 	}
 	c.reads = append(c.reads, read)
 	c.entries += len(read.Events)
@@ -180,7 +184,7 @@ func (c *cell) add(read *models.StreamRead) {
 }
 
 // HasRow reports whether MySQL gets a row of an event.
-func HasRow(e *models.Event) bool { return e.Type == models.EventClaimAccepted || e.IsTransfer() }
+func HasRow(e *models.Event) bool { return e.Type == models.EventClaimAccepted || e.IsMove() }
 
 // Added has a token when something was added since it was taken.
 func (a *Adder) Added() <-chan struct{} { return a.added }
@@ -192,6 +196,7 @@ func (a *Adder) Sum() (sum Pending) {
 		c.mu.Lock()
 		sum.Entries += c.entries
 		sum.IsFull = sum.IsFull || c.entries >= c.most
+		sum.IsMove = sum.IsMove || c.isMove
 		if c.entries > 0 && (sum.Oldest.IsZero() || c.since.Before(sum.Oldest)) {
 			sum.Oldest = c.since
 		}

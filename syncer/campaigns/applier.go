@@ -83,11 +83,6 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 			return fmt.Errorf("campaigns: apply %s: %w", id, err)
 		}
 	}
-	if _, shard := models.SplitShardID(id); shard == models.ReserveLot { // it takes units once it is open
-		if err := a.raise(ctx, &c, &state); err != nil {
-			return err
-		}
-	}
 	if c.AppliedVersion == c.Version {
 		return nil
 	}
@@ -111,7 +106,7 @@ func RecordApplied(ctx context.Context, db *gorm.DB, ids []string, version int64
 
 // Known is how far Redis must be with a campaign that is resident by its books, but for its releases, see residency.Hydrator.
 func Known(c *models.Campaign) lua.Position {
-	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), TSeq: c.TSeq, Version: c.AppliedVersion}
+	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), Version: c.AppliedVersion}
 }
 
 // IsResident reports whether Redis holds the campaign, as far as MySQL knows.

@@ -27,7 +27,7 @@ type Repository struct {
 	db         *gorm.DB
 	applier    Applier
 	partitions int
-	gatherer   Gatherer
+	settler    Settler
 	log        *slog.Logger
 }
 
@@ -59,20 +59,10 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 		return models.Campaign{}, false, err
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		var lots []models.Campaign
-		var transfers []models.Event
-		if c.Shards > 1 {
-			lots, transfers = lotsOf(&c, r.partitions)
-		}
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			created, err = Insert(tx, &c, digest, lots...)
+			created, err = Insert(tx, &c, digest, shardsOf(&c, r.partitions)...)
 			if err != nil || !created {
 				return err
-			}
-			if len(transfers) > 0 {
-				if err := writer.PutTransfers(ctx, tx.Statement.ConnPool, transfers); err != nil {
-					return err
-				}
 			}
 			return audit.Put(ctx, tx.Statement.ConnPool, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
 		})

@@ -21,7 +21,11 @@ import (
 // take the change now, the error says why, MySQL has it, and the syncer sends it to Redis later. Errors: models.ErrNotFound,
 // models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	c, err := r.changeGathering(ctx, id, change)
+	before, err := r.Get(ctx, id)
+	if err != nil {
+		return models.Campaign{}, err
+	}
+	c, err := r.change(ctx, &before, change)
 	if err != nil {
 		return models.Campaign{}, err
 	}
@@ -47,6 +51,12 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 			failed = append(failed, err)
 		}
 	}
+	if c.IsSharded() && c.Total != before.Total && r.settler != nil {
+		if err := r.settler.Settle(ctx, id); err != nil {
+			r.log.WarnContext(ctx, "the total of a campaign is changed in mysql, its shards follow later", slog.String("campaign_id", id),
+				slog.Any("error", err))
+		}
+	}
 	if len(failed) > 0 {
 		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, errors.Join(failed...))
 	}
@@ -54,16 +64,16 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 }
 
 // change is the transaction of a change. Of before it reads only what no change changes.
-func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change, lowered int64) (c models.Campaign, err error) {
+func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by a try before, whose commit may have taken effect
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 			if before.IsSharded() {
-				if err := lockLots(tx, before); err != nil {
+				if err := LockLots(tx, before); err != nil {
 					return err
 				}
 			}
-			c, err = changeInMySQL(tx, before.ID, change, made, lowered)
+			c, err = changeInMySQL(tx, before.ID, change, made)
 			return err
 		})
 	})
@@ -72,7 +82,7 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
 // Redis says remains: redis_total holds the highest total that Redis may work by, until RecordApplied.
-func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered int64) (models.Campaign, error) {
+func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	if err := lockCampaign(tx, id); err != nil {
 		return models.Campaign{}, err
 	}
@@ -109,7 +119,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 	c.Version = versionAfter(c.Version)
 	c.Changes++
 	if c.IsSharded() {
-		err = changeShards(tx, &before, &c, lowered)
+		err = changeShards(tx, &before, &c)
 	} else {
 		c.RedisTotal = 0
 		if IsResident(&c) {

@@ -42,7 +42,6 @@ type lotRow struct {
 	Shard       int    `gorm:"primaryKey;autoIncrement:false"`
 	PartitionNo int
 	Total       int64
-	TSeq        int64 `gorm:"column:tseq"`
 	UpdatedAt   time.Time
 }
 
@@ -71,5 +70,5 @@ func Insert(tx *gorm.DB, c *models.Campaign, digest string, lots ...models.Campa
 
 func lotRowOf(c *models.Campaign) lotRow {
 	id, shard := models.SplitShardID(c.ID)
-	return lotRow{CampaignID: id, Shard: shard, PartitionNo: c.Partition, Total: c.Total, TSeq: c.TSeq}
+	return lotRow{CampaignID: id, Shard: shard, PartitionNo: c.Partition, Total: c.Total}
 }

@@ -45,11 +45,14 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 // applyPackets sends new packets to Redis. It returns no error: MySQL has the packets, and the syncer tries again.
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
+	lots := []models.Campaign{c}
 	if err == nil && c.IsSharded() {
-		c, err = r.Get(ctx, models.ShardID(id, models.ReserveLot))
+		lots, err = ReadLots(r.db.WithContext(ctx), id)
 	}
-	if err == nil && IsResident(&c) && c.AppliedVersion != c.Version {
-		err = r.applier.Apply(ctx, c.ID)
+	for i := range lots {
+		if lot := &lots[i]; err == nil && IsResident(lot) && lot.AppliedVersion != lot.Version {
+			err = r.applier.Apply(ctx, lot.ID)
+		}
 	}
 	if err != nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again",
@@ -60,6 +63,7 @@ func (r *Repository) applyPackets(ctx context.Context, id string) {
 // packetBatch is a batch on its way into MySQL.
 type packetBatch struct {
 	campaignID string
+	shards     int             // of the campaign
 	list       []models.Packet // of a list
 	amounts    []int64         // of a split, in minor units; the ids follow from the positions
 	sum        int64
@@ -158,6 +162,7 @@ func (r *Repository) addPackets(ctx context.Context, b *packetBatch) (models.Add
 	if err := b.fits(db, &c); err != nil {
 		return added, err
 	}
+	b.shards = c.Shards
 	err = b.commit(ctx, db, c.Total)
 	if sqlstore.FailureOf(err) == sqlstore.FailureDuplicate {
 		return b.whyDuplicate(db)

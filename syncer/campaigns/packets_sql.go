@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	insertPacketsHead = "INSERT INTO packets (campaign_id, id, position, amount, release_at, created_at) VALUES "
+	insertPacketsHead = "INSERT INTO packets (campaign_id, id, position, shard, amount, release_at, created_at) VALUES "
 	insertBatchHead   = "INSERT INTO packet_batches (campaign_id, first_position, packets, amount, release_at, request_key," +
 		" digest, created_at) VALUES "
 
@@ -34,10 +34,7 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return err
 		}
 		newest := versionAfter(0)
-		// The reserve before the campaign, as the writer does. A campaign of one shard has none.
-		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = ?",
-			b.count(), b.campaignID, models.ReserveLot)
-		if err != nil {
+		if err := b.deal(ctx, tx, total); err != nil { // shards before the campaign, as the writer does
 			return fmt.Errorf("campaigns: %w", err)
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ? WHERE campaign_id = ? AND shard = 0 AND total = ?",
@@ -58,6 +55,18 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		}
 		return b.audit(ctx, tx, total)
 	})
+}
+
+// deal adds the packets of a batch to the totals of the shards that they are dealt to. A campaign of one shard has none.
+func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx, total int64) error {
+	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
+		packets := models.DealtTo(shard, b.shards, total+b.count()) - models.DealtTo(shard, b.shards, total)
+		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = ?", packets, b.campaignID, shard)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, total int64, at time.Time) error {
@@ -110,6 +119,7 @@ func (b *packetBatch) row(s *sqlstore.Statement, i int, total int64) {
 	s.Text(b.campaignID)
 	s.Text(packet.ID)
 	s.Int(position)
+	s.Int(int64(models.ShardOfPacket(position, b.shards)))
 	s.Int(packet.Amount)
 }
 

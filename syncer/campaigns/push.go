@@ -1,11 +1,9 @@
 package campaigns
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -15,8 +13,7 @@ import (
 
 // push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
 // taken in the meantime: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
-// any may die half way: Redis takes each position once, in order. A shard gets those that were credited to it when it is loaded, once, and
-// the reserve those that it has not debited.
+// any may die half way: Redis takes each position once, in order. A shard gets the packets that were dealt to it.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
 	last, err := a.lastPosition(ctx, c)
 	if err != nil || state.Pushed >= last {
@@ -37,12 +34,9 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	return p.send(ctx)
 }
 
-// lastPosition is the position up to which Redis is notified of the packets of a lot.
+// lastPosition is the position of the last packet of a lot's campaign.
 func (a Applier) lastPosition(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
-	if shard > 0 && shard < models.ReserveLot {
-		return models.PacketsMax, nil // which come with credits, too
-	}
 	if shard == 0 {
 		return c.Total, nil
 	}
@@ -67,7 +61,7 @@ type pusher struct {
 	run       []pushRow
 	packets   []models.Packet // of one call
 
-	not map[string]bool // packets that are not pushed: those of parked claims, which were given to a user, and those that the lot debited
+	not map[string]bool // packets that are not pushed: those of parked claims, which were given to a user
 }
 
 type pushRow struct {
@@ -77,53 +71,21 @@ type pushRow struct {
 	returned  bool
 }
 
-// idsPerQuery bounds the packets that one query looks up.
-const idsPerQuery = 500
-
 // addAll takes the packets of the lot behind those pushed, up to a position, in order of their positions.
 func (p *pusher) addAll(ctx context.Context, last int64) error {
-	ids, allBut, err := PacketsOfLot(ctx, p.db.ConnPool, p.c.ID)
-	if err != nil {
-		return err
-	}
-	campaignID, _ := models.SplitShardID(p.c.ID)
-	each := func(hint, where string, args []any, take func(pushRow) error) error {
-		return sqlstore.ScanAll(ctx, p.db.ConnPool, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+hint+
-			" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL"+where,
-			append([]any{campaignID, p.pushed, last}, args...), func(scan func(...any) error) error {
-				var row pushRow
-				var release sql.NullTime
-				err := scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned)
-				if err != nil || p.not[row.packet.ID] {
-					return err
-				}
-				row.releaseMs = ReleaseMs(release)
-				return take(row)
-			})
-	}
-	if allBut {
-		for _, id := range ids {
-			p.not[id] = true
-		}
-		return each(ByPosition(p.db), " ORDER BY position", nil, func(row pushRow) error { return p.add(ctx, row) })
-	}
-	var rows []pushRow
-	for chunk := range slices.Chunk(ids, idsPerQuery) {
-		err := each("", " AND id IN "+sqlstore.Marks(len(chunk)), sqlstore.Args(chunk), func(row pushRow) error {
-			rows = append(rows, row)
-			return nil
+	campaignID, shard := models.SplitShardID(p.c.ID)
+	return sqlstore.ScanAll(ctx, p.db.ConnPool, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+ByPosition(p.db)+
+		" WHERE campaign_id = ? AND shard = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
+		[]any{campaignID, shard, p.pushed, last}, func(scan func(...any) error) error {
+			var row pushRow
+			var release sql.NullTime
+			err := scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned)
+			if err != nil || p.not[row.packet.ID] {
+				return err
+			}
+			row.releaseMs = ReleaseMs(release)
+			return p.add(ctx, row)
 		})
-		if err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(rows, func(x, y pushRow) int { return cmp.Compare(x.position, y.position) })
-	for _, row := range rows {
-		if err := p.add(ctx, row); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // add takes the next row.

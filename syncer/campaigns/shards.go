@@ -13,41 +13,19 @@ import (
 	"gorm.io/gorm"
 )
 
-// firstLoanPart is how much of a new campaign its shards have on loan from the start: one part of so many. The rest stays in the reserve
-// until it is needed.
-const firstLoanPart = 2
-
-// lotsOf are the lots of a new campaign of several shards, and what their units came by: all were credited to the reserve, which debited to
-// each shard its share.
-func lotsOf(c *models.Campaign, partitions int) (lots []models.Campaign, rows []models.Event) {
-	loan := c.Total / int64(firstLoanPart*c.Shards)
-	at := models.NewTime(sqlstore.Now())
-	add := func(lot *models.Campaign, kind models.EventType, peer int, units int64) {
-		if units == 0 {
-			return
-		}
-		id, shard := models.SplitShardID(lot.ID)
-		lot.TSeq++
-		rows = append(rows, models.Event{
-			CampaignID: id, Shard: shard, TSeq: lot.TSeq, Type: kind, Peer: peer, Quantity: units, Cumulative: units, At: at,
-		})
+// shardsOf are the shards of a new campaign of several: its total is dealt out to them.
+func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign) {
+	if c.Shards <= 1 {
+		return nil
 	}
-	for _, id := range c.LotIDs() {
-		lot := *c
-		lot.ID = id
-		lot.Partition = lua.PartitionOf(id, partitions)
-		lot.Total = loan
-		lot.LowStockAt = 0 // is the campaign's
-		lots = append(lots, lot)
+	for i, id := range c.ShardIDs() {
+		shard := *c
+		shard.ID = id
+		shard.Partition = lua.PartitionOf(id, partitions)
+		shard.Total = models.DealtTo(i+1, c.Shards, c.Total)
+		shards = append(shards, shard)
 	}
-	reserve := &lots[c.Shards]
-	reserve.Total = c.Total - loan*int64(c.Shards)
-	add(reserve, models.EventUnitsCredited, 0, c.Total)
-	for i := range c.Shards {
-		add(reserve, models.EventUnitsDebited, i+1, loan)
-		add(&lots[i], models.EventUnitsCredited, models.ReserveLot, loan)
-	}
-	return lots, rows
+	return shards
 }
 
 // SumShards has the sums of a campaign of several shards be those of its lots. Errors: models.ErrNotFound and those of the database.
@@ -67,7 +45,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	query := "UPDATE lots SET " + strings.Join(set, ", ") + " WHERE id = ?"
 	err = sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := lockLots(tx, &c); err != nil {
+			if err := LockLots(tx, &c); err != nil {
 				return err
 			}
 			return sqlstore.On(tx).Run(query, append(args, campaignID)...)
@@ -94,7 +72,7 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 	return all, nil
 }
 
-// ReadLots reads the lots of campaigns of several shards, in order, each with its reserve last, within a transaction if db is one.
+// ReadLots reads the shards of campaigns of several, in order, within a transaction if db is one.
 func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
 	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {

@@ -4,21 +4,26 @@ import (
 	"context"
 	"errors"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 
 	"gorm.io/gorm"
 )
 
-// ShardsOf reads the shards of a campaign: the books first, and then Redis. A shard that Redis does not hold has all in MySQL. A campaign
+// ShardsOf reads the shards of a campaign: MySQL first, and then Redis. A shard that Redis does not hold has all in MySQL. A campaign
 // of one shard has that one. Errors: models.ErrNotFound, and those of a Redis that is away.
 func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsOf, err error) {
 	var c models.Campaign
-	var rows []models.Campaign // with the reserve last
+	var rows []models.Campaign
 	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 		c, err = Read(tx, id)
 		if err != nil || !c.IsSharded() {
 			rows = []models.Campaign{c}
+			return err
+		}
+		err = sqlstore.On(tx).Scan(&of.MovesOpen, "SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL AND campaign_id = ?", id)
+		if err != nil {
 			return err
 		}
 		rows, err = ReadLots(tx, id)
@@ -27,26 +32,20 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 	if err != nil {
 		return of, err
 	}
-	of = models.ShardsOf{CampaignID: id, Total: c.Total, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows))}
-	lots := make(map[int]lua.Transfers, len(rows))
+	of.CampaignID = id
+	of.Total = c.Total
+	of.LowStockAt = c.LowStockAt
+	of.Shards = make([]models.ShardFigures, len(rows))
 	for i := range rows {
-		_, lot := models.SplitShardID(rows[i].ID)
-		of.Shards[i], lots[lot], err = r.figures(ctx, &rows[i], &of)
+		of.Shards[i], err = r.figures(ctx, &rows[i], &of)
 		if err != nil {
 			return of, err
 		}
 	}
-	of.MovesOpen = len(lua.InFlight(lots))
-	if c.IsSharded() {
-		of.Reserve = of.Shards[c.Shards].Free
-		of.Shards = of.Shards[:c.Shards]
-	}
 	return of, nil
 }
 
-func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (
-	f models.ShardFigures, moved lua.Transfers, err error,
-) {
+func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
 	_, shard := models.SplitShardID(c.ID)
 	f = models.ShardFigures{
 		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed, Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
@@ -59,15 +58,14 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 			f.Claimed = state.Taken
 			f.Seq = state.Seq
 			released = state.Released
-			moved = state.Transfers
 			if models.IsShardID(c.ID) {
-				f.Granted = state.Total - state.Owed
+				f.Granted = state.Total
 			}
 		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
-			return f, moved, err
+			return f, err
 		}
 	}
 	of.Released += released
 	f.Free = max(0, f.Granted-f.Claimed)
-	return f, moved, nil
+	return f, nil
 }

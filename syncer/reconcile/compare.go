@@ -124,7 +124,7 @@ func (a *attempt) counters() {
 func (a *attempt) with(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &a.snap.campaign
 	a.found.Redis = &RedisFigures{
-		Epoch: state.Epoch, Status: state.Status, Total: state.Total - state.Owed, Taken: state.Taken, Remaining: state.Remaining(),
+		Epoch: state.Epoch, Status: state.Status, Total: state.Total, Taken: state.Taken, Remaining: state.Remaining(),
 		Seq: state.Seq, Released: state.Released,
 	}
 	known := c.SyncedSeq + a.snap.parked.Claims
@@ -148,8 +148,8 @@ func (a *attempt) with(ctx context.Context, state *lua.State) (settled bool, err
 		a.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, known)
 	case state.Released != c.ReleasedClaims:
 		return a.releases(ctx, state)
-	case state.TSeq != c.TSeq:
-		return a.transfers(ctx, state)
+	case models.IsShardID(c.ID) && state.Meta.Kind != models.KindPacket && state.Total != c.Total:
+		return a.moves(ctx, state)
 	}
 	if state.Version > c.Version {
 		if err := a.newer(ctx, state); err != nil {
@@ -184,8 +184,8 @@ func (a *attempt) drift(state *lua.State) {
 	claimed := c.Claimed + a.snap.parked.Units
 	books := campaigns.BooksOf(c, a.snap.parked)
 	drift := state.Drift(&books)
-	if total := state.Total - state.Owed; state.SameDefinition(&books) && total != c.Total && !a.isEndedLot() {
-		a.found.differInRedisf("redis has a total of %d, mysql of %d", total, c.Total)
+	if state.SameDefinition(&books) && state.Total != c.Total {
+		a.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
 	}
 	if state.Taken != claimed {
 		a.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, claimed)
@@ -196,12 +196,15 @@ func (a *attempt) drift(state *lua.State) {
 	a.found.Drift = &drift
 }
 
-// transfers distinguishes debits and credits that are on their way to MySQL from those that never get there, see behind.
-func (a *attempt) transfers(ctx context.Context, state *lua.State) (settled bool, err error) {
+// moves distinguishes moves of units that are on their way to MySQL from those that never get there, see behind.
+func (a *attempt) moves(ctx context.Context, state *lua.State) (settled bool, err error) {
 	now, isRead, err := a.whenRead(ctx)
-	if isRead && now.Epoch == state.Epoch && now.TSeq < state.TSeq {
-		a.found.differInRedisf("redis counts %d debits and credits of units, mysql %d and nothing is on its way", state.TSeq, now.TSeq)
-		a.found.unbooked = map[string]int64{now.ID: a.snap.campaign.Epoch}
+	if err != nil || !isRead {
+		return false, err
+	}
+	again, err := a.r.scripts.State(ctx, now.ID)
+	if err == nil && again.Epoch == now.Epoch && again.Total == state.Total && again.Shares == state.Shares && now.Total != state.Total {
+		a.found.differInRedisf("redis has a total of %d, mysql of %d and nothing is on its way", state.Total, now.Total)
 	}
 	return false, err
 }

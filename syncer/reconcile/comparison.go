@@ -56,9 +56,7 @@ type Comparison struct {
 	parked    bool     // there are events on the list of those that are parked, with a row or without
 	forgotten []string // lists of packets of earlier loads
 
-	inRedis  []string         // lots that differ in Redis, or where it can only be told from Redis: the rows alone do not correct it
-	lacks    map[int]int64    // units that lots of a campaign of several shards have sold and lack
-	unbooked map[string]int64 // loads of lots whose debits and credits MySQL lacks
+	inRedis []string // lots that differ in Redis, or where it can only be told from Redis: the rows alone do not correct it
 }
 
 // Agrees reports whether nothing is wrong with the books.

@@ -203,10 +203,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, 
 		return err
 	}
 	for _, lot := range found.inRedis {
-		r.hydrator.Queue(lot, 0)
-	}
-	for lot, epoch := range found.unbooked { // its next load writes the rows, by what Redis counts
-		r.hydrator.Queue(lot, epoch)
+		r.hydrator.Queue(lot)
 	}
 	r.learn(ctx, &found, p, counts)
 	row := rowOf(&found)

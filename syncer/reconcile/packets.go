@@ -48,35 +48,18 @@ func countPackets(ctx context.Context, tx *sqlstore.Tx, id string, claims int64,
 // packetSums are the packets of one time of release.
 type packetSums struct{ packets, owned, free int64 }
 
-// packetsByRelease adds up the packets that a lot has by its rows of stock_moves and that meet a condition, by their time of release.
+// packetsByRelease adds up the packets of a lot for which a condition is true, by their time of release.
 func packetsByRelease(ctx context.Context, q sqlstore.Querier, id, where string, args []any) (map[int64]packetSums, error) {
-	ids, allBut, err := campaigns.PacketsOfLot(ctx, q, id)
-	if err != nil {
-		return nil, err
-	}
 	sums := make(map[int64]packetSums)
-	if allBut {
-		err = addPackets(ctx, q, sums, 1, id, where, args)
-	}
-	sign := int64(1)
-	if allBut {
-		sign = -1
-	}
-	for chunk := range slices.Chunk(ids, packetsAtOnce) {
-		if err == nil {
-			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)),
-				slices.Concat(args, sqlstore.Args(chunk)))
-		}
-	}
-	return sums, err
+	return sums, addPackets(ctx, q, sums, 1, id, where, args)
 }
 
-// addPackets adds the packets of a campaign for which a condition is true to sums, or takes them off.
+// addPackets adds the packets of a lot for which a condition is true to sums, or takes them off.
 func addPackets(ctx context.Context, q sqlstore.Querier, sums map[int64]packetSums, sign int64, id, where string, args []any) error {
-	campaignID, _ := models.SplitShardID(id)
+	campaignID, shard := models.SplitShardID(id)
 	return sqlstore.ScanAll(ctx, q, "SELECT release_at, COUNT(*), COUNT(claim_id),"+
 		" SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END) FROM packets"+
-		" WHERE campaign_id = ?"+where+" GROUP BY release_at", append([]any{campaignID}, args...), func(scan func(...any) error) error {
+		" WHERE campaign_id = ? AND shard = ?"+where+" GROUP BY release_at", append([]any{campaignID, shard}, args...), func(scan func(...any) error) error {
 		var release sql.NullTime
 		var n packetSums
 		err := scan(&release, &n.packets, &n.owned, &n.free)
@@ -88,11 +71,6 @@ func addPackets(ctx context.Context, q sqlstore.Querier, sums map[int64]packetSu
 	})
 }
 
-// isEndedLot reports whether the rows of stock_moves, which say what packets a lot has, may be pruned.
-func (a *attempt) isEndedLot() bool {
-	return models.IsShardID(a.snap.campaign.ID) && a.snap.campaign.Status == models.StatusClosed
-}
-
 // owners compares the rows of packets with those of claims, within one snapshot.
 func (a *attempt) owners() {
 	p := a.snap.packets
@@ -102,9 +80,6 @@ func (a *attempt) owners() {
 	}
 	if p.Strays > 0 {
 		a.found.differf("%d claims have packets that are not theirs by the rows of packets", p.Strays)
-	}
-	if a.isEndedLot() {
-		return
 	}
 	if p.Packets != c.Total {
 		a.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
@@ -122,9 +97,6 @@ func (a *attempt) packets(ctx context.Context, state *lua.State) (report func(),
 		return func() {}, nil
 	}
 	found := waves{}
-	if a.snap.campaign.TSeq != state.TSeq { // packets are on their way
-		return func() {}, nil
-	}
 	found.rows, err = a.untaken(ctx, state)
 	if err == nil {
 		err = a.lists(ctx, state.Epoch, &found)

@@ -70,9 +70,6 @@ type repair struct {
 	how  RepairHow
 	done Repaired
 
-	isRowsOnly bool // the lot is not loaded
-	isLoad     bool // the lot is loaded though its books agree
-
 	lot     recovery.Lot      // the last observation, with what was collected
 	before  string            // what Redis held
 	loss    residency.Loss    // of the claim stream, since the campaign was loaded
@@ -89,7 +86,7 @@ type repair struct {
 // run compares the lot, and repairs it if that differs or its load must be an operator's.
 func (p *repair) run(ctx context.Context) (repaired bool, err error) {
 	p.done, err = p.r.compareFirst(ctx, p.id, []string{p.id}, p.how)
-	if found := &p.done.Found; err != nil || found.Agrees() && !found.parked && !p.isLoad {
+	if found := &p.done.Found; err != nil || found.Agrees() && !found.parked {
 		return false, err
 	}
 	if err := p.follow(ctx); err != nil {
@@ -104,7 +101,7 @@ func (p *repair) follow(ctx context.Context) error {
 	if p.how.GiveUpClaims {
 		policy = recovery.GiveUp
 	}
-	loaded, err := p.r.hydrator.Repair(ctx, p.id, policy, p, !p.isRowsOnly)
+	loaded, err := p.r.hydrator.Repair(ctx, p.id, policy, p)
 	if loaded != nil {
 		after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
 			loaded.Epoch, loaded.Claims, loaded.Units, loaded.LostClaims)
@@ -112,9 +109,6 @@ func (p *repair) follow(ctx context.Context) error {
 			after += "; " + p.loss.Reason
 		}
 		err = errors.Join(err, p.record(ctx, RepairRedis, p.before, after))
-	}
-	if p.isRowsOnly {
-		return err
 	}
 	if err == nil {
 		err = p.compare(ctx)

@@ -102,7 +102,7 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 // bookColumns are what comparisons and repairs need of a lot; how many releases wait in outbox; whether events are parked.
 const bookColumns = "lots.id, kind, partition_no, time_zone, total, version, applied_version, epoch, residency, residency_reason," +
 	" residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user," +
-	" per_user_per_day, limits, shards, tseq, archived_claims, archived_units, archived_released," +
+	" per_user_per_day, limits, shards, archived_claims, archived_units, archived_released," +
 	" (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND outbox.kind = '" + string(models.OutboxRelease) + "')," +
 	" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 
@@ -110,7 +110,7 @@ func intoBooks(c *models.Campaign, untold *int64, parked *bool) []any {
 	return []any{
 		&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 		&c.ResidencyAt, &c.RedisTotal, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims, &c.Status, &c.SeenSeq,
-		&c.PerUser, &c.PerUserPerDay, &c.Limits, &c.Shards, &c.TSeq, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased,
+		&c.PerUser, &c.PerUserPerDay, &c.Limits, &c.Shards, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased,
 		untold, parked,
 	}
 }

@@ -31,7 +31,7 @@ func (a *attempt) records(ctx context.Context, state *lua.State) (settled bool, 
 	}
 	again, err := a.r.scripts.State(ctx, c.ID)
 	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released ||
-		again.Pushed != state.Pushed || again.TSeq != state.TSeq || again.Status != state.Status {
+		again.Pushed != state.Pushed || again.Status != state.Status {
 		return false, nil //nolint:nilerr // the next attempt will find it
 	}
 	if want := state.Seq - c.LostClaims - a.snap.rows.Archived; n != want {

@@ -17,7 +17,7 @@ var lotRows = []row[Lot]{
 	same("L6", "a caller saw a newer load than MySQL has handed out", MarkLost, (*Lot).isForgotten),
 
 	// Resident by MySQL.
-	same("L7", "sound, and packets or units of a raised total are missing in Redis", Push,
+	same("L7", "sound, and packets are missing in Redis", Push,
 		func(l *Lot) bool { return l.IsSound() && l.Redis.LacksPushed }),
 	same("L8", "sound, and being loaded, or Redis has an older definition", Adjust, func(l *Lot) bool {
 		return l.IsSound() && (l.Redis.Status == models.StatusLoading || l.Redis.At.Version < l.MySQL.Version)

@@ -77,7 +77,6 @@ type MySQL struct {
 	ParkedClaims    int64 // that count as claimed
 	ParkedSeq       int64 // the highest of these
 	MayLackClaims   bool  // the stream was lost, and nothing recorded how far the lot was until then
-	TransferSeq     int64
 }
 
 // Held says whether Redis holds a lot.
@@ -95,20 +94,19 @@ type Redis struct {
 	Held        Held
 	Status      models.Status // as far as a damaged lot has one
 	At          lua.Position
-	TransferSeq int64
-	LacksPushed bool       // packets, or units of a raised total, that MySQL has are not in Redis
+	LacksPushed bool       // packets that MySQL has are not in Redis
 	Copy        *Copy      // of a lot with status loading
 	Tombstone   *Tombstone // of a lot that is absent
 }
 
 // Copy is what a load was made from.
 type Copy struct {
-	SyncedSeq, LostClaims, ArchivedClaims, TransferSeq int64
-	Generation                                         string
+	SyncedSeq, LostClaims, ArchivedClaims int64
+	Generation                            string
 }
 
 // Tombstone is what an eviction leaves in Redis until the next load.
-type Tombstone struct{ Epoch, Seq, TransferSeq int64 }
+type Tombstone struct{ Epoch, Seq int64 }
 
 // Evidence is what a run has collected of a lot and that no single statement reads.
 type Evidence struct {
@@ -137,7 +135,7 @@ func (l *Lot) IsSound() bool {
 		return false
 	}
 	known := lua.Position{Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq), Version: m.AppliedVersion, Released: m.AppliedReleases}
-	return r.At.Epoch == m.Epoch && m.Generation == l.Generation && r.At.Behind(known) == "" && r.TransferSeq >= m.TransferSeq
+	return r.At.Epoch == m.Epoch && m.Generation == l.Generation && r.At.Behind(known) == ""
 }
 
 // IsTaking reports whether Redis takes claims of the lot.
@@ -171,14 +169,14 @@ func (l *Lot) IsEvicted() bool {
 	m := &l.MySQL
 	t := l.Redis.Tombstone
 	return l.Redis.Held == Absent && t != nil && m.Generation == l.Generation &&
-		*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq}
+		*t == Tombstone{m.Epoch, m.SyncedSeq}
 }
 
 // IsBehindTombstone reports whether MySQL has less of the lot than was evicted.
 func (l *Lot) IsBehindTombstone() bool {
 	m := &l.MySQL
 	t := l.Redis.Tombstone
-	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq)
+	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq)
 }
 
 // isStrange reports whether Redis holds something of a lot that is not there by MySQL, other than a copy, which never took claims.
@@ -192,7 +190,7 @@ func (l *Lot) isCopied() bool {
 	m := &l.MySQL
 	r := &l.Redis
 	known := Copy{
-		SyncedSeq: m.SyncedSeq, LostClaims: m.LostClaims, ArchivedClaims: m.ArchivedClaims, TransferSeq: m.TransferSeq,
+		SyncedSeq: m.SyncedSeq, LostClaims: m.LostClaims, ArchivedClaims: m.ArchivedClaims,
 		Generation: l.Generation,
 	}
 	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch == m.LoadAttempts &&

@@ -13,10 +13,9 @@ import (
 
 // overlays are mistakes in the conditions of the tables: a piece of a file, and what stands in its place.
 var overlays = []struct{ name, file, old, wrong string }{
-	{"a tombstone of other claims is taken for an eviction", "observation.go", "*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq}", "t.Seq > 0"},
+	{"a tombstone of other claims is taken for an eviction", "observation.go", "*t == Tombstone{m.Epoch, m.SyncedSeq}", "t.Seq > 0"},
 	{"a tombstone is taken whatever became of the stream", "observation.go", "t != nil && m.Generation == l.Generation &&", "t != nil &&"},
 	{"a copy is confirmed whatever it was made from", "observation.go", "*r.Copy == known", "known.SyncedSeq >= 0"},
-	{"a load starts behind the transfers of a tombstone", "observation.go", " || m.TransferSeq < t.TransferSeq)", ")"},
 	{"the number of a load is one that was evicted", "plan.go", "max(step.Epoch, 1+t.Epoch)", "step.Epoch"},
 	{"what callers saw is no evidence", "observation.go", "max(rows.LastSeq, m.SeenSeq, m.ParkedSeq)", "max(rows.LastSeq, m.ParkedSeq)"},
 	{"a lot is sound under another stream", "observation.go", "r.At.Epoch == m.Epoch && m.Generation == l.Generation &&", "r.At.Epoch == m.Epoch &&"},

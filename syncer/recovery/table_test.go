@@ -202,7 +202,7 @@ func checkLoad(v *view, l *Lot, p Policy, step Step) error {
 		return fail("opens before the consumers are done")
 	case v.residency == lost && !isProven:
 		return fail("opens what nothing proves")
-	case v.residency != lost && (v.held == fenced || v.held == damagedFenced || v.tombstone == claimsAhead || v.tombstone == transfersAhead || v.tombstone == loadAhead):
+	case v.residency != lost && (v.held == fenced || v.held == damagedFenced || v.tombstone == claimsAhead || v.tombstone == loadAhead):
 		return fail("loads what Redis remembers more of")
 	case v.residency != lost && (v.reported == laterLoad || v.reported == laterLoadNo):
 		return fail("loads what MySQL forgot")

@@ -70,10 +70,9 @@ const (
 const (
 	noTombstone tombstone = iota
 	exact
-	claimsAhead    // of MySQL
-	transfersAhead // of MySQL
-	loadAhead      // of MySQL
-	stale          // of an earlier load
+	claimsAhead // of MySQL
+	loadAhead   // of MySQL
+	stale       // of an earlier load
 )
 
 const (
@@ -112,7 +111,7 @@ const (
 
 const (
 	mysqlEpoch, mysqlAttempts = 5, 6
-	mysqlSeq, mysqlTransfers  = 10, 3
+	mysqlSeq                  = 10
 )
 
 // lot is an observation of the view's kind.
@@ -123,7 +122,6 @@ func (v *view) lot() *Lot {
 			Residency:    [...]models.Residency{models.ResidencyNone, models.ResidencyResident, models.ResidencyEvicted, models.ResidencyLost}[v.residency],
 			IsRolledBack: v.isRolledBack, Epoch: mysqlEpoch, LoadAttempts: mysqlAttempts, Generation: "stream 1",
 			Version: 3, AppliedVersion: 3, SyncedSeq: mysqlSeq, Claimed: mysqlSeq, MayLackClaims: v.isBlind,
-			TransferSeq: mysqlTransfers,
 		},
 		Evidence: Evidence{IsStreamRead: v.isStreamRead, AreRecordsRead: v.areRecordsRead, RedisDiffers: v.differs},
 	}
@@ -175,7 +173,6 @@ func (v *view) setRedis(l *Lot) {
 	m, r := &l.MySQL, &l.Redis
 	r.Held = [...]Held{Absent, Damaged, Damaged, Present, Present, Present}[v.held]
 	r.Status = [...]models.Status{"", models.StatusOpen, models.StatusFenced, models.StatusOpen, models.StatusFenced, models.StatusLoading}[v.held]
-	r.TransferSeq = m.TransferSeq
 	if v.held != absent {
 		r.At = lua.Position{Epoch: [...]int64{mysqlEpoch, mysqlEpoch - 1, mysqlEpoch + 1, mysqlAttempts + 1}[v.epoch], Seq: max(mysqlSeq, m.SeenSeq), Version: 3}
 	}
@@ -199,20 +196,18 @@ func (v *view) setRedis(l *Lot) {
 	switch v.tombstone {
 	case noTombstone:
 	case exact:
-		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq, m.TransferSeq}
+		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq}
 	case claimsAhead:
-		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq + 1, m.TransferSeq}
-	case transfersAhead:
-		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq, m.TransferSeq + 1}
+		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq + 1}
 	case loadAhead:
-		r.Tombstone = &Tombstone{mysqlAttempts + 1, mysqlSeq, m.TransferSeq}
+		r.Tombstone = &Tombstone{mysqlAttempts + 1, mysqlSeq}
 	case stale:
-		r.Tombstone = &Tombstone{mysqlEpoch - 1, mysqlSeq - 1, m.TransferSeq}
+		r.Tombstone = &Tombstone{mysqlEpoch - 1, mysqlSeq - 1}
 	}
 	if v.held == loading {
 		r.At.Version = 0
 		r.At.Seq = min(r.At.Seq, mysqlSeq)
-		r.Copy = &Copy{SyncedSeq: mysqlSeq, TransferSeq: m.TransferSeq, Generation: l.Generation}
+		r.Copy = &Copy{SyncedSeq: mysqlSeq, Generation: l.Generation}
 		if v.residency == resident && v.isMissing && !v.isBehind {
 			r.At.Seq = m.SeenSeq
 		}

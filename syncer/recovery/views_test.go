@@ -10,7 +10,7 @@ var (
 
 // redisViews lists what Redis may hold of a lot.
 func redisViews(of residency) (all []view) {
-	for _, t := range []tombstone{noTombstone, exact, claimsAhead, transfersAhead, loadAhead, stale} {
+	for _, t := range []tombstone{noTombstone, exact, claimsAhead, loadAhead, stale} {
 		all = append(all, view{held: absent, tombstone: t})
 	}
 	all = append(all, view{held: damagedOpen}, view{held: damagedFenced})

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"dibs/internal/sleep"
@@ -64,9 +63,8 @@ type Hydrator struct {
 	seconds      prometheus.Histogram // of loads
 	flights      singleflight.Group
 	loads        chan struct{} // holds a token for each load of claims that is under way
-	lots         sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
 	initialLoads initialLoads
-	queue        chan queued // for the maintainer
+	queue        chan string // lots, for the maintainer
 	steps        steps.Steps
 }
 
@@ -76,7 +74,7 @@ func NewHydrator(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, reg promet
 		db: db, scripts: scripts, log: log, streams: streams{
 			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), observations: new(singleflight.Group),
 		},
-		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads), queue: make(chan queued, maxQueued),
+		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads), queue: make(chan string, maxQueued),
 	}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
 	h.initialLoads.h = h
@@ -138,15 +136,14 @@ type Repairer interface {
 	Do(ctx context.Context, action recovery.Action) error
 }
 
-// Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy, or
-// is a load and loads is false. loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no
+// Repair follows the table of lots by an operator's policy until nothing is to be done, or what is to be done is not within the policy. loaded is the last load that it made, or nil. Errors as Hydrate, and ErrUnsynced: the campaign takes no
 // claims, and is loaded as soon as the consumers have caught up.
 func (h *Hydrator) Repair(
-	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer, loads bool,
+	ctx context.Context, campaignID string, policy recovery.Policy, repairer Repairer,
 ) (loaded *LoadReport, err error) {
 	r := h.newRun(policy)
 	r.repairer = repairer
-	_, err = r.follow(ctx, campaignID, nil, loads)
+	_, err = r.follow(ctx, campaignID, nil, true)
 	return r.loaded, err
 }
 
@@ -241,8 +238,7 @@ func (r *run) follow(ctx context.Context, id string, o *lot, loads bool) (_ lua.
 			return lua.Meta{}, err
 		}
 		isRecorded, err := r.record(ctx, o, step)
-		waits := r.repairer != nil && (step.Action == recovery.WaitLoader || step.Action == recovery.WaitConsumers)
-		if !isRecorded && !loads && !waits {
+		if !isRecorded && !loads {
 			return lua.Meta{}, nil
 		}
 		if !isRecorded {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"dibs/lua"
-	"dibs/models"
 	"dibs/syncer/recovery"
 )
 
@@ -40,9 +39,6 @@ type first struct {
 
 // load loads a campaign with others, if it was never loaded. Else, and after any failure, it returns no meta.
 func (f *initialLoads) load(ctx context.Context, id string) (*lua.Meta, *lot) {
-	if models.IsShardID(id) {
-		return nil, nil
-	}
 	one := &first{id: id, done: make(chan struct{})}
 	f.mu.Lock()
 	f.waiting = append(f.waiting, one)

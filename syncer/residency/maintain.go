@@ -68,17 +68,10 @@ func NewMaintainer(
 	}
 }
 
-// queued is a lot that was found to need attention, and a load of it that is to be fenced first; 0 is none.
-type queued struct {
-	id    string
-	fence int64
-}
-
-// Queue has the maintainer of this process attend to a lot, and fence a load of it first; 0 is none. A full queue drops it: who finds the
-// lot again queues it again.
-func (h *Hydrator) Queue(lotID string, fence int64) {
+// Queue has the maintainer of this process attend to a lot. A full queue drops it: who finds the lot again queues it again.
+func (h *Hydrator) Queue(lotID string) {
 	select {
-	case h.queue <- queued{lotID, fence}:
+	case h.queue <- lotID:
 	default:
 	}
 }
@@ -148,7 +141,8 @@ func (m *Maintainer) Maintain(ctx context.Context, leads bool) error {
 	now := time.Now()
 	var failed []error
 	for range len(m.h.queue) {
-		failed = append(failed, m.attendQueued(ctx, <-m.h.queue))
+		_, err := m.attend(ctx, &models.Campaign{ID: <-m.h.queue}, false)
+		failed = append(failed, err)
 	}
 	if m.isDue.Swap(false) || !now.Before(m.attendAt) {
 		completed, err := m.Attend(ctx, leads)
@@ -231,16 +225,6 @@ func (m *Maintainer) attend(ctx context.Context, c *models.Campaign, leads bool)
 	return done, err
 }
 
-func (m *Maintainer) attendQueued(ctx context.Context, q queued) error {
-	if q.fence > 0 {
-		if err := m.h.scripts.Fence(ctx, q.id, q.fence); err != nil && !errors.Is(err, lua.ErrOther) {
-			return wrapped(err, q.id)
-		}
-	}
-	_, err := m.attend(ctx, &models.Campaign{ID: q.id}, false)
-	return err
-}
-
 // Evict checks the next page of the lots that are resident in MySQL, and returns how many it evicted: those that nobody claims from and
 // of which MySQL has every claim, unless the lot, or packets of it, have yet to begin. An eviction takes two steps:
 //
@@ -251,7 +235,7 @@ func (m *Maintainer) attendQueued(ctx context.Context, q queued) error {
 // until the lot is loaded again: a load of less than was evicted is refused. A lot that turns out to be gone is examined, see
 // Hydrator.Examine. A failure is returned after the others had their turn.
 func (m *Maintainer) Evict(ctx context.Context) (evicted int, err error) {
-	page, err := campaigns.Lots(ctx, m.h.db, m.page, "id, epoch, synced_seq, tseq", "residency = ? AND applied_version = version",
+	page, err := campaigns.Lots(ctx, m.h.db, m.page, "id, epoch, synced_seq", "residency = ? AND applied_version = version",
 		models.ResidencyResident)(m.resident)
 	if err != nil {
 		return 0, err

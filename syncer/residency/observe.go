@@ -29,16 +29,16 @@ type lot struct {
 type lotRow struct {
 	models.Campaign `gorm:"embedded"`
 
-	FenceTip                 string
-	Untold                   int64 // releases that wait in outbox
-	IsParked                 bool  // there are parked events
-	IsBlank                  bool  // it has no claims and never had any
-	IsLoading                bool  // a lot of the campaign is loaded
-	WholeTotal, WholeLowered int64 // of the campaign
-	Birth, Tip, Loss         string
-	Added                    int64
-	OffsetID                 string // how far MySQL has applied the claim stream
-	IsWaiting                bool   // the counters lack some of that, see writer
+	FenceTip         string
+	Untold           int64 // releases that wait in outbox
+	IsParked         bool  // there are parked events
+	IsBlank          bool  // it has no claims and never had any
+	IsLoading        bool  // another process loads it
+	WholeTotal       int64 // of the campaign
+	Birth, Tip, Loss string
+	Added            int64
+	OffsetID         string // how far MySQL has applied the claim stream
+	IsWaiting        bool   // the counters lack some of that, see writer
 
 	applied lua.EntryID // is OffsetID
 }
@@ -47,14 +47,14 @@ const (
 	firstNumber   = 1 // of a load: the first that MySQL hands out of a campaign
 	withoutClaims = "lots.synced_seq = 0 AND lots.claimed = 0 AND lots.lost_claims = 0 AND lots.seen_seq = 0 AND lots.released_claims = 0" +
 		" AND lots.archived_claims = 0 AND lots.archived_units = 0 AND lots.archived_released = 0" +
-		" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.id AND claims.shard = 0)" +
+		" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.campaign_id AND claims.shard = lots.shard)" +
 		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 )
 
 // isInitial reports whether a step loads a campaign for the first time, of which there are no claims and no packets.
 func (o *lot) isInitial(step recovery.Step) bool {
 	return step.Action == recovery.Load && step.Epoch == firstNumber && o.row.IsBlank && o.row.Kind != models.KindPacket &&
-		o.MySQL.Residency == models.ResidencyNone && !models.IsShardID(o.row.ID)
+		o.MySQL.Residency == models.ResidencyNone
 }
 
 // now and loaderTime are times of the database, whatever the clocks of processes say.
@@ -79,11 +79,12 @@ func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 	var rows []lotRow
 	err := h.db.WithContext(ctx).Table("defined_lots AS lots").Select("lots.*, (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND"+
 		" outbox.kind = ?) AS untold, EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) AS is_parked, ("+
-		withoutClaims+") AS is_blank, (w.loader <> '' AND w.loading_until > "+h.now()+") AS is_loading, w.total AS whole_total,"+
-		" lots.lowered AS whole_lowered, COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
+		withoutClaims+") AS is_blank, (o.loader <> '' AND o.loading_until > "+h.now()+") AS is_loading, w.total AS whole_total,"+
+		" COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
 		" COALESCE(s.loss, '') AS loss, COALESCE(s.offset_id, '0-0') AS offset_id, EXISTS (SELECT 1 FROM stock_flushes f WHERE f.waiting = 1"+
 		" AND f.campaign_id = lots.campaign_id AND f.shard = lots.shard) AS is_waiting", models.OutboxRelease).
-		Joins("JOIN lots w ON w.campaign_id = lots.campaign_id AND w.shard = 0 LEFT JOIN streams s ON s.partition_no = lots.partition_no").
+		Joins("JOIN lots w ON w.campaign_id = lots.campaign_id AND w.shard = 0"+
+			" JOIN lots o ON o.campaign_id = lots.campaign_id AND o.shard = lots.shard LEFT JOIN streams s ON s.partition_no = lots.partition_no").
 		Where("lots.id IN ?", ids).Find(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("residency: lots: %w", err)
@@ -141,7 +142,7 @@ func (o *lot) setMySQL() {
 		Residency: c.Residency, IsRolledBack: strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack), Epoch: c.Epoch,
 		LoadAttempts: c.LoadAttempts, Generation: c.StreamGeneration, Version: c.Version, AppliedVersion: c.AppliedVersion,
 		SyncedSeq: c.SyncedSeq, SeenSeq: c.SeenSeq, Claimed: c.Claimed, LostClaims: c.LostClaims, ReleasedClaims: c.ReleasedClaims,
-		AppliedReleases: c.ReleasedClaims - c.Untold, ArchivedClaims: c.ArchivedClaims, TransferSeq: c.TSeq,
+		AppliedReleases: c.ReleasedClaims - c.Untold, ArchivedClaims: c.ArchivedClaims,
 	}
 	if generation, text, _ := strings.Cut(c.FenceTip, " "); generation == o.Generation && text != "" {
 		if tip, err := lua.ParseEntryID(text); err == nil {
@@ -169,7 +170,7 @@ func (o *lot) setRedis() {
 	switch {
 	case errors.Is(v.Err, lua.ErrAbsent):
 		if v.Evicted.Epoch > 0 {
-			r.Tombstone = &recovery.Tombstone{Epoch: v.Evicted.Epoch, Seq: v.Evicted.Seq, TransferSeq: v.Evicted.TSeq}
+			r.Tombstone = &recovery.Tombstone{Epoch: v.Evicted.Epoch, Seq: v.Evicted.Seq}
 		}
 		return
 	case v.Err != nil:
@@ -182,27 +183,17 @@ func (o *lot) setRedis() {
 	r.Held = recovery.Present
 	r.Status = state.Status
 	r.At = state.Position()
-	r.TransferSeq = state.TSeq
 	r.LacksPushed = o.lacksPushed(state)
 	// A copy never took claims, so one of a lot that is away can be opened if it is what MySQL has.
 	c := &o.row
-	if state.Status == models.StatusLoading && c.Residency != models.ResidencyLost && !models.IsShardID(c.ID) &&
+	if state.Status == models.StatusLoading && c.Residency != models.ResidencyLost &&
 		state.Seq == c.SyncedSeq && state.Taken == c.Claimed && state.Released == c.ReleasedClaims {
 		r.Copy = &recovery.Copy{SyncedSeq: c.SyncedSeq, LostClaims: c.LostClaims, Generation: o.Generation}
 	}
 }
 
 func (o *lot) lacksPushed(state *lua.State) bool {
-	c := &o.row
-	_, shard := models.SplitShardID(c.ID)
-	isReserve := shard == models.ReserveLot
-	switch {
-	case c.Kind != models.KindPacket:
-		return isReserve && state.In[0] < c.WholeTotal+c.WholeLowered
-	case shard > 0 && !isReserve:
-		return state.Pushed < models.PacketsMax
-	}
-	return state.Pushed < c.WholeTotal
+	return o.row.Kind == models.KindPacket && state.Pushed < o.row.WholeTotal
 }
 
 // doubt says why a lot is not sound.
@@ -210,7 +201,7 @@ func (o *lot) doubt() string {
 	m := &o.MySQL
 	r := &o.Redis
 	known := lua.Position{
-		Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq), TSeq: m.TransferSeq, Version: m.AppliedVersion, Released: m.AppliedReleases,
+		Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq), Version: m.AppliedVersion, Released: m.AppliedReleases,
 	}
 	behind := r.At.Behind(known)
 	switch {

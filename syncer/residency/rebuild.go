@@ -19,8 +19,6 @@ import (
 	"dibs/syncer/campaigns"
 	"dibs/syncer/recovery"
 	"dibs/syncer/writer"
-
-	"gorm.io/gorm"
 )
 
 // rebuildPage is how many rows a rebuild stages before it names a step.
@@ -35,22 +33,15 @@ type LoadReport struct {
 }
 
 // books are the counters of a load's snapshot.
-type books struct {
-	snap  models.Campaign
-	moved *moved // of a lot of a campaign of several shards
-}
+type books struct{ snap models.Campaign }
 
 // errContradicts says that the rows of a lot do not add up to its counters.
 var errContradicts = fmt.Errorf("%w: its rows and its counters in mysql contradict each other", campaigns.ErrLost)
 
 // loadOne is load for one lot, when it is its turn.
 func (h *Hydrator) loadOne(ctx context.Context, step recovery.Step, o *lot) (report *LoadReport, err error) {
-	if campaignID, shard := models.SplitShardID(o.row.ID); shard > 0 { // a load of a lot has to know of each that was started of its peers
-		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
-		if err := take(ctx, turn.(chan struct{}), o.row.ID); err != nil { //nolint:forcetypeassert // stored here alone
-			return nil, err
-		}
-		defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
+	if err := h.awaitMoves(ctx, o, step); err != nil {
+		return nil, err
 	}
 	if err := take(ctx, h.loads, o.row.ID); err != nil {
 		return nil, err
@@ -60,12 +51,36 @@ func (h *Hydrator) loadOne(ctx context.Context, step recovery.Step, o *lot) (rep
 	return report, err
 }
 
+// awaitMoves waits until MySQL has applied the streams of all shards of a campaign before one of them is loaded again: its units are what
+// its moves say, and a credit proves the debit that the other shard may have lost.
+func (h *Hydrator) awaitMoves(ctx context.Context, o *lot, step recovery.Step) error {
+	if !models.IsShardID(o.row.ID) || step.Epoch == firstNumber {
+		return nil
+	}
+	campaignID, _ := models.SplitShardID(o.row.ID)
+	rows, err := campaigns.ReadLots(h.db.WithContext(ctx), campaignID)
+	if err != nil {
+		return wrapped(err, o.row.ID)
+	}
+	var partitions []int
+	for i := range rows {
+		partitions = append(partitions, rows[i].Partition)
+	}
+	slices.Sort(partitions)
+	ctx, cancel := context.WithTimeout(ctx, proofWait)
+	defer cancel()
+	err = writer.NewAppliedStreams(h.db, h.scripts).AwaitPartitions(ctx, slices.Compact(partitions))
+	if err != nil {
+		err = fmt.Errorf("%w: units of its other shards are on their way: %w", lua.ErrUnavailable, err)
+	}
+	return wrapped(err, o.row.ID)
+}
+
 // load takes the steps of a load, or confirms a copy, of one lot, or of several initial ones together. A lost campaign is fenced: what Redis
 // holds of it is overwritten. opened are those that take claims then; others changed, or another process loads them. report is nil if none
 // was confirmed. Errors: errContradicts.
 func (h *Hydrator) load(ctx context.Context, step recovery.Step, lots ...*lot) (opened []*lot, report *LoadReport, err error) {
 	c := &lots[0].row
-	campaignID, shard := models.SplitShardID(c.ID)
 	begun := time.Now()
 	loader := rand.Text()
 	lots, err = h.begin(ctx, lots, loader, step.Epoch)
@@ -73,14 +88,11 @@ func (h *Hydrator) load(ctx context.Context, step recovery.Step, lots ...*lot) (
 		return nil, nil, err
 	}
 	loading := idsOf(lots)
-	if shard > 0 {
-		loading = []string{campaignID}
-	}
 	ctx, stopRenewing := h.renew(ctx, loading, loader)
 	var confirmed []*lot
 	defer func() {
 		stopRenewing()
-		if len(confirmed) < len(loading) || shard > 0 {
+		if len(confirmed) < len(loading) {
 			_ = sqlstore.On(h.db.WithContext(context.WithoutCancel(ctx))). // else its time runs out
 											Run("UPDATE lots SET loader = '' WHERE id IN ? AND loader = ?", loading, loader)
 		}
@@ -125,29 +137,14 @@ func take(ctx context.Context, tokens chan<- struct{}, id string) error {
 // or residency changed.
 func (h *Hydrator) begin(ctx context.Context, lots []*lot, loader string, number int64) (begun []*lot, err error) {
 	c := &lots[0].row
-	campaignID, shard := models.SplitShardID(c.ID)
 	isFree := " AND (loader = '' OR loading_until <= " + h.now() + ")"
-	take := "loader = ?, loading_until = " + h.loaderTime()
-	run := func(query string, args ...any) (changed int64) {
-		if err == nil {
-			err = sqlstore.Retry(ctx, func() (err error) {
-				changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec(query, args...)
-				return err
-			})
-		}
-		return changed
-	}
-	const where = " WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ?"
-	are := []any{idsOf(lots), c.Epoch, c.Residency, c.LoadAttempts}
 	var changed int64
-	if shard == 0 {
-		changed = run("UPDATE lots SET load_attempts = ?, "+take+where+isFree, slices.Concat([]any{number, loader}, are)...)
-	} else if run("UPDATE lots SET "+take+" WHERE id = ?"+isFree, loader, campaignID) > 0 {
-		changed = run("UPDATE lots SET load_attempts = ?"+where, slices.Concat([]any{number}, are)...)
-		if changed == 0 {
-			run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
-		}
-	}
+	err = sqlstore.Retry(ctx, func() (err error) {
+		changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec("UPDATE lots SET load_attempts = ?, loader = ?, loading_until = "+h.loaderTime()+
+			" WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ?"+isFree,
+			number, loader, idsOf(lots), c.Epoch, c.Residency, c.LoadAttempts)
+		return err
+	})
 	switch {
 	case err != nil:
 	case changed == int64(len(lots)):
@@ -224,9 +221,6 @@ func (h *Hydrator) put(ctx context.Context, o *lot, report *LoadReport) (*books,
 		return nil, wrapped(err, c.ID)
 	}
 	loaded, err := h.stage(ctx, o, staging)
-	if err == nil && models.IsShardID(c.ID) {
-		err = h.stageMoved(ctx, o, staging, held.Epoch, loaded)
-	}
 	if err == nil {
 		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
@@ -278,15 +272,16 @@ func (h *Hydrator) snapshot(ctx context.Context, o *lot, staging *lua.Rebuild) (
 	snap models.Campaign, parked *writer.ParkedClaims, err error,
 ) {
 	c := &o.row
+	snap.Total = c.Total
 	if c.IsBlank && c.Residency != models.ResidencyLost && !models.IsShardID(c.ID) { // no claim of it can be on its way
 		return snap, &writer.ParkedClaims{}, nil
 	}
 	hasParked := false
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sqlstore.Tx) (err error) {
-		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
+		err = tx.QueryRowContext(ctx, "SELECT total, synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
 			" archived_claims, archived_units, archived_released,"+
 			" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) FROM lots WHERE id = ?", c.ID).
-			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
+			Scan(&snap.Total, &snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
 				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased, &hasParked)
 		if err != nil {
 			return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
@@ -299,9 +294,33 @@ func (h *Hydrator) snapshot(ctx context.Context, o *lot, staging *lua.Rebuild) (
 			return err
 		}
 		staging.AddArchived(snap.ArchivedUnits, snap.ArchivedReleased)
+		if models.IsShardID(c.ID) {
+			if err := stageUnits(ctx, tx, c.ID, staging, snap.Total); err != nil {
+				return err
+			}
+		}
 		return h.stageRows(ctx, tx, c.ID, staging, parked.BySeq())
 	})
 	return snap, parked, err
+}
+
+// stageUnits stages the units of a shard, and those that it exchanged with others.
+func stageUnits(ctx context.Context, tx *sqlstore.Tx, id string, staging *lua.Rebuild, total int64) error {
+	campaignID, shard := models.SplitShardID(id)
+	var moved lua.Shares
+	err := tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
+		" COALESCE(SUM(CASE WHEN to_shard = ? AND credited_at IS NOT NULL THEN units ELSE 0 END), 0)"+
+		" FROM stock_moves WHERE campaign_id = ? AND from_shard > 0 AND to_shard > 0", shard, shard, campaignID).Scan(&moved.Out, &moved.In)
+	var waiting int64 // that the total lacks yet, see writer
+	if err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(moved), 0) FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?",
+			campaignID, shard).Scan(&waiting)
+	}
+	if err != nil {
+		return fmt.Errorf("residency: moves of %s: %w", id, err)
+	}
+	staging.SetUnits(total+waiting, moved)
+	return nil
 }
 
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.
@@ -327,12 +346,10 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sqlstore.Tx, id string, st
 func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader string, epoch int64) (confirmed []*lot, err error) {
 	for some := range groups(lots, func(o *lot) [2]int64 { return [2]int64{int64(o.row.Partition), o.row.Version} }) {
 		c := &some[0].row
-		if models.IsShardID(c.ID) {
-			loader = "" // it is in the row of the campaign
-		}
 		version := c.Version
-		confirm := func(tx *gorm.DB) (changed int64, err error) {
-			return sqlstore.On(tx).Exec(
+		var changed int64
+		once := func() (err error) {
+			changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec(
 				"UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0,"+
 					" fence_tip = '', loader = ''"+
 					" WHERE id IN ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
@@ -341,24 +358,6 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 				epoch, models.ResidencyResident, sqlstore.Now(), some[0].Generation,
 				idsOf(some), c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
 				b.snap.SeenSeq, version, some[0].Generation)
-		}
-		var changed int64
-		once := func() (err error) {
-			if b.moved == nil {
-				changed, err = confirm(h.db.WithContext(ctx))
-				return err
-			}
-			err = h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-				changed, err = confirm(tx)
-				if err != nil || changed == 0 {
-					return err
-				}
-				return h.confirmMoved(ctx, tx, &c.Campaign, b.moved)
-			})
-			if errors.Is(err, errMovedOn) {
-				changed = 0
-				err = nil
-			}
 			return err
 		}
 		err = sqlstore.Retry(ctx, once)
@@ -390,7 +389,7 @@ func (h *Hydrator) confirm(ctx context.Context, lots []*lot, b *books, loader st
 // version. An error is that of the last lot.
 func (h *Hydrator) open(ctx context.Context, lots []*lot) (opened []*lot, err error) {
 	c := &lots[0].row.Campaign
-	if c.Kind == models.KindPacket || models.IsShardID(c.ID) || lots[0].isChanged {
+	if c.Kind == models.KindPacket || lots[0].isChanged {
 		return lots, h.applier.Apply(ctx, c.ID)
 	}
 	for i, failed := range h.scripts.AdjustAll(ctx, campaignsOf(lots)) {

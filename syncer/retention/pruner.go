@@ -120,7 +120,7 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	return int(changed), err
 }
 
-// moves deletes a page of the transfers of a campaign that ended long ago, by the key of the last row of the page.
+// moves deletes a page of the moves of a campaign that ended long ago.
 func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	db := sqlstore.On(p.db.WithContext(ctx))
 	var ended []string
@@ -129,15 +129,12 @@ func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	if err != nil || len(ended) == 0 {
 		return 0, false, err
 	}
-	var page []struct{ Shard, TSeq int64 }
-	err = db.Scan(&page, "SELECT shard, tseq AS t_seq FROM stock_moves WHERE campaign_id = ? ORDER BY shard, tseq LIMIT ?",
-		ended[0], prunePage)
+	var page []string
+	err = db.Scan(&page, "SELECT id FROM stock_moves WHERE campaign_id = ? LIMIT ?", ended[0], prunePage)
 	if err != nil || len(page) == 0 {
 		return 0, false, err
 	}
-	last := page[len(page)-1]
-	changed, err := db.Exec("DELETE FROM stock_moves WHERE campaign_id = ? AND (shard < ? OR shard = ? AND tseq <= ?)",
-		ended[0], last.Shard, last.Shard, last.TSeq)
+	changed, err := db.Exec("DELETE FROM stock_moves WHERE id IN ?", page)
 	return int(changed), true, err
 }
 

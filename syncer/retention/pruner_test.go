@@ -9,7 +9,6 @@ import (
 	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/retention"
-	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -101,7 +100,7 @@ func TestPruner_StopsWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestPruner_KeepsTransfersOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
+func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
@@ -111,18 +110,21 @@ func TestPruner_KeepsTransfersOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
 			require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ?", ended, id).Error)
+			require.NoError(t, db.Table("stock_moves").Create(map[string]any{
+				"id": id, "campaign_id": id, "from_shard": 1, "to_shard": 2, "units": 1, "debited_at": time.Now().UTC(),
+			}).Error)
 		}
 		pruned, err := retention.NewPruner(db).Prune(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, 5, pruned)
+		require.Equal(t, 1, pruned)
 		var left []string
 		require.NoError(t, db.Raw("SELECT DISTINCT campaign_id FROM stock_moves ORDER BY campaign_id").Scan(&left).Error)
 		require.Equal(t, []string{"open", "young"}, left)
 	})
 }
 
-// A statement deletes no more than a page of transfers.
-func TestPruner_DeletesTransfersByPages(t *testing.T) {
+// A statement deletes no more than a page of moves.
+func TestPruner_DeletesMovesByPages(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		c := syncertest.CampaignOf("old", 0)
@@ -130,14 +132,13 @@ func TestPruner_DeletesTransfersByPages(t *testing.T) {
 		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
 		require.NoError(t, err)
 		require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = 'old'", time.Now().Add(-8*24*time.Hour)).Error)
-		var moves []models.Event
-		for i := range int64(2_500) {
-			moves = append(moves, models.Event{
-				Type: models.EventUnitsDebited, CampaignID: "old", Shard: 1 + int(i%2), Peer: 65, Quantity: 1, Cumulative: 1 + i/2, TSeq: 1 + i/2,
-				At: models.NewTime(time.Now()),
-			})
+		moves := make([]map[string]any, 2_500)
+		for i := range moves {
+			moves[i] = map[string]any{
+				"id": fmt.Sprint(i), "campaign_id": "old", "from_shard": 1, "to_shard": 2, "units": 1, "debited_at": time.Now().UTC(),
+			}
 		}
-		require.NoError(t, writer.PutTransfers(t.Context(), db.ConnPool, moves))
+		require.NoError(t, db.Table("stock_moves").CreateInBatches(moves, 500).Error)
 		pruner := retention.SpendOnATable(retention.NewPruner(db), 0)
 		for _, want := range []int{1000, 1000, 500, 0} {
 			pruned, err := pruner.Prune(t.Context())

@@ -1,9 +1,9 @@
-// Package shards moves the units of a campaign between its lots, which are its shards and its reserve, and proves that it is sold out.
+// Package shards moves units between the shards of a campaign, proves that it is sold out, and tells the lines that its stock crosses.
 //
-//	debit:  the giver takes free units out, and counts them for the taker ─▶ they are on its disk
-//	credit: the taker counts all that the giver ever debited for it, and has what is new
+//	debit:   the giver takes free units out, and says so in its claim stream
+//	applied: MySQL has the row, so no loss of Redis makes the giver forget it
+//	credit:  the taker gets the units, once for each move and load
 //
-// Both counts are cumulative: any process may send a credit any number of times. So a process that dies leaves nothing but units in flight,
-// which the next mover to check brings to the taker. They are no one's until then, and never counted twice. Redis alone decides; MySQL gets
-// a row of each.
+// Units in between are nobody's. A process that dies leaves them in a row of stock_moves that has no credit, which the leader completes.
+// The total of a campaign is MySQL's: Settle credits shards what it was raised by, and debits what it was lowered by.
 package shards

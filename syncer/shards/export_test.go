@@ -1,4 +1,30 @@
 package shards
 
+import (
+	"dibs/lua"
+	"dibs/models"
+)
+
 // Observe has observe called at each step, see steps.Steps.
 func (m *Mover) Observe(observe func(step string)) { m.steps.Observe(observe) }
+
+// Lowering are the units that each of some shards gives when so many leave the total, and whether their users have them.
+func Lowering(units int64, views ...lua.ShardView) (parts []int64, taken bool) {
+	p := &snapshot{views: views}
+	parts = make([]int64, len(views))
+	for _, d := range p.lowering(units) {
+		parts[d.from-1] = d.units
+		taken = taken || d.taken
+	}
+	return parts, taken
+}
+
+// Gathering are the units that each of some shards gives to one that needs some.
+func Gathering(need models.Need, views ...lua.ShardView) (parts []int64) {
+	p := &snapshot{views: views}
+	parts = make([]int64, len(views))
+	for _, s := range p.moves(need) {
+		parts[s.from-1] = s.units
+	}
+	return parts
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
@@ -23,190 +24,130 @@ const (
 
 // stockLevel is a campaign with what its line depends on.
 type stockLevel struct {
-	ID                         string
-	Total, LowStockAt, Lowered int64
-	ToldLine                   line
+	ID                           string
+	Total, Remaining, LowStockAt int64
+	ToldLine                     line
 }
 
-func lineOf(c *stockLevel, remaining int64) line {
+func lineOf(c *stockLevel) line {
 	switch {
 	case c.Total == 0: // no packets yet
 		return lineNone
-	case remaining <= 0:
+	case c.Remaining == 0:
 		return lineSoldOut
-	case remaining <= c.LowStockAt:
+	case c.Remaining <= c.LowStockAt:
 		return lineLow
 	}
 	return lineNone
 }
 
-// Check ends transfers that no one ended, and reports the lines that the stock of campaigns of several shards has crossed. It returns
-// how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
+// Check completes what others left: totals that shards don't have yet, and moves without a credit. It loads shards that Redis was rolled
+// back with, and publishes the lines that the stock of
+// campaigns of several shards has crossed, by what MySQL has applied. It returns how many that were. A failure is returned after the others
+// had their turn. It is for one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
+	settled, settleErr := m.settleAll(ctx)
+	finished, finishErr := m.finishAll(ctx)
+	loaded, loadErr := m.loadBehind(ctx)
+	done = settled + finished + loaded
 	fetch := func(after string) (page []stockLevel, err error) {
-		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM defined_lots WHERE id > ? AND shard = 0 AND shards > 1"+
-			" AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
-		if err != nil {
-			err = fmt.Errorf("shards: check: %w", err)
-		}
-		return page, err
+		err = m.db.WithContext(ctx).Raw("SELECT id, total, remaining, low_stock_at, told_line FROM defined_lots WHERE id > ? AND shard = 0"+
+			" AND shards > 1 AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
+		return page, wrapped(err)
 	}
-	last := m.inTransit
-	m.inTransit = make(map[pair]transit)
 	err = sqlstore.EachRow(ctx, func(c *stockLevel) string { return c.ID }, fetch, func(c *stockLevel) error {
-		n, err := m.checkCampaign(ctx, c, last)
-		done += n
-		return err
-	})
-	m.measure()
-	return done, err
-}
-
-// pair is two lots between which units are in flight.
-type pair struct {
-	campaignID string
-	from, to   int // places
-}
-
-// transit is since when the units up to a number have been in flight.
-type transit struct {
-	since time.Time
-	upto  int64
-}
-
-// checkCampaign checks one campaign. One of which a lot is not in Redis, or does not answer, is checked again later. last is what was
-// in flight at the last check.
-func (m *Mover) checkCampaign(ctx context.Context, c *stockLevel, last map[pair]transit) (done int, err error) {
-	before, err := m.snapshot(ctx, c.ID, 1, nil)
-	if err != nil {
-		return 0, err
-	}
-	rows, err := campaigns.ReadLots(m.db.WithContext(ctx), c.ID)
-	if err != nil || len(rows) != len(before.views) {
-		return 0, err
-	}
-	done, err = m.loadBehind(ctx, before.views, rows)
-	if err != nil {
-		return done, err
-	}
-	steps := m.openMoves(before, last)
-	done += len(steps)
-	if err := m.doAll(ctx, before, steps); err != nil {
-		return done, err
-	}
-	if err := m.keepTotal(ctx, c, before); err != nil {
-		return done, err
-	}
-	remaining, known, err := m.remaining(ctx, c, before, rows)
-	if err != nil || !known {
-		return done, err
-	}
-	if now := lineOf(c, remaining); now != c.ToldLine {
+		now := lineOf(c)
+		if now == c.ToldLine {
+			return nil
+		}
 		done++
-		err = m.publishLine(ctx, c, now, remaining)
-	}
-	return done, err
+		return m.publishLine(ctx, c, now)
+	})
+	return done, errors.Join(settleErr, finishErr, loadErr, err)
 }
 
-// openMoves are the steps that end what is in flight, and those that bring free units to lots that have sold more than they have.
-func (m *Mover) openMoves(p *snapshot, last map[pair]transit) (steps []step) {
-	free := make([]int64, len(p.views))
-	for at := range p.views {
-		free[at] = p.free(at)
+// settleAll settles the campaigns whose shards have more or less than their totals.
+func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
+	var rows []struct {
+		ID    string
+		Units int64
 	}
-	for to := range p.views {
-		lacks := int64(0)
-		if p.views[to].Err == nil {
-			lacks = p.views[to].Lacks()
-		}
-		for from := range p.views {
-			if n := p.inFlight(from, to); n != 0 {
-				steps = append(steps, step{verb: verbMove, from: from, to: to})
-				lacks -= n
-				out := p.views[from].Out[p.number(to)]
-				in := p.views[to].In[p.number(from)]
-				key := pair{campaignID: p.campaign.ID, from: from, to: to}
-				was, isKnown := last[key]
-				if !isKnown || min(out, in) >= was.upto { // others are in flight by now
-					was = transit{since: time.Now(), upto: max(out, in)}
-				}
-				m.inTransit[key] = was
-			}
-		}
-		for from := range p.views {
-			if units := min(free[from], lacks); units > 0 && from != to && p.inFlight(from, to) == 0 {
-				steps = append(steps, step{verb: verbMove, from: from, to: to, units: units})
-				lacks -= units
-				free[from] -= units
-			}
-		}
-	}
-	return steps
-}
-
-// keepTotal has the reserve and MySQL agree on what was taken out of the total of a campaign. More was taken out in Redis if who lowered
-// the total died, or is about to record it; less, if Redis lost that. A MySQL that was restored to a time before a raise has a lower total.
-func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error {
-	reserve := len(p.views) - 1
-	v := &p.views[reserve]
-	isPackets := p.campaign.Kind == models.KindPacket // whose total is not lowered: what was taken out is withheld
-	if isPackets || v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
-		return nil //nolint:nilerr // it is checked again later
-	}
-	now, err := campaigns.Read(m.db.WithContext(ctx), c.ID) // c was read before the lots
-	if err != nil {
-		return err
-	}
-	lowered := v.Out[0]
-	if want := max(now.Lowered, v.In[0]-now.Total); lowered < want {
-		lowered, err = m.Lower(ctx, c.ID, want)
-	}
-	if err == nil && lowered > now.Lowered {
-		err = sqlstore.On(m.db.WithContext(ctx)).Run("UPDATE definitions SET lowered = ? WHERE campaign_id = ? AND lowered = ?", lowered, c.ID, now.Lowered)
-		if err == nil {
-			_, err = m.loader.Hydrate(ctx, p.lot(reserve).ID)
-		}
-	}
-	if err != nil && !errors.Is(err, campaigns.ErrTaken) {
-		return fmt.Errorf("shards: total of %s: %w", c.ID, err)
-	}
-	return nil
-}
-
-// remaining is how many units a campaign had at a moment between two snapshots, unless units became free in the meantime.
-func (m *Mover) remaining(
-	ctx context.Context, c *stockLevel, before *snapshot, rows []models.Campaign,
-) (remaining int64, known bool, err error) {
-	after, err := m.snapshot(ctx, c.ID, 1, nil)
-	if err != nil {
-		return 0, false, err
-	}
-	remaining = c.Total
-	for i := range after.views {
-		a := &after.views[i]
-		b := &before.views[i]
+	err = m.db.WithContext(ctx).Raw("SELECT id, units FROM ("+excess+") x WHERE units <> 0", models.KindPacket, models.StatusClosed).Scan(&rows).Error
+	failed := []error{wrapped(err)}
+	for i := range rows {
+		err := m.Settle(ctx, rows[i].ID)
 		switch {
-		case a.Err == nil && b.Err == nil && a.Epoch == b.Epoch && a.Ups == b.Ups:
-			remaining -= b.Taken
-		case isEvicted(&rows[i]) && b.Err != nil && a.Err != nil:
-			remaining -= rows[i].Claimed
-		default:
-			return 0, false, nil
+		case err == nil:
+			done++
+		case !errors.Is(err, lua.ErrLocked): // somebody else does it
+			failed = append(failed, err)
 		}
 	}
-	return max(0, remaining), true, nil
+	return done, errors.Join(failed...)
 }
 
-// isEvicted reports whether MySQL has all of a lot.
-func isEvicted(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
+// finishAll credits the moves that lack it, and returns how many those are.
+func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
+	var open []struct {
+		CampaignID string
+		DebitedAt  time.Time
+	}
+	err = m.db.WithContext(ctx).Raw("SELECT campaign_id, debited_at FROM stock_moves WHERE credited_at IS NULL"+
+		" ORDER BY campaign_id LIMIT ?", finishAtOnce).Scan(&open).Error
+	failed := []error{wrapped(err)}
+	oldest := time.Duration(0)
+	for i := range open {
+		oldest = max(oldest, time.Since(open[i].DebitedAt))
+		if i == 0 || open[i].CampaignID != open[i-1].CampaignID {
+			failed = append(failed, m.Finish(ctx, open[i].CampaignID))
+		}
+	}
+	if err == nil {
+		m.metrics.open.Set(float64(len(open)))
+		m.metrics.oldest.Set(oldest.Seconds())
+	}
+	return len(open), errors.Join(failed...)
+}
+
+// loadBehind loads the shards that Redis was rolled back with: it knows fewer of their moves than MySQL.
+func (m *Mover) loadBehind(ctx context.Context) (loaded int, err error) {
+	var rows []struct {
+		CampaignID string
+		Shard      int
+		Gave, Got  int64
+	}
+	err = m.db.WithContext(ctx).Raw("SELECT l.campaign_id, l.shard, SUM(CASE WHEN m.from_shard = l.shard THEN m.units ELSE 0 END) AS gave,"+
+		" SUM(CASE WHEN m.to_shard = l.shard AND m.credited_at IS NOT NULL THEN m.units ELSE 0 END) AS got FROM lots l"+
+		" JOIN definitions d ON d.campaign_id = l.campaign_id AND d.status <> ? JOIN stock_moves m ON m.campaign_id = l.campaign_id"+
+		" AND m.from_shard > 0 AND m.to_shard > 0 WHERE l.shard > 0 AND l.residency = ? GROUP BY l.campaign_id, l.shard",
+		models.StatusClosed, models.ResidencyResident).Scan(&rows).Error
+	if err != nil {
+		return 0, wrapped(err)
+	}
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = models.ShardID(rows[i].CampaignID, rows[i].Shard)
+	}
+	var failed []error
+	for i, v := range m.scripts.Shards(ctx, ids) { // read later: it knows no less
+		if v.Err != nil || v.Out >= rows[i].Gave && v.In >= rows[i].Got {
+			continue
+		}
+		loaded++
+		err := m.scripts.Fence(ctx, ids[i], v.Epoch)
+		if err == nil {
+			_, err = m.loader.Hydrate(ctx, ids[i])
+		}
+		failed = append(failed, wrapped(err))
+	}
+	return loaded, errors.Join(failed...)
 }
 
 // errConflict says that someone else published the line, or changed the total.
 var errConflict = errors.New("shards: the line is not as it was seen")
 
 // publishLine records the line that a campaign is at. Those that it crossed downwards are published once, in the same transaction.
-func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line, remaining int64) error {
+func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {
 		line line
@@ -215,7 +156,7 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line, remain
 		if one.line <= c.ToldLine || one.line > now || one.line == lineLow && c.LowStockAt == 0 {
 			continue
 		}
-		row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: one.kind, CampaignID: c.ID, Remaining: &remaining})
+		row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: one.kind, CampaignID: c.ID, Remaining: &c.Remaining})
 		if err != nil {
 			return err
 		}

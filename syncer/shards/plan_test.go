@@ -1,45 +1,79 @@
-package shards
+package shards_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/shards"
 )
 
-// Who waits for units has all lots asked for them at once, but for one that is away; who looks ahead asks one.
-func TestAllShardsAreAskedAtOnce(t *testing.T) {
-	t.Parallel()
-	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 5}, views: []lua.ShardView{
-		{}, {Total: 100}, {Total: 40}, {Total: 5}, {Total: 50, Err: lua.ErrUnavailable}, {},
-	}}
-	need := models.Need{Shard: 1, Units: 120}
-	first := plan(p, need)
-	require.Equal(t, step{verb: verbMove, from: 1, to: 5, units: 100}, first)
-	require.Equal(t, []step{first, {verbMove, 2, 5, 20}, {verbMove, 3, 5, 5}}, p.with(first, need))
-	p.isSlow = true
-	require.Equal(t, []step{first, {verbMove, 2, 5, 35}, {verbMove, 3, 5, 5}}, p.with(first, need), "few waits for a slow disk")
-	need.Ahead = true
-	require.Equal(t, []step{first}, p.with(first, need))
-	p.views[5].Total = 60
-	require.Equal(t, step{verb: verbMove, from: 5, to: 0, units: 60}, plan(p, need), "the reserve first")
+func viewsOf(pairs ...int64) (views []lua.ShardView) {
+	for i := 0; i < len(pairs); i += 2 {
+		views = append(views, lua.ShardView{Total: pairs[i], Taken: pairs[i+1]})
+	}
+	return views
 }
 
-// A lot that was not credited what others debited for it gets that first, and one that forgot a debit is notified of it before anything is
-// proven.
-func TestWhatIsInFlightComesFirst(t *testing.T) {
+func TestGathering(t *testing.T) {
 	t.Parallel()
-	out := func(peer int, units int64) lua.Transfers {
-		return lua.Transfers{Out: map[int]int64{peer: units}}
+	for _, one := range []struct {
+		name  string
+		need  models.Need
+		views []lua.ShardView
+		want  []int64
+	}{
+		{"half of the difference to the richest", models.Need{Shard: 1, Units: 1}, viewsOf(5, 5, 20, 0, 50, 0), []int64{0, 0, 25}},
+		{"at least what is lacking", models.Need{Shard: 1, Units: 40}, viewsOf(5, 5, 20, 0, 50, 0), []int64{0, 0, 40}},
+		{"from several, if none has enough", models.Need{Shard: 1, Units: 60}, viewsOf(5, 5, 20, 0, 50, 0), []int64{0, 10, 50}},
+		{"nothing, if all together lack it", models.Need{Shard: 1, Units: 71}, viewsOf(5, 5, 20, 0, 50, 0), []int64{0, 0, 0}},
+		{"what the shard owes comes on top", models.Need{Shard: 1, Units: 1}, viewsOf(5, 8, 4, 0, 3, 3), []int64{0, 4, 0}},
+		{"ahead, only from one that has far more", models.Need{Shard: 1, Units: 9, Ahead: true}, viewsOf(10, 5, 19, 0), []int64{0, 0}},
+		{"ahead, half of the difference", models.Need{Shard: 1, Units: 9, Ahead: true}, viewsOf(10, 5, 45, 0), []int64{0, 20}},
+	} {
+		require.Equal(t, one.want, shards.Gathering(one.need, one.views...), one.name)
 	}
-	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 3}, views: []lua.ShardView{{}, {Transfers: out(1, 5)}, {Total: 100}, {Total: 100}}}
-	need := models.Need{Shard: 1, Units: 7}
-	require.Equal(t, step{verb: verbMove, from: 1, to: 0}, plan(p, need))
-	p.views[0].Transfers = lua.Transfers{In: map[int]int64{2: 5, 3: 9}}
-	p.views[2].Total, p.views[3].Total = 0, 0
-	require.Equal(t, step{verb: verbMove, from: 2, to: 0}, plan(p, need))
-	p.views[2].Transfers = out(1, 9)
-	require.Equal(t, step{verb: verbProve}, plan(p, need))
+}
+
+// Free units go first. What they don't cover goes from the shards in proportion to what they have.
+func TestLowering(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(rt, "shards")
+		views := make([]lua.ShardView, n)
+		total := int64(0)
+		free := int64(0)
+		for i := range views {
+			views[i].Total = rapid.Int64Range(0, 50).Draw(rt, "total")
+			views[i].Taken = rapid.Int64Range(0, 60).Draw(rt, "taken")
+			total += views[i].Total
+			free += views[i].Free()
+		}
+		units := rapid.Int64Range(0, total).Draw(rt, "units")
+		left := units
+		for round := 0; left > 0; round++ {
+			require.Less(rt, round, 20)
+			parts, taken := shards.Lowering(left, views...)
+			require.Equal(rt, free == 0, taken)
+			for i, part := range parts {
+				require.LessOrEqual(rt, part, views[i].Total)
+				if !taken {
+					require.LessOrEqual(rt, part, views[i].Free())
+				}
+				views[i].Total -= part
+				left -= part
+			}
+			free = 0
+			for i := range views {
+				free += views[i].Free()
+			}
+			require.GreaterOrEqual(rt, left, int64(0))
+		}
+	})
+	parts, taken := shards.Lowering(10, viewsOf(10, 20, 30, 30)...)
+	require.Equal(t, []int64{3, 7}, parts)
+	require.True(t, taken)
 }

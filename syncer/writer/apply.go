@@ -43,12 +43,12 @@ func newStore(db *gorm.DB, t tuning) *store {
 
 // applied is what a transaction did with the rows of a batch.
 type applied struct {
-	written   []*models.RawEvent // claims that got their row
-	transfers []*models.RawEvent
-	sums      map[adder.Lot]*adder.Tally
-	known     int // MySQL had them
-	parked    []parkedRow
-	waiting   map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
+	written []*models.RawEvent // claims that got their row
+	moves   []*models.RawEvent // halves of moves that MySQL lacked
+	sums    map[adder.Lot]*adder.Tally
+	known   int // MySQL had them
+	parked  []parkedRow
+	waiting map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
 }
 
 // application is one attempt at a transaction.
@@ -66,8 +66,7 @@ type application struct {
 
 // lotRow is what a flush needs to know of a lot.
 type lotRow struct {
-	isArchived bool  // it had all its claims when rows of them were moved away
-	epoch      int64 // load into Redis that is in force
+	isArchived bool // it had all its claims when rows of them were moved away
 	holdForMs  int64
 }
 
@@ -100,7 +99,7 @@ func (a *application) run() error {
 	if err := a.readLots(); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
-	claims, transfers := a.split()
+	claims, moves := a.split()
 	if err := a.insert(claims); err != nil {
 		return fmt.Errorf("claims: %w", err)
 	}
@@ -108,15 +107,15 @@ func (a *application) run() error {
 	if err := a.setOwners(); err != nil {
 		return fmt.Errorf("packets: %w", err)
 	}
-	if err := a.insertTransfers(transfers); err != nil {
+	if err := a.applyMoves(moves); err != nil {
 		return err
 	}
 	if err := a.insertParked(); err != nil {
 		return err
 	}
 	a.sums = a.b.sums
-	if len(a.written)+len(a.transfers) < len(a.b.rows) {
-		a.sums = sumOf(append(a.written[:len(a.written):len(a.written)], a.transfers...))
+	if len(a.written)+len(a.moves) < len(a.b.rows) {
+		a.sums = sumOf(append(a.written[:len(a.written):len(a.written)], a.moves...))
 	}
 	if err := a.moveLots(); err != nil {
 		return err
@@ -153,17 +152,13 @@ func (a *application) readLots() error {
 	if len(a.b.sums) == 0 {
 		return nil
 	}
-	query := "SELECT campaign_id, shard, archived_claims > 0, epoch," +
+	query := "SELECT campaign_id, shard, archived_claims > 0," +
 		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE campaign_id IN "
 	args := make([]any, 0, len(a.b.sums)) // by the primary key; lots of other shards are passed over
-	var moving []any
-	for lot, sum := range a.b.sums {
+	for lot := range a.b.sums {
 		args = append(args, lot.CampaignID)
-		if sum.Transfers > 0 {
-			moving = append(moving, lot.ID())
-		}
 	}
-	if len(moving) > 0 { // before the first read, which makes the snapshot
+	if moving := movingLots(a.b.sums); len(moving) > 0 { // before the first read, which makes the snapshot
 		lock := "SELECT id FROM lots WHERE id IN " + sqlstore.Marks(len(moving)) + " ORDER BY campaign_id, shard" + sqlstore.ForUpdate(a.tx)
 		err := sqlstore.ScanAll(a.ctx, a.tx, lock, moving, func(scan func(...any) error) error { return scan(new(string)) })
 		if err != nil {
@@ -173,35 +168,33 @@ func (a *application) readLots() error {
 	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.Marks(len(args)), args, func(scan func(...any) error) error {
 		var lot adder.Lot
 		var row lotRow
-		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.epoch, &row.holdForMs)
+		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.holdForMs)
 		a.lots[lot] = row
 		return err
 	})
 }
 
-// split separates claims from transfers, and both from what can not be written.
-func (a *application) split() (claims, transfers []*models.RawEvent) {
+// split separates claims from moves, and both from what can not be written.
+func (a *application) split() (claims, moves []*models.RawEvent) {
 	claims = make([]*models.RawEvent, 0, len(a.b.rows))
 	for _, r := range a.b.rows {
 		lot, exists := a.lots[adder.LotOf(&r.Event)]
 		switch {
 		case r.Unreadable != "":
 			a.park(r, parkedUnreadable, r.Unreadable)
-		case !exists && r.IsTransfer(): // the next load of its lot goes by what Redis and its peers count
+		case !exists && r.IsMove(): // nothing has the units
 			a.known++
 		case !exists:
 			a.park(r, parkedUnknownCampaign, "no such campaign")
+		case r.IsMove():
+			moves = append(moves, r)
 		case lot.isArchived:
 			a.known++
-		case !r.IsTransfer():
-			claims = append(claims, r)
-		case lot.epoch != r.Epoch: // the load that is in force goes by what Redis and the lot's peers counted
-			a.known++
 		default:
-			transfers = append(transfers, r)
+			claims = append(claims, r)
 		}
 	}
-	return claims, transfers
+	return claims, moves
 }
 
 // WriteEvents applies events that are in no stream, as a flush does: what is there already is left alone, and what MySQL

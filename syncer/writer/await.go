@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"dibs/internal/sleep"
@@ -34,14 +35,17 @@ func IsApplied(applied, id, tip lua.EntryID) bool {
 
 // AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
 // ctx ended, or that one of the servers does not answer.
-func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
+func (a *AppliedStreams) AwaitApplied(ctx context.Context) error { return a.AwaitPartitions(ctx, nil) }
+
+// AwaitPartitions is AwaitApplied for some partitions; nil is all.
+func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) error {
 	tips, err := a.scripts.Tips(ctx)
 	if err != nil {
 		return err
 	}
 	var left []int
 	for p, tip := range tips {
-		if tip != (lua.EntryID{}) {
+		if tip != (lua.EntryID{}) && (partitions == nil || slices.Contains(partitions, p)) {
 			left = append(left, p)
 		}
 	}

@@ -3,7 +3,7 @@
 //	consumer ─ Add ─▶ adder (a cell per partition) ─ a flush takes all cells ─▶ one transaction
 //
 // MySQL keeps the offset of each stream in the transaction that writes what lies before it. A flush writes claims, packets'
-// owners, transfers of units, a row of stock_flushes for each lot, one UPDATE of all lots, and the offsets, which move by
+// owners, moves of units, a row of stock_flushes for each lot, one UPDATE of all lots, and the offsets, which move by
 // compare-and-set: a flush that does not find the offset where its entries begin writes nothing of that stream. So each
 // entry counts once, whoever reads it, however often, and wherever a process dies. After an unknown commit the offset says
 // what became of it.

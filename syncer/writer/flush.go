@@ -149,7 +149,7 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 		claims += sum.Claims
 		units += sum.Units
 	}
-	w.flushed.events.Add(int64(len(done.written) + len(done.transfers)))
+	w.flushed.events.Add(int64(len(done.written) + len(done.moves)))
 	w.flushed.units.Add(units)
 	w.metrics.claims.Add(float64(claims))
 	w.metrics.units.Add(float64(units))

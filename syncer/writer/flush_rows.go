@@ -19,7 +19,7 @@ import (
 )
 
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
-	" first_claimed_ms, due_ms, shard, transfers, moved, waiting) VALUES "
+	" first_claimed_ms, due_ms, shard, moved, waiting) VALUES "
 
 // moveLots writes the rows of stock_flushes, and adds those to the counters of their lots that do not wait.
 func (a *application) moveLots() error {
@@ -140,14 +140,14 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 
 // The sums lead the join, so that only their lots are locked: shards before their campaigns.
 const (
-	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(transfers) AS transfers, SUM(moved) AS moved" +
+	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
-		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0, 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
+		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
 	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
-		" SET lots.claimed = lots.claimed + f.units, lots.synced_seq = lots.synced_seq + f.claims, lots.tseq = lots.tseq + f.transfers," +
-		" lots.total = lots.total + f.moved, lots.updated_at = ?"
-	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, synced_seq = synced_seq + f.claims, tseq = tseq + f.transfers," +
-		" total = total + f.moved, updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
+		" SET lots.claimed = lots.claimed + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
+		" lots.total = GREATEST(0, lots.total + f.moved), lots.updated_at = ?"
+	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, synced_seq = synced_seq + f.claims," +
+		" total = MAX(0, total + f.moved), updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 )
 
 func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Time) error {
@@ -188,7 +188,6 @@ func insertFlushes(
 		s.Int(sum.FirstMs)
 		s.IntOrNull(dueMs(sum, lots[lot].holdForMs))
 		s.Int(int64(lot.Shard))
-		s.Int(sum.Transfers)
 		s.Int(sum.Moved)
 		s.IntOrNull(waitingMark(waiting, lot))
 		s.EndRow()
@@ -289,12 +288,12 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 
 // waitingOf are the rows of stock_flushes of a lot that wait, and whether one of them moves units.
 func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, moves bool, err error) {
-	query := "SELECT id, transfers FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+	query := "SELECT id, moved FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
 	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
 		var id string
-		var transfers int64
-		err := scan(&id, &transfers)
-		moves = moves || transfers > 0
+		var moved int64
+		err := scan(&id, &moved)
+		moves = moves || moved != 0
 		ids = append(ids, id)
 		return err
 	})

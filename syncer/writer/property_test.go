@@ -40,7 +40,7 @@ type world struct {
 
 	ever    map[string]models.Event // all that was ever in the stream, by id
 	seqs    map[string]int64
-	dumps   []dump
+	dumps   []syncertest.Dump
 	running []*process
 	free    func() // of the locked lot; nil: none is
 }
@@ -155,7 +155,7 @@ func (w *world) second() {
 
 func (w *world) dump() {
 	w.unlock()
-	w.dumps = append(w.dumps, dumpOf(w.t, w.db))
+	w.dumps = append(w.dumps, syncertest.DumpOf(w.t, w.db))
 }
 
 func (w *world) restore() {
@@ -165,7 +165,7 @@ func (w *world) restore() {
 	w.unlock()
 	at := rapid.IntRange(0, len(w.dumps)-1).Draw(w.t, "dump")
 	for range 20 { // a flush may be in the way
-		if w.dumps[at].tryRestore(w.db) == nil {
+		if w.dumps[at].Restore(w.db) == nil {
 			break
 		}
 	}
@@ -297,7 +297,7 @@ func (w *world) clear() {
 	}
 	w.unlock()
 	require.NoError(w.t, w.rdb.FlushAll(w.ctx).Err())
-	for table := range dumped {
+	for table := range syncertest.Dumped {
 		require.NoError(w.t, w.db.Exec("DELETE FROM "+table).Error)
 	}
 }

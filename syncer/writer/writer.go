@@ -156,7 +156,7 @@ func (w *Writer) interval() time.Duration {
 func (w *Writer) due() bool {
 	for {
 		pending := w.adder.Sum()
-		if pending.Entries >= w.cfg.FlushSize || pending.IsFull {
+		if pending.Entries >= w.cfg.FlushSize || pending.IsFull || pending.IsMove {
 			return true
 		}
 		if w.isClosing() {

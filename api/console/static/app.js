@@ -142,13 +142,12 @@
       bar.max = Math.max(1, s.granted);
       bar.value = s.free;
       set($('span', cells[3]), whole.format(s.free));
-      const state = s.status.replaceAll('_', ' ') + (s.move_open ? ', a move is open' : '');
+      const state = s.status.replaceAll('_', ' ');
       [s.shard, s.partition, whole.format(s.granted), null, whole.format(s.claimed), `${whole.format(s.synced_seq)} of ${whole.format(s.seq)}`, state]
         .forEach((text, j) => { if (text !== null) set(cells[j], String(text)); });
       cells[6].className = s.status === 'fenced' || s.status === 'away' ? 'bad' : '';
     });
-    const open = e.shards.filter((s) => s.move_open).length;
-    set($('[data-figure=moves]'), `${plural(e.reserve, 'unit')} in the reserve, ${open === 1 ? '1 move is' : `${open} moves are`} open`);
+    set($('[data-figure=moves]'), e.moves_open ? 'units are on their way between shards' : '');
   };
 
   // overview keeps the rows of the table live, also when another page of it is put in.

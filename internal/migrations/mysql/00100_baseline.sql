@@ -26,7 +26,6 @@ CREATE TABLE IF NOT EXISTS definitions (
   hold_for_ms      BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
   version          BIGINT NOT NULL DEFAULT 1 COMMENT 'identifies the last change: 1, then milliseconds since 1970, rising',
   changes          BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
-  lowered          BIGINT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards: units by which its total was ever lowered',
   told_line        INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
   created_digest   VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'SHA-256 of the definition as created, to know a repeated creation',
   created_at       DATETIME(3) NOT NULL COMMENT 'UTC',
@@ -37,14 +36,14 @@ CREATE TABLE IF NOT EXISTS definitions (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a campaign: what its operator decided';
 
--- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard and lot
--- 65, the reserve, with what no shard has. Lot 0 of a campaign of several shards has the sums of its lots.
+-- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard. Lot 0 of
+-- a campaign of several shards has the sums of its lots, and the total that is dealt out to them.
 CREATE TABLE IF NOT EXISTS lots (
   campaign_id       VARCHAR(64) NOT NULL COMMENT 'as in definitions',
-  shard             SMALLINT NOT NULL COMMENT '0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards',
+  shard             SMALLINT NOT NULL COMMENT '0: the campaign; shards follow from 1',
   id                VARCHAR(64) GENERATED ALWAYS AS (CASE WHEN shard = 0 THEN campaign_id ELSE CONCAT(campaign_id, '#', shard) END) STORED COMMENT 'one name of the lot: the campaign, or <campaign>#<shard>',
   partition_no      INT NOT NULL COMMENT 'which claim stream; follows from the id',
-  total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign; below 0 while a lot owes units',
+  total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign',
   redis_total       BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
   claimed           BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in lot 0 of all lots of the campaign',
   synced_seq        BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in lot 0 of all lots of the campaign',
@@ -62,7 +61,6 @@ CREATE TABLE IF NOT EXISTS lots (
   loader            VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'who loads a lot of the campaign into Redis; empty: no one',
   loading_until     DATETIME(3) NULL COMMENT 'UTC, until when the loader has it to itself, unless that is renewed',
   seen_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
-  tseq              BIGINT NOT NULL DEFAULT 0 COMMENT 'of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves',
   archived_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
   archived_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
   archived_released BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
@@ -70,7 +68,7 @@ CREATE TABLE IF NOT EXISTS lots (
   PRIMARY KEY (campaign_id, shard),
   UNIQUE KEY lots_id (id),
   KEY lots_of_residency (residency, campaign_id, shard),
-  CONSTRAINT lots_total_not_negative CHECK (shard > 0 OR total >= 0),
+  CONSTRAINT lots_total_not_negative CHECK (total >= 0),
   CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a lot: stock, counters, and where it is in Redis. Read campaigns and campaign_shards';
@@ -142,8 +140,7 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   last_seq         BIGINT NOT NULL COMMENT 'highest seq among them; holes between are claims of other flushes',
   took_ms          BIGINT NOT NULL COMMENT 'from the start of the transaction to this row',
   flushed_at       DATETIME(3) NOT NULL COMMENT 'UTC',
-  transfers        BIGINT NOT NULL DEFAULT 0 COMMENT 'rows that it put into stock_moves',
-  moved            BIGINT NOT NULL DEFAULT 0 COMMENT 'units that the shard has more by these',
+  moved            BIGINT NOT NULL DEFAULT 0 COMMENT 'units that the shard has more by moves from and to other shards',
   waiting          TINYINT NULL COMMENT '1: the counters of the campaign lack this row yet, as another transaction locked them or MySQL refused the change; NULL: they have it',
   first_claimed_ms BIGINT NOT NULL DEFAULT 0 COMMENT 'when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis',
   due_ms           BIGINT NULL COMMENT 'when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open',
@@ -155,25 +152,24 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   COMMENT='one row a flush and lot: what it added to the counters of the lot';
 
 CREATE TABLE IF NOT EXISTS stock_moves (
+  id          VARCHAR(64) NOT NULL COMMENT 'of the move, and of its debit',
   campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
-  shard       SMALLINT NOT NULL COMMENT 'the lot: a shard, from 1, or 65, the reserve',
-  tseq        BIGINT NOT NULL COMMENT 'counts the rows of the lot, from 1, in the order of Redis',
-  kind        VARCHAR(16) NOT NULL COMMENT 'units.debited: from this lot to peer; units.credited: from peer to this lot',
-  peer        SMALLINT NOT NULL COMMENT 'the other lot; 0 is the total of the campaign',
+  from_shard  SMALLINT NOT NULL COMMENT 'which gave the units; 0: the total of the campaign was raised',
+  to_shard    SMALLINT NOT NULL COMMENT 'which gets the units; 0: the total of the campaign was lowered',
   units       BIGINT NOT NULL COMMENT 'units',
-  cumulative  BIGINT NOT NULL COMMENT 'units of this lot, kind and peer, this row included',
-  packets     MEDIUMTEXT NULL COMMENT 'ids, joined by commas',
-  epoch       INT NOT NULL COMMENT 'load of the lot into Redis that this happened in',
-  event_id    VARCHAR(64) NOT NULL COMMENT 'empty: the creation of the campaign made the row, or a load of the lot',
-  at          DATETIME(3) NOT NULL COMMENT 'UTC',
-  PRIMARY KEY (campaign_id, shard, tseq)
+  debited_at  DATETIME(3) NOT NULL COMMENT 'UTC, when they left from_shard',
+  credited_at DATETIME(3) NULL COMMENT 'UTC, when to_shard got them; NULL: they are on their way',
+  PRIMARY KEY (id),
+  KEY stock_moves_open (credited_at, campaign_id),
+  KEY stock_moves_of_campaign (campaign_id, from_shard)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a debit or credit of units between lots of a campaign of several shards';
+  COMMENT='one row a move of units between shards of a campaign';
 
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   id          VARCHAR(64) NOT NULL COMMENT 'chosen by the operator or made by the split; unique in its campaign',
   position    BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign; Redis is told of packets in this order',
+  shard       SMALLINT NOT NULL DEFAULT 0 COMMENT 'which gives it away; 0 in a campaign of one shard',
   amount      BIGINT NOT NULL COMMENT 'minor units of the campaign''s currency',
   user_id     VARCHAR(128) NULL COMMENT 'who took it; NULL until taken',
   claim_id    VARCHAR(64) NULL COMMENT 'the claim that took it',
@@ -383,7 +379,7 @@ SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d
   l.synced_seq, l.released_claims, l.lost_claims, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
   CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.version, d.changes,
   d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency, l.residency_reason,
-  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.tseq, d.lowered, l.archived_claims, l.archived_units, l.archived_released,
+  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.archived_claims, l.archived_units, l.archived_released,
   d.closed_told_at, d.told_line
 FROM lots l JOIN definitions d ON d.campaign_id = l.campaign_id;
 
@@ -393,7 +389,7 @@ SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaini
   claimed, synced_seq, released_claims, lost_claims,
   per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
-  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units,
+  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard = 0;
 
@@ -402,8 +398,8 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, partition_no, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
   released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
-  residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units, archived_released, closed_told_at, told_line
-FROM defined_lots WHERE shard BETWEEN 1 AND 64;
+  residency_at, stream_birth, seen_seq, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM defined_lots WHERE shard > 0;
 
 -- One campaign's line costs a few look-ups by index, however many flushes there are. Whoever may read the tables may read the view, also
 -- after a restore without the account that made it.

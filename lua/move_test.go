@@ -1,0 +1,211 @@
+package lua_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// shardsOf are shards of a campaign in Redis, by their numbers from 1, the first of which has the units.
+type shardsOf struct {
+	t      *testing.T
+	rdb    redis.UniversalClient
+	s      *lua.Scripts
+	shards map[int]*models.Campaign
+}
+
+func newShards(t *testing.T, rdb redis.UniversalClient, units int64) *shardsOf {
+	t.Helper()
+	s, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	l := &shardsOf{t: t, rdb: rdb, s: s, shards: map[int]*models.Campaign{}}
+	id := testenv.UniqueID(t, "c")
+	for n := 1; n <= 3; n++ {
+		c := &models.Campaign{
+			ID: models.ShardID(id, n), Kind: models.KindCoupon, Status: models.StatusOpen, Shards: 3, TimeZone: "UTC", Version: 1, Epoch: 1,
+		}
+		if n == 1 {
+			c.Total = units
+		}
+		loaded, err := s.Load(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, loaded)
+		l.shards[n] = c
+	}
+	return l
+}
+
+func (l *shardsOf) field(shard int, name string) int64 {
+	l.t.Helper()
+	n, err := l.rdb.HGet(l.t.Context(), l.s.KeysOf(l.shards[shard].ID).State, name).Int64()
+	require.NoError(l.t, err)
+	return n
+}
+
+func (l *shardsOf) set(shard int, field, value string) {
+	require.NoError(l.t, l.rdb.HSet(l.t.Context(), l.s.KeysOf(l.shards[shard].ID).State, field, value).Err())
+}
+
+func (l *shardsOf) debit(move string, from, to int, units int64) (int64, error) {
+	return l.s.Debit(l.t.Context(), &lua.Debit{Move: move, Shard: l.shards[from].ID, Epoch: 1, To: to, Units: units})
+}
+
+func (l *shardsOf) credit(move string, to, from int, units int64) (int64, error) {
+	return l.s.Credit(l.t.Context(), &lua.Credit{Move: move, Shard: l.shards[to].ID, Epoch: 1, From: from, Units: units})
+}
+
+// events are what the events of the campaign's streams say.
+func (l *shardsOf) events() (all []string) {
+	campaignID, _ := models.SplitShardID(l.shards[1].ID)
+	entries, err := l.s.Entries(l.t.Context(), 0, lua.EntryID{}, 1000)
+	require.NoError(l.t, err)
+	for i := range entries {
+		e, err := models.DecodeEvent([]byte(entries[i].Payload))
+		require.NoError(l.t, err, entries[i].Payload)
+		if e.CampaignID == campaignID {
+			all = append(all, fmt.Sprintf("%s %s: %d of %d, %d", e.Type, e.Move, e.Quantity, e.Shard, e.Peer))
+		}
+	}
+	return all
+}
+
+func TestMove_DebitTakesWhatIsFree(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		l.set(1, "taken", "3")
+		for i, want := range []int64{5, 2, 0} {
+			units, err := l.debit(fmt.Sprint("m", i), 1, 2, 5)
+			require.NoError(t, err)
+			require.Equal(t, want, units)
+		}
+		require.Equal(t, []int64{3, 7}, []int64{l.field(1, "total"), l.field(1, "out")})
+		units, err := l.s.Debit(t.Context(), &lua.Debit{Move: "m3", Shard: l.shards[1].ID, Epoch: 1, Units: 2, Taken: true})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, units)
+		view := l.s.Shards(t.Context(), []string{l.shards[1].ID})[0]
+		require.Equal(t, []int64{1, 7, 0, 2}, []int64{view.Total, view.Out, view.Free(), view.Lacks()}, "out of the total is for no shard")
+		require.Equal(t, []string{
+			"units.debited m0: 5 of 1, 2", "units.debited m1: 2 of 1, 2", "units.debited m3: 2 of 1, 0",
+		}, l.events())
+	})
+}
+
+func TestMove_CreditCountsOnce(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		for _, want := range []int64{6, 0, 0} {
+			units, err := l.credit("m1", 2, 1, 6)
+			require.NoError(t, err)
+			require.Equal(t, want, units)
+		}
+		_, err := l.credit("m2", 2, 0, 3)
+		require.NoError(t, err)
+		require.Equal(t, []int64{9, 6, 2}, []int64{l.field(2, "total"), l.field(2, "in"), l.field(2, "ups")}, "a raise came from no shard")
+		require.Equal(t, []string{"units.credited m1: 6 of 2, 1", "units.credited m2: 3 of 2, 0"}, l.events())
+	})
+}
+
+func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		for field, value := range map[string]string{"epoch": "2", "status": "fenced"} {
+			for shard := 1; shard <= 2; shard++ {
+				l.set(shard, "epoch", "1")
+				l.set(shard, field, value)
+			}
+			_, err := l.debit("m1", 1, 2, 1)
+			require.ErrorIs(t, err, lua.ErrOther)
+			_, err = l.credit("m1", 2, 1, 1)
+			require.ErrorIs(t, err, lua.ErrOther)
+		}
+		_, err := l.s.Debit(t.Context(), &lua.Debit{Shard: l.shards[1].ID + "9"})
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.Empty(t, l.events())
+	})
+}
+
+// A load knows from MySQL which moves were credited: it forgets those of the load before, which nobody sends to it.
+func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		_, err := l.credit("m1", 2, 1, 6)
+		require.NoError(t, err)
+		moves := l.s.KeysOf(l.shards[2].ID).Moves
+		require.EqualValues(t, 1, rdb.SCard(t.Context(), moves).Val())
+		require.NoError(t, l.s.Fence(t.Context(), l.shards[2].ID, 1))
+		next := *l.shards[2]
+		next.Epoch = 2
+		r, err := l.s.NewRebuild(t.Context(), &next, 1, true)
+		require.NoError(t, err)
+		r.SetUnits(6, lua.Shares{In: 6})
+		loaded, err := r.Finish(t.Context())
+		require.NoError(t, err)
+		require.True(t, loaded)
+		require.Zero(t, rdb.Exists(t.Context(), moves).Val())
+		require.Equal(t, []int64{6, 6, 0}, []int64{l.field(2, "total"), l.field(2, "in"), l.field(2, "out")})
+		gone, err := l.s.Evict(t.Context(), &next, 0)
+		require.NoError(t, err)
+		require.True(t, gone)
+	})
+}
+
+// Movers at random that send each credit any number of times: in the end all units are there, once.
+func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		const units = 40
+		l := newShards(t, rdb, units)
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 1))
+		type move struct {
+			id       string
+			from, to int
+			units    int64
+		}
+		var moves []move
+		send := func(m move) {
+			_, err := l.credit(m.id, m.to, m.from, m.units)
+			require.NoError(t, err, seed)
+		}
+		for range 300 {
+			from, to := 1+random.IntN(3), 1+random.IntN(3)
+			switch {
+			case random.IntN(2) == 0 && len(moves) > 0:
+				send(moves[random.IntN(len(moves))])
+			case from != to:
+				m := move{id: uuid.NewString(), from: from, to: to}
+				var err error
+				m.units, err = l.debit(m.id, from, to, 1+random.Int64N(9))
+				require.NoError(t, err, seed)
+				if m.units > 0 {
+					moves = append(moves, m)
+				}
+			}
+		}
+		for _, m := range moves {
+			send(m)
+		}
+		var total, out, in int64
+		for n := 1; n <= 3; n++ {
+			total += l.field(n, "total")
+			out += l.field(n, "out")
+			in += l.field(n, "in")
+		}
+		require.Equal(t, []int64{units, out}, []int64{total, in}, seed)
+	})
+}
+
+// packetsNamed are packets p<first> to p<last>, of as many minor units.
+func packetsNamed(first, last int64) (all []models.Packet) {
+	for n := first; n <= last; n++ {
+		all = append(all, models.Packet{ID: fmt.Sprintf("p%d", n), Amount: n})
+	}
+	return all
+}

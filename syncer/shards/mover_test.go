@@ -1,0 +1,368 @@
+package shards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/shards"
+)
+
+// sale is a campaign of several shards in Redis, and a mover. MySQL applies the stream whenever a mover waits for that, unless isBehind.
+type sale struct {
+	*syncertest.Stack
+	id       string
+	shards   int
+	mover    *shards.Mover
+	isBehind bool
+	applying sync.Mutex
+	users    int
+}
+
+func newSale(t *testing.T, total int64, shardCount int) *sale {
+	t.Helper()
+	s := &sale{Stack: syncertest.NewStack(t), shards: shardCount}
+	s.id = s.Create(total, func(c *models.Campaign) { c.Shards = shardCount })
+	s.mover = s.newMover(appliedFirst{s})
+	for shard := 1; shard <= shardCount; shard++ {
+		require.NoError(t, s.Hydrate(s.shard(shard)))
+	}
+	return s
+}
+
+func (s *sale) newMover(loader shards.Loader) *shards.Mover {
+	m := shards.New(s.DB, s.Scripts, loader, syncertest.Quiet(), nil)
+	m.Observe(s.apply)
+	return m
+}
+
+// Sync has MySQL apply what the stream holds.
+func (s *sale) Sync() {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.Stack.Sync()
+}
+
+// apply has MySQL apply what the stream holds when a mover waits for that.
+func (s *sale) apply(step string) {
+	if step == "waiting" && !s.isBehind {
+		s.Sync()
+	}
+}
+
+// appliedFirst loads shards once MySQL has applied the stream.
+type appliedFirst struct{ s *sale }
+
+func (l appliedFirst) Hydrate(ctx context.Context, id string) (lua.Meta, error) {
+	l.s.apply("waiting")
+	return l.s.Hydrator().Hydrate(ctx, id) //nolint:wrapcheck // stands in for it
+}
+
+// Hydrate loads a shard once MySQL has applied the stream.
+func (s *sale) Hydrate(id string) error {
+	_, err := appliedFirst{s}.Hydrate(s.T.Context(), id)
+	return err
+}
+
+func (s *sale) shard(n int) string { return models.ShardID(s.id, n) }
+
+func (s *sale) views() []lua.ShardView {
+	c := s.Campaign(s.id)
+	return s.Scripts.Shards(s.T.Context(), c.ShardIDs())
+}
+
+// totals are what the shards have in Redis.
+func (s *sale) totals() (all []int64) {
+	for _, v := range s.views() {
+		require.NoError(s.T, v.Err)
+		all = append(all, v.Total)
+	}
+	return all
+}
+
+func sum(all []int64) (n int64) {
+	for _, one := range all {
+		n += one
+	}
+	return n
+}
+
+// take has new users claim a unit each in a shard, and returns how many got one.
+func (s *sale) take(shard, n int) (got int) {
+	s.T.Helper()
+	s.users++
+	for _, r := range s.Claim(s.shard(shard), syncertest.Asks(fmt.Sprint("u", s.users, "-"), n)...) {
+		if r.Outcome == models.OutcomeClaimed {
+			got++
+		}
+	}
+	return got
+}
+
+func (s *sale) refill(shard int, units int64) models.Refill {
+	s.T.Helper()
+	refill, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
+	require.NoError(s.T, err)
+	return refill
+}
+
+// open counts the moves without a credit.
+func (s *sale) open() (n int) {
+	require.NoError(s.T, s.DB.Raw("SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL").Scan(&n).Error)
+	return n
+}
+
+// requireSettled expects that both servers have the same units in each shard, and all of them.
+func (s *sale) requireSettled(total int64) {
+	s.T.Helper()
+	s.Sync()
+	require.Zero(s.T, s.open())
+	for i, n := range s.totals() {
+		require.Equal(s.T, n, s.Campaign(s.shard(i+1)).Total, "shard %d", i+1)
+	}
+	require.Equal(s.T, total, sum(s.totals()))
+	require.Empty(s.T, s.Compare(s.id).Differences)
+}
+
+func (s *sale) check() {
+	s.T.Helper()
+	_, err := s.mover.Check(s.T.Context())
+	require.NoError(s.T, err)
+}
+
+func TestCreate_DealsOutTheTotal(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 10, 4)
+	require.Equal(t, []int64{3, 3, 2, 2}, s.totals())
+	s.requireSettled(10)
+}
+
+func TestRefill_UnitsGoWhereTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 4)
+	require.Equal(t, 10, s.take(1, 12))
+	require.Zero(t, s.refill(1, 1).SoldOutFrom)
+	require.Equal(t, []int64{15, 5, 10, 10}, s.totals())
+	require.Zero(t, s.refill(1, 25).SoldOutFrom, "from all others")
+	require.Equal(t, 25, s.take(1, 100))
+	require.EqualValues(t, 6, s.refill(2, 6).SoldOutFrom, "five are left")
+	require.Equal(t, 5, s.take(2, 6))
+	require.EqualValues(t, 1, s.refill(1, 1).SoldOutFrom)
+	s.requireSettled(40)
+}
+
+// A campaign is sold out only if no unit is free in any shard, and none is on its way.
+func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 4, 2)
+	require.Equal(t, 2, s.take(1, 2))
+	s.isBehind = true
+	s.Sync()
+	units, err := s.Scripts.Debit(t.Context(), &lua.Debit{Move: "m", Shard: s.shard(2), Epoch: 1, To: 1, Units: 2})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, units)
+	_, err = s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+	require.Error(t, err, "the debit is on its way to MySQL")
+	s.isBehind = false
+	require.Zero(t, s.refill(1, 1).SoldOutFrom)
+	require.Equal(t, 2, s.take(1, 3))
+	require.EqualValues(t, 1, s.refill(1, 1).SoldOutFrom)
+	s.requireSettled(4)
+}
+
+// A proof is of one moment: a unit that becomes free between its two looks at the shards ends it.
+func TestRefill_AReleaseEndsAProof(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 2, 2)
+	claim := s.Claim(s.shard(1), syncertest.Ask("ada", ""))[0].Claim
+	require.Equal(t, 1, s.take(2, 1))
+	require.EqualValues(t, 1, s.refill(2, 1).SoldOutFrom)
+	c := s.Campaign(s.shard(1))
+	event := fmt.Sprintf(`{"v":1,"type":"campaign.low_stock","id":"r","campaign_id":%q,"at":"2026-11-21T04:47:02.663Z"}`, s.id)
+	_, err := s.Scripts.Release(t.Context(), &c, []lua.Release{{
+		Claim:   lua.ClaimRecord{ID: []byte(claim.ID), UserID: []byte("ada"), Seq: 1, Quantity: 1, At: claim.ClaimedAt.Time},
+		EventID: "r", Event: []byte(event),
+	}})
+	require.NoError(t, err)
+	require.Zero(t, s.refill(2, 1).SoldOutFrom)
+	require.Equal(t, 1, s.take(2, 1))
+}
+
+func TestRefill_LoadsAShardThatMayHaveUnits(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 4, 2)
+	require.Equal(t, 2, s.take(1, 2))
+	s.Sync()
+	require.Equal(t, 2, s.Evict(0))
+	require.NoError(t, s.Hydrate(s.shard(1)))
+	require.Zero(t, s.refill(1, 1).SoldOutFrom)
+	require.Equal(t, 1, s.take(1, 2), "the other one was not in Redis")
+	s.requireSettled(4)
+}
+
+// noLoader can't load anything.
+type noLoader struct{}
+
+func (noLoader) Hydrate(context.Context, string) (lua.Meta, error) {
+	return lua.Meta{}, errors.New("no")
+}
+
+func TestRefill_SaysNothingOfShardsThatItCanNotSee(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 2, 2)
+	require.Equal(t, 1, s.take(1, 1))
+	s.Sync()
+	require.Equal(t, 2, s.Evict(0))
+	require.NoError(t, s.Hydrate(s.shard(1)))
+	_, err := s.newMover(noLoader{}).Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+	require.Error(t, err)
+}
+
+// A mover that dies leaves a row without a credit. The leader completes it, also if a shard was loaded in the meantime.
+func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(s *sale){
+		"nothing happened":     func(*sale) {},
+		"the taker was loaded": func(s *sale) { s.Reload(s.shard(1)) },
+		"the giver was loaded": func(s *sale) { s.Reload(s.shard(2)) },
+		"both were evicted":    func(s *sale) { require.Equal(s.T, 2, s.Evict(0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, 20, 2)
+			units, err := s.Scripts.Debit(t.Context(), &lua.Debit{Move: "m", Shard: s.shard(2), Epoch: 1, To: 1, Units: 4})
+			require.NoError(t, err)
+			require.EqualValues(t, 4, units)
+			s.Sync()
+			require.Equal(t, 1, s.open())
+			meanwhile(s)
+			s.check()
+			s.Sync()
+			s.check()
+			require.NoError(t, s.Hydrate(s.shard(2)))
+			require.Equal(t, []int64{14, 6}, s.totals())
+			s.requireSettled(20)
+		})
+	}
+}
+
+// A credit that MySQL did not apply before the taker was lost counts once: the load knows it, and nobody sends it to the new load.
+func TestCheck_ACreditCountsOnceOverALoad(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 20, 2)
+	s.refill(1, 12)
+	require.NoError(t, s.Scripts.Fence(t.Context(), s.shard(1), 1))
+	s.Sync()
+	require.NoError(t, s.Hydrate(s.shard(1)))
+	s.check()
+	require.Equal(t, []int64{12, 8}, s.totals())
+	s.requireSettled(20)
+}
+
+// A credit whose debit both servers lost takes the units from the giver, which is loaded again.
+func TestCheck_ACreditProvesItsDebit(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 20, 2)
+	_, err := s.Scripts.Credit(t.Context(), &lua.Credit{Move: "m", Shard: s.shard(1), Epoch: 1, From: 2, Units: 4})
+	require.NoError(t, err)
+	s.Sync()
+	require.Equal(t, models.ResidencyLost, s.Residency(s.shard(2)))
+	_, err = s.Maintainer().Attend(t.Context(), true)
+	require.NoError(t, err)
+	require.Equal(t, []int64{14, 6}, s.totals())
+	s.requireSettled(20)
+}
+
+// A Redis that forgot a debit, and nothing else, would sell the units once more.
+func TestCheck_LoadsAShardThatForgotAMove(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 20, 2)
+	s.refill(1, 12)
+	s.Sync()
+	require.NoError(t, s.Redis.HSet(t.Context(), s.Keys(s.shard(2)).State, "total", 10, "out", 0).Err())
+	s.check()
+	require.Equal(t, []int64{12, 8}, s.totals())
+	s.requireSettled(20)
+}
+
+func (s *sale) setTotal(total int64) {
+	s.T.Helper()
+	repo := syncertest.NewCampaigns(s.T, s.DB, s.Scripts)
+	repo.SettleBy(s.mover)
+	_, err := repo.Change(s.T.Context(), s.id, models.Change{Total: &total})
+	require.NoError(s.T, err)
+	s.Sync()
+}
+
+func TestSettle_TheTotalIsInForceAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 4)
+	s.setTotal(50)
+	require.Equal(t, []int64{13, 13, 12, 12}, s.totals())
+	s.requireSettled(50)
+	require.Equal(t, 10, s.take(1, 10))
+	s.setTotal(11)
+	s.requireSettled(11)
+	require.GreaterOrEqual(t, s.totals()[0], int64(10), "what is free goes first")
+	s.setTotal(5)
+	s.requireSettled(5)
+	require.EqualValues(t, 1, s.refill(1, 1).SoldOutFrom)
+	s.setTotal(9)
+	require.Zero(t, s.take(1, 1), "users have more than that")
+	s.setTotal(12)
+	require.Zero(t, s.refill(1, 2).SoldOutFrom)
+	require.Equal(t, 2, s.take(1, 3))
+	s.requireSettled(12)
+}
+
+// Whoever changes the total may die: the leader settles it. Two that do so at once settle it once.
+func TestCheck_SettlesTheTotal(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 4)
+	s.Exec("UPDATE lots SET total = 20 WHERE id = ?", s.id)
+	for range 3 {
+		s.check()
+		s.Sync()
+	}
+	s.requireSettled(20)
+	lock, err := s.Scripts.LockSettling(t.Context(), s.id, 1e9)
+	require.NoError(t, err)
+	s.Exec("UPDATE lots SET total = 60 WHERE id = ?", s.id)
+	require.ErrorIs(t, s.mover.Settle(t.Context(), s.id), lua.ErrLocked)
+	require.NoError(t, lock.Release(t.Context()))
+	s.check()
+	s.requireSettled(60)
+}
+
+func TestCheck_LinesAreToldOnceACrossing(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 2)
+	s.Exec("UPDATE definitions SET low_stock_at = 5 WHERE campaign_id = ?", s.id)
+	told := func() (kinds []string) {
+		s.Sync()
+		s.check()
+		require.NoError(t, s.DB.Raw("SELECT SUBSTRING_INDEX(SUBSTRING_INDEX(payload, '\"type\":\"', -1), '\"', 1) FROM outbox WHERE kind = ? ORDER BY id",
+			models.OutboxEvent).Scan(&kinds).Error)
+		s.Exec("DELETE FROM outbox")
+		return kinds
+	}
+	require.Empty(t, told())
+	require.Equal(t, 20, s.take(1, 20))
+	require.Equal(t, 16, s.take(2, 16))
+	require.Equal(t, []string{"campaign.low_stock"}, told())
+	require.Empty(t, told())
+	require.Equal(t, 4, s.take(2, 4))
+	require.Equal(t, []string{"campaign.sold_out"}, told())
+	s.setTotal(80)
+	require.Empty(t, told())
+	require.Equal(t, 20, s.take(1, 20))
+	require.Equal(t, 20, s.take(2, 20))
+	require.Equal(t, []string{"campaign.low_stock", "campaign.sold_out"}, told())
+}

@@ -1,0 +1,148 @@
+package shards_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/shards"
+)
+
+// Movers that die between any two steps, shards that are loaded and evicted in the meantime, servers that come back older: in the end both
+// have all units, and each was sold once.
+func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(testenv.Pick(6, 80)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := &world{sale: newSale(t, 60, 3), dice: rand.New(rand.NewPCG(seed, 1)), total: 60}
+			for range 50 {
+				w.step()
+			}
+			w.rest()
+			w.requireSettled(w.total)
+			for w.refill(1, 1).SoldOutFrom == 0 {
+				w.take(1, 100)
+			}
+			w.Sync()
+			require.Equal(t, w.total, w.Campaign(w.id).Claimed)
+			w.requireSettled(w.total)
+		})
+	}
+}
+
+// world is a sale that suffers.
+type world struct {
+	*sale
+	dice  *rand.Rand
+	total int64
+	dumps []syncertest.Dump
+	older []syncertest.RedisDump
+}
+
+func (w *world) step() {
+	shard := 1 + w.dice.IntN(w.shards)
+	switch w.dice.IntN(12) {
+	case 0:
+		require.NoError(w.T, w.Scripts.Fence(w.T.Context(), w.shard(shard), 100))
+		require.NoError(w.T, w.Hydrate(w.shard(shard)))
+	case 1:
+		w.Sync()
+		w.Evict(0)
+	case 2, 3:
+		require.NoError(w.T, w.Hydrate(w.shard(shard)))
+		w.take(shard, 1)
+	case 4:
+		w.dumps = append(w.dumps, syncertest.DumpOf(w.T, w.DB))
+	case 5:
+		w.older = append(w.older, syncertest.DumpRedis(w.T, w.Redis))
+	case 6:
+		w.restoreMySQL()
+	case 7:
+		w.rollBackRedis()
+	case 8:
+		w.total = 50 + w.dice.Int64N(30)
+		w.setTotal(w.total)
+	default:
+		w.refillAndDie(shard)
+	}
+}
+
+// restoreMySQL puts MySQL back. What it lacks is read again; its total is what the operator decided by then.
+func (w *world) restoreMySQL() {
+	if len(w.dumps) == 0 {
+		return
+	}
+	w.Sync() // a flush under way would be of another time
+	require.NoError(w.T, w.dumps[w.dice.IntN(len(w.dumps))].Restore(w.DB))
+	w.dumps = nil
+	w.total = w.Campaign(w.id).Total
+	w.older = nil // both servers at once lose what nobody knows any more
+	w.heal()
+}
+
+// rollBackRedis puts Redis back. What it lost of claims is given up, as an operator says.
+func (w *world) rollBackRedis() {
+	if len(w.older) == 0 {
+		return
+	}
+	w.Sync()
+	_, err := w.Maintainer().Watch(w.T.Context()) // notes how far the stream is
+	require.NoError(w.T, err)
+	w.older[w.dice.IntN(len(w.older))].Restore(w.T, w.Redis)
+	w.older = nil
+	w.dumps = nil
+	w.heal()
+}
+
+// heal does what the syncer does, and the operator.
+func (w *world) heal() {
+	w.T.Helper()
+	_, err := w.Maintainer().Watch(w.T.Context())
+	require.NoError(w.T, err)
+	w.Sync()
+	_, _ = w.Maintainer().Attend(w.T.Context(), true) // what it can't, the repair can
+	w.Sync()
+	for shard := 1; shard <= w.shards; shard++ {
+		_ = w.Hydrate(w.shard(shard)) // one that can't be loaded is known to be lost then
+	}
+	w.Repair(w.id, reconcile.RepairHow{GiveUpClaims: true})
+	w.rest()
+}
+
+// rest lets everything come to rest.
+func (w *world) rest() {
+	w.T.Helper()
+	for range 4 {
+		w.Sync()
+		w.check()
+	}
+	for shard := 1; shard <= w.shards; shard++ {
+		require.NoError(w.T, w.Hydrate(w.shard(shard)))
+	}
+	w.Sync()
+}
+
+// refillAndDie refills a shard by a mover that may die at any step.
+func (w *world) refillAndDie(shard int) {
+	m := shards.New(w.DB, w.Scripts, appliedFirst{w.sale}, syncertest.Quiet(), nil)
+	ctx, die := context.WithCancel(w.T.Context())
+	defer die()
+	m.Observe(func(step string) {
+		w.apply(step)
+		if w.dice.IntN(4) == 0 {
+			die()
+		}
+	})
+	_, err := m.Refill(ctx, w.id, models.Need{Shard: shard, Units: 1 + w.dice.Int64N(30), Within: time.Second})
+	if ctx.Err() == nil {
+		require.NoError(w.T, err)
+	}
+}

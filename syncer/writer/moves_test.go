@@ -1,0 +1,116 @@
+package writer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/writer"
+)
+
+// sharded is campaign c of 100 units in two shards.
+func sharded(t *testing.T, db *gorm.DB) {
+	t.Helper()
+	c := syncertest.CampaignOf("c", 100)
+	c.Shards = 2
+	_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
+	require.NoError(t, err)
+}
+
+// half is half of a move: a shard debited units for a peer, or was credited them.
+func half(kind models.EventType, move string, shard, peer int, units int64) models.Event {
+	e := models.Event{
+		V: models.EventVersion, Type: kind, ID: move, CampaignID: "c", Shard: shard, Peer: peer, Move: move, Quantity: units, Epoch: 1,
+		At: models.NewTime(time.Now()),
+	}
+	if kind == credited {
+		e.ID += ":credited"
+	}
+	return e
+}
+
+const debited, credited = models.EventUnitsDebited, models.EventUnitsCredited
+
+// figures are the total, claims and residency of each shard, and the moves.
+func figures(t *testing.T, db *gorm.DB) (all []string) {
+	t.Helper()
+	var lots []models.Campaign
+	require.NoError(t, db.Where("campaign_id = 'c' AND shard > 0").Order("shard").Find(&lots).Error)
+	for i := range lots {
+		all = append(all, fmt.Sprintf("%d units, %d claimed, %s", lots[i].Total, lots[i].Claimed, lots[i].Residency))
+	}
+	var rows []struct {
+		ID                        string
+		FromShard, ToShard, Units int64
+		Done                      bool
+	}
+	query := "SELECT id, from_shard, to_shard, units, credited_at IS NOT NULL AS done FROM stock_moves ORDER BY id"
+	require.NoError(t, db.Raw(query).Scan(&rows).Error)
+	for _, r := range rows {
+		all = append(all, fmt.Sprintf("%s: %d from %d to %d, done %t", r.ID, r.Units, r.FromShard, r.ToShard, r.Done))
+	}
+	return all
+}
+
+// A move is a row: its debit makes it and its credit ends it. Each counts once in the units of its shard, beside claims and alone.
+func TestMoves_AreRowsAndCountOnce(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded(t, db)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond})
+		claim := ofShard(1, 1)
+		claim.Quantity = 3
+		events := []models.Event{claim, half(debited, "m1", 1, 2, 10), half(debited, "m2", 2, 0, 7)}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+		require.Equal(t, []string{
+			"40 units, 3 claimed, none", "43 units, 0 claimed, none",
+			"m1: 10 from 1 to 2, done false", "m2: 7 from 2 to 0, done true",
+		}, figures(t, db))
+		events = append(events, half(credited, "m1", 2, 1, 10))
+		for range 2 { // a stream that is read again
+			require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+			for _, again := range events {
+				require.NoError(t, syncertest.Submit(t.Context(), w, again))
+			}
+		}
+		require.Equal(t, []string{
+			"40 units, 3 claimed, none", "53 units, 0 claimed, none",
+			"m1: 10 from 1 to 2, done true", "m2: 7 from 2 to 0, done true",
+		}, figures(t, db))
+		require.Empty(t, syncertest.ParkedIDs(t, db))
+	})
+}
+
+// The two halves come in two streams, and may come in one flush, in any order.
+func TestMoves_BothHalvesInOneFlush(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded(t, db)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond})
+		events := []models.Event{half(credited, "m1", 2, 1, 10), half(debited, "m1", 1, 2, 10)}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+		require.Equal(t, []string{"40 units, 0 claimed, none", "60 units, 0 claimed, none", "m1: 10 from 1 to 2, done true"}, figures(t, db))
+	})
+}
+
+// A credit proves a debit that both servers forgot: the giver has the units no more, and is loaded again. The debit changes nothing then.
+func TestMoves_ACreditProvesItsDebit(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded(t, db)
+		require.NoError(t, db.Exec("UPDATE lots SET residency = 'resident' WHERE campaign_id = 'c'").Error)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		require.NoError(t, syncertest.Submit(t.Context(), w, half(credited, "m1", 2, 1, 10)))
+		want := []string{"40 units, 0 claimed, lost", "60 units, 0 claimed, resident", "m1: 10 from 1 to 2, done true"}
+		require.Equal(t, want, figures(t, db))
+		require.NoError(t, syncertest.Submit(t.Context(), w, half(debited, "m1", 1, 2, 10)))
+		require.Equal(t, want, figures(t, db))
+		require.NoError(t, syncertest.Submit(t.Context(), w, half(credited, "m2", 2, 0, 5)), "of a raise that MySQL forgot")
+		require.Equal(t, "65 units, 0 claimed, resident", figures(t, db)[1])
+	})
+}
