@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,7 @@ func newCampaignCreate(env Env) *cobra.Command {
 	var kind string
 	var total, perUser int64
 	var limits []string
+	var times windowFlags
 	c := overHTTP(env, cobra.Command{
 		Use: "create ID", Short: "Create a campaign; the same again changes nothing",
 		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign create rain --kind packet --currency EUR",
@@ -75,6 +77,10 @@ func newCampaignCreate(env Env) *cobra.Command {
 		}
 		var err error
 		n.Limits, err = limitsOf(limits)
+		if err != nil {
+			return err
+		}
+		n.StartsAt, n.EndsAt, err = times.read(n.TimeZone)
 		if err != nil {
 			return err
 		}
@@ -93,7 +99,37 @@ func newCampaignCreate(env Env) *cobra.Command {
 	flags.StringArrayVar(&limits, "limit", nil, "a limit such as device:day:1 or user:hour:2, once for each")
 	flags.StringVar(&n.TimeZone, "time-zone", "", "in which the windows of limits begin; UTC unless given")
 	flags.StringVar(&n.Currency, "currency", "", "ISO 4217; of packets")
+	times.add(c)
 	return c
+}
+
+// windowFlags are when a campaign starts and ends, as clocks in its zone show it.
+type windowFlags struct{ starts, ends string }
+
+func (w *windowFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&w.starts, "starts-at", "", "such as 2027-01-31T18:00 in the campaign's zone, or 2027-01-31T18:00:00Z")
+	c.Flags().StringVar(&w.ends, "ends-at", "", "as --starts-at; a time that clocks show twice needs its offset")
+}
+
+func (w *windowFlags) read(zoneName string) (starts, ends *time.Time, err error) {
+	zone, err := models.LoadZone(cmp.Or(zoneName, "UTC"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: --time-zone must be an IANA zone such as Europe/Berlin", ErrUsage)
+	}
+	for _, f := range []struct {
+		name, text string
+		at         **time.Time
+	}{{"--starts-at", w.starts, &starts}, {"--ends-at", w.ends, &ends}} {
+		if f.text == "" {
+			continue
+		}
+		at, err := models.ParseLocal(f.name, f.text, zone, "")
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		*f.at = &at
+	}
+	return starts, ends, nil
 }
 
 func newCampaignList(env Env) *cobra.Command {
@@ -144,6 +180,7 @@ func newCampaignGet(env Env) *cobra.Command {
 func newCampaignSet(env Env) *cobra.Command {
 	var total, perUser, perDay, lowStock int64
 	var limits []string
+	var times windowFlags
 	var c *cobra.Command
 	c = overHTTP(env, cobra.Command{
 		Use: "set ID", Short: "Change limits of a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
@@ -169,6 +206,16 @@ func newCampaignSet(env Env) *cobra.Command {
 			all = append([]client.Limit{}, all...)
 			patch.Limits = &all
 		}
+		if times != (windowFlags{}) {
+			found, err := api.GetCampaign(ctx, id)
+			if err != nil {
+				return err
+			}
+			patch.StartsAt, patch.EndsAt, err = times.read(found.TimeZone)
+			if err != nil {
+				return err
+			}
+		}
 		if patch == (client.CampaignPatch{}) {
 			return fmt.Errorf("%w: nothing to change: give --total or another flag", ErrUsage)
 		}
@@ -179,6 +226,7 @@ func newCampaignSet(env Env) *cobra.Command {
 	c.Flags().Int64Var(&perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
 	c.Flags().StringArrayVar(&limits, "limit", nil, "a limit such as device:day:1, once for each: they replace all limits; none: no limit")
 	c.Flags().Int64Var(&lowStock, "low-stock-at", 0, "warn from so many units left; 0: never")
+	times.add(c)
 	return c
 }
 

@@ -31,7 +31,11 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	require.Regexp(t, `(?m)^spring +coupon +open `, ok("campaign open spring"))
 	require.Regexp(t, `(?m)^spring +coupon +closed `, ok("campaign close spring --confirm spring"))
 
+	require.Contains(t, ok("campaign create zero --total 0100 --time-zone America/New_York --starts-at 2035-11-04T03:00 -o json"), `"total":100,`)
+	require.Contains(t, ok("campaign set zero --ends-at 2035-11-04T03:30 -o json"), `"ends_at":"2035-11-04T08:30:00Z"`)
 	for line, words := range map[string]string{
+		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
+		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --time-zone localtime": "Europe/Berlin",
 		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "one campaign", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // campaigns have time zones; the image has none
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9/logging"

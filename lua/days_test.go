@@ -56,7 +56,7 @@ func TestDayLimitTurnsAtMidnightOfTheZone(t *testing.T) {
 func TestEachDayGivesItsQuotaOnce(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, row := range midnights {
-			zone, err := time.LoadLocation(row.zone)
+			zone, err := models.LoadZone(row.zone)
 			require.NoError(t, err)
 			b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.PerUserPerDay, c.TimeZone = 1000, 1, row.zone })
 			dates := map[string]int{}

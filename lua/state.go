@@ -194,12 +194,9 @@ func (f *fields) oneOf(name string, values []string) string {
 	return f.text[name]
 }
 
-// zone reads a zone. time.LoadLocation would take an empty name for UTC, and Local for the zone of this machine.
+// zone reads a zone.
 func (f *fields) zone(name string) *time.Location {
-	if f.text[name] == "" || f.text[name] == "Local" {
-		f.refuse(name, errField)
-	}
-	zone, err := time.LoadLocation(f.text[name])
+	zone, err := models.LoadZone(f.text[name])
 	if err != nil {
 		f.refuse(name, err)
 	}

@@ -126,7 +126,7 @@ func (Campaign) TableName() string { return "defined_lots" }
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
 
 // Location is the zone in which the windows of limits begin.
-func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation(c.TimeZone) }
+func (c *Campaign) Location() (*time.Location, error) { return LoadZone(c.TimeZone) }
 
 // Definition is the part of a campaign that its creator chose.
 func (c *Campaign) Definition() Campaign {

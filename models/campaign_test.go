@@ -108,7 +108,7 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 		"kind":      {[]string{"coupon", "packet"}, []string{"", "Coupon", "packets"}},
 		"status":    {[]string{"open", "paused", "closed"}, []string{"", "loading", "fenced", "OPEN"}},
 		"name":      {[]string{"", strings.Repeat("n", 200), strings.Repeat("名", 200)}, []string{strings.Repeat("n", 201), strings.Repeat("名", 201)}},
-		"time_zone": {[]string{"UTC", "Europe/Berlin", "America/Argentina/Ushuaia"}, []string{"", "Local", "Berlin", "UTC+1", "../UTC", "/etc/localtime"}},
+		"time_zone": {[]string{"UTC", "Europe/Berlin", "America/Argentina/Ushuaia"}, []string{"", "Local", "Berlin", "UTC+1", "../UTC", "/etc/localtime", "localtime", "posixrules2", "europe/berlin"}},
 		"currency":  {[]string{"", "EUR", "XXX"}, []string{"eur", "EU", "EURO", "E R", "€", "EU1", "[[[", "@@@"}},
 		"sender_id": {[]string{"", "a", strings.Repeat("é", 128)}, []string{"\n", strings.Repeat("s", 129), "\xff"}},
 	} {

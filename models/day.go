@@ -1,33 +1,76 @@
 package models
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // StartOfDay is the first moment at which the clocks of a zone show a date, or a later one.
 // So a day whose midnight is skipped begins at the moment after the gap, one whose midnight comes
 // twice at the first of the two, and one that the zone leaves out begins where the next one does.
-// time.Date does not say which side of a change of the clocks it takes: each stretch of one offset
-// is looked at in turn.
 func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
-	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-	for t := midnight.Add(-48 * time.Hour).In(zone); ; { // before the date everywhere on Earth
-		_, offset := t.Zone()
-		start := midnight.Add(-time.Duration(offset) * time.Second).In(zone)
-		if start.Before(t) {
-			return t
-		}
-		_, end := t.ZoneBounds()
-		if !end.IsZero() && !end.After(t) { // Go 1.26 says so on the last day of a leap year
-			end = t.Add(quarter)
-		}
-		if end.IsZero() || start.Before(end) {
-			return start
-		}
-		t = end
-	}
+	return firstShowing(time.Date(y, m, d, 0, 0, 0, 0, time.UTC), zone)
 }
+
+// firstShowing is the first moment at which the clocks of a zone show a time, or a later one.
+// wall has the time that they show as if it were UTC.
+func firstShowing(wall time.Time, zone *time.Location) time.Time {
+	for s := range stretches(wall, zone) {
+		if s.at.Before(s.from) {
+			return s.from
+		}
+		if s.at.Before(s.to) {
+			return s.at
+		}
+	}
+	return wall // not reached: no offset is longer than a day
+}
+
+// showing are the moments at which the clocks of a zone show a time: none if they skip it, two if
+// they are set back over it.
+func showing(wall time.Time, zone *time.Location) (moments []time.Time) {
+	for s := range stretches(wall, zone) {
+		if !s.at.Before(s.from) && s.at.Before(s.to) {
+			moments = append(moments, s.at)
+		}
+	}
+	return moments
+}
+
+// stretch is a time during which a zone has one offset.
+type stretch struct {
+	from, to time.Time
+	at       time.Time // when the clocks would show the time by this offset; it may be outside
+}
+
+// aroundTheEarth is longer than any offset, and than clocks were ever set back.
+const aroundTheEarth = 48 * time.Hour
 
 // quarter divides the times at which clocks change in years that have rules alone.
 const quarter = 15 * time.Minute
+
+// stretches are those during which clocks may show a time. time.Date does not say which side of a
+// change of the clocks it takes.
+func stretches(wall time.Time, zone *time.Location) iter.Seq[stretch] {
+	return func(yield func(stretch) bool) {
+		last := wall.Add(aroundTheEarth)
+		for t := wall.Add(-aroundTheEarth).In(zone); t.Before(last); {
+			_, offset := t.Zone()
+			_, end := t.ZoneBounds()
+			if end.IsZero() {
+				end = last
+			}
+			if !end.After(t) { // Go 1.26 says so on the last day of a leap year
+				end = t.Add(quarter)
+			}
+			at := wall.Add(-time.Duration(offset) * time.Second).In(zone)
+			if !yield(stretch{t, end, at}) {
+				return
+			}
+			t = end
+		}
+	}
+}
 
 // Day is a day of a time zone.
 type Day struct {
@@ -53,4 +96,53 @@ func ParseDay(date string, zone *time.Location) (Day, error) {
 		return Day{}, refuse("date", "is no day of %s: its calendar went from %s to %s", zone, before, after)
 	}
 	return day, nil
+}
+
+// Twice is which of two moments is meant where the clocks are set back and show a time twice.
+type Twice string
+
+// The moments that can be meant. Without one, a time that comes twice is refused.
+const (
+	TwiceFirst  Twice = "first"
+	TwiceSecond Twice = "second"
+)
+
+// localMinutes is a local time without seconds, as browsers send it.
+const localMinutes = "2006-01-02T15:04"
+
+// ParseLocal reads a time of a field as people write it, such as 2027-01-31T18:00: what the clocks
+// of a zone show, or an RFC 3339 time, which says its offset. Errors: *FieldError.
+func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time, error) {
+	if at, err := ParseTime(text); err == nil {
+		return at, nil
+	}
+	seconds := text
+	if len(text) == len(localMinutes) {
+		seconds += ":00"
+	}
+	wall, err := ParseTime(seconds + "Z")
+	if err != nil {
+		return time.Time{}, refuse(field, "must be a time such as 2027-01-31T18:00, not “%s”", text)
+	}
+	moments := showing(wall, zone)
+	switch {
+	case len(moments) == 0:
+		return time.Time{}, refuse(field, "must be a time that exists: the clocks of %s skip %s, and go on at %s",
+			zone, text, FormatLocal(firstShowing(wall, zone), zone))
+	case len(moments) == 1 || twice == TwiceFirst:
+		return moments[0], nil
+	case twice == TwiceSecond:
+		return moments[1], nil
+	}
+	return time.Time{}, refuse(field, "must be the first or the second of its kind: the clocks of %s show it twice, as %s and as %s",
+		zone, moments[0].Format(time.RFC3339), moments[1].Format(time.RFC3339))
+}
+
+// FormatLocal writes what ParseLocal reads, with the seconds if there are any.
+func FormatLocal(at time.Time, zone *time.Location) string {
+	at = at.In(zone)
+	if at.Second() == 0 {
+		return at.Format(localMinutes)
+	}
+	return at.Format(localMinutes + ":05")
 }

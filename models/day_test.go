@@ -2,8 +2,9 @@ package models_test
 
 import (
 	"archive/zip"
+	"bytes"
 	"go/build"
-	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,31 +16,43 @@ import (
 	"dibs/models"
 )
 
-// zonesOfGo are all zones of the IANA database that comes with Go, which time/tzdata embeds.
+// zonesOfGo are all zones of the IANA database that Go ships, which is the embedded one.
 func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	t.Helper()
-	archive, err := zip.OpenReader(filepath.Join(build.Default.GOROOT, "lib/time/zoneinfo.zip"))
+	content, err := os.ReadFile(filepath.Join(build.Default.GOROOT, "lib/time/zoneinfo.zip"))
 	require.NoError(t, err)
-	defer func() { require.NoError(t, archive.Close()) }()
-	known := map[string]bool{} // many names are of one zone
+	embedded, err := os.ReadFile("zoneinfo.zip")
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, embedded), "a new Go: cp $(go env GOROOT)/lib/time/zoneinfo.zip models/")
+	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	require.NoError(t, err)
+	known := map[uint32]bool{} // many names are of one zone
 	for _, file := range archive.File {
-		if strings.HasSuffix(file.Name, "/") {
+		if strings.HasSuffix(file.Name, "/") || known[file.CRC32] {
 			continue
 		}
-		content, err := file.Open()
+		known[file.CRC32] = true
+		zone, err := models.LoadZone(file.Name)
 		require.NoError(t, err)
-		data, err := io.ReadAll(content)
-		require.NoError(t, err)
-		if known[string(data)] {
-			continue
-		}
-		known[string(data)] = true
-		zone, err := time.LoadLocationFromTZData(file.Name, data)
-		require.NoError(t, err)
+		require.Equal(t, file.Name, zone.String())
 		zones = append(zones, zone)
 	}
 	require.Greater(t, len(zones), 300)
 	return zones
+}
+
+// TestLoadZone_KnowsNoZoneOfTheMachine: localtime is a file of many machines.
+func TestLoadZone_KnowsNoZoneOfTheMachine(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Local", "localtime", "posix/Europe/Berlin", "right/UTC", "europe/berlin", "Europe", "Europe/", "/UTC", "../UTC"} {
+		_, err := models.LoadZone(name)
+		require.Error(t, err, name)
+	}
+	for range 2 { // of the database, then remembered
+		berlin, err := models.LoadZone("Europe/Berlin")
+		require.NoError(t, err)
+		require.Equal(t, 18, time.Date(2027, 7, 1, 16, 0, 0, 0, time.UTC).In(berlin).Hour())
+	}
 }
 
 // shows reports whether the clocks of a zone show a date, or a later one.
@@ -52,12 +65,11 @@ func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	changes := 0
 	for _, zone := range zonesOfGo(t) {
 		for at := time.Date(2019, 12, 31, 12, 0, 0, 0, time.UTC); at.Year() < 2036; at = at.AddDate(0, 0, 1) {
-			_, before := at.In(zone).Zone()
-			_, after := at.AddDate(0, 0, 1).In(zone).Zone()
-			if before != after {
+			isChange := clocksChange(at, zone)
+			if isChange {
 				changes++
 			}
-			if before == after && at.YearDay() < 365 {
+			if !isChange && at.YearDay() < 365 {
 				continue
 			}
 			for days := -1; days <= 2; days++ {
@@ -66,6 +78,101 @@ func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 		}
 	}
 	require.Greater(t, changes, 3000)
+}
+
+// clocksChange reports whether clocks of a zone change within a day after a moment.
+func clocksChange(at time.Time, zone *time.Location) bool {
+	_, before := at.In(zone).Zone()
+	_, after := at.AddDate(0, 0, 1).In(zone).Zone()
+	return before != after
+}
+
+// wallOf is what the clocks of a zone show, as if it were UTC.
+func wallOf(at time.Time, zone *time.Location) time.Time {
+	y, m, d := at.In(zone).Date()
+	hour, minute, second := at.In(zone).Clock()
+	return time.Date(y, m, d, hour, minute, second, 0, time.UTC)
+}
+
+// TestParseLocal_AroundEveryChangeOfTheClocks: each quarter of an hour that clocks show is read as
+// the moment, or one of the two moments, at which they show it; one that they skip is refused, and
+// the time that the refusal names is the next that they show. All zones, 2020 to 2035.
+func TestParseLocal_AroundEveryChangeOfTheClocks(t *testing.T) {
+	t.Parallel()
+	skipped, twice := 0, 0
+	for _, zone := range zonesOfGo(t) {
+		for at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2036; at = at.AddDate(0, 0, 1) {
+			if !clocksChange(at, zone) {
+				continue
+			}
+			shown := map[time.Time][]time.Time{}
+			for m := at.Add(-30 * time.Hour); m.Before(at.Add(54 * time.Hour)); m = m.Add(15 * time.Minute) {
+				shown[wallOf(m, zone)] = append(shown[wallOf(m, zone)], m)
+			}
+			last := wallOf(at.AddDate(0, 0, 1), zone)
+			for wall := wallOf(at, zone); wall.Before(last); wall = wall.Add(15 * time.Minute) {
+				switch len(shown[wall]) {
+				case 0:
+					skipped++
+				case 2:
+					twice++
+				}
+				requireLocal(t, zone, wall, shown)
+			}
+		}
+	}
+	require.Greater(t, skipped, 3000)
+	require.Greater(t, twice, 3000)
+}
+
+// requireLocal reads what clocks show at the moments of shown.
+func requireLocal(t *testing.T, zone *time.Location, wall time.Time, shown map[time.Time][]time.Time) {
+	t.Helper()
+	text := wall.Format("2006-01-02T15:04")
+	first, errFirst := models.ParseLocal("at", text, zone, models.TwiceFirst)
+	second, errSecond := models.ParseLocal("at", text, zone, models.TwiceSecond)
+	_, err := models.ParseLocal("at", text, zone, "")
+	moments := shown[wall]
+	if len(moments) == 0 {
+		require.EqualError(t, errFirst, err.Error(), text)
+		require.EqualError(t, errSecond, err.Error(), text)
+		_, named, _ := strings.Cut(err.Error(), "and go on at ")
+		next, err := models.ParseLocal("at", named, zone, "")
+		require.NoError(t, err, "%s %s", zone, text)
+		require.True(t, wallOf(next, zone).After(wall), "%s %s: %s", zone, text, named)
+		require.True(t, wallOf(next.Add(-time.Second), zone).Before(wall), "%s %s: %s", zone, text, named)
+		return
+	}
+	require.NoError(t, errFirst)
+	require.NoError(t, errSecond)
+	require.True(t, first.Equal(moments[0]), "%s %s: %s", zone, text, first)
+	require.True(t, second.Equal(moments[len(moments)-1]), "%s %s: %s", zone, text, second)
+	require.Equal(t, text, models.FormatLocal(first, zone))
+	require.Equal(t, len(moments) == 2, err != nil, "%s %s", zone, text)
+}
+
+func TestParseLocal(t *testing.T) {
+	t.Parallel()
+	zone, err := models.LoadZone("America/New_York")
+	require.NoError(t, err)
+	for text, want := range map[string]string{
+		"2027-01-31T18:00": "2027-01-31T23:00:00Z", "2027-01-31t18:00": "2027-01-31T23:00:00Z", "2027-07-31T18:00:01": "2027-07-31T22:00:01Z",
+		"2027-01-31T18:00:00.5": "2027-01-31T23:00:00.5Z", "2026-11-01T01:30:00-05:00": "2026-11-01T06:30:00Z", "2026-03-08T02:30:00z": "2026-03-08T02:30:00Z",
+	} {
+		got, err := models.ParseLocal("at", text, zone, "")
+		require.NoError(t, err, text)
+		require.Equal(t, want, got.UTC().Format(time.RFC3339Nano), text)
+	}
+	for text, want := range map[string]string{
+		"2026-03-08T02:30": "at: must be a time that exists: the clocks of America/New_York skip 2026-03-08T02:30, and go on at 2026-03-08T03:00",
+		"2026-11-01T01:30": "at: must be the first or the second of its kind: the clocks of America/New_York show it twice, " +
+			"as 2026-11-01T01:30:00-04:00 and as 2026-11-01T01:30:00-05:00",
+		"soon": "at: must be a time such as 2027-01-31T18:00, not “soon”", "2027-01-31 18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-01-31 18:00”",
+		"2027-1-31T18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-1-31T18:00”", "": "at: must be a time such as 2027-01-31T18:00, not “”",
+	} {
+		_, err := models.ParseLocal("at", text, zone, "")
+		require.EqualError(t, err, want, text)
+	}
 }
 
 // requireStartOfDay compares the first moment of a day with what a scan by steps finds.
@@ -107,14 +214,14 @@ func TestParseDay(t *testing.T) {
 		{"Pacific/Apia", "2011-12-31", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"UTC", "9998-12-31", "9998-12-31T00:00:00Z", "9999-01-01T00:00:00Z"},
 	} {
-		zone, err := time.LoadLocation(day.zone)
+		zone, err := models.LoadZone(day.zone)
 		require.NoError(t, err)
 		got, err := models.ParseDay(day.date, zone)
 		require.NoError(t, err, day)
 		require.Equal(t, []string{day.date, day.from, day.to},
 			[]string{got.Date, got.From.UTC().Format(time.RFC3339), got.To.UTC().Format(time.RFC3339)}, day.zone)
 	}
-	apia, err := time.LoadLocation("Pacific/Apia")
+	apia, err := models.LoadZone("Pacific/Apia")
 	require.NoError(t, err)
 	const years = "date: must be a day such as 2027-01-31, of the years 1970 to 9998"
 	for date, says := range map[string]string{

@@ -17,7 +17,7 @@ func refuse(field, format string, args ...any) error {
 }
 
 func (c *Campaign) validateTimes() error {
-	if _, err := c.Location(); err != nil || c.TimeZone == "" || c.TimeZone == "Local" {
+	if _, err := c.Location(); err != nil {
 		return refuse("time_zone", "must be an IANA zone such as Europe/Berlin")
 	}
 	if c.StartsAt != nil && c.EndsAt != nil && !c.StartsAt.Before(*c.EndsAt) {

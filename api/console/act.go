@@ -158,7 +158,6 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 
 // describeChange says what a change of fields would do, and returns the body that makes it.
 func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
-	zone, _ := time.LoadLocation(k.TimeZone) // MySQL has valid ones only
 	body := map[string]any{}
 	now := valuesOf(k)
 	a.Title = "Change " + k.ID
@@ -168,12 +167,16 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 			continue
 		}
 		text := strings.TrimSpace(given.Get(f.Name))
-		value, p := f.parse(text, zone)
-		if p != nil {
-			return nil, p
+		if f.Kind == twiceKind {
+			a.keepTwice(text)
+			continue
 		}
 		if text == now[f.Name] {
 			continue
+		}
+		value, p := f.parse(text, zoneOf(k), given.Get(twiceField.Name))
+		if p != nil {
+			return nil, p
 		}
 		body[f.Name] = value
 		a.Fields = append(a.Fields, field{f.Name, text})
@@ -196,6 +199,14 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	return body, nil
 }
 
+// keepTwice keeps which of two moments was chosen.
+func (a *action) keepTwice(text string) {
+	a.Fields = append(a.Fields, field{twiceField.Name, text})
+	if text != "" && text != twiceField.Choices[0] {
+		a.Effects = append(a.Effects, twiceField.Label+" the "+text+".")
+	}
+}
+
 // describeClaimed says what a total does to the units that are claimed.
 func (c *Console) describeClaimed(r *http.Request, id string, total int64) string {
 	var stock models.Stock
@@ -211,7 +222,6 @@ func (c *Console) describeClaimed(r *http.Request, id string, total int64) strin
 
 // describePackets says which packets would be added, and returns the body that adds them. The key makes sending the form twice harmless.
 func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
-	zone, _ := time.LoadLocation(k.TimeZone)
 	a.Title = "Add packets to " + k.ID
 	a.Confirm = k.ID
 	body := map[string]any{}
@@ -222,7 +232,11 @@ func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[
 	a.Fields = []field{{"key", key}}
 	for _, in := range packetInputs(k) {
 		text := strings.TrimSpace(given.Get(in.Name))
-		value, p := in.parse(text, zone)
+		if in.Kind == twiceKind {
+			a.keepTwice(text)
+			continue
+		}
+		value, p := in.parse(text, zoneOf(k), given.Get(twiceField.Name))
 		if p != nil {
 			return nil, p
 		}

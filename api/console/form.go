@@ -22,6 +22,7 @@ const (
 	timeKind   = "datetime-local" // in the campaign's zone
 	moneyKind  = "money"          // in the campaign's currency
 	choiceKind = "choice"
+	twiceKind  = "twice"  // which of two moments times are, where the clocks show them twice
 	limitsKind = "limits" // subject:window:units, separated by commas
 )
 
@@ -49,6 +50,7 @@ var campaignFields = []formField{
 	{Name: "low_stock_at", Label: "Stock is low at, units", Kind: numberKind, Live: true, Hint: "0 is never"},
 	{Name: "starts_at", Label: "Starts", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is at once"},
 	{Name: "ends_at", Label: "Ends", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is never"},
+	twiceField,
 	{Name: "time_zone", Label: "Time zone", Kind: textKind, Hint: "such as Europe/Berlin; empty is UTC"},
 	{Name: "hold_for", Label: "A claim is held for", Kind: textKind, Hint: "such as 15m, of coupons; empty is for ever"},
 	{Name: "currency", Label: "Currency", Kind: textKind, Hint: "such as EUR, of packets"},
@@ -64,7 +66,12 @@ var packetFields = []formField{
 	{Name: "min", Label: "Smallest", Kind: moneyKind, Hint: "empty is the smallest unit"},
 	{Name: "max", Label: "Largest", Kind: moneyKind, Hint: "empty is no bound"},
 	{Name: "release_at", Label: "No one takes one before", Kind: timeKind, Hint: "in the zone of the campaign; empty is at once"},
+	twiceField,
 }
+
+// twiceField goes with the times of a form.
+var twiceField = formField{Name: "twice", Label: "A time that the clocks show twice is", Kind: twiceKind, Live: true,
+	Choices: []string{"refused", string(models.TwiceFirst), string(models.TwiceSecond)}, Hint: "on the day when the clocks are set back"}
 
 // input is a field with what it holds.
 type input struct {
@@ -102,9 +109,18 @@ func packetInputs(k *models.CampaignJSON) []input {
 	return all
 }
 
+// zoneOf is the zone of a campaign. UTC stands for a name that only the machine of an older version knew.
+func zoneOf(k *models.CampaignJSON) *time.Location {
+	zone, err := models.LoadZone(k.TimeZone)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
+}
+
 // valuesOf are the fields of a campaign as forms show them.
 func valuesOf(k *models.CampaignJSON) map[string]string {
-	zone, _ := time.LoadLocation(k.TimeZone) // MySQL has valid ones only
+	zone := zoneOf(k)
 	var sent map[string]any
 	if text, err := json.Marshal(k); err == nil { // a campaign always marshals
 		decoder := json.NewDecoder(bytes.NewReader(text))
@@ -123,7 +139,7 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 			values[f.Name] = otherLimits(k)
 		case f.Kind == timeKind:
 			at, _ := time.Parse(time.RFC3339, fmt.Sprint(value))
-			values[f.Name] = strings.TrimSuffix(at.In(zone).Format("2006-01-02T15:04:05"), ":00") // as browsers send it
+			values[f.Name] = models.FormatLocal(at, zone)
 		default:
 			values[f.Name] = fmt.Sprint(value)
 		}
@@ -159,7 +175,7 @@ func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 }
 
 // parse reads what was typed into a field as the API takes it; nil is an empty time.
-func (f *formField) parse(text string, zone *time.Location) (any, *wire.ProblemJSON) {
+func (f *formField) parse(text string, zone *time.Location, twice string) (any, *wire.ProblemJSON) {
 	if f.Kind == limitsKind {
 		return parseLimits(f.Name, text)
 	}
@@ -180,12 +196,11 @@ func (f *formField) parse(text string, zone *time.Location) (any, *wire.ProblemJ
 		}
 		return n, nil
 	case timeKind:
-		for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
-			if at, err := time.ParseInLocation(layout, text, zone); err == nil {
-				return models.NewTime(at), nil
-			}
+		at, err := models.ParseLocal(f.Name, text, zone, models.Twice(twice))
+		if err != nil {
+			return nil, invalid(f.Name, strings.TrimPrefix(err.Error(), f.Name+": "))
 		}
-		return nil, invalid(f.Name, "must be a time such as 2027-01-31T18:00, not “"+text+"”")
+		return models.NewTime(at), nil
 	}
 	return text, nil
 }
@@ -260,7 +275,7 @@ func (c *Console) postNew(w http.ResponseWriter, r *http.Request, s *session) {
 
 // readNew reads the form of a new campaign into a body for the API. What is empty is left out.
 func (c *Console) readNew(form url.Values, values map[string]string, body map[string]any) (p *wire.ProblemJSON) {
-	zone, err := time.LoadLocation(strings.TrimSpace(form.Get("time_zone")))
+	zone, err := models.LoadZone(cmp.Or(strings.TrimSpace(form.Get("time_zone")), "UTC"))
 	if err != nil {
 		zone = time.UTC
 		p = invalid("time_zone", "must be an IANA zone such as Europe/Berlin")
@@ -269,10 +284,10 @@ func (c *Console) readNew(form url.Values, values map[string]string, body map[st
 		f := &campaignFields[i]
 		text := strings.TrimSpace(form.Get(f.Name))
 		values[f.Name] = text
-		if text == "" {
+		if text == "" || f.Kind == twiceKind {
 			continue
 		}
-		value, wrong := f.parse(text, zone)
+		value, wrong := f.parse(text, zone, form.Get(twiceField.Name))
 		body[f.Name] = value
 		if p == nil {
 			p = wrong

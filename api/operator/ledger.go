@@ -2,6 +2,7 @@ package operator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -209,8 +210,8 @@ func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // GetSettlement is GET /v1/settlements/{date}.
 func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
-	zone, err := time.LoadLocation(r.URL.Query().Get("time_zone"))
-	if err != nil || zone.String() == "Local" {
+	zone, err := models.LoadZone(cmp.Or(r.URL.Query().Get("time_zone"), "UTC"))
+	if err != nil {
 		return wire.Invalid("time_zone", "must be an IANA name such as Europe/Berlin").Write(w)
 	}
 	day, err := models.ParseDay(r.PathValue("date"), zone)

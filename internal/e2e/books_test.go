@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -213,7 +214,7 @@ func (b books) rowsAndCrowd(r *report, rows map[string]book) {
 }
 
 func (b books) limits(r *report, rows map[string]book) {
-	zone, err := time.LoadLocation(b.campaign.TimeZone)
+	zone, err := models.LoadZone(cmp.Or(b.campaign.TimeZone, "UTC"))
 	if err != nil {
 		r.addf("zone: %v", err)
 		return

@@ -56,7 +56,7 @@ func zoneAtNoon(t testing.TB) string {
 		"Etc/GMT+8", "Etc/GMT+10",
 	}
 	for _, name := range zones {
-		zone, err := time.LoadLocation(name)
+		zone, err := models.LoadZone(name)
 		require.NoError(t, err)
 		if hour := time.Now().In(zone).Hour(); hour >= 10 && hour <= 13 {
 			return name
@@ -80,7 +80,7 @@ func TestOneUserHammeringGetsTheDayLimitAndNoMore(t *testing.T) {
 // days of New York that have 23 and 25 hours, too.
 func TestDayEndsAtMidnightOfTheZoneWhateverServersThink(t *testing.T) {
 	t.Parallel()
-	zone, err := time.LoadLocation("America/New_York")
+	zone, err := models.LoadZone("America/New_York")
 	require.NoError(t, err)
 	var now atomic.Int64 // Redis' clock, ms
 	off := func(server int) time.Duration { return []time.Duration{-45 * time.Second, 45 * time.Second}[server] }

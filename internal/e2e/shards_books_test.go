@@ -21,7 +21,7 @@ func noonZone(t *testing.T) *time.Location {
 	if name == "Etc/GMT+0" {
 		name = "UTC"
 	}
-	zone, err := time.LoadLocation(name)
+	zone, err := models.LoadZone(name)
 	require.NoError(t, err)
 	return zone
 }

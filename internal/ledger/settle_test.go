@@ -87,7 +87,7 @@ func (d *day) decide(e models.Event, at string) {
 // settle settles a day, and checks that it agrees with the ledger and with account_entries.
 func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()
-	place, err := time.LoadLocation(zone)
+	place, err := models.LoadZone(zone)
 	require.NoError(d.t, err)
 	on, err := models.ParseDay(date, place)
 	require.NoError(d.t, err)
