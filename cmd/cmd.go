@@ -129,6 +129,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 			config.AddFlags(below.Flags())
 		}
 	}
+	decimalFlags(root)
 	return root
 }
 
