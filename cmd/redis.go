@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/config"
 	"dibs/internal/sleep"
 	"dibs/lua"
 )
@@ -85,6 +86,9 @@ func (s *stack) awaitRedis(ctx context.Context) error {
 
 // checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
 func (s *stack) checkRedis(ctx context.Context) error {
+	if err := lua.CheckTopology(ctx, s.rdb, s.redisURL()); err != nil {
+		return refusedIf(err, lua.ErrURL, "REDIS_URL")
+	}
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return s.checkServer(ctx, s.rdb)
@@ -117,7 +121,14 @@ func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) erro
 	if err != nil {
 		return fmt.Errorf("cmd: redis does not answer: %w", err)
 	}
-	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+	policy, err := lua.Policy(ctx, rdb, info, s.redisURL())
+	switch {
+	case err != nil:
+		return fmt.Errorf("cmd: redis does not answer: %w", err)
+	case policy == "":
+		return config.Refuse("REDIS_URL", "names a server that says its maxmemory-policy neither by INFO nor by CONFIG GET:"+
+			" it must be noeviction; add the option maxmemory_policy=noeviction if it is")
+	case policy != lua.Noeviction:
 		return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
 	}
 	advice, err := lua.DefaultUserAdvice(ctx, rdb)

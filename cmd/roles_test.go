@@ -116,6 +116,10 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 		requireRefusal(t, run(t, s.with("DIBS_REDIS_URL="+evicting), role, addr), cmd.ExitFailed, "volatile-lru", "noeviction")
 		requireRefusal(t, run(t, s.with("DIBS_MYSQL_DSN="+empty), role, addr), cmd.ExitFailed, "version 0", "dibs migrate")
 	}
+	mute := testenv.Redis(t, `rename-command CONFIG ""`).Addr()
+	mute = "redis://" + testenv.Rewriting(t, mute, "maxmemory_policy", "xxxxxxxxx_policy")
+	requireRefusal(t, run(t, s.with("DIBS_REDIS_URL="+mute), "reconcile"), cmd.ExitUsage, "add the option maxmemory_policy=noeviction if it is")
+	requireOK(t, run(t, s.with("DIBS_REDIS_URL="+mute+"?maxmemory_policy=noeviction"), "reconcile"))
 	for _, environ := range [][]string{s.with("DIBS_REDIS_URL=" + redisAway), s.with("DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs")} {
 		got := run(t, environ, "reconcile") // a role waits
 		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)

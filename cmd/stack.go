@@ -41,6 +41,7 @@ type stack struct {
 	tracer   *tracing.Tracer // nil: no traces
 
 	rdb       redis.UniversalClient
+	redisURL  func() string // as it is by now
 	scripts   *lua.Scripts
 	db        *gorm.DB
 	campaigns *campaigns.Repository
@@ -121,7 +122,7 @@ func (s *stack) openTraces(context.Context) error {
 }
 
 func (s *stack) openRedis(ctx context.Context) error {
-	rdb, err := s.connectRedis()
+	rdb, err := s.connectRedis(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 }
 
 // connectRedis makes the client of the configured Redis, or of an embedded one.
-func (s *stack) connectRedis() (redis.UniversalClient, error) {
+func (s *stack) connectRedis(ctx context.Context) (redis.UniversalClient, error) {
 	if s.cfg.RedisURL == "" {
 		server, end, err := embedRedis()
 		if err != nil {
@@ -153,7 +154,10 @@ func (s *stack) connectRedis() (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := lua.ConnectRenewed(url)
+	s.redisURL = url
+	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
+	defer cancel()
+	rdb, err := lua.Detect(bounded, url)
 	if err != nil {
 		return nil, config.Refuse("REDIS_URL", "%w", err)
 	}

@@ -2,9 +2,13 @@ package lua
 
 import (
 	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	neturl "net/url"
 	"slices"
 	"strings"
@@ -14,11 +18,11 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"dibs/internal/address"
-	"dibs/internal/roots"
+	"dibs/internal/tlsfiles"
 )
 
-// errURL is wrapped by every refusal of a Redis URL.
-var errURL = errors.New("lua: bad redis url")
+// ErrURL is wrapped by every refusal of a Redis URL.
+var ErrURL = errors.New("lua: bad redis url")
 
 const (
 	dialTimeout  = 2 * time.Second
@@ -28,7 +32,7 @@ const (
 )
 
 // Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see connectSentinel. Several hosts,
-// comma-separated, are a cluster. The query may hold options of go-redis, see usedOptions; any other option is refused. The client
+// comma-separated, are a cluster, and so is one with the option cluster=true; Detect finds one without it. The query may hold options of go-redis, see usedOptions; any other option is refused. The client
 // never sends a command twice by itself, as go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
 // Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) { return connect(url, nil) }
@@ -62,9 +66,97 @@ func credentials(url string) (user, password string) {
 	return u.User.Username(), password
 }
 
+// errClusterNode refuses one address of a cluster.
+var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
+
+// Detect is ConnectRenewed to what is there: where the one server of a URL is a node of a cluster, to the cluster. One that does not
+// answer is taken for what the URL says; call CheckTopology when it is there.
+func Detect(ctx context.Context, now func() string) (redis.UniversalClient, error) {
+	rdb, err := ConnectRenewed(now)
+	if err != nil || !errors.Is(CheckTopology(ctx, rdb, now()), errClusterNode) {
+		return rdb, err
+	}
+	_ = rdb.Close()
+	return connectTo(now(), func() (user, password string) { return credentials(now()) }, true)
+}
+
+// CheckTopology refuses a client of one server where that is a node of a cluster: it would answer for a part of the keys. The option
+// cluster=false is for a cluster of one node that is not reached by the address that it tells. Errors: that refusal, or those of Redis.
+func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) error {
+	one, isOne := rdb.(*redis.Client)
+	if !isOne || ownOf(url).cluster != "" {
+		return nil
+	}
+	info, err := Info(ctx, one, "cluster")
+	if err == nil && info["cluster_enabled"] == "" { // a managed server that does not say
+		var slots []redis.ClusterSlot
+		slots, err = one.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis before 7.0 has no CLUSTER SHARDS
+		if len(slots) > 0 {
+			return errClusterNode
+		}
+	}
+	var refused redis.Error
+	switch {
+	case info["cluster_enabled"] == "1":
+		return errClusterNode
+	case err != nil && !errors.As(err, &refused): // no server but one of a cluster has an answer for everybody
+		return fmt.Errorf("lua: CLUSTER SLOTS: %w", err)
+	}
+	return nil
+}
+
+// Policy is the maxmemory-policy of a server, by its INFO or its settings; of one that hides both, what the URL says of it. "" is one
+// that nobody says. Errors: those of Redis.
+func Policy(ctx context.Context, node redis.UniversalClient, info map[string]string, url string) (string, error) {
+	if policy := info["maxmemory_policy"]; policy != "" {
+		return policy, nil
+	}
+	settings, err := node.ConfigGet(ctx, "maxmemory-policy").Result()
+	if err != nil && !isRefusal(err) {
+		return "", fmt.Errorf("lua: CONFIG GET: %w", err)
+	}
+	return cmp.Or(settings["maxmemory-policy"], ownOf(url).policy), nil
+}
+
+// ownOptions are options of a URL that go-redis does not know.
+type ownOptions struct {
+	files           tlsfiles.Files
+	cluster, policy string
+}
+
+// takeOwn takes them out of options.
+func takeOwn(options neturl.Values) (own ownOptions, err error) {
+	own = ownOptions{cluster: options.Get(optionCluster), policy: options.Get(optionPolicy)}
+	options.Del(optionCluster)
+	options.Del(optionPolicy)
+	own.files = tlsfiles.Take(options.Get, options.Del)
+	switch {
+	case own.cluster != "" && own.cluster != optionTrue && own.cluster != "false":
+		err = fmt.Errorf("%w: option %s must be true or false", ErrURL, optionCluster)
+	case own.policy != "" && own.policy != Noeviction:
+		err = fmt.Errorf("%w: option %s must be %s", ErrURL, optionPolicy, Noeviction)
+	}
+	return own, err
+}
+
+// ownOf are those of a URL that Connect accepts.
+func ownOf(url string) ownOptions {
+	_, query, _ := strings.Cut(url, "?")
+	if !strings.HasPrefix(url, sentinelScheme) {
+		query, _, _ = strings.Cut(query, ",") // further hosts
+	}
+	options, _ := neturl.ParseQuery(query) // Connect reads it
+	own, _ := takeOwn(options)
+	return own
+}
+
 func connect(url string, renewed func() (user, password string)) (redis.UniversalClient, error) {
+	return connectTo(url, renewed, false)
+}
+
+func connectTo(url string, renewed func() (user, password string), isCluster bool) (redis.UniversalClient, error) {
 	if err := address.CheckURL(url); err != nil {
-		return nil, fmt.Errorf("%w: %w", errURL, err)
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
 	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {
 		return connectSentinel(rest, renewed)
@@ -73,21 +165,32 @@ func connect(url string, renewed func() (user, password string)) (redis.Universa
 	if err != nil {
 		return nil, err
 	}
-	query, ca := takeCA(query)
-	first, err := parseHost(hosts[0] + query)
+	options, err := neturl.ParseQuery(strings.TrimPrefix(query, "?"))
+	if err != nil {
+		return nil, errQuery
+	}
+	own, err := takeOwn(options)
+	if err != nil {
+		return nil, err
+	}
+	isCluster = isCluster || own.cluster == optionTrue || len(hosts) > 1
+	first, err := parseHost(hosts[0] + "?" + options.Encode())
 	if err == nil {
-		err = trust(first, ca)
+		err = use(first, own.files)
 	}
 	if err != nil {
 		return nil, err
 	}
 	u := optionsOf(first)
 	u.CredentialsProvider = renewed
-	if len(hosts) == 1 {
+	if !isCluster {
 		return redis.NewUniversalClient(u), nil
 	}
 	if first.DB != 0 {
-		return nil, fmt.Errorf("%w: a cluster has only database 0", errURL)
+		return nil, fmt.Errorf("%w: a cluster has only database 0", ErrURL)
+	}
+	if u.TLSConfig != nil {
+		u.Dialer = dialNodes(u)
 	}
 	for _, host := range hosts[1:] {
 		addr, err := clusterAddr(host, first)
@@ -101,31 +204,42 @@ func connect(url string, renewed func() (user, password string)) (redis.Universa
 	return cluster, nil
 }
 
-// takeCA takes the option tls_ca, which go-redis does not know, out of a query that is checked.
-func takeCA(query string) (rest, ca string) {
-	options, err := neturl.ParseQuery(strings.TrimPrefix(query, "?"))
-	ca = options.Get(optionCA)
-	if err != nil || ca == "" {
-		return query, ""
-	}
-	options.Del(optionCA)
-	return "?" + options.Encode(), ca
-}
-
-// trust has a client trust the authority in a file, and no other; "" is those of the machine.
-func trust(o *redis.Options, ca string) error {
-	if ca == "" {
+// use has a client use the certificates in files.
+func use(o *redis.Options, files tlsfiles.Files) error {
+	if len(files) == 0 {
 		return nil
 	}
 	if o.TLSConfig == nil {
-		return fmt.Errorf("%w: option %s goes with TLS, as by rediss://", errURL, optionCA)
+		return fmt.Errorf("%w: options %s go with TLS, as by rediss://", ErrURL, strings.Join(tlsfiles.Options, ", "))
 	}
-	pool, err := roots.Read(ca)
-	if err != nil {
-		return fmt.Errorf("%w: option %s: %w", errURL, optionCA, err)
+	if err := files.Apply(o.TLSConfig); err != nil {
+		return fmt.Errorf("%w: %w", ErrURL, err)
 	}
-	o.TLSConfig.RootCAs = pool
 	return nil
+}
+
+// dialNodes dials each node of a cluster by TLS in its own name. One that the cluster tells by its IP address may show a certificate for
+// the host of the URL instead: some managed clusters have one for all nodes.
+func dialNodes(u *redis.UniversalOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	base := u.TLSConfig
+	dial := func(ctx context.Context, network, addr, name string) (net.Conn, error) {
+		config := base.Clone()
+		config.ServerName = name
+		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: u.DialTimeout}, Config: config}
+		return dialer.DialContext(ctx, network, addr)
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, network, addr, host)
+		var otherName x509.HostnameError
+		if errors.As(err, &otherName) && net.ParseIP(host) != nil && host != base.ServerName {
+			return dial(ctx, network, addr, base.ServerName)
+		}
+		return conn, err
+	}
 }
 
 // splitHosts splits a URL into its hosts, of which the first has the scheme, and the query, which keeps its question mark.
@@ -134,24 +248,33 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
 		hosts = append(hosts, host)
 		if found && query != "" {
-			return nil, "", fmt.Errorf("%w: options may stand behind one host only", errURL)
+			return nil, "", fmt.Errorf("%w: options may stand behind one host only", ErrURL)
 		}
 		if found {
 			query = "?" + options
 		}
 	}
-	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"), usedOptions)
+	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"), slices.Concat(usedOptions, []string{optionCluster}))
 }
 
-// optionCA is the file of a private authority that the server's certificate comes from.
-const optionCA = "tls_ca"
+// optionCluster says whether the one address of a URL is that of a cluster.
+const (
+	optionCluster = "cluster"
+	optionTrue    = "true"
+)
+
+// optionPolicy vouches for the maxmemory-policy of servers that hide it. Noeviction is the one that Dibs needs.
+const (
+	optionPolicy = "maxmemory_policy"
+	Noeviction   = "noeviction"
+)
 
 // usedOptions are the options that Connect uses. With the others that go-redis knows, commands would be sent twice, or in a protocol
 // that Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db", "dial_timeout", "max_active_conns",
-	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify",
-	optionCA, "write_timeout",
+	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify", optionPolicy,
+	tlsfiles.CA, tlsfiles.Cert, tlsfiles.Key, "write_timeout",
 }
 
 // unusedOptions are those that people may know from go-redis.
@@ -162,7 +285,7 @@ var unusedOptions = []string{
 }
 
 // errQuery refuses a query that can't be read. What the parser says of it may quote a password.
-var errQuery = fmt.Errorf("%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", errURL)
+var errQuery = fmt.Errorf("%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", ErrURL)
 
 func checkQuery(query string, used []string) error {
 	options, err := neturl.ParseQuery(query)
@@ -172,13 +295,13 @@ func checkQuery(query string, used []string) error {
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		switch {
 		case slices.Contains(unusedOptions, name) && !slices.Contains(used, name):
-			return fmt.Errorf("%w: option %q is not used; those that are: %s", errURL, name, strings.Join(used, ", "))
+			return fmt.Errorf("%w: option %q is not used; those that are: %s", ErrURL, name, strings.Join(used, ", "))
 		case !slices.Contains(used, name): // it may be part of a password
-			return fmt.Errorf("%w: has an option that there is not; those that are used: %s", errURL, strings.Join(used, ", "))
+			return fmt.Errorf("%w: has an option that there is not; those that are used: %s", ErrURL, strings.Join(used, ", "))
 		case len(options[name]) > 1:
-			return fmt.Errorf("%w: option %s is given twice", errURL, name)
+			return fmt.Errorf("%w: option %s is given twice", ErrURL, name)
 		case options.Get(name) == "":
-			return fmt.Errorf("%w: option %s has no value", errURL, name)
+			return fmt.Errorf("%w: option %s has no value", ErrURL, name)
 		}
 	}
 	return nil
@@ -187,17 +310,17 @@ func checkQuery(query string, used []string) error {
 // parseHost reads the URL of one host.
 func parseHost(url string) (*redis.Options, error) {
 	if !strings.HasPrefix(url, "redis://") && !strings.HasPrefix(url, "rediss://") {
-		return nil, fmt.Errorf("%w: must begin with redis://, rediss:// or redis+sentinel://", errURL)
+		return nil, fmt.Errorf("%w: must begin with redis://, rediss:// or redis+sentinel://", ErrURL)
 	}
 	opts, err := redis.ParseURL(url)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s", errURL, wrongIn(url))
+		return nil, fmt.Errorf("%w: %s", ErrURL, wrongIn(url))
 	case opts.PoolSize < 0:
-		return nil, fmt.Errorf("%w: option pool_size must be at least 1", errURL)
+		return nil, fmt.Errorf("%w: option pool_size must be at least 1", ErrURL)
 	case opts.ReadTimeout != 0 && opts.ReadTimeout < replyTimeout, opts.WriteTimeout != 0 && opts.WriteTimeout < replyTimeout:
 		return nil, fmt.Errorf("%w: options read_timeout and write_timeout must be at least %s: Redis may wait that long for its disk",
-			errURL, replyTimeout)
+			ErrURL, replyTimeout)
 	}
 	return opts, nil
 }
@@ -231,11 +354,11 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	case err != nil:
 		return "", err
 	case host == "redis://":
-		return "", fmt.Errorf("%w: a host is empty", errURL)
+		return "", fmt.Errorf("%w: a host is empty", ErrURL)
 	case opts.DB != 0:
-		return "", fmt.Errorf("%w: a cluster has only database 0", errURL)
+		return "", fmt.Errorf("%w: a cluster has only database 0", ErrURL)
 	case hasScheme && (scheme == "rediss") != (first.TLSConfig != nil):
-		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", errURL)
+		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", ErrURL)
 	}
 	return opts.Addr, nil
 }

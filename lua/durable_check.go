@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,7 +237,10 @@ func MayPass(err error) bool {
 	var answered redis.Error
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
+	var network *net.OpError
 	switch {
+	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS, such as that a certificate is required
+		return false
 	case err == nil, errors.Is(err, ErrDurability), errors.As(err, &certificate), errors.As(err, &record):
 		return false
 	case errors.As(err, &answered):

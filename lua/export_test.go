@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -83,7 +84,6 @@ const (
 )
 
 var (
-	ErrURL        = errURL
 	GenerationKey = generationKey
 	KeptKey       = barrierKey
 	NoListKey     = noListKey
@@ -95,4 +95,14 @@ const AloneFor = aloneFor
 // IsAlone reports whether a node is the primary of a key, by those who decide about failovers.
 func IsAlone(ctx context.Context, s *Scripts, node *redis.Client, key string) bool {
 	return s.isAlone(ctx, node, key)
+}
+
+// DialNode dials a node of the cluster behind a URL.
+func DialNode(ctx context.Context, url, addr string) (net.Conn, error) {
+	rdb, err := connectTo(url, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rdb.Close() }()
+	return rdb.(*redis.ClusterClient).Options().Dialer(ctx, "tcp", addr)
 }

@@ -45,7 +45,7 @@ func connectSentinel(rest string, renewed func() (user, password string)) (redis
 	}
 	master, db, _ := strings.Cut(path, "/")
 	if master == "" {
-		return nil, fmt.Errorf("%w: names no master: it ends with /master-name or /master-name/db", errURL)
+		return nil, fmt.Errorf("%w: names no master: it ends with /master-name or /master-name/db", ErrURL)
 	}
 	addrs, err := sentinelAddrs(hosts)
 	if err != nil {
@@ -58,13 +58,16 @@ func connectSentinel(rest string, renewed func() (user, password string)) (redis
 	encrypted := options.Get("tls")
 	sentinelUser := options.Get("sentinel_username")
 	sentinelPassword := options.Get("sentinel_password")
-	ca := options.Get(optionCA)
-	for _, name := range slices.Concat(sentinelOptions, []string{optionCA}) {
+	own, err := takeOwn(options)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range sentinelOptions {
 		options.Del(name)
 	}
 	data, err := parseHost(scheme + user + addrs[0] + "/" + db + "?" + options.Encode())
 	if err == nil {
-		err = trust(data, ca)
+		err = use(data, own.files)
 	}
 	if err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func schemeOf(encrypted string) (string, error) {
 	case tlsNodes, tlsAll:
 		return "rediss://", nil
 	default:
-		return "", fmt.Errorf("%w: option tls must be %s or %s", errURL, tlsNodes, tlsAll)
+		return "", fmt.Errorf("%w: option tls must be %s or %s", ErrURL, tlsNodes, tlsAll)
 	}
 }
 
@@ -100,7 +103,7 @@ func sentinelAddrs(hosts string) (addrs []string, err error) {
 		addr = strings.TrimSpace(addr)
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("%w: a Sentinel has no host:port", errURL)
+			return nil, fmt.Errorf("%w: a Sentinel has no host:port", ErrURL)
 		}
 		addrs = append(addrs, addr)
 	}

@@ -141,6 +141,9 @@ func maskQuery(tail string) string {
 }
 
 func isSecret(option string) bool {
+	if option == "tls_key" { // it names a file
+		return false
+	}
 	for _, word := range []string{"pass", "pwd", "token", "secret", "key", "auth", "sig"} {
 		if strings.Contains(strings.ToLower(option), word) {
 			return true

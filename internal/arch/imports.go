@@ -17,8 +17,8 @@ var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proo
 
 // tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{
-	"internal/address", "internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps",
-	"internal/tracing",
+	"internal/address", "internal/caller", "internal/pulse", "internal/reread", "internal/seal", "internal/sleep", "internal/steps",
+	"internal/tlsfiles", "internal/tracing",
 }
 
 // standAlone are packages that others copy or import: they have not even the tools.
@@ -104,7 +104,7 @@ var imports = map[string][]string{
 	"internal/caller":     {},
 	"internal/pulse":      {},
 	"internal/reread":     {},
-	"internal/roots":      {},
+	"internal/tlsfiles":   {},
 	"internal/seal":       {},
 	"internal/sleep":      {},
 	"internal/steps":      {}, // where tests act in the middle of production code

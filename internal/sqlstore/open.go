@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"dibs/internal/address"
-	"dibs/internal/roots"
+	"dibs/internal/tlsfiles"
 
 	"github.com/glebarez/sqlite"
 	"github.com/go-sql-driver/mysql"
@@ -125,9 +125,6 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
-// paramCA is a parameter of a DSN: the file of the private authority that the server's certificate comes from. It turns TLS on.
-const paramCA = "tls_ca"
-
 // openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
 // found ones, times are UTC, a call sends one statement, and the session variables are those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
@@ -135,14 +132,8 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	if err != nil {
 		return nil, nil, err
 	}
-	if ca, ok := dsn.Params[paramCA]; ok {
-		delete(dsn.Params, paramCA) // the server knows no such variable
-		pool, err := roots.Read(ca)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%w: DSN: %s: %w", ErrConfig, paramCA, err)
-		}
-		dsn.TLSConfig = ""
-		dsn.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if err := useFiles(dsn); err != nil {
+		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
 	dsn.ClientFoundRows = false
 	dsn.MultiStatements = false
@@ -172,6 +163,26 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)
 	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil // asks for nothing that versions differ in
+}
+
+// useFiles has a connection use the certificates that parameters of the DSN name. They turn TLS on.
+func useFiles(dsn *mysql.Config) error {
+	for _, name := range tlsfiles.Options {
+		if file, given := dsn.Params[name]; given && file == "" {
+			return fmt.Errorf("option %s has no value", name)
+		}
+	}
+	files := tlsfiles.Take(func(name string) string { return dsn.Params[name] }, func(name string) { delete(dsn.Params, name) })
+	if len(files) == 0 {
+		return nil
+	}
+	if dsn.TLS == nil || files[tlsfiles.CA] != "" { // an authority is named to be checked
+		dsn.TLS = &tls.Config{}
+	}
+	dsn.TLSConfig = ""
+	dsn.TLS.MinVersion = tls.VersionTLS12
+	dsn.AllowFallbackToPlaintext = false
+	return files.Apply(dsn.TLS)
 }
 
 // renew gives a connection that is about to be made the user and the password of now.

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -19,11 +20,22 @@ import (
 // Certificate writes a certificate for 127.0.0.1 that vouches for itself, and its key, and returns their files.
 func Certificate(t testing.TB) (cert, key string) {
 	t.Helper()
+	return CertificateFor(t, "127.0.0.1")
+}
+
+// CertificateFor is Certificate for another name or IP address.
+func CertificateFor(t testing.TB, name string) (cert, key string) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	text := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+	}
+	if ip := net.ParseIP(name); ip != nil {
+		text.IPAddresses = []net.IP{ip}
+	} else {
+		text.DNSNames = []string{name}
 	}
 	made, err := x509.CreateCertificate(rand.Reader, text, text, private.Public(), private)
 	require.NoError(t, err)

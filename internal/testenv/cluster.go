@@ -22,13 +22,19 @@ var errClusterForming = errors.New("testenv: cluster not formed yet")
 // and returns their addresses. It ends with the test.
 func RedisCluster(t testing.TB, masters int) []string {
 	t.Helper()
+	return RedisClusterOf(t, masters, func(int) []string { return nil })
+}
+
+// RedisClusterOf is RedisCluster of nodes with lines of redis.conf of their own.
+func RedisClusterOf(t testing.TB, masters int, conf func(node int) []string) []string {
+	t.Helper()
 	require.Positive(t, masters, "masters")
 	addrs := make([]string, masters)
 	for i := range addrs {
 		busPort, release, err := reservePort()
 		require.NoError(t, err)
 		t.Cleanup(release)
-		_, addr, closeAll, err := startRedis("", nil, busPort)
+		_, addr, closeAll, err := startRedis("", conf(i), busPort)
 		require.NoError(t, err)
 		t.Cleanup(func() { closeChecked(t, closeAll) })
 		require.NoError(t, joinCluster(t.Context(), addrs[0], addr, busPort, i, masters))

@@ -46,6 +46,15 @@ func reservePort() (port int, release func(), err error) {
 	return 0, nil, errNoPort
 }
 
+// Port is a free TCP port of 127.0.0.1, the test's own until it ends.
+func Port(t testing.TB) int {
+	t.Helper()
+	port, release, err := reservePort()
+	require.NoError(t, err)
+	t.Cleanup(release)
+	return port
+}
+
 func portFree(port int) bool {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", loopback(port))
 	if err != nil {

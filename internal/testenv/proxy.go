@@ -1,6 +1,9 @@
 package testenv
 
 import (
+	"bytes"
+	"io"
+	"net"
 	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
@@ -23,4 +26,46 @@ func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 		release()
 	})
 	return proxy
+}
+
+// Rewriting is the address of a proxy in front of upstream that replaces a text, wherever it stands in an answer as a
+// whole, by another of the same length: a server that calls something by another name, as if it hid it.
+func Rewriting(t testing.TB, upstream, text, by string) string {
+	t.Helper()
+	require.Len(t, by, len(text))
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			front, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			back, err := new(net.Dialer).DialContext(t.Context(), "tcp", upstream)
+			if err != nil {
+				_ = front.Close()
+				return
+			}
+			go func() {
+				_, _ = io.Copy(back, front)
+				_ = back.Close()
+			}()
+			go rewrite(front, back, []byte(text), []byte(by))
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// rewrite copies what arrives until the connection ends. What arrives at once is replaced as a whole.
+func rewrite(to, from net.Conn, text, by []byte) {
+	buffer := make([]byte, 1<<20)
+	for {
+		n, err := from.Read(buffer)
+		_, _ = to.Write(bytes.ReplaceAll(buffer[:n], text, by))
+		if err != nil {
+			_ = to.Close()
+			return
+		}
+	}
 }

@@ -1,0 +1,183 @@
+package lua_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// detect is what Detect makes of a URL.
+func detect(t *testing.T, url string) redis.UniversalClient {
+	t.Helper()
+	rdb, err := lua.Detect(t.Context(), func() string { return url })
+	require.NoError(t, err, url)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// requireAllSlots writes keys of many slots.
+func requireAllSlots(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	for i := range 50 {
+		require.NoError(t, rdb.Set(t.Context(), fmt.Sprintf("dibs:{p%d}:x", i), i, 0).Err())
+	}
+}
+
+func TestDetect_OneAddressOfACluster(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.RedisCluster(t, 3)
+	for _, url := range []string{"redis://" + nodes[1], "redis://" + nodes[1] + "/0?pool_size=9", "redis://" + nodes[2] + "?cluster=true"} {
+		rdb := detect(t, url)
+		require.IsType(t, &redis.ClusterClient{}, rdb)
+		require.NoError(t, lua.CheckTopology(t.Context(), rdb, url))
+		requireAllSlots(t, rdb)
+	}
+	requireAllSlots(t, connect(t, "redis://"+nodes[0]+"?cluster=true"))
+
+	url := "redis://" + testenv.Rewriting(t, nodes[1], "cluster_enabled", "cluster_enabxxx")
+	require.IsType(t, &redis.ClusterClient{}, detect(t, url), "a server that hides it has slots")
+	require.ErrorContains(t, lua.CheckTopology(t.Context(), connect(t, url), url), "add the option cluster=true")
+	url = "redis://" + nodes[1]
+	require.ErrorIs(t, lua.CheckTopology(t.Context(), connect(t, url), url), lua.ErrURL, "it was away when it was asked")
+	url += "?cluster=false"
+	require.NoError(t, lua.CheckTopology(t.Context(), detect(t, url), url))
+	require.IsType(t, &redis.Client{}, detect(t, url))
+}
+
+func TestDetect_OneServerIsOneServer(t *testing.T) {
+	t.Parallel()
+	addr := testenv.SharedRedis(t).Addr()
+	for _, at := range []string{addr, testenv.Rewriting(t, addr, "cluster_enabled", "cluster_enabxxx"), "127.0.0.1:1"} {
+		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at))
+	}
+	_, err := lua.Connect("redis://a?cluster=yes")
+	require.ErrorContains(t, err, "cluster must be true or false")
+	_, err = lua.Connect("redis://a/1?cluster=true")
+	require.ErrorContains(t, err, "database 0")
+	_, err = lua.Connect("redis+sentinel://a:1/m?cluster=true")
+	require.ErrorIs(t, err, lua.ErrURL)
+}
+
+// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1 and 127.0.0.2, and ask clients for a certificate.
+func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
+	t.Parallel()
+	certs := make([]string, 3)
+	keys := make([]string, 3)
+	var all []byte
+	for i, name := range []string{"127.0.0.1", "127.0.0.2", "client"} {
+		certs[i], keys[i] = testenv.CertificateFor(t, name)
+		text, err := os.ReadFile(certs[i])
+		require.NoError(t, err)
+		all = append(all, text...)
+	}
+	authorities := filepath.Join(t.TempDir(), "all.pem")
+	require.NoError(t, os.WriteFile(authorities, all, 0o600))
+	port := testenv.Port(t)
+	ports := []int{port, testenv.Port(t)}
+	testenv.RedisClusterOf(t, 2, func(i int) []string {
+		return []string{
+			"bind 127.0.0.1 127.0.0.2", fmt.Sprintf("cluster-announce-ip 127.0.0.%d", i+1), "tls-port " + strconv.Itoa(ports[i]), "tls-cluster yes",
+			"tls-cert-file " + certs[i], "tls-key-file " + keys[i], "tls-ca-cert-file " + authorities, "tls-auth-clients yes",
+		}
+	})
+	url := fmt.Sprintf("rediss://127.0.0.1:%d?tls_ca=%s", port, authorities)
+	mine := fmt.Sprintf("&tls_cert=%s&tls_key=%s", certs[2], keys[2])
+	requireAllSlots(t, detect(t, url+mine))
+	rdb := connect(t, url)
+	err := rdb.Ping(t.Context()).Err()
+	require.Error(t, err, "it asks for a certificate")
+	require.False(t, lua.MayPass(err), err)
+	text, err := os.ReadFile(certs[0]) // the authority of one node alone
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(authorities, text, 0o600))
+	strict := connect(t, url+mine+"&cluster=true")
+	failed := 0
+	for i := range 50 {
+		if err := strict.Get(t.Context(), fmt.Sprintf("dibs:{p%d}:x", i)).Err(); err != nil {
+			require.ErrorContains(t, err, "unknown authority")
+			failed++
+		}
+	}
+	require.Positive(t, failed)
+}
+
+// TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL as managed clusters do.
+func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.T) {
+	t.Parallel()
+	redisAddr := testenv.SharedRedis(t).Addr()
+	for name, says := range map[string]string{"redis.example": "", "127.0.0.1": "", "other.example": "certificate"} {
+		cert, key := testenv.CertificateFor(t, name)
+		addr := behindTLS(t, redisAddr, cert, key)
+		conn, err := lua.DialNode(t.Context(), "rediss://redis.example:6379?tls_ca="+cert, addr)
+		if says == "" {
+			require.NoError(t, err, name)
+			require.NoError(t, conn.Close())
+			continue
+		}
+		require.ErrorContains(t, err, says, name)
+	}
+}
+
+// TestConnect_ShowsACertificateThatIsReplaced: for each connection that of its files by then.
+func TestConnect_ShowsACertificateThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	server, serverKey := testenv.Certificate(t)
+	mine, mineKey := testenv.CertificateFor(t, "client")
+	next, nextKey := testenv.CertificateFor(t, "client")
+	clients := filepath.Join(t.TempDir(), "clients.pem")
+	copyTo := func(from, to string) {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+	}
+	copyTo(next, clients)
+	port := testenv.Port(t)
+	testenv.Redis(t, "tls-port "+strconv.Itoa(port), "tls-cert-file "+server, "tls-key-file "+serverKey, "tls-ca-cert-file "+clients)
+	url := fmt.Sprintf("rediss://127.0.0.1:%d?tls_ca=%s&tls_cert=%s&tls_key=%s", port, server, mine, mineKey)
+	rdb := connect(t, url)
+	require.Error(t, rdb.Ping(t.Context()).Err(), "the server does not know the first one")
+	copyTo(next, mine)
+	require.Error(t, rdb.Ping(t.Context()).Err(), "a certificate without its key: the first one is shown")
+	copyTo(nextKey, mineKey)
+	require.NoError(t, rdb.Ping(t.Context()).Err())
+	for option, says := range map[string]string{
+		"?tls_cert=" + mine: "go together", "?tls_key=" + mine: "go together", "?tls_cert=/no&tls_key=/no": "tls_cert and tls_key",
+		"?tls_cert=" + mine + "&tls_key=" + mine: "tls_cert and tls_key",
+	} {
+		_, err := lua.Connect("rediss://127.0.0.1" + option)
+		require.ErrorContains(t, err, says)
+		_, err = lua.Connect("redis+sentinel://127.0.0.1:1/m" + option + "&tls=all")
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestPolicy_OfAServerThatHidesIt(t *testing.T) {
+	t.Parallel()
+	open := testenv.Redis(t, "maxmemory-policy allkeys-lru").Addr()
+	mute := testenv.Redis(t, "maxmemory-policy allkeys-lru", `rename-command CONFIG ""`).Addr()
+	hiding := func(addr string) string { return testenv.Rewriting(t, addr, "maxmemory_policy", "xxxxxxxxx_policy") }
+	const vouched = "?maxmemory_policy=noeviction"
+	for url, want := range map[string]string{
+		open: "allkeys-lru", mute: "allkeys-lru", mute + vouched: "allkeys-lru", hiding(open): "allkeys-lru", hiding(open) + vouched: "allkeys-lru",
+		hiding(mute): "", hiding(mute) + vouched: "noeviction",
+	} {
+		rdb := connect(t, "redis://"+url)
+		info, err := lua.Info(t.Context(), rdb)
+		require.NoError(t, err)
+		got, err := lua.Policy(t.Context(), rdb, info, "redis://"+url)
+		require.NoError(t, err)
+		require.Equal(t, want, got, strings.ReplaceAll(url, vouched, " vouched"))
+	}
+	_, err := lua.Connect("redis://a?maxmemory_policy=allkeys-lru")
+	require.ErrorContains(t, err, "maxmemory_policy must be noeviction")
+	connect(t, "redis+sentinel://a:1/m"+vouched)
+}
