@@ -20,6 +20,7 @@ import (
 const (
 	DefaultAddr             = "127.0.0.1:8080"
 	DefaultConns            = 10_000
+	DefaultIdleTimeout      = 620 * time.Second // some balancers send a request on what was idle for 600 s
 	DefaultClaimsInFlight   = 1
 	DefaultQueueWait        = 2 * time.Second // longer, and the user has pressed the button again
 	DefaultCallTimeout      = 3 * time.Second // a script call takes a millisecond; this is for a Redis that hangs
@@ -41,6 +42,8 @@ type Config struct {
 	Insecure  bool
 	AccessLog bool // a line for each request
 	Conns     int  // connections at once; more wait to be accepted
+	// IdleTimeout is for how long a connection may wait for its next request.
+	IdleTimeout time.Duration
 
 	TrustedProxies Proxies
 	CORSOrigins    []string // scheme://host[:port] of sites whose pages may call the API from a browser; "*" is refused
@@ -68,6 +71,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c.Addr = cmp.Or(c.Addr, DefaultAddr)
 	c.Version = cmp.Or(c.Version, "dev")
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
 	c.Conns = cmp.Or(c.Conns, DefaultConns)
 	c.ClaimsPerCall = cmp.Or(c.ClaimsPerCall, lua.ClaimsMax)
 	c.ClaimsInFlight = cmp.Or(c.ClaimsInFlight, DefaultClaimsInFlight)

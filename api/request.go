@@ -56,7 +56,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			w.Header()["Strict-Transport-Security"] = onlyTLS
 		}
 		r = r.WithContext(caller.With(r.Context(), &caller.Caller{RequestID: id}))
-		r.RemoteAddr = s.cfg.TrustedProxies.client(r)
+		s.cfg.TrustedProxies.take(r)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -47,7 +47,7 @@ func TestConfig_DefaultsAreValidAndKeepWhatIsSet(t *testing.T) {
 	require.NoError(t, cfg.Validate())
 	again := cfg.WithDefaults()
 	require.Equal(t, cfg.Addr, again.Addr)
-	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v", Conns: 8, MetricsCampaigns: 9}
+	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v", Conns: 8, MetricsCampaigns: 9, IdleTimeout: 10}
 	with := set.WithDefaults()
 	with.Logger, with.Registerer, with.Gatherer, with.Clock = nil, nil, nil, nil
 	require.Equal(t, set, with)
@@ -126,6 +126,12 @@ func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, status, resp.StatusCode, path)
 	}
+	streams := "HEAD /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n" + "HEAD /v1/campaigns/c1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n" +
+		"HEAD /v1/campaigns/c1/ledger HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\n\r\n"
+	answers, _ := r.raw(t, streams+"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	require.Equal(t, 4, strings.Count(answers, "HTTP/1.1 200 OK"), answers)
+	require.Equal(t, 2, strings.Count(answers, "Content-Type: text/event-stream\r\n"), "no stream keeps the next request waiting")
+	require.Equal(t, 1, strings.Count(answers, "Content-Type: text/csv; charset=utf-8\r\n"))
 	r.stop()
 	require.NoError(t, apitest.Receive(t, r.done))
 }

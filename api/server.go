@@ -29,7 +29,6 @@ const (
 	headerTimeout  = 5 * time.Second  // to read a request's headers
 	readTimeout    = 10 * time.Second // to read a whole request
 	writeTimeout   = 30 * time.Second // more than a request may wait for anything, all together
-	idleTimeout    = 2 * time.Minute
 	headerBytesMax = 16 << 10
 	// drainDelay is how long a stop goes on answering, with /readyz saying no and each answer closing its connection. Without it a
 	// request that is on its way on a kept-alive connection would meet the end of that connection.
@@ -172,7 +171,7 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler: s.handler, BaseContext: func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: s.headerTimeout, ReadTimeout: s.readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytesMax,
+		IdleTimeout: s.cfg.IdleTimeout, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 }

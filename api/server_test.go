@@ -225,6 +225,18 @@ func requireCut(t *testing.T, answer string) {
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "%q", answer)
 }
 
+// TestServer_KeepsAConnectionForTheTimeThatIsSet: the default is longer than balancers keep one.
+func TestServer_KeepsAConnectionForTheTimeThatIsSet(t *testing.T) {
+	t.Parallel()
+	require.Greater(t, api.Config{}.WithDefaults().IdleTimeout, 10*time.Minute)
+	r := run(t, apitest.NewFake(), api.Config{IdleTimeout: 50 * time.Millisecond})
+	answer, took := r.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	require.Contains(t, answer, "200 OK")
+	require.Less(t, took, 5*time.Second)
+	r.stop()
+	require.NoError(t, apitest.Receive(t, r.done))
+}
+
 func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))

@@ -238,6 +238,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
+		IdleTimeout:     s.cfg.HTTPIdleTimeout,
 		SubjectSecret:   s.cfg.SubjectSecret,
 		TrustedProxies:  s.cfg.TrustedProxies,
 		CORSOrigins:     s.cfg.CORSOrigins,

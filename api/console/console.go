@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -184,7 +185,7 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}
-	if err := c.origins.Check(r); err != nil {
+	if err := c.origins.Check(asBrowsersSay(r)); err != nil {
 		c.refuse(sw, r, nil, &wire.Problem{Code: wire.CodeForbidden, Detail: "A page of another site sent this. Nothing was done."})
 		return sw.Status
 	}
@@ -194,6 +195,25 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	}
 	c.mux.ServeHTTP(sw, r)
 	return sw.Status
+}
+
+// asBrowsersSay is a request whose Host is written as in an Origin: that of the browser's address bar, if a trusted proxy tells it, in
+// lower case, and without the port that is usual.
+func asBrowsersSay(r *http.Request) *http.Request {
+	host := strings.ToLower(cmp.Or(forwarded(r, "X-Forwarded-Host"), r.Host))
+	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
+	if port := map[string]string{"http": ":80", "https": ":443"}[scheme]; port != "" {
+		host = strings.TrimSuffix(host, port)
+	}
+	same := *r
+	same.Host = host
+	return &same
+}
+
+// forwarded is what the first of the proxies says in a header. Package api removes what no trusted proxy says.
+func forwarded(r *http.Request, header string) string {
+	first, _, _ := strings.Cut(r.Header.Get(header), ",")
+	return strings.TrimSpace(first)
 }
 
 // status keeps what a stream returned.

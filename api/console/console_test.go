@@ -43,7 +43,7 @@ func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
 	got := p.signIn(viewer)
 	require.Equal(t, 303, got.status)
 	cookie := got.header.Get("Set-Cookie")
-	for _, want := range []string{"HttpOnly", "SameSite=Strict", "Path=/console"} {
+	for _, want := range []string{"HttpOnly", "SameSite=Lax", "Path=/console"} {
 		require.Contains(t, cookie, want)
 	}
 	require.NotContains(t, cookie, viewer)
@@ -472,4 +472,41 @@ func TestWithoutTokensNobodySignsIn(t *testing.T) {
 	require.Equal(t, 200, p.get("/console").status)
 	require.Equal(t, 303, p.act("/console/campaigns/spring/pause").status)
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
+}
+
+// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the address bar, however the proxy passes that on.
+func TestTheConsoleBehindAProxy(t *testing.T) {
+	t.Parallel()
+	send := func(p *person, origin, host, forwarded string) int {
+		headers := []string{"Origin", origin, "Host", host, "X-Forwarded-Host", forwarded}
+		return p.post("/console/sign-in", url.Values{"token": {viewer}}, headers...).status
+	}
+	behind := serve(t, "DIBS_TRUSTED_PROXIES=127.0.0.0/8").person()
+	alone := serve(t).person()
+	for _, c := range []struct {
+		origin, host, forwarded string
+		want                    int
+	}{
+		{"https://shop.example", "shop.example", "", 303},
+		{"https://shop.example", "shop.example:443", "", 303},
+		{"http://shop.example", "SHOP.example:80", "", 303},
+		{"https://shop.example:8443", "shop.example:8443", "", 303},
+		{"https://evil.example", "shop.example", "", 403},
+		{"https://shop.example", "shop.example:80", "", 403},
+		{"https://shop.example:8443", "shop.example", "", 403},
+		{"null", "shop.example", "", 403},
+	} {
+		require.Equal(t, c.want, send(behind, c.origin, c.host, c.forwarded), c)
+		require.Equal(t, c.want, send(alone, c.origin, c.host, c.forwarded), c)
+	}
+	for _, forwarded := range []string{"shop.example", "Shop.example:443", "shop.example, inner:8080"} {
+		require.Equal(t, 303, send(behind, "https://shop.example", "127.0.0.1:8080", forwarded), forwarded)
+		require.Equal(t, 403, send(alone, "https://shop.example", "127.0.0.1:8080", forwarded), "no one vouches for it")
+		require.Equal(t, 403, send(behind, "https://evil.example", "evil.example", forwarded))
+	}
+	for proto, secure := range map[string]bool{"https": true, "https, http": true, "HTTPS": true, "http, https": false, "": false} {
+		cookie := behind.post("/console/sign-in", url.Values{"token": {viewer}}, "X-Forwarded-Proto", proto).header.Get("Set-Cookie")
+		require.Equal(t, secure, strings.Contains(cookie, "; Secure"), proto)
+		require.Contains(t, cookie, "SameSite=Lax", "a link from elsewhere, such as a chat, finds who is signed in")
+	}
 }

@@ -153,6 +153,9 @@ func (p *person) do(method, path string, form url.Values, headers ...string) pag
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
 	}
 	res, err := p.client.Do(req)
 	require.NoError(p.t, err)

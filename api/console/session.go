@@ -90,8 +90,8 @@ func (c *Console) keep(w http.ResponseWriter, r *http.Request, s *session) {
 
 func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS, on loopback, a browser would not send a secure one
-		Name: cookieName, Value: value, Path: Path, MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+		Name: cookieName, Value: value, Path: Path, MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: r.TLS != nil || strings.EqualFold(forwarded(r, "X-Forwarded-Proto"), "https"),
 	})
 }
 

@@ -76,6 +76,13 @@ const Streamed = 0
 
 // stream sends events until the client leaves, may not watch any more, or the process ends.
 func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watcher) int {
+	h := w.Header()
+	h["Content-Type"] = []string{"text/event-stream"}
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Accel-Buffering"] = []string{"no"} // nginx would keep events back
+	if r.Method == http.MethodHead {
+		return http.StatusOK
+	}
 	who := caller.Of(r.Context())
 	watching.actor = who.Actor
 	watching, err := s.watch(watching)
@@ -88,10 +95,6 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 	defer s.unwatch(watching)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
-	h := w.Header()
-	h["Content-Type"] = []string{"text/event-stream"}
-	h["Cache-Control"] = []string{"no-store"}
-	h["X-Accel-Buffering"] = []string{"no"} // nginx would keep events back
 	frame := []byte("retry: 2000\n\n")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

@@ -134,6 +134,9 @@ func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, af
 	}
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", csvContentType+"; charset=utf-8")
+	if r.Method == http.MethodHead {
+		return http.StatusOK
+	}
 	out := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) {
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		return w.Write(b)

@@ -58,6 +58,7 @@ type Config struct {
 	TLSCert, TLSKey string // files; "": plain HTTP
 	Insecure        bool   // plain HTTP beyond loopback is meant
 	HTTPConns       int    // at once
+	HTTPIdleTimeout time.Duration
 	TrustedProxies  []netip.Prefix
 	CORSOrigins     []string
 	AccessLog       bool
