@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -236,7 +237,7 @@ func set[T any](field, value *T) {
 
 // Validate returns nil, or a *FieldError for the first field that is not valid.
 func (c *Campaign) Validate() error {
-	if err := CheckCampaignID(c.ID); err != nil {
+	if err := cmp.Or(CheckCampaignID(c.ID), CheckSegment(c.ID)); err != nil {
 		return refuse("id", "%s", reason(err))
 	}
 	if c.Kind != KindCoupon && c.Kind != KindPacket {

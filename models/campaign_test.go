@@ -104,7 +104,7 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 		"sender_id": func(c *models.Campaign, s string) { c.SenderID = s },
 	}
 	for field, values := range map[string]struct{ good, bad []string }{
-		"id":        {[]string{"a", strings.Repeat("a", 64), "A-z_0.9"}, []string{"", strings.Repeat("a", 65), "a b", "ä", "a\n"}},
+		"id":        {[]string{"a", strings.Repeat("a", 64), "A-z_0.9"}, []string{"", strings.Repeat("a", 65), "a b", "ä", "a\n", ".", ".."}},
 		"kind":      {[]string{"coupon", "packet"}, []string{"", "Coupon", "packets"}},
 		"status":    {[]string{"open", "paused", "closed"}, []string{"", "loading", "fenced", "OPEN"}},
 		"name":      {[]string{"", strings.Repeat("n", 200), strings.Repeat("名", 200)}, []string{strings.Repeat("n", 201), strings.Repeat("名", 201)}},

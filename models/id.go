@@ -51,10 +51,18 @@ func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 
 // UserID returns the id of a user or an order in the form in which it is kept, see visible. Errors: ErrID, wrapped.
 func UserID(id string) (string, error) {
-	if id == "." || id == ".." {
-		return "", fmt.Errorf("%w: must not be . or .., which no path can carry", ErrID)
+	if err := CheckSegment(id); err != nil {
+		return "", err
 	}
 	return visible(id, UserIDLength)
+}
+
+// CheckSegment returns nil, or ErrID wrapped, for what stands in paths: clients and proxies take two names for something else.
+func CheckSegment(id string) error {
+	if id == "." || id == ".." {
+		return fmt.Errorf("%w: must not be . or .., which no path can carry", ErrID)
+	}
+	return nil
 }
 
 // IdempotencyKey returns a key in the form in which it is compared, see visible. Errors: ErrID, wrapped.

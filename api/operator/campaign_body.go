@@ -198,13 +198,11 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	return c, nil
 }
 
-// missing refuses what models.Campaign can't tell: what was not sent, and what no path or page can carry.
+// missing refuses what models.Campaign can't tell: what was not sent, and what no page can carry.
 func (b *campaignBody) missing() *wire.Problem {
 	switch {
 	case b.ID == nil:
 		return wire.Invalid("id", "is required")
-	case *b.ID == "." || *b.ID == "..":
-		return wire.Invalid("id", "must not be . or .., which no path can carry")
 	case b.Kind == nil:
 		return wire.Invalid("kind", "is required")
 	case *b.Kind == string(models.KindCoupon) && b.Total == nil:

@@ -77,7 +77,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_FLUSH_INTERVAL":    {"0s", "50", "2h"},
 		"DIBS_IDLE_EVICT":        {"0", "-5m"},
 		"DIBS_DURABILITY":        {"replica:0", "replica:", "replica:100", "replica:01", "slow", "fsync:", "FAST"},
-		"DIBS_GROUPS":            {"finance", "syncer,", "syncer,a b"},
+		"DIBS_GROUPS":            {"finance", "syncer,..", "syncer,", "syncer,a b"},
 		"DIBS_SHUTDOWN_TIMEOUT":  {"0s", "1h", "soon"},
 		"DIBS_USER_RATE":         {"-1", "NaN", "Inf", "many"},
 		"DIBS_LOG_LEVEL":         {"loud"},

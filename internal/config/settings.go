@@ -218,7 +218,7 @@ func groups(c *Config, value string) error {
 	syncer := false
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
-		if !groupName.MatchString(name) {
+		if !groupName.MatchString(name) || models.CheckSegment(name) != nil {
 			return fmt.Errorf("must be names separated by commas, not %q", value)
 		}
 		syncer = syncer || name == models.GroupSyncer
