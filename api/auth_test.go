@@ -73,7 +73,7 @@ func TestScopes(t *testing.T) {
 		delete(untried, c.method+" "+route.Path)
 		for who, header := range map[string][]string{
 			"a": {"Authorization: Bearer admin-token"}, "s": {"Authorization: bearer storefront-token"},
-			"v": {"Authorization: Bearer viewer-token"}, "n": nil,
+			"v": {"Authorization: Bearer  \tviewer-token"}, "n": nil,
 		} {
 			header := append(header, "Idempotency-Key: k")
 			if strings.HasSuffix(c.path, ":batch") {
@@ -106,7 +106,7 @@ func TestWrongTokens_ReachNobody(t *testing.T) {
 	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
 	for _, headers := range [][]string{
 		nil, {"Authorization: "}, {"Authorization: Bearer"}, {"Authorization: Bearer "}, {"Authorization: Bearer secre"},
-		{"Authorization: Bearer secret2"}, {"Authorization: Bearer SECRET"}, {"Authorization: Bearer  secret"}, {"Authorization: Basic secret"},
+		{"Authorization: Bearer secret2"}, {"Authorization: Bearer SECRET"}, {"Authorization: Bearersecret"}, {"Authorization: Basic secret"},
 		{"Authorization: secret"}, {"Authorization: Bearer secret", "Authorization: Bearer secret"}, {"X-Authorization: Bearer secret"},
 		{"Authorization: Bearer " + strings.Repeat("x", 10_000)},
 	} {

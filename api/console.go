@@ -48,7 +48,7 @@ func (s *Server) who(r *http.Request) console.Who {
 	if s.gate.Open() {
 		return console.Who{Name: "anybody", Acts: true}
 	}
-	grant, p := s.gate.Grant(r.Context(), r.RemoteAddr, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	grant, p := s.gate.Grant(r.Context(), r.RemoteAddr, auth.Bearer(r.Header))
 	if p != nil {
 		return console.Who{}
 	}

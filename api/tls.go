@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"dibs/internal/reread"
+	"dibs/internal/tlsfiles"
 )
 
 // TLS are the files of a certificate, with those that vouch for it, and of its key, both PEM. They are read again when they change.
@@ -18,11 +19,11 @@ func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
 		return nil, nil //nolint:nilnil // no TLS is an answer
 	}
 	pair, err := reread.New(log, func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		pair, err := tlsfiles.Pair(t.Cert, t.Key)
 		if err != nil {
 			err = fmt.Errorf("api: the certificate and its key: %w", err)
 		}
-		return &pair, err
+		return pair, err
 	}, t.Cert, t.Key)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // a DSN may have loc=; the image has no zones
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9/logging"

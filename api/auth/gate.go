@@ -111,7 +111,7 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	if need == Open {
 		return nil
 	}
-	grant, p := g.Grant(r.Context(), r.RemoteAddr, bearer(r.Header))
+	grant, p := g.Grant(r.Context(), r.RemoteAddr, Bearer(r.Header))
 	if p != nil {
 		return p
 	}
@@ -171,12 +171,17 @@ func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire
 	return grant, nil
 }
 
-// bearer returns the token of the one Authorization header, or "".
-func bearer(h http.Header) string {
-	const scheme = "Bearer "
+// Bearer returns the token of the one Authorization header, or "". Its scheme is in either case, with one blank or more behind it.
+func Bearer(h http.Header) string {
+	const scheme = "Bearer"
 	values := h["Authorization"]
 	if len(values) != 1 || len(values[0]) <= len(scheme) || !strings.EqualFold(values[0][:len(scheme)], scheme) {
 		return ""
 	}
-	return values[0][len(scheme):]
+	behind := values[0][len(scheme):]
+	token := strings.TrimLeft(behind, " \t")
+	if len(token) == len(behind) { // a longer word
+		return ""
+	}
+	return token
 }

@@ -363,9 +363,13 @@ func oneOf(field func(*Config) *string, allowed ...string) func(*Config, string)
 }
 
 func boolean(field func(*Config) *bool) func(*Config, string) error {
-	return func(c *Config, value string) (err error) {
-		*field(c), err = strconv.ParseBool(value)
-		if err != nil {
+	return func(c *Config, value string) error {
+		switch strings.ToLower(value) {
+		case "1", "true":
+			*field(c) = true
+		case "0", "false":
+			*field(c) = false
+		default:
 			return fmt.Errorf("must be 1 or 0, not %q", value)
 		}
 		return nil

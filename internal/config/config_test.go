@@ -81,7 +81,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_SHUTDOWN_TIMEOUT":  {"0s", "1h", "soon"},
 		"DIBS_USER_RATE":         {"-1", "NaN", "Inf", "many"},
 		"DIBS_LOG_LEVEL":         {"loud"},
-		"DIBS_INSECURE":          {"yes", "2"},
+		"DIBS_INSECURE":          {"yes", "2", "t", "F", "on"},
 		"DIBS_ACCESS_LOG":        {"on"},
 		"DIBS_HTTP_CONNS":        {"0", "many"},
 		"DIBS_HTTP_IDLE_TIMEOUT": {"0", "10", "25h"},

@@ -5,16 +5,16 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"dibs/internal/tlsfiles"
 )
 
 // errRefused says that the collector did not take spans.
@@ -31,9 +31,8 @@ var _ otlptrace.Client = (*sender)(nil)
 func newSender(to *target) (*sender, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 	if to.ca != "" {
-		pem, err := os.ReadFile(to.ca)
-		pool := x509.NewCertPool()
-		if err != nil || !pool.AppendCertsFromPEM(pem) {
+		pool, err := tlsfiles.Authorities(to.ca)
+		if err != nil {
 			return nil, fmt.Errorf("%w: %sCERTIFICATE: no certificate can be read from %s", ErrConfig, exporter, to.ca)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}

@@ -1,7 +1,8 @@
-// Package tlsfiles has connections use the certificates that URLs and DSNs name.
+// Package tlsfiles reads certificates, and has connections use those that URLs and DSNs name.
 package tlsfiles
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -39,14 +40,11 @@ func Take(has func(option string) string, del func(option string)) Files {
 // replaced; while its files do not fit each other, the last one is shown. Errors name the option.
 func (f Files) Apply(c *tls.Config) error {
 	if file := f[CA]; file != "" {
-		text, err := os.ReadFile(file)
+		pool, err := Authorities(file)
 		if err != nil {
 			return fmt.Errorf("option %s: %w", CA, err)
 		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("option %s: %s holds no certificate", CA, file)
-		}
+		c.RootCAs = pool
 	}
 	if f[Cert] == "" && f[Key] == "" {
 		return nil
@@ -54,14 +52,14 @@ func (f Files) Apply(c *tls.Config) error {
 	if f[Cert] == "" || f[Key] == "" {
 		return fmt.Errorf("options %s and %s go together", Cert, Key)
 	}
-	first, err := f.pair()
+	first, err := Pair(f[Cert], f[Key])
 	if err != nil {
-		return err
+		return fmt.Errorf("options %s and %s: %w", Cert, Key, err)
 	}
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(first)
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if now, err := f.pair(); err == nil {
+		if now, err := Pair(f[Cert], f[Key]); err == nil {
 			last.Store(now)
 		}
 		return last.Load(), nil
@@ -69,10 +67,35 @@ func (f Files) Apply(c *tls.Config) error {
 	return nil
 }
 
-func (f Files) pair() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(f[Cert], f[Key])
+// Authorities are the certificates in a PEM file, and no others.
+func Authorities(file string) (*x509.CertPool, error) {
+	text, err := read(file)
 	if err != nil {
-		return nil, fmt.Errorf("options %s and %s: %w", Cert, Key, err)
+		return nil, err
 	}
-	return &pair, nil
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return pool, nil
+}
+
+// Pair is a certificate, with those that vouch for it, and its key, of two PEM files.
+func Pair(certFile, keyFile string) (*tls.Certificate, error) {
+	cert, err := read(certFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := read(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	return &pair, err
+}
+
+// read is a file without the byte order mark of an editor, behind which the first block would not be seen.
+func read(file string) ([]byte, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the operator's setting
+	return bytes.TrimPrefix(text, []byte("\ufeff")), err
 }
