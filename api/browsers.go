@@ -26,9 +26,12 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	allowed := cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "X-Request-Id", "Traceparent"},
-		ExposedHeaders: []string{"ETag", "Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id"},
-		MaxAge:         int((10 * time.Minute).Seconds()),
+		AllowedHeaders: []string{"*"}, // traces and gateways add theirs
+		ExposedHeaders: []string{
+			"Allow", "ETag", "Idempotent-Replayed", "Idempotent-Replayed-Claims", "Location", "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate",
+			"X-Request-Id",
+		},
+		MaxAge: int((10 * time.Minute).Seconds()),
 	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,12 +25,13 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 	}
 	preflight := func(origin string) http.Header {
 		return ask(http.MethodOptions, "/v1/campaigns/c1/claims", origin, "Access-Control-Request-Method: POST",
-			"Access-Control-Request-Headers: authorization,content-type,idempotency-key")
+			"Access-Control-Request-Headers: authorization,baggage,content-type,idempotency-key,x-of-somebody")
 	}
 	for _, origin := range []string{shop, "http://localhost:5173"} {
 		got := preflight(origin)
 		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "POST", got.Get("Access-Control-Allow-Methods"))
+		require.Equal(t, "authorization,baggage,content-type,idempotency-key,x-of-somebody", got.Get("Access-Control-Allow-Headers"))
 		require.Empty(t, got.Get("Access-Control-Allow-Credentials"), "no cookie counts here")
 		got = ask("GET", "/v1/campaigns", origin)
 		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"), "a refusal can be read as well")
@@ -40,6 +42,31 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 		require.Empty(t, ask("GET", "/v1/campaigns", origin).Get("Access-Control-Allow-Origin"), origin)
 	}
 	require.Empty(t, ask("GET", "/healthz", shop).Get("Access-Control-Allow-Origin"), "of the API alone")
+}
+
+// TestCORS_PagesCanReadEveryHeaderOfTheDocument: a header of an answer that is not exposed is none for them.
+func TestCORS_PagesCanReadEveryHeaderOfTheDocument(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})
+	exposed := strings.Split(strings.ToLower(apitest.Ask(h, "GET", "/v1/info", "", "Origin: "+shop).Header().Get("Access-Control-Expose-Headers")), ", ")
+	var document struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct{ Headers map[string]any }
+		}
+	}
+	require.NoError(t, json.Unmarshal(apitest.Ask(h, "GET", "/openapi.json", "").Body.Bytes(), &document))
+	found := map[string]bool{}
+	for _, methods := range document.Paths {
+		for _, operation := range methods {
+			for _, response := range operation.Responses {
+				for header := range response.Headers {
+					found[header] = true
+					require.Contains(t, exposed, strings.ToLower(header))
+				}
+			}
+		}
+	}
+	require.Greater(t, len(found), 4)
 }
 
 func TestCORS_WithoutTokensAConfiguredOriginMayClaim(t *testing.T) {
@@ -54,7 +81,7 @@ func TestCORS_WithoutTokensAConfiguredOriginMayClaim(t *testing.T) {
 
 func TestCORS_OriginsMustBeExact(t *testing.T) {
 	t.Parallel()
-	for _, origin := range []string{"*", "https://*.example.com", "shop.example.com", "https://shop.example.com/", "https://shop.example.com/path"} {
+	for _, origin := range []string{"*", "https://*.example.com", "shop.example.com", "https://shop.example.com/", "https://shop.example.com/path", "https://shop.example.com:443"} {
 		_, err := api.New(api.Config{CORSOrigins: []string{origin}}, apitest.NewFake().Deps())
 		require.ErrorIs(t, err, api.ErrConfig, origin)
 	}

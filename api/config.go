@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dibs/api/auth"
+	"dibs/internal/address"
 	"dibs/internal/tracing"
 	"dibs/lua"
 )
@@ -105,8 +104,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: UserRate must be 0 to 1000000, not %g", ErrConfig, c.UserRate)
 	}
 	for _, origin := range c.CORSOrigins {
-		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil || strings.Contains(origin, "*") {
-			return fmt.Errorf("%w: CORSOrigins: %q must be scheme://host[:port]", ErrConfig, origin)
+		if err := address.CheckOrigin(origin); err != nil {
+			return fmt.Errorf("%w: CORSOrigins: %w, not %q", ErrConfig, err, origin)
 		}
 	}
 	if c.Registerer == nil || c.Gatherer == nil {

@@ -5,7 +5,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"dibs/models"
@@ -75,10 +77,16 @@ func checkContentType(h http.Header) *Problem {
 	if len(values) == 0 || values[0] == JSONContentType[0] {
 		return nil
 	}
-	if kind, _, err := mime.ParseMediaType(values[0]); err == nil && kind == JSONContentType[0] {
+	kind, params, err := mime.ParseMediaType(values[0])
+	if err == nil && kind == JSONContentType[0] && isUTF8(params["charset"]) {
 		return nil
 	}
-	return &Problem{Code: CodeUnsupportedMediaType, Detail: "Content-Type must be application/json."}
+	return &Problem{Code: CodeUnsupportedMediaType, Detail: "Content-Type must be application/json, in UTF-8."}
+}
+
+// isUTF8 reports whether a text in this charset can be read as UTF-8.
+func isUTF8(charset string) bool {
+	return slices.Contains([]string{"", "utf-8", "utf8", "us-ascii"}, strings.ToLower(charset))
 }
 
 // keyHeader is the header of an idempotency key.

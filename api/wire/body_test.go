@@ -60,6 +60,7 @@ func TestReadBody_TakesJSONAlone(t *testing.T) {
 	t.Parallel()
 	for kind, ok := range map[string]bool{
 		"": true, "application/json": true, "Application/JSON ; charset=utf-8": true, "application/problem+json": false, "text/json": false,
+		"application/json; charset=UTF-8": true, "application/json; charset=utf-16": false, "application/json;charset=iso-8859-1": false,
 		"application/json; charset": false, "*/*": false,
 	} {
 		r := post(strings.NewReader(`{}`), true)

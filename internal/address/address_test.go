@@ -114,3 +114,22 @@ func TestAWrongURLIsToldWhatToEncode(t *testing.T) {
 	require.ErrorContains(t, address.CheckHTTP("https://u:p/w@h/"), "percent-encode")
 	require.NoError(t, address.CheckHTTP("https://u:p@h:8443/keys?a=b,c"))
 }
+
+func TestCheckOrigin(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"https://shop.example.com", "http://localhost:5173", "https://shop.example.com:8443", "http://[::1]:8080", "https://xn--bcher-kva.example",
+		"http://127.0.0.1:443", "capacitor://localhost", "https://a_b.example",
+	} {
+		require.NoError(t, address.CheckOrigin(good), good)
+	}
+	for bad, says := range map[string]string{
+		"https://shop.example.com:443": "such as https://shop.example.com", "http://shop.example.com:80": "such as http://shop.example.com",
+		"https://Shop.example.com": "such as https://shop.example.com", "HTTPS://shop.example.com": "such as https://shop.example.com",
+		"https://shop.example.com/": "such as https://shop.example.com", "https://b\u00fccher.example": "such as https://xn--bcher-kva.example",
+		"http://[::1]:80": "such as http://[::1]", "*": "must be origins", "https://*.example.com": "must be origins", "shop.example.com": "must be origins",
+		"https://u@shop.example.com": "must be origins", "null": "must be origins", "https://": "must be origins", "localhost:8080": "must be origins",
+	} {
+		require.ErrorContains(t, address.CheckOrigin(bad), says, bad)
+	}
+}

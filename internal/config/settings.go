@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
@@ -177,9 +176,8 @@ func origins(c *Config, value string) error {
 		if text == "" {
 			continue
 		}
-		err := http.NewCrossOriginProtection().AddTrustedOrigin(text)
-		if err != nil || strings.Contains(text, "*") || strings.ToLower(text) != text {
-			return fmt.Errorf("must be origins such as https://shop.example.com, in lower case, exact and separated by commas, not %q", value)
+		if err := address.CheckOrigin(text); err != nil {
+			return fmt.Errorf("%w, separated by commas, not %q", err, value)
 		}
 		c.CORSOrigins = append(c.CORSOrigins, text)
 	}
