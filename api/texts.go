@@ -137,7 +137,7 @@ var texts = map[string]text{
 		tag: tagCampaigns,
 		description: "Accepted, redeemed, released and given-up claims, and the close, as in the claim stream, in order of `at` and `id`. " +
 			"A page ends before the first event that may not be in MySQL yet: continue with `next`. With `Accept: text/csv` all events " +
-			"are streamed.", status: "200",
+			"are streamed, texts as they are; `form=spreadsheet` is CSV that a spreadsheet can open without harm.", status: "200",
 		answer: `{"events":[{"v":1,"type":"claim.accepted","id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"epoch":1,"seq":17,` +
 			`"at":"2027-03-01T10:00:00.123Z"}],"next":"2027-03-01T10:00:00.123Z,019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","upto":"2027-03-01T10:00:01.000Z"}`},
 	"get-settlement": {tag: tagCampaigns, description: "The sums of a day of a time zone, from the first moment that shows its date. They are final " +

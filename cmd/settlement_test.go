@@ -86,6 +86,10 @@ func TestLedgerSettlesADayAndRebuildsTheBooksOfFinance(t *testing.T) {
 		require.Equal(t, []string{e.At.Format(models.TimeLayout), string(e.Type), e.ID}, lines[i+1][:3])
 	}
 
+	sheet := call(t, http.MethodGet, serve.url+"/v1/campaigns/rain/ledger?form=spreadsheet", "")
+	require.Equal(t, "\ufeff"+answer.body, sheet.body)
+	require.Equal(t, 422, call(t, http.MethodGet, serve.url+"/v1/campaigns/rain/ledger?form=xlsx", "").status)
+
 	environ := []string{"DIBS_URL=" + serve.url}
 	today := events[0].At.Format(time.DateOnly)
 	settled := run(t, environ, "settlement", "--date", today, "-o", "csv")

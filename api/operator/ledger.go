@@ -10,6 +10,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ const (
 	csvTimeout     = 30 * time.Second // in which a client takes csvBuffer bytes
 	csvBuffer      = 256 << 10
 	csvContentType = "text/csv"
+	spreadsheet    = "spreadsheet" // a form of CSV, see cell
+	byteOrderMark  = "\ufeff"
 )
 
 // streamed is the status of an answer that lasted as long as its client took.
@@ -60,8 +63,12 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	if err != nil {
 		return wire.Invalid("after", "must be the next of a page").Write(w)
 	}
-	if wantsCSV(r.Header) {
-		return s.ledgerCSV(w, r, id, after)
+	form := query.Get("form")
+	if form != "" && form != spreadsheet {
+		return wire.Invalid("form", "must be "+spreadsheet).Write(w)
+	}
+	if form == spreadsheet || wantsCSV(r.Header) {
+		return s.ledgerCSV(w, r, id, after, form == spreadsheet)
 	}
 	limit := ledgerPageMax
 	if text := query.Get("limit"); text != "" {
@@ -123,7 +130,7 @@ func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.P
 }
 
 // ledgerCSV streams a ledger. What fails after the first byte cuts the answer off, so that no client takes a part for the whole.
-func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace) int {
+func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace, forSheet bool) int {
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
@@ -134,6 +141,9 @@ func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, af
 	}
 	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", csvContentType+"; charset=utf-8")
+	if forSheet {
+		w.Header().Set("Content-Disposition", `attachment; filename="`+id+`.csv"`)
+	}
 	if r.Method == http.MethodHead {
 		return http.StatusOK
 	}
@@ -141,7 +151,7 @@ func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, af
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		return w.Write(b)
 	}), csvBuffer)
-	err = writeLedger(out, events)
+	err = writeLedger(out, events, forSheet)
 	if err == nil {
 		err = out.Flush()
 	}
@@ -162,8 +172,23 @@ var ledgerColumns = []string{
 	"reason", "ids", "seqs",
 }
 
-// writeLedger writes events as CSV.
-func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error]) error {
+// formula is what a spreadsheet may take for the beginning of one: at the beginning of a cell, of which there are more in a text where
+// the spreadsheet of a country separates them by a semicolon or a tab.
+var formula = regexp.MustCompile(`(^|[;\t\r\n])([=+@＝＋－＠-])`)
+
+// cell is a text of others as a cell that is no formula.
+func cell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
+
+// writeLedger writes events as CSV. For a spreadsheet, which would run a formula in it, it begins with a byte order mark and its texts
+// are cells.
+func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
+	text := func(of string) string { return of }
+	to := "-"
+	if forSheet {
+		text = cell
+		to = ".."                               // or it is a date
+		_, _ = io.WriteString(w, byteOrderMark) // what fails fails again
+	}
 	out := csv.NewWriter(w)
 	_ = out.Write(ledgerColumns) // out.Error says it
 	line := make([]string, len(ledgerColumns))
@@ -185,11 +210,11 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error]) error {
 		}
 		runs := make([]string, len(e.Seqs))
 		for i, run := range e.Seqs {
-			runs[i] = strconv.FormatInt(run[0], 10) + "-" + strconv.FormatInt(run[1], 10)
+			runs[i] = strconv.FormatInt(run[0], 10) + to + strconv.FormatInt(run[1], 10)
 		}
-		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), e.ID, claimID, e.UserID, strconv.FormatInt(e.Quantity, 10),
-			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, e.PacketID, amount, e.Currency, e.OrderID, e.Reason,
-			strings.Join(e.IDs, " "), strings.Join(runs, " "))
+		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), text(e.ID), text(claimID), text(e.UserID), strconv.FormatInt(e.Quantity, 10),
+			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, text(e.PacketID), amount, e.Currency, text(e.OrderID),
+			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "))
 		if err := out.Write(line); err != nil {
 			return err
 		}
@@ -205,6 +230,8 @@ func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
 		{Name: "after", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "next of the page before; absent: from the beginning"},
 		{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: new(1.0), Maximum: new(float64(ledgerPageMax))},
 			Description: "most events of a page; CSV has all"},
+		{Name: "form", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{spreadsheet}},
+			Description: "all events as CSV for a spreadsheet: with a byte order mark, and an apostrophe before a text that it could take for a formula"},
 	}
 	schema := wire.SchemaOf[LedgerPage](oapi)
 	r := wire.DocumentAnswer(op, "200", "A page of events as JSON, or with Accept: text/csv all of them", wire.JSONContentType[0], schema)

@@ -1,0 +1,60 @@
+package operator
+
+import (
+	"bytes"
+	"encoding/csv"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/models"
+)
+
+// csvOf is the ledger of events in one of its two forms.
+func csvOf(t *testing.T, forSheet bool, events ...models.Event) (text string, lines [][]string) {
+	t.Helper()
+	all := func() iter.Seq2[*models.Event, error] {
+		return func(yield func(*models.Event, error) bool) {
+			for i := range events {
+				if !yield(&events[i], nil) {
+					return
+				}
+			}
+		}
+	}
+	var out bytes.Buffer
+	require.NoError(t, writeLedger(&out, all(), forSheet))
+	lines, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(out.String(), byteOrderMark))).ReadAll()
+	require.NoError(t, err)
+	return out.String(), lines
+}
+
+func TestLedgerCSV_TextsOfUsersAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	at := models.NewTime(time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC))
+	for text, safe := range map[string]string{
+		`=HYPERLINK("http://x","y")`: `'=HYPERLINK("http://x","y")`, "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "＝1": "'＝1",
+		"a;=1": "a;'=1", "a\t+1": "a\t'+1", "a\n=1": "a\n'=1", "1-2 = 3": "1-2 = 3", "ada": "ada", "": "",
+	} {
+		e := models.Event{
+			Type: models.EventClaimReleased, ID: "e1", At: at, ClaimID: text, UserID: text, Quantity: 1, PacketID: text, OrderID: text, Reason: text,
+			Seqs: [][2]int64{{1, 3}},
+		}
+		raw, lines := csvOf(t, false, e)
+		require.False(t, strings.HasPrefix(raw, byteOrderMark))
+		texts := []int{3, 4, 9, 12, 13} // claim_id, user_id, packet_id, order_id, reason
+		for _, column := range texts {
+			require.Equal(t, text, lines[1][column], "as it is, for programs")
+		}
+		require.Equal(t, "1-3", lines[1][15])
+		raw, lines = csvOf(t, true, e)
+		require.True(t, strings.HasPrefix(raw, byteOrderMark), "or the spreadsheet takes UTF-8 for something else")
+		for _, column := range texts {
+			require.Equal(t, safe, lines[1][column])
+		}
+		require.Equal(t, "1..3", lines[1][15], "no date")
+	}
+}
