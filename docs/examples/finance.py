@@ -10,7 +10,7 @@ comes. docs/finance.md tells why it does what it does, in this order:
 
     XREADGROUP  ->  one transaction of the books  ->  XADD of what can never be credited to the parked stream  ->  XACK
 """
-import argparse, datetime, json, os, random, signal, socket, sqlite3, sys, time, urllib.error, urllib.parse, urllib.request
+import argparse, datetime, json, os, random, signal, socket, sqlite3, ssl, sys, time, urllib.error, urllib.parse, urllib.request
 
 BATCH = 500            # entries of a read, and of a transaction
 BLOCK_MS = 500         # how long a read waits for entries
@@ -36,10 +36,14 @@ class Redis:
 
     def __init__(self, url):
         at = urllib.parse.urlsplit(url)
+        if at.scheme not in ("redis", "rediss") or not at.hostname or at.query:
+            sys.exit("--redis must be redis://[user:password@]host:port[/db], or rediss:// for TLS, without options")
         self.socket = socket.create_connection((at.hostname, at.port or 6379), timeout=5)
+        if at.scheme == "rediss":  # SSL_CERT_FILE names a private authority
+            self.socket = ssl.create_default_context().wrap_socket(self.socket, server_hostname=at.hostname)
         self.file = self.socket.makefile("rb")
         if at.password:
-            self.call("AUTH", *([at.username] if at.username else []), at.password)
+            self.call("AUTH", *[urllib.parse.unquote(word) for word in (at.username, at.password) if word])
         if at.path.strip("/"):
             self.call("SELECT", at.path.strip("/"))
 
@@ -290,7 +294,7 @@ def rebuild(args):
 
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis://[user:password@]host:port[/db]")
+    flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis:// or rediss://[user:password@]host:port[/db]")
     flags.add_argument("--partitions", type=int, help="DIBS_PARTITIONS; default: what dibs:info in Redis says")
     flags.add_argument("--group", default="finance", help="consumer group; it is registered by being created")
     flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
