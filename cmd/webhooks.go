@@ -10,6 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
 	"dibs/internal/config"
@@ -60,7 +61,8 @@ func readEndpoints(cfg *config.Config, env Env) (func() webhooks.Endpoints, erro
 
 func (s *stack) dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispatcher {
 	return webhooks.New(webhooks.Config{
-		DB: s.db, Endpoints: endpoints, Private: s.cfg.WebhooksPrivate, Logger: s.log, Registerer: s.registry,
+		DB: s.db, Endpoints: endpoints, Private: s.cfg.WebhooksPrivate, Proxy: httpproxy.FromEnvironment().ProxyFunc(),
+		Logger: s.log, Registerer: s.registry,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,8 @@ type Config struct {
 	DB        *gorm.DB
 	Endpoints func() Endpoints // as they are now
 	Private   bool             // endpoints may have private addresses
+	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in place of this process; nil, for none or as a whole.
+	Proxy func(endpoint *url.URL) (*url.URL, error)
 	// GiveUpAfter is how long an event is tried; 0 is DefaultGiveUpAfter.
 	GiveUpAfter time.Duration
 	Logger      *slog.Logger
@@ -93,7 +96,7 @@ func New(cfg Config) *Dispatcher {
 		cfg.initialBackoff = backoffFirst
 		cfg.maxBackoff = maxBackoff
 	}
-	d := &Dispatcher{cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), spilled: make(chan struct{}, 1)}
+	d := &Dispatcher{cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private, cfg.Proxy), spilled: make(chan struct{}, 1)}
 	d.metrics = newMetrics(cfg.Registerer, d)
 	return d
 }

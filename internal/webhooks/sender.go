@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,13 +57,31 @@ func Sign(key []byte, id string, at time.Time, body []byte) string {
 // sender posts to endpoints.
 type sender struct {
 	outside, inside *http.Client // for endpoints elsewhere, and on this machine
+
+	proxy   func(*url.URL) (*url.URL, error) // of an endpoint elsewhere; nil: none
+	proxied *http.Client                     // what it dials is the proxy, which checks the addresses behind it
 }
 
-func newSender(private bool) *sender {
-	return &sender{outside: newClient(private), inside: newClient(true)}
+func newSender(private bool, proxy func(*url.URL) (*url.URL, error)) *sender {
+	proxied := newTransport(&net.Dialer{Timeout: dialTimeout})
+	proxied.Proxy = func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
+	return &sender{outside: newClient(private), inside: newClient(true), proxy: proxy, proxied: client(proxied)}
 }
 
-// newClient makes a client that connects to no address that mayDial refuses, whatever a name resolves to, and follows no redirect.
+// to is the client for an endpoint.
+func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
+	if e.loopback {
+		return s.inside
+	}
+	if s.proxy != nil {
+		if by, err := s.proxy(at); by != nil || err != nil {
+			return s.proxied
+		}
+	}
+	return s.outside
+}
+
+// newClient makes a client that connects to no address that mayDial refuses, whatever a name resolves to.
 func newClient(private bool) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
@@ -71,12 +90,20 @@ func newClient(private bool) *http.Client {
 		}
 		return mayDial(target.Addr(), private)
 	}}
+	return client(newTransport(dialer))
+}
+
+func newTransport(dialer *net.Dialer) *http.Transport {
+	return &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: sendsMax,
+		IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: answerHeaderMax, DisableCompression: true,
+	}
+}
+
+// client makes a client that follows no redirect.
+func client(transport *http.Transport) *http.Client {
 	return &http.Client{
-		Timeout: attemptTimeout,
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: sendsMax,
-			IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: answerHeaderMax, DisableCompression: true,
-		},
+		Timeout: attemptTimeout, Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -134,11 +161,7 @@ func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) 
 		"Content-Type": {"application/json"}, "User-Agent": {"dibs"}, "Webhook-Id": {id},
 		"Webhook-Timestamp": {strconv.FormatInt(now.Unix(), 10)}, "Webhook-Signature": {strings.Join(signatures, " ")},
 	}
-	client := s.outside
-	if e.loopback {
-		client = s.inside
-	}
-	answer, err := client.Do(req)
+	answer, err := s.to(e, req.URL).Do(req)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package webhooks_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,31 @@ func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 		require.NoError(t, db.Raw("SELECT reason FROM webhook_events WHERE parked_at IS NOT NULL").Scan(&reasons).Error)
 		return len(reasons) == 1 && strings.Contains(reasons[0], "DIBS_WEBHOOKS_PRIVATE")
 	})
+}
+
+// Through a proxy the address is not dialed here: the proxy may have a private one, and checks those behind it. This machine is never
+// asked of it.
+func TestDispatcher_PostsThroughAProxy(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.Method + " " + r.Host:
+		default:
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(proxy.Close)
+	at, err := url.Parse(proxy.URL)
+	require.NoError(t, err)
+	r := newReceiver(t)
+	p := start(t, webhooks.Config{
+		DB: syncertest.OpenServer(t), Endpoints: fixed(endpoints(t, endpoint("shop", "https://shop.example/hook"), endpoint("here", r.URL))),
+		Proxy: func(*url.URL) (*url.URL, error) { return at, nil },
+	})
+	p.submit("spring", 1, 1)
+	require.Equal(t, "CONNECT shop.example:443", <-asked)
+	eventually(t, "posted to this machine", func() bool { return len(r.seqs("spring")) == 1 })
 }
 
 func TestDispatcher_FollowsNoRedirect(t *testing.T) {
