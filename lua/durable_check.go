@@ -247,7 +247,9 @@ func MayPass(err error) bool {
 		text := answered.Error()
 		return !slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"}, func(code string) bool {
 			return strings.HasPrefix(text, code+" ")
-		}) || strings.Contains(text, "max number of clients")
+		}) || slices.ContainsFunc([]string{"max number of clients", "upstream", "timed out"}, func(words string) bool {
+			return strings.Contains(text, words) // the last two of proxies
+		})
 	}
 	return true
 }

@@ -305,3 +305,21 @@ func TestScriptThatWaitsIsNeverSentTwice(t *testing.T) {
 		})
 	}
 }
+
+// errorReply is what a server, or a proxy before it, answers.
+type errorReply string
+
+func (a errorReply) Error() string { return string(a) }
+func (errorReply) RedisError()     {}
+
+func TestMayPass_OnlyWhatAPersonMustMendDoesNot(t *testing.T) {
+	t.Parallel()
+	for text, passes := range map[errorReply]bool{
+		"NOAUTH Authentication required.": false, "WRONGPASS invalid username-password pair": false, "NOPERM this user has no permissions": false,
+		"ERR DB index is out of range": false, "ERR unknown command 'evalsha'": false,
+		"LOADING Redis is loading the dataset in memory": true, "CLUSTERDOWN The cluster is down": true, "ERR max number of clients reached": true,
+		"ERR upstream failure": true, "ERR Connection timed out": true, "upstream failure": true,
+	} {
+		require.Equal(t, passes, lua.MayPass(fmt.Errorf("wrapped: %w", text)), string(text))
+	}
+}

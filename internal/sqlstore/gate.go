@@ -25,13 +25,13 @@ var (
 // DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
 const DefaultGateEvery = time.Second
 
-// awayNumbers are refusals of a MySQL that will accept connections later.
-var awayNumbers = []uint16{
-	1040, // too many connections
-	1053, // shutdown in progress
-	1203, // too many connections of this user
-	1226, // a limit of this user
-	3032, // offline mode
+// finalNumbers are refusals that a person must mend: of a user, its rights, the schema or a statement. A server may refuse for a time for
+// many more reasons, and so may a proxy before it: a node that joins its cluster, a shutdown, a limit of connections.
+var finalNumbers = []uint16{
+	1044, 1045, 1049, 1129, 1130, // who may connect, from where, to which database
+	1142, 1143, 1227, 1370, // rights
+	1054, 1064, 1115, 1146, 1193, 1231, 1273, 1298, 1305, 1356, // a schema, or a server, of another kind
+	1251, 1275, 1524, 1820, 1862, 3118, 3159, 4151, // ways to sign in
 }
 
 // Gate blocks the use of a MySQL until a check has passed. So a process may start while MySQL is away, and still never uses
@@ -107,7 +107,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 // away reports whether a server does not answer, or refuses for now and not for good.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
-		return slices.Contains(awayNumbers, my.Number) || slices.Contains(readOnlyNumbers, my.Number) || FailureOf(err) == FailureClash
+		return !slices.Contains(finalNumbers, my.Number)
 	}
 	if _, is := errors.AsType[net.Error](err); is {
 		return true

@@ -60,8 +60,13 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 	defer stop()
 	require.NoError(t, gate.Await(stopped, time.Millisecond, syncertest.Quiet()), "a process that stops in the meantime stops well")
 
-	for number, isAway := range map[uint16]bool{1290: true, 1836: true, 1205: true, 1142: false} { // read-only twice, a lock, a missing grant
-		_, gate = openShut(t, testenv.Database(t).DSN, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })
+	dsn := testenv.Database(t).DSN
+	for number, isAway := range map[uint16]bool{
+		1290: true, 1836: true, 1205: true, // read-only twice, a lock
+		1047: true, 1040: true, 1053: true, 9001: true, // a node that joins its cluster, a full server, one that stops, a proxy without one
+		1142: false, 1045: false, 1049: false, 1146: false, 1064: false, // a missing grant, password, database, table; a statement
+	} {
+		_, gate = openShut(t, dsn, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })
 		require.Equal(t, isAway, errors.Is(gate.Try(t.Context()), sqlstore.ErrAway), number)
 	}
 
