@@ -112,13 +112,19 @@ func read(t *testing.T, valuesFile string) map[string]any {
 	return values
 }
 
-// render renders the chart with a file of values and decodes each object strictly: a field that Kubernetes does not know is an error.
+// render renders the chart with a file of values.
 func render(t *testing.T, valuesFile string) map[string]any {
+	t.Helper()
+	return renderWith(t, read(t, valuesFile))
+}
+
+// renderWith renders the chart and decodes each object strictly: a field that Kubernetes does not know is an error.
+func renderWith(t *testing.T, values map[string]any) map[string]any {
 	t.Helper()
 	chart, err := loader.LoadDir("../chart")
 	require.NoError(t, err)
 	require.NoError(t, chart.Validate())
-	all, err := util.ToRenderValues(chart, read(t, valuesFile), release, nil)
+	all, err := util.ToRenderValues(chart, values, release, nil)
 	require.NoError(t, err)
 	files, err := engine.Engine{Strict: true}.Render(chart, all)
 	require.NoError(t, err)
@@ -323,6 +329,28 @@ func TestChart_SelectorsFindTheirPods(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh adds a sidecar that would keep the Job from ending.
+func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
+	t.Parallel()
+	for role, pod := range pods(renderWith(t, map[string]any{
+		"podSecurityContext": map[string]any{"runAsUser": nil, "runAsGroup": nil, "fsGroup": nil},
+		"podAnnotations":     map[string]any{"team": "shop", "inject": "true"},
+		"migrate":            map[string]any{"podAnnotations": map[string]any{"inject": "false"}},
+	})) {
+		require.Equal(t, &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}, pod.Spec.SecurityContext, role)
+		want := map[string]string{"team": "shop", "inject": "true"}
+		if role == "migrate" {
+			want["inject"] = "false"
+		}
+		require.Equal(t, want, pod.Annotations, role)
+	}
+	for role, pod := range pods(renderWith(t, map[string]any{"podSecurityContext": nil})) {
+		require.Nil(t, pod.Spec.SecurityContext, role)
+	}
 }
 
 func TestChart_MigratesBeforeAnythingElse(t *testing.T) {

@@ -85,7 +85,8 @@ metadata:
     {{- with .root.Values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with .root.Values.podAnnotations }}
+  {{- $own := ternary .root.Values.migrate.podAnnotations (dict) (eq .role "migrate") }}
+  {{- with merge (dict) $own .root.Values.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -98,12 +99,10 @@ spec:
   {{- with .root.Values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
+  {{- with index .root.Values "podSecurityContext" }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    fsGroup: 65532
-    seccompProfile: {type: RuntimeDefault}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with .root.Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
