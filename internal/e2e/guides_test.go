@@ -98,7 +98,8 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	c := openCampaign(t, r.api.url, campaign{Total: 100, PerUser: 1})
 	kept := r.claimEach(c.ID, 0, 20)
 	whole.awaitSynced(c.ID, 20)
-	g := openGuide(t, "backup.md", &s, nil)
+	other := testenv.Database(t)
+	g := openGuide(t, "backup.md", &s, map[string]string{"NEW_DSN": other.DSN, "NEW_MYSQL": "mysql " + other.Name})
 	require.Contains(t, g.run("dump"), "-- Dump completed")
 
 	r.others[0].stop() // so that claims are not in MySQL
@@ -132,6 +133,17 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	}
 	require.Equal(t, "user_limit", claimOnce(t, r.api.url, c.ID, "user-7", 1, "another key").code())
 	r.sellOut(&s, c)
+
+	r.stop()
+	g.run("another kind")
+	r.settings["DIBS_MYSQL_DSN"] = other.DSN
+	r.startOthers()
+	r.startAPI()
+	got := runDibs(t, r.settings, "reconcile")
+	require.Zero(t, got.code, got.stdout+got.stderr)
+	for id := range kept {
+		require.Equal(t, http.StatusOK, lookedUp(t, r.api.url, id).status)
+	}
 }
 
 func claimUntilUnavailable(t *testing.T, url, campaignID string) (got reply) {
