@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -288,6 +289,31 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	b.visit("/console")
 	b.do(chromedp.KeyEvent("\t"))
 	require.Equal(t, "To the content", eval[string](b, "document.activeElement.textContent"))
+	require.Empty(t, b.said())
+}
+
+// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and the seventh would never load.
+func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t)
+	s.coupon("spring", 10, "")
+	b := open(t, s)
+	b.signIn(viewer)
+	watchers := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(s.api("GET", "/metrics", ""), "dibs_watchers "+want+"\n") }, within, 50*time.Millisecond)
+	}
+	const show = `hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }`
+	for _, path := range []string{"/console/campaigns/spring", "/console"} {
+		b.visit(path)
+		watchers("1")
+		b.do(chromedp.Evaluate[chromedp.Void]("("+show+")(true)"))
+		watchers("0")
+		b.do(chromedp.Evaluate[chromedp.Void]("("+show+")(false)"))
+		watchers("1")
+		b.until("document.querySelector('#live').textContent === 'Live'")
+	}
 	require.Empty(t, b.said())
 }
 

@@ -3,9 +3,10 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"html/template"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 
@@ -19,6 +20,13 @@ type asset struct {
 	version string // in its address, so that browsers keep it until it changes
 }
 
+// kinds are the types of files, whatever the tables of this machine say: browsers run no script and use no style of another type.
+var kinds = map[string]string{
+	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
+}
+
+var errKind = errors.New("a file of a kind that has no type")
+
 func readStatic() (map[string]asset, error) {
 	all := make(map[string]asset)
 	entries, err := fs.ReadDir(files, "static")
@@ -31,9 +39,9 @@ func readStatic() (map[string]asset, error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(body)
-		kind := mime.TypeByExtension(path.Ext(e.Name()))
-		if path.Ext(e.Name()) == ".js" { // whatever this machine's table says
-			kind = "text/javascript; charset=utf-8"
+		kind, known := kinds[path.Ext(e.Name())]
+		if !known {
+			return nil, fmt.Errorf("%w: static/%s", errKind, e.Name())
 		}
 		all[e.Name()] = asset{body, kind, hex.EncodeToString(sum[:6])}
 	}

@@ -39,6 +39,7 @@
     const connect = () => {
       clearTimeout(again);
       if (source) source.close();
+      if (document.hidden) return;
       source = new EventSource(url);
       source.onopen = () => { listen(); say('Live', false); };
       source.onmessage = (message) => {
@@ -77,8 +78,12 @@
         connect();
       }, 2000);
     };
+    const close = () => { clearTimeout(again); clearTimeout(silence); if (source) source.close(); };
+    // A tab that nobody sees keeps no connection: without HTTP/2 a browser has six for all tabs, and the seventh would wait for ever.
+    const seen = () => { if (document.hidden) close(); else connect(); };
+    document.addEventListener('visibilitychange', seen);
     connect();
-    return () => { clearTimeout(again); clearTimeout(silence); source.close(); };
+    return () => { document.removeEventListener('visibilitychange', seen); close(); };
   };
 
   const refusedText = (byCode) => Object.entries(byCode).sort((a, b) => b[1] - a[1])
