@@ -94,13 +94,14 @@ func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) e
 		if len(slots) > 0 {
 			return errClusterNode
 		}
+		err = classifyError("cluster slots", err)
 	}
 	var refused redis.Error
 	switch {
 	case info["cluster_enabled"] == "1":
 		return errClusterNode
 	case err != nil && !errors.As(err, &refused): // no server but one of a cluster has an answer for everybody
-		return fmt.Errorf("lua: CLUSTER SLOTS: %w", err)
+		return err
 	}
 	return nil
 }

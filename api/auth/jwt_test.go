@@ -143,6 +143,9 @@ func TestJWT_WhatIsNotGoodIsRefused(t *testing.T) {
 	shared := issued{id: "oct", alg: jwa.HS256(), key: []byte("a secret of thirty-two bytes.....")}
 	g, _ := jwtGate(t, es, rs, forOthers, shared)
 	require.Equal(t, "ada", ask(g, es.token(t, nil, nil), auth.User), "control")
+	now := float64(time.Now().Unix()) + 0.25 // RFC 7519: a date may have a fraction
+	require.Equal(t, "ada", ask(g, es.token(t, map[string]any{"exp": now + 60, "iat": now, "nbf": now - 60}, nil), auth.User))
+	require.Equal(t, "unauthorized", ask(g, es.token(t, map[string]any{"exp": now - 60}, nil), auth.User))
 
 	public, err := json.Marshal(es.jwk(t))
 	require.NoError(t, err)

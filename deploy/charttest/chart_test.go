@@ -353,6 +353,22 @@ func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	}
 }
 
+// TestChart_NumbersAreNotWrittenAsPowers: values and --set have floats, as JSON has.
+func TestChart_NumbersAreNotWrittenAsPowers(t *testing.T) {
+	t.Parallel()
+	settings := map[string]any{"DIBS_HTTP_CONNS": float64(1_000_000), "DIBS_USER_RATE": 0.5, "DIBS_FLUSH_SIZE": int64(2_000_000), "DIBS_CONSOLE": "off"}
+	want := map[string]string{"DIBS_HTTP_CONNS": "1000000", "DIBS_USER_RATE": "0.5", "DIBS_FLUSH_SIZE": "2000000", "DIBS_CONSOLE": "off"}
+	found := 0
+	env := pods(renderWith(t, map[string]any{"settings": settings}))["api"].Spec.Containers[0].Env
+	for _, e := range env {
+		if text, is := want[e.Name]; is {
+			require.Equal(t, text, e.Value, e.Name)
+			found++
+		}
+	}
+	require.Len(t, want, found)
+}
+
 func TestChart_MigratesBeforeAnythingElse(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, _ string, objects map[string]any) {

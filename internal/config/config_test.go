@@ -91,7 +91,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_TLS_KEY":           {"key.pem"},
 		"DIBS_LOG_FORMAT":        {"xml"},
 		"DIBS_NAME":              {" ", "\t"},
-		"DIBS_ADMIN_TOKEN":       {"a b", "secret\n", "\x00", "\u00a0"},
+		"DIBS_ADMIN_TOKEN":       {"a b", "sec\nret", "\x00", "\u00a0"},
 		"DIBS_VIEWER_TOKEN":      {"\x7f"},
 	} {
 		for _, value := range values {
@@ -343,4 +343,18 @@ func TestTheFinanceServiceNeedsRedisAndItsOwnDatabase(t *testing.T) {
 		require.ErrorIs(t, c.CheckFinance(), config.ErrConfig)
 		require.ErrorContains(t, c.CheckFinance(), variable)
 	}
+}
+
+// TestLoad_LineBreaksBehindAValue: kubectl and echo put them into secrets.
+func TestLoad_LineBreaksBehindAValue(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"\n", "\r\n", "\n\n"} {
+		c, err := config.Load([]string{
+			"DIBS_REDIS_URL=redis://h:6379/0" + end, "DIBS_MYSQL_DSN=u:p@tcp(h)/dibs" + end, "DIBS_ADMIN_TOKEN=secret" + end, "DIBS_PARTITIONS=4" + end,
+		}, nil)
+		require.NoError(t, err)
+		require.Equal(t, []any{"redis://h:6379/0", "u:p@tcp(h)/dibs", "secret", 4}, []any{c.RedisURL, c.MySQLDSN, c.AdminToken, c.Partitions})
+	}
+	_, err := config.Load([]string{"DIBS_REDIS_URL=\n"}, nil)
+	require.ErrorContains(t, err, "DIBS_REDIS_URL", "a set but empty address")
 }

@@ -35,6 +35,8 @@ labels:
 {{- /* The settings of a role: those of all, the stores by reference, and what the role needs. */ -}}
 {{- define "dibs.env" -}}
 {{- range $name, $value := .root.Values.settings }}
+{{- /* A number of a million or more would be 1e+06. */}}
+{{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}{{ $value = int64 $value }}{{ end }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 - name: DIBS_REDIS_URL
