@@ -28,8 +28,8 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete},
 		AllowedHeaders: []string{"*"}, // traces and gateways add theirs
 		ExposedHeaders: []string{
-			"Allow", "ETag", "Idempotent-Replayed", "Idempotent-Replayed-Claims", "Location", "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate",
-			"X-Request-Id",
+			"Allow", "ETag", "Idempotent-Replayed", "Idempotent-Replayed-Claims", "Location", "RateLimit", "RateLimit-Policy", "Retry-After",
+			"WWW-Authenticate", "X-Request-Id",
 		},
 		MaxAge: int((10 * time.Minute).Seconds()),
 	}).Handler(next)

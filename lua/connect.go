@@ -31,9 +31,11 @@ const (
 	poolSize = 64 + PartitionsMax
 )
 
-// Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see connectSentinel. Several hosts,
-// comma-separated, are a cluster, and so is one with the option cluster=true; Detect finds one without it. The query may hold options of go-redis, see usedOptions; any other option is refused. The client
-// never sends a command twice by itself, as go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
+// Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see
+// connectSentinel. Several hosts, comma-separated, are a cluster, and so is one with the option
+// cluster=true; Detect finds one without it. The query may hold options of go-redis, see
+// usedOptions; any other option is refused. The client never sends a command twice by itself, as
+// go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
 // Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) { return connect(url, nil) }
 
@@ -69,8 +71,9 @@ func credentials(url string) (user, password string) {
 // errClusterNode refuses one address of a cluster.
 var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
 
-// Detect is ConnectRenewed to what is there: where the one server of a URL is a node of a cluster, to the cluster. One that does not
-// answer is taken for what the URL says; call CheckTopology when it is there.
+// Detect is ConnectRenewed to what is there: where the one server of a URL is a node of a cluster,
+// to the cluster. One that does not answer is taken for what the URL says; call CheckTopology when
+// it is there.
 func Detect(ctx context.Context, now func() string) (redis.UniversalClient, error) {
 	rdb, err := ConnectRenewed(now)
 	if err != nil || !errors.Is(CheckTopology(ctx, rdb, now()), errClusterNode) {
@@ -80,8 +83,9 @@ func Detect(ctx context.Context, now func() string) (redis.UniversalClient, erro
 	return connectTo(now(), func() (user, password string) { return credentials(now()) }, true)
 }
 
-// CheckTopology refuses a client of one server where that is a node of a cluster: it would answer for a part of the keys. The option
-// cluster=false is for a cluster of one node that is not reached by the address that it tells. Errors: that refusal, or those of Redis.
+// CheckTopology refuses a client of one server where that is a node of a cluster: it would answer
+// for a part of the keys. The option cluster=false is for a cluster of one node that is not reached
+// by the address that it tells. Errors: that refusal, ErrURL, or those of Redis.
 func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) error {
 	one, isOne := rdb.(*redis.Client)
 	if !isOne || ownOf(url).cluster != "" {
@@ -106,8 +110,8 @@ func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) e
 	return nil
 }
 
-// Policy is the maxmemory-policy of a server, by its INFO or its settings; of one that hides both, what the URL says of it. "" is one
-// that nobody says. Errors: those of Redis.
+// Policy is the maxmemory-policy of a server, by its INFO or its settings; of one that hides both,
+// what the URL says of it. "" is one that nobody says. Errors: those of Redis.
 func Policy(ctx context.Context, node redis.UniversalClient, info map[string]string, url string) (string, error) {
 	if policy := info["maxmemory_policy"]; policy != "" {
 		return policy, nil
@@ -219,8 +223,9 @@ func use(o *redis.Options, files tlsfiles.Files) error {
 	return nil
 }
 
-// dialNodes dials each node of a cluster by TLS in its own name. One that the cluster tells by its IP address may show a certificate for
-// the host of the URL instead: some managed clusters have one for all nodes.
+// dialNodes dials each node of a cluster by TLS in its own name. One that the cluster tells by its
+// IP address may show a certificate for the host of the URL instead: some managed clusters have one
+// for all nodes.
 func dialNodes(u *redis.UniversalOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	base := u.TLSConfig
 	dial := func(ctx context.Context, network, addr, name string) (net.Conn, error) {
@@ -264,7 +269,8 @@ const (
 	optionTrue    = "true"
 )
 
-// optionPolicy vouches for the maxmemory-policy of servers that hide it. Noeviction is the one that Dibs needs.
+// optionPolicy vouches for the maxmemory-policy of servers that hide it. Noeviction is the one that
+// Dibs needs.
 const (
 	optionPolicy = "maxmemory_policy"
 	Noeviction   = "noeviction"
@@ -274,7 +280,8 @@ const (
 // that Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db", "dial_timeout", "max_active_conns",
-	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify", optionPolicy,
+	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify",
+	optionPolicy,
 	tlsfiles.CA, tlsfiles.Cert, tlsfiles.Key, "write_timeout",
 }
 

@@ -67,7 +67,8 @@ func TestDetect_OneServerIsOneServer(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrURL)
 }
 
-// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1 and 127.0.0.2, and ask clients for a certificate.
+// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1 and 127.0.0.2, and ask
+// clients for a certificate.
 func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	t.Parallel()
 	certs := make([]string, 3)

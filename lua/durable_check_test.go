@@ -306,15 +306,15 @@ func TestScriptThatWaitsIsNeverSentTwice(t *testing.T) {
 	}
 }
 
-// errorReply is what a server, or a proxy before it, answers.
-type errorReply string
+// replyError is what a server, or a proxy before it, answers.
+type replyError string
 
-func (a errorReply) Error() string { return string(a) }
-func (errorReply) RedisError()     {}
+func (a replyError) Error() string { return string(a) }
+func (replyError) RedisError()     {}
 
 func TestMayPass_OnlyWhatAPersonMustMendDoesNot(t *testing.T) {
 	t.Parallel()
-	for text, passes := range map[errorReply]bool{
+	for text, passes := range map[replyError]bool{
 		"NOAUTH Authentication required.": false, "WRONGPASS invalid username-password pair": false, "NOPERM this user has no permissions": false,
 		"ERR DB index is out of range": false, "ERR unknown command 'evalsha'": false,
 		"LOADING Redis is loading the dataset in memory": true, "CLUSTERDOWN The cluster is down": true, "ERR max number of clients reached": true,

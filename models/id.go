@@ -57,7 +57,8 @@ func UserID(id string) (string, error) {
 	return visible(id, UserIDLength)
 }
 
-// CheckSegment returns nil, or ErrID wrapped, for what stands in paths: clients and proxies take two names for something else.
+// CheckSegment returns nil, or ErrID wrapped, for what stands in paths: clients and proxies take
+// two names for something else.
 func CheckSegment(id string) error {
 	if id == "." || id == ".." {
 		return fmt.Errorf("%w: must not be . or .., which no path can carry", ErrID)

@@ -171,7 +171,8 @@ func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire
 	return grant, nil
 }
 
-// Bearer returns the token of the one Authorization header, or "". Its scheme is in either case, with one blank or more behind it.
+// Bearer returns the token of the one Authorization header, or "". Its scheme is in either case,
+// with one blank or more behind it.
 func Bearer(h http.Header) string {
 	const scheme = "Bearer"
 	values := h["Authorization"]

@@ -292,7 +292,8 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and the seventh would never load.
+// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and the seventh would
+// never load.
 func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -308,9 +309,9 @@ func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	for _, path := range []string{"/console/campaigns/spring", "/console"} {
 		b.visit(path)
 		watchers("1")
-		b.do(chromedp.Evaluate[chromedp.Void]("("+show+")(true)"))
+		b.do(chromedp.Evaluate[chromedp.Void]("(" + show + ")(true)"))
 		watchers("0")
-		b.do(chromedp.Evaluate[chromedp.Void]("("+show+")(false)"))
+		b.do(chromedp.Evaluate[chromedp.Void]("(" + show + ")(false)"))
 		watchers("1")
 		b.until("document.querySelector('#live').textContent === 'Live'")
 	}

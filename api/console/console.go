@@ -197,8 +197,8 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	return sw.Status
 }
 
-// asBrowsersSay is a request whose Host is written as in an Origin: that of the browser's address bar, if a trusted proxy tells it, in
-// lower case, and without the port that is usual.
+// asBrowsersSay is a request whose Host is written as in an Origin: that of the browser's address
+// bar, if a trusted proxy tells it, in lower case, and without the port that is usual.
 func asBrowsersSay(r *http.Request) *http.Request {
 	host := strings.ToLower(cmp.Or(forwarded(r, "X-Forwarded-Host"), r.Host))
 	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
@@ -210,7 +210,8 @@ func asBrowsersSay(r *http.Request) *http.Request {
 	return &same
 }
 
-// forwarded is what the first of the proxies says in a header. Package api removes what no trusted proxy says.
+// forwarded is what the first of the proxies says in a header. Package api removes what no trusted
+// proxy says.
 func forwarded(r *http.Request, header string) string {
 	first, _, _ := strings.Cut(r.Header.Get(header), ",")
 	return strings.TrimSpace(first)

@@ -205,7 +205,8 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
-// TestLocalTimesThatAreSkippedOrComeTwice: New York sets its clocks on 11 March and 4 November 2035.
+// TestLocalTimesThatAreSkippedOrComeTwice: New York sets its clocks on 11 March and 4 November
+// 2035.
 func TestLocalTimesThatAreSkippedOrComeTwice(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -474,7 +475,8 @@ func TestWithoutTokensNobodySignsIn(t *testing.T) {
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
 }
 
-// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the address bar, however the proxy passes that on.
+// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the address bar, however
+// the proxy passes that on.
 func TestTheConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
 	send := func(p *person, origin, host, forwarded string) int {

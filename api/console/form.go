@@ -70,7 +70,8 @@ var packetFields = []formField{
 }
 
 // twiceField goes with the times of a form.
-var twiceField = formField{Name: "twice", Label: "A time that the clocks show twice is", Kind: twiceKind, Live: true,
+var twiceField = formField{ //nolint:gochecknoglobals // nothing writes to it
+	Name: "twice", Label: "A time that the clocks show twice is", Kind: twiceKind, Live: true,
 	Choices: []string{"refused", string(models.TwiceFirst), string(models.TwiceSecond)}, Hint: "on the day when the clocks are set back"}
 
 // input is a field with what it holds.
@@ -109,7 +110,8 @@ func packetInputs(k *models.CampaignJSON) []input {
 	return all
 }
 
-// zoneOf is the zone of a campaign. UTC stands for a name that only the machine of an older version knew.
+// zoneOf is the zone of a campaign. UTC stands for a name that only the machine of an older version
+// knew.
 func zoneOf(k *models.CampaignJSON) *time.Location {
 	zone, err := models.LoadZone(k.TimeZone)
 	if err != nil {

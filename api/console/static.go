@@ -20,7 +20,8 @@ type asset struct {
 	version string // in its address, so that browsers keep it until it changes
 }
 
-// kinds are the types of files, whatever the tables of this machine say: browsers run no script and use no style of another type.
+// kinds are the types of files, whatever the tables of this machine say: browsers run no script and
+// use no style of another type.
 var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
 }

@@ -172,22 +172,22 @@ var ledgerColumns = []string{
 	"reason", "ids", "seqs",
 }
 
-// formula is what a spreadsheet may take for the beginning of one: at the beginning of a cell, of which there are more in a text where
-// the spreadsheet of a country separates them by a semicolon or a tab.
+// formula is what a spreadsheet may take for the beginning of one. Where cells are separated by
+// semicolons or tabs, as in many countries, one text may become several cells.
 var formula = regexp.MustCompile(`(^|[;\t\r\n])([=+@＝＋－＠-])`)
 
 // cell is a text of others as a cell that is no formula.
 func cell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
 
-// writeLedger writes events as CSV. For a spreadsheet, which would run a formula in it, it begins with a byte order mark and its texts
-// are cells.
+// writeLedger writes events as CSV. For a spreadsheet, which would run a formula in it, it begins
+// with a byte order mark and its texts are cells.
 func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
 	text := func(of string) string { return of }
 	to := "-"
 	if forSheet {
 		text = cell
 		to = ".."                               // or it is a date
-		_, _ = io.WriteString(w, byteOrderMark) // what fails fails again
+		_, _ = io.WriteString(w, byteOrderMark) // a failure shows in the next write
 	}
 	out := csv.NewWriter(w)
 	_ = out.Write(ledgerColumns) // out.Error says it
@@ -212,7 +212,8 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 		for i, run := range e.Seqs {
 			runs[i] = strconv.FormatInt(run[0], 10) + to + strconv.FormatInt(run[1], 10)
 		}
-		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), text(e.ID), text(claimID), text(e.UserID), strconv.FormatInt(e.Quantity, 10),
+		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), text(e.ID), text(claimID), text(e.UserID),
+			strconv.FormatInt(e.Quantity, 10),
 			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, text(e.PacketID), amount, e.Currency, text(e.OrderID),
 			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "))
 		if err := out.Write(line); err != nil {
@@ -231,7 +232,8 @@ func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
 		{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: new(1.0), Maximum: new(float64(ledgerPageMax))},
 			Description: "most events of a page; CSV has all"},
 		{Name: "form", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{spreadsheet}},
-			Description: "all events as CSV for a spreadsheet: with a byte order mark, and an apostrophe before a text that it could take for a formula"},
+			Description: "all events as CSV for a spreadsheet: with a byte order mark, and an apostrophe before a text that it could take " +
+				"for a formula"},
 	}
 	schema := wire.SchemaOf[LedgerPage](oapi)
 	r := wire.DocumentAnswer(op, "200", "A page of events as JSON, or with Accept: text/csv all of them", wire.JSONContentType[0], schema)

@@ -118,7 +118,8 @@ func render(t *testing.T, valuesFile string) map[string]any {
 	return renderWith(t, read(t, valuesFile))
 }
 
-// renderWith renders the chart and decodes each object strictly: a field that Kubernetes does not know is an error.
+// renderWith renders the chart and decodes each object strictly: a field that Kubernetes does not
+// know is an error.
 func renderWith(t *testing.T, values map[string]any) map[string]any {
 	t.Helper()
 	chart, err := loader.LoadDir("../chart")
@@ -331,7 +332,8 @@ func TestChart_SelectorsFindTheirPods(t *testing.T) {
 	})
 }
 
-// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh adds a sidecar that would keep the Job from ending.
+// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh adds a sidecar that
+// would keep the Job from ending.
 func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	t.Parallel()
 	for role, pod := range pods(renderWith(t, map[string]any{

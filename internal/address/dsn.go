@@ -97,7 +97,8 @@ func checkOption(option string) error {
 	name, _, found := strings.Cut(option, "=")
 	switch {
 	case sslOption.MatchString(name):
-		return errors.New("has an option for TLS that other clients know: write tls=true, tls=skip-verify, tls_ca=FILE or tls_cert=FILE&tls_key=FILE")
+		return errors.New("has an option for TLS that other clients know: write tls=true, tls=skip-verify, tls_ca=FILE, " +
+			"or tls_cert=FILE&tls_key=FILE")
 	case !found || !optionName.MatchString(name):
 		return errOptions
 	case name == "strict": // the driver panics

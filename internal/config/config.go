@@ -242,8 +242,8 @@ func readFile(path string) (string, error) {
 	return text, err //nolint:wrapcheck // it names the path
 }
 
-// find is the value of a setting, and where it comes from. A later layer overrides an earlier one. Line breaks at its end are those of a
-// secret that was made by echo, as of a file.
+// find is the value of a setting, and where it comes from. A later layer overrides an earlier one.
+// Line breaks at its end are those of a secret that was made by echo, as of a file.
 func find(key, fallback string, layers []layer) (value, from string) {
 	value = fallback
 	from = fromDefault

@@ -73,7 +73,8 @@ var table = []setting{
 		set:     duration(func(c *Config) *time.Duration { return &c.HTTPIdleTimeout }, time.Second, 24*time.Hour)},
 	{key: "cors-origins", meaning: "origins, comma-separated, whose pages may call the API from a browser, such as https://shop.example.com",
 		set: origins},
-	{key: "trusted-proxies", meaning: "CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address, and X-Forwarded-Host the name that it asked for",
+	{key: "trusted-proxies", meaning: "" +
+		"CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address, and X-Forwarded-Host the name that it asked for",
 		set: networks},
 	{key: "access-log", fallback: "0", meaning: "1: log a line for each request",
 		set: boolean(func(c *Config) *bool { return &c.AccessLog })},

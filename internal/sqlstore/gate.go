@@ -25,8 +25,9 @@ var (
 // DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
 const DefaultGateEvery = time.Second
 
-// finalNumbers are refusals that a person must mend: of a user, its rights, the schema or a statement. A server may refuse for a time for
-// many more reasons, and so may a proxy before it: a node that joins its cluster, a shutdown, a limit of connections.
+// finalNumbers are refusals that a person must mend: of a user, its rights, the schema or a
+// statement. A server may refuse for a time for many more reasons, and so may a proxy before it: a
+// node that joins its cluster, a shutdown, a limit of connections.
 var finalNumbers = []uint16{
 	1044, 1045, 1049, 1129, 1130, // who may connect, from where, to which database
 	1142, 1143, 1227, 1370, // rights

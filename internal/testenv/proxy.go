@@ -28,8 +28,9 @@ func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	return proxy
 }
 
-// Rewriting is the address of a proxy in front of upstream that replaces a text, wherever it stands in an answer as a
-// whole, by another of the same length: a server that calls something by another name, as if it hid it.
+// Rewriting is the address of a proxy in front of upstream that replaces a text, wherever it stands
+// in an answer as a whole, by another of the same length: a server that calls something by another
+// name, as if it hid it.
 func Rewriting(t testing.TB, upstream, text, by string) string {
 	t.Helper()
 	require.Len(t, by, len(text))
@@ -57,7 +58,8 @@ func Rewriting(t testing.TB, upstream, text, by string) string {
 	return ln.Addr().String()
 }
 
-// rewrite copies what arrives until the connection ends. What arrives at once is replaced as a whole.
+// rewrite copies what arrives until the connection ends. What arrives at once is replaced as a
+// whole.
 func rewrite(to, from net.Conn, text, by []byte) {
 	buffer := make([]byte, 1<<20)
 	for {

@@ -94,7 +94,8 @@ func Pair(certFile, keyFile string) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// read is a file without the byte order mark of an editor, behind which the first block would not be seen.
+// read is a file without the byte order mark of an editor, behind which the first block would not
+// be seen.
 func read(file string) ([]byte, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the operator's setting
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err

@@ -43,7 +43,8 @@ type Config struct {
 	DB        *gorm.DB
 	Endpoints func() Endpoints // as they are now
 	Private   bool             // endpoints may have private addresses
-	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in place of this process; nil, for none or as a whole.
+	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in place of this process;
+	// nil, for none or as a whole.
 	Proxy func(endpoint *url.URL) (*url.URL, error)
 	// GiveUpAfter is how long an event is tried; 0 is DefaultGiveUpAfter.
 	GiveUpAfter time.Duration

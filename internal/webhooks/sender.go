@@ -81,7 +81,8 @@ func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
 	return s.outside
 }
 
-// newClient makes a client that connects to no address that mayDial refuses, whatever a name resolves to.
+// newClient makes a client that connects to no address that mayDial refuses, whatever a name
+// resolves to.
 func newClient(private bool) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)

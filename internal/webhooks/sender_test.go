@@ -54,8 +54,8 @@ func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 	})
 }
 
-// Through a proxy the address is not dialed here: the proxy may have a private one, and checks those behind it. This machine is never
-// asked of it.
+// Through a proxy the address is not dialed here: the proxy may have a private one, and checks
+// those behind it. This machine is never asked of it.
 func TestDispatcher_PostsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
