@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -321,5 +322,8 @@ func TestMayPass_OnlyWhatAPersonMustMendDoesNot(t *testing.T) {
 		"ERR upstream failure": true, "ERR Connection timed out": true, "upstream failure": true,
 	} {
 		require.Equal(t, passes, lua.MayPass(fmt.Errorf("wrapped: %w", text)), string(text))
+	}
+	for op, passes := range map[string]bool{"remote error": false, "dial": true} { // the former is an alert of TLS
+		require.Equal(t, passes, lua.MayPass(&net.OpError{Op: op, Err: errors.New("tls: certificate required")}), op)
 	}
 }
