@@ -106,7 +106,14 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 		}
 		// Each operation has a time limit of its own. A client that closed its sending half may be reading still, and net/http would
 		// cancel its request as if the client were gone.
-		r = r.WithContext(context.WithoutCancel(r.Context()))
+		// A deadline is the console's, whose pages wait for no server.
+		ctx := context.WithoutCancel(r.Context())
+		if deadline, is := r.Context().Deadline(); is {
+			limited, cancel := context.WithDeadline(ctx, deadline)
+			defer cancel()
+			ctx = limited
+		}
+		r = r.WithContext(ctx)
 		sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}
 		h(sw, r)
 		return sw.Status

@@ -68,6 +68,9 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if !cfg.Given(config.Prefix+"PARTITIONS") && cfg.Embedded() && cfg.DataDir == "" {
 			cfg.Partitions = d.shards
 		}
+		if !cfg.Given(config.Prefix+"GROUPS") && cfg.Embedded() {
+			cfg.Groups = []string{models.GroupSyncer} // nothing else reads
+		}
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
@@ -138,7 +141,11 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 	}
 	address := make(chan string, 1)
 	served := make(chan error, 1)
-	go func() { served <- s.serve(ctx, func(addr string) { address <- addr }) }()
+	go func() {
+		served <- s.announced(ctx, "serve", func(ctx context.Context) error {
+			return s.serve(ctx, func(addr string) { address <- addr })
+		})
+	}()
 	select {
 	case addr := <-address:
 		err = d.play(ctx, env, cfg, s, "http://"+addr)

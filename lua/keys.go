@@ -29,7 +29,7 @@ type CampaignKeys struct {
 
 	Evicted string // string: tombstone of the last eviction
 
-	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused
+	Answers string // hash: kind of answer -> how often; for people who watch, see Scripts.CountAnswers
 }
 
 // PartitionOf reports which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
@@ -118,7 +118,7 @@ func slotOfKey(key string) int {
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
 	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves",
-		Evicted: base + ":evicted", Refused: base + ":refused"}
+		Evicted: base + ":evicted", Answers: base + ":answers"}
 }
 
 // StreamKey names the claim stream of a partition.
@@ -172,11 +172,6 @@ func settlingKey(campaignID string) string { return "dibs:settling:" + campaignI
 
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
-
-// historyKey names a part of the history of a campaign, counted in parts since 1970.
-func (k CampaignKeys) historyKey(part int64) string {
-	return k.State + ":history:" + strconv.FormatInt(part, 10)
-}
 
 // processesKey names the set of the ids of the processes that run, or ran until lately.
 const processesKey = "dibs:processes"

@@ -32,21 +32,3 @@ func TestProcessesAreListedUntilTheyWithdraw(t *testing.T) {
 		require.Equal(t, []string{"syncer/b"}, found())
 	})
 }
-
-func TestHistoryAddsUpAndForgets(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		now := time.Now()
-		point := lua.HistoryPoint{CampaignID: t.Name(), Counts: map[string]int64{"claimed": 2}, Gauges: map[string]int64{"left": 8}}
-		for _, ago := range []time.Duration{time.Hour + time.Minute, lua.HistoryStep, 0, 0} {
-			require.NoError(t, b.s.AddHistory(t.Context(), now.Add(-ago), []lua.HistoryPoint{point}))
-		}
-		all, err := b.s.ReadHistory(t.Context(), []string{"none", t.Name()}, now.Add(-lua.HistorySpan))
-		require.NoError(t, err)
-		require.Empty(t, all[0])
-		step := now.Truncate(lua.HistoryStep).Unix()
-		require.Equal(t, lua.History{
-			step: {"claimed": 4, "left": 8}, step - int64(lua.HistoryStep/time.Second): {"claimed": 2, "left": 8},
-		}, all[1])
-	})
-}

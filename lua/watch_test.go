@@ -21,11 +21,11 @@ func TestWatchReadsManyCampaignsAtOnce(t *testing.T) {
 		b.claim(want("ada", 3, ""))
 		state, err := b.s.State(t.Context(), b.c.ID)
 		require.NoError(t, err)
-		refused := func(byCode map[string]int64) []lua.Refusals {
-			return []lua.Refusals{{CampaignID: b.c.ID, ByCode: byCode}}
+		refused := func(byCode map[string]int64) []lua.Answers {
+			return []lua.Answers{{CampaignID: b.c.ID, Counts: byCode}}
 		}
-		require.NoError(t, b.s.CountRefused(t.Context(), refused(map[string]int64{"sold_out": 2, "paused": 1})))
-		require.NoError(t, b.s.CountRefused(t.Context(), refused(map[string]int64{"sold_out": 3})))
+		require.NoError(t, b.s.CountAnswers(t.Context(), refused(map[string]int64{"sold_out": 2, "paused": 1})))
+		require.NoError(t, b.s.CountAnswers(t.Context(), refused(map[string]int64{"sold_out": 3})))
 		require.NoError(t, rdb.Set(t.Context(), b.s.KeysOf("text").State, "no hash", 0).Err())
 		require.NoError(t, rdb.HSet(t.Context(), b.s.KeysOf("half").State, "total", 5).Err())
 
@@ -35,11 +35,11 @@ func TestWatchReadsManyCampaignsAtOnce(t *testing.T) {
 		require.NoError(t, seen[1].Err)
 		seen[1].State.AsOf = state.AsOf
 		require.Equal(t, state, seen[1].State, "as State reads it")
-		require.Equal(t, map[string]int64{"sold_out": 5, "paused": 1}, seen[1].Refused)
+		require.Equal(t, map[string]int64{"sold_out": 5, "paused": 1}, seen[1].Answers)
 		require.ErrorIs(t, seen[2].Err, lua.ErrDamaged)
 		require.ErrorIs(t, seen[3].Err, lua.ErrDamaged)
 
-		left, err := rdb.TTL(t.Context(), b.keys.Refused).Result()
+		left, err := rdb.TTL(t.Context(), b.keys.Answers).Result()
 		require.NoError(t, err)
 		require.InDelta(t, 2*time.Minute, left, float64(10*time.Second), "counts expire")
 	})
@@ -94,5 +94,5 @@ func TestWatchOfARedisThatIsAway(t *testing.T) {
 	require.NoError(t, err)
 	_, err = scripts.Watch(t.Context(), []string{"c"})
 	require.ErrorIs(t, err, lua.ErrUnavailable)
-	require.ErrorIs(t, scripts.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"paused": 1}}}), lua.ErrUnavailable)
+	require.ErrorIs(t, scripts.CountAnswers(t.Context(), []lua.Answers{{CampaignID: "c", Counts: map[string]int64{"paused": 1}}}), lua.ErrUnavailable)
 }

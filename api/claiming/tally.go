@@ -63,26 +63,6 @@ func (s *Routes) Counts() map[string]map[string]int64 {
 	return all
 }
 
-// Refused are how many claims of each campaign this process refused, by campaign and code, as Counts.
-func (s *Routes) Refused() map[string]map[string]int64 {
-	s.lanes.mu.RLock()
-	defer s.lanes.mu.RUnlock()
-	all := make(map[string]map[string]int64)
-	for id, l := range s.lanes.byID {
-		for i, code := range wire.ClaimCodes {
-			n := l.tally.byPlace[i+1].Load()
-			if n == 0 {
-				continue
-			}
-			if all[id] == nil {
-				all[id] = make(map[string]int64)
-			}
-			all[id][string(code)] = n
-		}
-	}
-	return all
-}
-
 // Tally is what became of the claims of a campaign at this process, replays apart.
 type Tally struct {
 	CampaignID string

@@ -84,6 +84,14 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	return a.header, nil
 }
 
+// answered reads what the API answers; it fails with errNotAnswered.
+func (c *Console) answered(from *http.Request, path string, out any) error {
+	if _, p := c.ask(from, http.MethodGet, path, nil, out); p != nil {
+		return errNotAnswered
+	}
+	return nil
+}
+
 func read(text []byte, into any) bool { return json.Unmarshal(text, into) == nil }
 
 // campaignPath is the path of a campaign in the API.

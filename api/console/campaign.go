@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,11 +18,27 @@ type campaignPage struct {
 	ID       string
 	Campaign *models.CampaignJSON // nil: MySQL does not answer
 	Stock    *models.Stock        // nil: not known
-	ByMySQL  bool                 // Redis does not answer, the stock is MySQL's
+	By       string               // the one server that the stock is of, as the other does not answer; "": both
 	Done     string               // what was just done
 	Shards   Asked[models.ShardsOf]
 	Records  recordsOf
 	Acts     bool // whoever is signed in may change it
+}
+
+// State is the campaign in one word.
+func (p *campaignPage) State() string {
+	if p.Campaign == nil || p.Stock == nil {
+		return notKnown
+	}
+	k := p.Campaign
+	return stateOf(k.Status, timeOf(k.StartsAt), timeOf(k.EndsAt), p.Stock.Remaining, p.Stock.Total)
+}
+
+func timeOf(t *models.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return &t.Time
 }
 
 // recordsOf are the records of a campaign.
@@ -39,39 +56,37 @@ type recordsOf struct {
 	Changes     Asked[[]models.AuditEntry]
 }
 
-// Away reports whether something could not be read.
-func (o *recordsOf) Away() bool {
-	return !o.Flushes.Known || !o.Comparisons.Known || !o.Repairs.Known || !o.Parked.Known || !o.Changes.Known ||
-		!o.Waves.Known && o.Kind == models.KindPacket
-}
-
 func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session) {
 	id := r.PathValue("id")
 	page := campaignPage{ID: id, Done: doneWords[r.URL.Query().Get("done")], Acts: s.who.Acts}
-	var both errgroup.Group
-	both.Go(func() error {
-		var stock models.Stock
-		if _, p := c.ask(r, http.MethodGet, campaignPath(id)+"/stock", nil, &stock); p == nil {
-			page.Stock = &stock
-			return nil
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-		defer cancel()
-		if books, err := c.cfg.Campaigns.Books(ctx, id); err == nil {
-			page.Stock = new(books.Stock(id))
-			page.ByMySQL = true
-		}
-		return nil
+	var all errgroup.Group
+	var inBoth, inRedis Asked[models.Stock]
+	var inMySQL Asked[models.Books]
+	ask(r.Context(), &all, &inBoth, func(context.Context) (stock models.Stock, err error) {
+		err = c.answered(r, campaignPath(id)+"/stock", &stock)
+		return stock, err
 	})
+	ask(r.Context(), &all, &inRedis, func(ctx context.Context) (models.Stock, error) { return c.cfg.Live.Look(ctx, id) })
+	ask(r.Context(), &all, &inMySQL, func(ctx context.Context) (models.Books, error) { return c.cfg.Campaigns.Books(ctx, id) })
 	var campaign models.CampaignJSON
 	_, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign)
-	_ = both.Wait()
+	_ = all.Wait() // each answer says for itself whether there was one
 	switch {
 	case p == nil:
 		page.Campaign = &campaign
 	case p.Status != http.StatusServiceUnavailable:
 		c.show(w, s, p.Status, "refused", *p)
 		return
+	}
+	switch {
+	case inBoth.Known:
+		page.Stock = &inBoth.Value
+	case inRedis.Known:
+		page.Stock = &inRedis.Value
+		page.By = "Redis"
+	case inMySQL.Known:
+		page.Stock = new(inMySQL.Value.Stock(id))
+		page.By = "MySQL"
 	}
 	page.Records = recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: page.Acts}
 	if campaign.Shards > 1 {
@@ -128,8 +143,6 @@ type auditPage struct {
 }
 
 func (c *Console) audit(r *http.Request, q url.Values) (page auditPage, err error) {
-	if _, p := c.ask(r, http.MethodGet, "/v1/audit?"+q.Encode(), nil, &page); p != nil {
-		return page, errNotAnswered
-	}
-	return page, nil
+	err = c.answered(r, "/v1/audit?"+q.Encode(), &page)
+	return page, err
 }

@@ -62,9 +62,11 @@ type Ended interface {
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 }
 
-// Live streams events of one campaign, by the id in the path, of some, or of all.
+// Live streams events of one campaign, by the id in the path, with its past first, or of some.
 type Live interface {
-	GetWatch(w http.ResponseWriter, r *http.Request) int
+	// Look reads the stock in Redis alone.
+	Look(ctx context.Context, campaignID string) (models.Stock, error)
+	GetWatchPast(w http.ResponseWriter, r *http.Request) int
 	GetWatchSome(w http.ResponseWriter, r *http.Request) int
 }
 
@@ -160,10 +162,9 @@ func (c *Console) routes() *http.ServeMux {
 	})
 	handle("GET /console/campaigns/{id}", c.getCampaign)
 	handle("GET /console/campaigns/{id}/records", c.getRecords)
-	handle("GET /console/campaigns/{id}/history", c.getHistory)
 	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.whileSignedIn(r, s)
-		status(w, c.cfg.Live.GetWatch(w, r))
+		status(w, c.cfg.Live.GetWatchPast(w, r))
 	})
 	act("/console/campaigns/{id}/{verb}", c.prepareCampaign)
 	act("/console/claims/{id}/{verb}", c.prepareClaim)

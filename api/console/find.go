@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"dibs/models"
 )
@@ -26,42 +27,59 @@ type findPage struct {
 	OfUser   []models.Claim
 	OfOrder  []models.ClaimRow
 	Life     []moment // of all these claims
-	Problems []string
+	Problems []string // which sources were not known
 }
 
-// getFind finds a claim, a user or an order by id. The id of a claim leads to its page at once.
+// userClaims is what the API answers about a user.
+type userClaims struct {
+	Claims []models.Claim `json:"claims"`
+}
+
+// getFind finds a claim, a user or an order by id. The id of a claim leads to its page at once. That there is nothing is said only when
+// every source answered.
 func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	page := findPage{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
-	if page.Query == "" {
-		c.show(w, s, http.StatusOK, "find", page)
-		return
-	}
-	if id, err := uuid.Parse(page.Query); err == nil {
-		if _, p := c.ask(r, "GET", "/v1/claims/"+id.String(), nil, nil); p == nil {
-			http.Redirect(w, r, Path+"/claims/"+id.String(), http.StatusSeeOther)
-			return
-		}
-	}
-	var user struct {
-		Claims []models.Claim `json:"claims"`
-	}
 	id, err := models.UserID(page.Query) // or an order's
 	if err != nil {
-		page.Problems = append(page.Problems, "No user or order: the id "+strings.TrimPrefix(err.Error(), models.ErrID.Error()+": ")+".")
+		if page.Query != "" {
+			page.Problems = append(page.Problems, "No user or order: the id "+strings.TrimPrefix(err.Error(), models.ErrID.Error()+": ")+".")
+		}
 		c.show(w, s, http.StatusOK, "find", page)
 		return
 	}
-	if _, p := c.ask(r, "GET", "/v1/users/"+url.PathEscape(id)+"/claims?limit=50", nil, &user); p != nil {
-		page.Problems = append(page.Problems, "Claims of a user: "+p.Detail)
+	var all errgroup.Group
+	var user Asked[userClaims]
+	var order Asked[[]models.ClaimRow]
+	claim := Asked[bool]{Known: true}
+	if claimID, err := uuid.Parse(page.Query); err == nil {
+		ask(r.Context(), &all, &claim, func(context.Context) (bool, error) {
+			_, p := c.ask(r, http.MethodGet, "/v1/claims/"+claimID.String(), nil, nil)
+			if p != nil && p.Status != http.StatusNotFound {
+				return false, errNotAnswered
+			}
+			return p == nil, nil
+		})
 	}
-	page.OfUser = user.Claims
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	rows, err := c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
-	if err != nil {
-		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
+	ask(r.Context(), &all, &user, func(context.Context) (found userClaims, err error) {
+		err = c.answered(r, "/v1/users/"+url.PathEscape(id)+"/claims?limit=50", &found)
+		return found, err
+	})
+	ask(r.Context(), &all, &order, func(ctx context.Context) ([]models.ClaimRow, error) {
+		return c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
+	})
+	_ = all.Wait() // each answer says for itself whether there was one
+	if claim.Value {
+		http.Redirect(w, r, Path+"/claims/"+url.PathEscape(page.Query), http.StatusSeeOther)
+		return
 	}
-	page.OfOrder = rows
+	page.OfUser = user.Value.Claims
+	page.OfOrder = order.Value
+	for what, known := range map[string]bool{"a claim with this id": claim.Known, "a claim of this user": user.Known, "a claim of this order": order.Known} {
+		if !known {
+			page.Problems = append(page.Problems, "Whether there is "+what+" is not known now: a server does not answer. Try again.")
+		}
+	}
+	slices.Sort(page.Problems)
 	page.build(c, r)
 	c.show(w, s, http.StatusOK, "find", page)
 }

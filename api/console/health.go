@@ -3,9 +3,11 @@ package console
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,18 +51,8 @@ type Group struct {
 	Consumers []lua.Consumer
 }
 
-// Readers counts the consumers that hold the lease of their name.
-func (g *Group) Readers() (n int) {
-	for i := range g.Consumers {
-		if g.Consumers[i].Holds {
-			n++
-		}
-	}
-	return n
-}
-
 // askTimeout is the deadline of each dependency.
-const askTimeout = 1500 * time.Millisecond
+const askTimeout = time.Second
 
 // Redis answers what the console asks of Redis.
 type Redis interface {
@@ -71,7 +63,6 @@ type Redis interface {
 	Leader(ctx context.Context) (string, error)
 	Processes(ctx context.Context) ([]lua.Process, error)
 	Health(ctx context.Context) (lua.Health, error)
-	ReadHistory(ctx context.Context, campaignIDs []string, since time.Time) ([]lua.History, error)
 }
 
 // ParkedMessages are the messages that consumer groups could not handle.
@@ -224,12 +215,13 @@ func (h *Health) checkMySQL() Check {
 	}
 }
 
-const notKnownWithoutRedis = "not known: Redis does not answer"
+// notKnown is said of what a server that is away should answer: the line of that server says why.
+const notKnown = "not known"
 
 func (h *Health) checkLeader() Check {
 	switch {
 	case !h.Leader.Known:
-		return Check{Name: "Syncer", State: unknown, Text: notKnownWithoutRedis}
+		return Check{Name: "Syncer", State: unknown, Text: notKnown}
 	case h.Leader.Value == "":
 		return Check{
 			Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Href: Path + "/processes",
@@ -238,98 +230,86 @@ func (h *Health) checkLeader() Check {
 	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Href: Path + "/processes"}
 }
 
-// groups sums up each group over the streams; known is false when a stream could not be read.
-func (h *Health) groups() (sums []GroupSum, known bool) {
+// waits are how long the oldest entry of each group has waited, over the streams; known is false when a stream could not be read.
+func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
+	byGroup = make(map[string]time.Duration)
 	known = true
 	for i := range h.Streams {
 		known = known && h.Streams[i].Groups.Known
 		for j := range h.Streams[i].Groups.Value {
 			g := &h.Streams[i].Groups.Value[j]
-			at := slices.IndexFunc(sums, func(s GroupSum) bool { return s.Name == g.Name })
-			if at < 0 {
-				at = len(sums)
-				sums = append(sums, GroupSum{Name: g.Name, Least: g.Readers()})
-			}
-			sums[at].add(g)
+			byGroup[g.Name] = max(byGroup[g.Name], g.Waits)
 		}
 	}
-	return sums, known
+	return byGroup, known
 }
 
-// GroupSum is a consumer group over all streams.
-type GroupSum struct {
-	Name    string
-	Backlog int64 // entries not acknowledged; below 0: not known
-	Waits   time.Duration
-	Least   int // the fewest running readers that a stream has
-	Foreign int // consumers without a lease of Dibs: programs of others, or processes that ended
-}
-
-func (s *GroupSum) add(g *Group) {
-	running := g.Readers()
-	s.Least = min(s.Least, running)
-	s.Waits = max(s.Waits, g.Waits)
-	s.Foreign = max(s.Foreign, len(g.Consumers)-running)
-	s.Backlog += g.Backlog
-	if g.Backlog < 0 {
-		s.Backlog = -1 << 40
-	}
-}
+// rolesThatConsume are those whose processes write claims into MySQL.
+var rolesThatConsume = []string{"consumer", "serve"} //nolint:gochecknoglobals // nothing writes to it
 
 func (h *Health) checkConsumers() Check {
-	sums, known := h.groups()
-	at := slices.IndexFunc(sums, func(s GroupSum) bool { return s.Name == models.GroupSyncer })
+	check := Check{Name: "Consumers", Href: Path + "/processes"}
+	running := int64(0)
+	for i := range h.Processes.Value {
+		if p := &h.Processes.Value[i]; p.Silent <= silentAfter && slices.Contains(rolesThatConsume, p.Role) {
+			running++
+		}
+	}
 	switch {
-	case !known:
-		return Check{Name: "Consumers", State: unknown, Text: notKnownWithoutRedis}
-	case at < 0 || sums[at].Least == 0:
-		return Check{
-			Name: "Consumers", State: bad, Text: "none runs: claims are taken and wait in Redis, no row reaches MySQL",
-			Href: Path + "/processes",
-		}
+	case !h.Processes.Known:
+		check.State = unknown
+		check.Text = notKnown
+	case running == 0:
+		check.State = bad
+		check.Text = "none runs: claims are taken and wait in Redis, no row reaches MySQL"
+	default:
+		check.State = good
+		check.Text = plural(running, "process") + " of group " + models.GroupSyncer
 	}
-	for i := range sums {
-		if s := &sums[i]; s.Least == 0 && s.Foreign == 0 && s.Backlog != 0 {
-			return Check{
-				Name: "Consumers", State: warn,
-				Text: "no one reads as group " + s.Name + ": Redis keeps its events. " + adviceFor(s.Name), Href: Path + "/processes",
-			}
-		}
-	}
-	return Check{
-		Name: "Consumers", State: good, Text: plural(int64(sums[at].Least), "consumer") + " of group " + models.GroupSyncer,
-		Href: Path + "/processes",
-	}
+	return check
 }
 
-// adviceFor says what to do about a group without a reader.
+// patience is for how long the oldest entry of a group may wait: that of claims on their way to MySQL, and that of another group.
+func patience(group string) (warns, isBad time.Duration) {
+	if group == models.GroupSyncer {
+		return 10 * time.Second, time.Minute
+	}
+	return time.Minute, time.Hour
+}
+
+// adviceFor says what to do about a group that does not read.
 func adviceFor(group string) string {
-	if group == "finance" {
-		return "Start `dibs finance`, or leave finance out of DIBS_GROUPS if you hand out no red packets."
+	switch group {
+	case models.GroupSyncer:
+		return "Is a consumer running?"
+	case "finance":
+		return "Start `dibs finance`, or remove the group if you hand out no red packets."
 	}
-	return "Start its reader, or leave it out of DIBS_GROUPS."
+	return "Is its reader running? If it has none any more, remove the group."
 }
 
+// checkBacklog judges groups by the age of what they have not handled, whoever says to read.
 func (h *Health) checkBacklog() Check {
-	sums, known := h.groups()
+	waits, known := h.waits()
 	if !known {
-		return Check{Name: "Backlog", State: unknown, Text: notKnownWithoutRedis}
-	}
-	var waits time.Duration
-	for i := range sums {
-		if sums[i].Name == models.GroupSyncer {
-			waits = sums[i].Waits
-		}
+		return Check{Name: "Backlog", State: unknown, Text: notKnown}
 	}
 	check := Check{Name: "Backlog", State: good, Text: "nothing waits"}
-	if waits > 0 {
-		check.Text = "the oldest claim has waited " + took(waits)
+	if waited := waits[models.GroupSyncer]; waited > 0 {
+		check.Text = "the oldest claim has waited " + took(waited)
 	}
-	switch {
-	case waits > time.Minute:
-		check.State = bad
-	case waits > 10*time.Second:
+	for _, group := range slices.Sorted(maps.Keys(waits)) {
+		waited := waits[group]
+		warns, isBad := patience(group)
+		if waited <= warns || check.State == bad || check.State == warn && waited <= isBad {
+			continue
+		}
 		check.State = warn
+		if waited > isBad {
+			check.State = bad
+		}
+		check.Href = Path + "/processes"
+		check.Text = "the oldest entry of group " + group + " has waited " + took(waited) + ". " + adviceFor(group)
 	}
 	return check
 }
@@ -343,10 +323,10 @@ func (h *Health) checkParked() Check {
 		messages += n
 	}
 	if !h.Books.Known {
-		missing = append(missing, "claims: MySQL does not answer")
+		missing = append(missing, "claims not known")
 	}
 	if !h.Parked.Known {
-		missing = append(missing, "messages: Redis does not answer")
+		missing = append(missing, "messages not known")
 	}
 	switch {
 	case claims > 0 || messages > 0:
@@ -354,10 +334,11 @@ func (h *Health) checkParked() Check {
 		check.Text = plural(claims, "claim") + ", " + plural(messages, "message")
 	case len(missing) > 0:
 		check.State = unknown
-		check.Text = "not known"
+		check.Text = strings.Join(missing, ", ")
+		missing = nil
 	}
 	for _, m := range missing {
-		check.Text += "; " + m
+		check.Text += ", " + m
 	}
 	return check
 }
@@ -370,13 +351,13 @@ func (h *Health) checkDrift() Check {
 	}
 	switch {
 	case !h.Books.Known:
-		return Check{Name: "Drift", State: unknown, Text: "not known: MySQL does not answer"}
+		return Check{Name: "Drift", State: unknown, Text: notKnown}
 	case b.Drifting > 0:
 		return Check{Name: "Drift", State: bad, Text: "in " + plural(b.Drifting, "campaign") + ", " + last, Href: Path + "/trouble"}
 	case !h.Leader.Known:
-		return Check{Name: "Drift", State: unknown, Text: "not compared: Redis does not answer; " + last}
+		return Check{Name: "Drift", State: unknown, Text: "not compared; " + last}
 	case h.Leader.Value == "":
-		return Check{Name: "Drift", State: unknown, Text: "not compared: no syncer leads; " + last}
+		return Check{Name: "Drift", State: unknown, Text: "not compared; " + last}
 	}
 	return Check{Name: "Drift", State: good, Text: "none"}
 }

@@ -3,32 +3,47 @@ package console
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
 )
 
-// An installation without red packets needs no group finance: the page says what to do about it, and not in red.
-func TestAGroupThatNobodyReadsIsNoDisaster(t *testing.T) {
+func checkOf(h *Health, name string) Check {
+	checks := h.Checks()
+	return checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })]
+}
+
+// A group is judged by the age of what it has not handled, whatever names read as it.
+func TestABacklogIsJudgedByItsAge(t *testing.T) {
 	t.Parallel()
-	healthOf := func(groups ...Group) *Health {
-		return &Health{Streams: []Stream{{Groups: Asked[[]Group]{Known: true, Value: groups}}}}
+	backlog := func(groups ...Group) Check {
+		return checkOf(&Health{Streams: []Stream{{Groups: Asked[[]Group]{Known: true, Value: groups}}}}, "Backlog")
 	}
-	consumers := func(h *Health) Check {
-		checks := h.Checks()
-		return checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "Consumers" })]
+	dead := []lua.Consumer{{Name: "a process that ended", Pending: 1}}
+	group := func(name string, waits time.Duration) Group {
+		return Group{Group: lua.Group{Name: name, Backlog: 5}, Waits: waits, Consumers: dead}
 	}
-	running := []lua.Consumer{{Name: "one", Holds: true}}
-	syncer := Group{Group: lua.Group{Name: "syncer"}, Consumers: running}
-	finance := func(backlog int64, consumers ...lua.Consumer) Group {
-		return Group{Group: lua.Group{Name: "finance", Backlog: backlog}, Consumers: consumers}
+	require.Equal(t, good, backlog().State, "an empty installation")
+	require.Equal(t, good, backlog(group("webhooks", 30*time.Second)).State)
+	late := backlog(group("syncer", time.Second), group("webhooks", 11*time.Minute))
+	require.Equal(t, warn, late.State)
+	require.Contains(t, late.Text, "group webhooks has waited 11m")
+	require.Contains(t, backlog(group("finance", 2*time.Minute)).Text, "remove the group if you hand out no red packets")
+	require.Equal(t, bad, backlog(group("finance", 2*time.Hour), group("webhooks", 2*time.Minute)).State)
+	require.Equal(t, warn, backlog(group("syncer", 11*time.Second)).State)
+	require.Equal(t, bad, backlog(group("aaa", 2*time.Minute), group("syncer", 2*time.Minute)).State, "the worst is said")
+	require.Equal(t, unknown, checkOf(&Health{Streams: []Stream{{}}}, "Backlog").State)
+}
+
+func TestConsumersAreProcessesThatAnnounceThemselves(t *testing.T) {
+	t.Parallel()
+	consumers := func(processes ...lua.Process) Check {
+		return checkOf(&Health{Processes: Asked[[]lua.Process]{Known: true, Value: processes}}, "Consumers")
 	}
-	require.Equal(t, good, consumers(healthOf(syncer, finance(0))).State, "nothing waits for it")
-	waits := consumers(healthOf(syncer, finance(5)))
-	require.Equal(t, warn, waits.State)
-	require.Contains(t, waits.Text, "leave finance out of DIBS_GROUPS if you hand out no red packets")
-	require.Equal(t, good, consumers(healthOf(syncer, finance(5, lua.Consumer{Name: "a program of others"}))).State)
-	require.Equal(t, bad, consumers(healthOf(Group{Group: lua.Group{Name: "syncer"}}, finance(0))).State, "control: no row reaches MySQL")
-	require.Equal(t, unknown, consumers(&Health{Streams: []Stream{{}}}).State)
+	require.Equal(t, good, consumers(lua.Process{Role: "serve"}).State, "an empty installation has no streams yet")
+	require.Equal(t, "2 processes of group syncer", consumers(lua.Process{Role: "consumer"}, lua.Process{Role: "consumer"}).Text)
+	require.Equal(t, bad, consumers(lua.Process{Role: "consumer", Silent: time.Minute}, lua.Process{Role: "api"}).State)
+	require.Equal(t, unknown, checkOf(&Health{}, "Consumers").State)
 }

@@ -6,11 +6,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -24,8 +22,6 @@ type Campaigns interface {
 const (
 	rowsPerPage = 50
 	pagesMax    = 100_000
-	// sparkSpan is how far back the small plots of the table go.
-	sparkSpan = 20 * time.Minute
 )
 
 type overviewPage struct {
@@ -46,8 +42,7 @@ type campaignTable struct {
 type campaignRow struct {
 	models.Campaign
 
-	Known bool   // false: MySQL does not answer, only the id is known
-	Spark string // points of claims a second, in a box of 80 by 20; "": no claims, or not known
+	Known bool // false: MySQL does not answer, only the id is known
 }
 
 func (c *Console) getOverview(w http.ResponseWriter, r *http.Request, s *session) {
@@ -94,45 +89,7 @@ func (c *Console) table(r *http.Request) campaignTable {
 	for i := range found {
 		t.Rows[i] = campaignRow{Campaign: found[i], Known: t.Known}
 	}
-	c.addSparks(r.Context(), t.Rows)
 	return t
-}
-
-// addSparks adds the small plots, as far as Redis answers.
-func (c *Console) addSparks(ctx context.Context, rows []campaignRow) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	now := time.Now()
-	histories, err := c.cfg.Redis.ReadHistory(ctx, ids, now.Add(-sparkSpan))
-	if err != nil {
-		return
-	}
-	for i := range rows {
-		rows[i].Spark = spark(histories[i], now)
-	}
-}
-
-// spark draws claims a step as points of a polyline.
-func spark(h lua.History, now time.Time) string {
-	steps := stepsSince(now.Add(-sparkSpan), now)
-	most := int64(0)
-	for _, at := range steps {
-		most = max(most, h[at][claimedCount])
-	}
-	if most == 0 {
-		return ""
-	}
-	var points strings.Builder
-	for i, at := range steps {
-		x := 80 * float64(i) / float64(len(steps)-1)
-		y := 19 - 18*float64(h[at][claimedCount])/float64(most)
-		points.WriteString(strconv.FormatFloat(x, 'f', 1, 64) + "," + strconv.FormatFloat(y, 'f', 1, 64) + " ")
-	}
-	return points.String()
 }
 
 // IDs are the campaigns of the page, for its live figures.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +71,13 @@ func TestTheFirstPageTakesFewStatements(t *testing.T) {
 		return seen[len(seen)-1] <= statementsMax
 	}, within, 10*time.Millisecond, "%v", &seen)
 	require.Positive(t, seen[len(seen)-1])
+}
+
+// TestAnEmptyInstallationIsWell: nobody has claimed, so there are no streams and groups yet.
+func TestAnEmptyInstallationIsWell(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := s.person()
+	p.signIn(viewer)
+	require.Eventually(t, func() bool { return strings.Contains(p.get("/console/health").text, "All well.") }, within, 50*time.Millisecond)
 }

@@ -23,7 +23,7 @@ const (
 	// sessionMax is how long a session lasts at most.
 	sessionMax = 24 * time.Hour
 	// endedTimeout bounds the question whether a session was ended, which comes before each page.
-	endedTimeout = time.Second
+	endedTimeout = 400 * time.Millisecond
 	// renewAfter is how old a session's cookie may be before it is set again.
 	renewAfter = 10 * time.Minute
 	// tokenMax bounds a token that a cookie has to hold.

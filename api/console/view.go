@@ -32,6 +32,13 @@ func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
 		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "plural": plural, "money": money,
+		"state": stateOf, "iso": iso, "isoOf": func(t *models.Time) string { return iso(timeOf(t)) },
+		"percent": func(part, all int64) string {
+			if all == 0 {
+				return "–"
+			}
+			return number(100*part/all) + " %"
+		},
 		"add":    func(a, b int) int { return a + b },
 		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
 		"sort": headOf, "options": optionsOf, "changes": changeInputs, "packets": packetInputs,
@@ -42,6 +49,22 @@ func (c *Console) functions() template.FuncMap {
 			return when(t.Time)
 		},
 	}
+}
+
+// stateOf is a campaign in one word: what its page's script says as well.
+func stateOf(status models.Status, starts, ends *time.Time, left, total int64) string {
+	now := time.Now()
+	switch {
+	case status != models.StatusOpen:
+		return string(status)
+	case left == 0 && total > 0:
+		return "sold out"
+	case starts != nil && starts.After(now):
+		return "scheduled"
+	case ends != nil && !ends.After(now):
+		return "ended"
+	}
+	return string(status)
 }
 
 // silentAfter is how long a process may be silent before the page says so.
@@ -57,6 +80,14 @@ func when(t time.Time) template.HTML {
 	return template.HTML(text) //nolint:gosec // digits
 }
 
+// iso is a time for scripts; "" is none.
+func iso(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(models.TimeLayout)
+}
+
 // plural counts things: "1 unit", "2 units".
 func plural(n int64, thing string) string {
 	if n == 1 {
@@ -64,6 +95,9 @@ func plural(n int64, thing string) string {
 	}
 	if stem, is := strings.CutSuffix(thing, "y"); is {
 		return number(n) + " " + stem + "ies"
+	}
+	if strings.HasSuffix(thing, "s") {
+		return number(n) + " " + thing + "es"
 	}
 	return number(n) + " " + thing + "s"
 }

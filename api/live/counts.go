@@ -2,8 +2,6 @@ package live
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"dibs/lua"
@@ -15,64 +13,39 @@ const countedMax = 256
 // Counts are counts of each campaign at this process so far, by name. A campaign whose counts fell started over.
 type Counts func() map[string]map[string]int64
 
-// Record sends what this process counts to Redis, where the counts of all API processes add up, until Stop: refusals each second for
-// watchers, and everything for the history at the end of each of its steps. What Redis does not take is lost: it is for people who watch.
-func (s *Sampler) Record(refused, all Counts) bool {
-	return s.cfg.Workers.Go(func() {
-		ticker := time.NewTicker(Every)
-		defer ticker.Stop()
-		sentRefused := make(map[string]map[string]int64)
-		sent := all()
-		step := time.Now().Truncate(lua.HistoryStep)
-		for {
-			select {
-			case <-ticker.C:
-			case <-s.ctx.Done():
-				return
-			}
-			if news := newCounts(refused(), sentRefused); len(news) > 0 {
-				s.countRefused(news)
-			}
-			if now := time.Now().Truncate(lua.HistoryStep); now.After(step) {
-				if news := newCounts(all(), sent); len(news) > 0 {
-					s.recordHistory(step, news)
-				}
-				step = now
-			}
-		}
-	})
+// Record sends how this process answers claims to Redis once a second, where the counts of all API processes add up, until Stop. What
+// Redis does not take is lost: it is for people who watch. Campaigns that are claimed from here are sampled from then on, watched or not,
+// so that a watch begins with their past.
+func (s *Sampler) Record(counts Counts) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts = counts
+	return s.runLocked()
 }
 
-func (s *Sampler) countRefused(news map[string]map[string]int64) {
+// record sends what was counted since the last round. The sample that follows has it.
+func (s *Sampler) record() {
+	s.mu.Lock()
+	counts := s.counts
+	s.mu.Unlock()
+	if counts == nil {
+		return
+	}
+	if news := newCounts(counts(), s.sent); len(news) > 0 {
+		s.keepSampling(time.Now(), news)
+		s.countAnswers(news)
+	}
+}
+
+func (s *Sampler) countAnswers(news map[string]map[string]int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	refusals := make([]lua.Refusals, 0, len(news))
-	for id, byCode := range news {
-		refusals = append(refusals, lua.Refusals{CampaignID: id, ByCode: byCode})
+	answers := make([]lua.Answers, 0, len(news))
+	for id, counts := range news {
+		answers = append(answers, lua.Answers{CampaignID: id, Counts: counts})
 	}
-	if err := s.cfg.Redis.CountRefused(ctx, refusals); err != nil {
-		s.log("refusals of the last second are not counted for watchers; is redis up?", err)
-	}
-}
-
-// recordHistory adds a step to the history of the campaigns that were claimed from in it, with how they are at its end.
-func (s *Sampler) recordHistory(step time.Time, news map[string]map[string]int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*askTimeout)
-	defer cancel()
-	ids := slices.Sorted(maps.Keys(news))
-	gauges := make(map[string]map[string]int64, len(ids))
-	if events, err := Snapshot(ctx, s.cfg.Redis, s.cfg.Books, ids); err == nil {
-		for i := range events {
-			e := &events[i]
-			gauges[e.CampaignID] = map[string]int64{"left": e.Remaining, "backlog": e.Backlog, "flush": e.FlushMs}
-		}
-	}
-	points := make([]lua.HistoryPoint, len(ids))
-	for i, id := range ids {
-		points[i] = lua.HistoryPoint{CampaignID: id, Counts: news[id], Gauges: gauges[id]}
-	}
-	if err := s.cfg.Redis.AddHistory(ctx, step, points); err != nil {
-		s.log("a step of the history is lost; is redis up?", err)
+	if err := s.cfg.Redis.CountAnswers(ctx, answers); err != nil {
+		s.log("answers of the last second are not counted for watchers; is redis up?", err)
 	}
 }
 

@@ -2,17 +2,15 @@ package live
 
 import (
 	"context"
-	"time"
 
 	"dibs/lua"
 	"dibs/models"
 )
 
-// Redis reads the state of many campaigns in one round trip, and keeps the counts of refusals that all API processes share.
+// Redis reads the state of many campaigns in one round trip, and keeps the counts of answers that all API processes share.
 type Redis interface {
 	Watch(ctx context.Context, campaignIDs []string) ([]lua.Watched, error)
-	CountRefused(ctx context.Context, all []lua.Refusals) error
-	AddHistory(ctx context.Context, at time.Time, points []lua.HistoryPoint) error
+	CountAnswers(ctx context.Context, all []lua.Answers) error
 }
 
 // Books reads campaigns in MySQL.

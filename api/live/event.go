@@ -23,6 +23,8 @@ type Event struct {
 
 	AcceptedPerS float64            `json:"accepted_per_s" doc:"claims, over all API processes"`
 	RefusedPerS  map[string]float64 `json:"refused_per_s" doc:"claims by code, over all API processes, a second behind"`
+	P50Ms        *float64           `json:"p50_ms,omitempty" doc:"half of the claims were answered within, over all API processes, a second behind; absent: there was none"`
+	P99Ms        *float64           `json:"p99_ms,omitempty" doc:"99 of 100 of them were"`
 
 	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"age of the oldest claim that is on its way to MySQL, as this process saw it"`
 	FlushMs      int64       `json:"flush_ms" doc:"the slowest flush into MySQL of the last two seconds, at least 1; 0: there was none"`
@@ -35,10 +37,17 @@ type Event struct {
 }
 
 // frame is an event as it is sent.
-func (e *Event) frame() ([]byte, error) {
-	body, err := json.Marshal(e)
-	if err != nil {
-		return nil, err
+func (e *Event) frame() []byte { return frameOf("", e) }
+
+// frameOf is what is sent of a type of event; "" is that of a Event.
+func frameOf(kind string, data any) []byte {
+	body, err := json.Marshal(data)
+	if err != nil { // figures and texts always marshal
+		return nil
 	}
-	return append(append([]byte("data: "), body...), "\n\n"...), nil
+	frame := []byte("data: ")
+	if kind != "" {
+		frame = []byte("event: " + kind + "\ndata: ")
+	}
+	return append(append(frame, body...), "\n\n"...)
 }

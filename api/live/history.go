@@ -2,6 +2,8 @@ package live
 
 import (
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"dibs/lua"
@@ -13,7 +15,7 @@ type history struct {
 	at      time.Time // of the last sample that reached Redis; zero: none did
 	epoch   int64
 	seq     int64
-	refused map[string]int64
+	answers map[string]int64
 	waiting []mark // positions that MySQL had not reached, the oldest first
 }
 
@@ -26,28 +28,48 @@ type mark struct {
 // marksMax bounds the marks of a campaign. A backlog of more seconds keeps its oldest mark, so its age stays right.
 const marksMax = 120
 
-// rates are the claims a second since the last sample; zeros at first.
-func (h *history) rates(now time.Time, w *lua.Watched) (accepted float64, refused map[string]float64) {
-	refused = map[string]float64{}
+// addRates adds to an event what happened since the last sample; zeros at first.
+func (h *history) addRates(e *Event, now time.Time, w *lua.Watched) {
+	e.RefusedPerS = map[string]float64{}
 	since := now.Sub(h.at).Seconds()
 	if !h.at.IsZero() && since > 0 {
 		if h.epoch == w.State.Epoch {
-			accepted = perSecond(w.State.Seq-h.seq, since)
+			e.AcceptedPerS = perSecond(w.State.Seq-h.seq, since)
 		}
-		for code, n := range w.Refused {
-			if was := h.refused[code]; n >= was {
-				n -= was // else the counts expired and started over
-			}
-			if n > 0 {
-				refused[code] = perSecond(n, since)
+		news := newCounts(map[string]map[string]int64{"": w.Answers}, map[string]map[string]int64{"": h.answers})[""]
+		for code, n := range news {
+			if code != string(models.OutcomeClaimed) && !strings.HasPrefix(code, models.TookPrefix) {
+				e.RefusedPerS[code] = perSecond(n, since)
 			}
 		}
+		e.P50Ms, e.P99Ms = percentilesOf(news)
 	}
 	h.at = now
 	h.epoch = w.State.Epoch
 	h.seq = w.State.Seq
-	h.refused = w.Refused
-	return accepted, refused
+	h.answers = w.Answers
+}
+
+// percentilesOf reads percentiles from the buckets of times among counts; nil: there is none.
+func percentilesOf(counts map[string]int64) (p50, p99 *float64) {
+	var buckets [models.TookBuckets]int64
+	all := int64(0)
+	for i := range buckets {
+		buckets[i] = counts[models.TookPrefix+strconv.Itoa(i)]
+		all += buckets[i]
+	}
+	seen := int64(0)
+	for i, n := range buckets {
+		seen += n
+		bound := math.Round(100*models.TookBound(i).Seconds()*1000) / 100
+		if all > 0 && p50 == nil && 2*seen >= all {
+			p50 = &bound
+		}
+		if all > 0 && p99 == nil && 100*seen >= 99*all {
+			p99 = &bound
+		}
+	}
+	return p50, p99
 }
 
 // perSecond rounds to tenths.

@@ -28,15 +28,19 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 		ids = slices.Compact(ids)
 	}
 	s.refreshBooks(inMySQL, ids)
-	lots := lotsOf(ids, s.books)
 	inRedis, cancel := context.WithTimeout(ctx, askTimeout/2)
 	defer cancel()
+	if s.booksFailed {
+		s.addSpread(inRedis, ids)
+	}
+	lots := lotsOf(ids, s.books)
 	seen, err := s.cfg.Redis.Watch(inRedis, lots)
 	if err != nil {
 		s.failed(err, one)
 		return
 	}
-	frames := s.frames(now, ids, byLot(lots, seen))
+	frames, events := s.frames(now, ids, byLot(lots, seen))
+	s.remember(ids, events)
 	s.broadcast(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
 }
 
@@ -71,8 +75,8 @@ var (
 	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
 )
 
-// frames makes the events, by campaign.
-func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) map[string][]byte {
+// frames makes the events, by campaign, and what is sent of each.
+func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) (frames map[string][]byte, events []Event) {
 	before := s.histories
 	s.histories = make(map[string]*history, len(seen))
 	find := func(id string) (*lua.Watched, *history) {
@@ -83,13 +87,16 @@ func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watch
 		s.histories[id] = h
 		return seen[id], h
 	}
-	frames := make(map[string][]byte, len(ids))
+	frames = make(map[string][]byte, len(ids))
 	for _, id := range ids {
-		if frame, err := s.frameOfOne(now, id, find); err == nil { // figures and texts always marshal
-			frames[id] = frame
+		e, problem := s.eventOf(now, id, find)
+		if e != nil {
+			events = append(events, *e)
+			problem = e.frame()
 		}
+		frames[id] = problem
 	}
-	return frames
+	return frames, events
 }
 
 // together is what a watcher of many is sent: their events, and then each problem once, so that it is what stays. isMySQL is whether
@@ -119,8 +126,8 @@ func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 // lookupFunc finds what was seen of a campaign or shard, and its history.
 type lookupFunc func(id string) (*lua.Watched, *history)
 
-// frameOfOne makes the event of a campaign; nil where neither server says anything of it.
-func (s *Sampler) frameOfOne(now time.Time, id string, find lookupFunc) ([]byte, error) {
+// eventOf makes the event of a campaign, or says what is the problem; neither where no server says anything of it.
+func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, problem []byte) {
 	books, known := s.books[id]
 	w, h := find(id)
 	var e Event
@@ -128,16 +135,16 @@ func (s *Sampler) frameOfOne(now time.Time, id string, find lookupFunc) ([]byte,
 	case len(books.Shards) > 0:
 		e = h.aggregateShards(now, w, &books, find)
 	case isAway(w):
-		return problemRedis, nil
+		return nil, problemRedis
 	case known || w.Err == nil:
 		e = h.event(now, w, &books)
 	case s.booksFailed:
-		return problemMySQL, nil
+		return nil, problemMySQL
 	default:
 		return nil, nil
 	}
 	e.CampaignID = id
-	return e.frame()
+	return &e, nil
 }
 
 // event puts together what both servers say.
@@ -177,7 +184,7 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 		e.Drift = 0
 	}
 	e.First = h.at.IsZero()
-	e.AcceptedPerS, e.RefusedPerS = h.rates(now, w)
+	h.addRates(&e, now, w)
 	e.BacklogAgeMs = h.backlogAge(now, w.State.Seq, &books.Books).Milliseconds()
 	return e
 }

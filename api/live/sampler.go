@@ -49,7 +49,7 @@ var errFull = errors.New("live: too many watchers")
 // errStopping says that the process ends.
 var errStopping = errors.New("live: stopping")
 
-// Sampler samples the campaigns that are watched once a second, while someone watches.
+// Sampler records how claims were answered and samples the campaigns that are watched, or were claimed from lately, once a second.
 type Sampler struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // ends with Stop
@@ -61,12 +61,17 @@ type Sampler struct {
 	watchers map[*watcher]struct{}
 	byActor  map[string]int // watchers
 	running  bool
-	left     chan struct{}     // the last watcher has left
+	counts   Counts            // nil: nothing is recorded
+	wake     chan struct{}     // a watcher came for whom there is nothing yet, or the last one left
 	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
 	lastAll  []byte
 	isMySQL  bool // it answered the last sample
+	pasts    map[string]*past
+
+	sampledUntil map[string]time.Time // campaigns that are sampled without a watcher
 
 	// What follows is the loop's alone, which writes it under mu when it ends.
+	sent      map[string]map[string]int64 // counts that Redis was sent
 	histories map[string]*history
 	books     map[string]models.CampaignBooks // the last that MySQL said
 	active    []string
@@ -80,13 +85,15 @@ type watcher struct {
 	actor   string
 	ids     []string // nil: all
 	several bool
+	isPast  bool // it is sent the past first
 	frames  chan []byte
 }
 
 // New makes a Sampler.
 func New(cfg Config) *Sampler {
 	s := &Sampler{
-		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, left: make(chan struct{}, 1),
+		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, wake: make(chan struct{}, 1),
+		sent: make(map[string]map[string]int64), pasts: make(map[string]*past), sampledUntil: make(map[string]time.Time),
 		logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
@@ -107,19 +114,26 @@ func (s *Sampler) watch(w *watcher) (*watcher, error) {
 	if len(s.watchers) >= WatchersMax || w.actor != caller.Anonymous && s.byActor[w.actor] >= WatchersOfActorMax {
 		return nil, errFull
 	}
-	if !s.running {
-		if s.ctx.Err() != nil || !s.cfg.Workers.Go(s.run) {
-			return nil, errStopping
-		}
-		s.running = true
+	if !s.runLocked() {
+		return nil, errStopping
 	}
 	s.watchers[w] = struct{}{}
 	s.byActor[w.actor]++
 	s.gauge.Set(float64(len(s.watchers)))
 	if frame := s.frameOf(w); frame != nil {
 		w.frames <- frame
+	} else {
+		s.wakeUp()
 	}
 	return w, nil
+}
+
+// runLocked has the sampler run; false when the process ends.
+func (s *Sampler) runLocked() bool {
+	if !s.running {
+		s.running = s.ctx.Err() == nil && s.cfg.Workers.Go(s.run)
+	}
+	return s.running
 }
 
 // unwatch removes a watcher.
@@ -132,35 +146,52 @@ func (s *Sampler) unwatch(w *watcher) {
 		delete(s.byActor, w.actor)
 	}
 	if len(s.watchers) == 0 {
-		select {
-		case s.left <- struct{}{}:
-		default:
-		}
+		s.wakeUp()
 	}
 	s.gauge.Set(float64(len(s.watchers)))
 }
 
-// run samples until no one watches.
+func (s *Sampler) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run samples until there is nothing to sample.
 func (s *Sampler) run() {
 	ticker := time.NewTicker(Every)
 	defer ticker.Stop()
 	for {
-		one, all, ended := s.wanted()
-		if ended {
+		select {
+		case <-s.wake: // this round is for whoever asked
+		default:
+		}
+		s.record()
+		one, all, wanted := s.wanted()
+		switch {
+		case wanted:
+			s.sample(s.ctx, one, all)
+		case !s.isRunning():
 			return
 		}
-		s.sample(s.ctx, one, all)
 		select {
 		case <-ticker.C:
-		case <-s.left: // the last watcher: there may be nothing more to do
+		case <-s.wake:
 		case <-s.ctx.Done():
 		}
 	}
 }
 
-// wanted lists the campaigns that are watched by id, and whether someone watches all. ended says that no one watches: the next
-// watcher starts a new loop.
-func (s *Sampler) wanted() (one []string, all, ended bool) {
+func (s *Sampler) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// wanted lists the campaigns that are sampled by id, and whether someone watches all. When there is nothing to sample the loop ends,
+// unless it records: the next watcher starts a new one.
+func (s *Sampler) wanted() (one []string, all, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids := make(map[string]struct{}, len(s.watchers))
@@ -170,16 +201,20 @@ func (s *Sampler) wanted() (one []string, all, ended bool) {
 			ids[id] = struct{}{}
 		}
 	}
-	if len(s.watchers) == 0 || s.ctx.Err() != nil {
-		s.running = false
+	for _, id := range s.sampledLocked(time.Now()) {
+		ids[id] = struct{}{}
+	}
+	if len(s.watchers) == 0 && len(ids) == 0 || s.ctx.Err() != nil {
+		s.running = s.counts != nil && s.ctx.Err() == nil
+		clear(s.pasts)
 		s.last = nil
 		s.lastAll = nil
 		s.histories = nil
 		s.books = nil
 		s.active = nil
-		return nil, false, true
+		return nil, false, false
 	}
-	return slices.Sorted(maps.Keys(ids)), all, false
+	return slices.Sorted(maps.Keys(ids)), all, true
 }
 
 // broadcast sends frames to the watchers. One who has not taken the last yet gets the newer in its place.

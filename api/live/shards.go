@@ -37,7 +37,7 @@ func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.C
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
 	}
 	e.First = h.at.IsZero()
-	_, e.RefusedPerS = h.rates(now, &lua.Watched{Refused: w.Refused})
+	h.addRates(&e, now, &lua.Watched{Answers: w.Answers})
 	fenced := 0
 	var out, in int64
 	known := true

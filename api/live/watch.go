@@ -39,6 +39,15 @@ func (s *Sampler) GetWatch(w http.ResponseWriter, r *http.Request) int {
 	return s.stream(w, r, &watcher{ids: []string{id}})
 }
 
+// GetWatchPast is GetWatch with the past first: an event of type past. It is for the console.
+func (s *Sampler) GetWatchPast(w http.ResponseWriter, r *http.Request) int {
+	id := r.PathValue("id")
+	if p := s.find(r.Context(), id); p != nil {
+		return p.Write(w)
+	}
+	return s.stream(w, r, &watcher{ids: []string{id}, isPast: true})
+}
+
 // GetWatchAll is GET /v1/watch.
 func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int {
 	return s.stream(w, r, &watcher{})
@@ -55,7 +64,7 @@ func (s *Sampler) GetWatchSome(w http.ResponseWriter, r *http.Request) int {
 func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 	inRedis, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	if seen, err := s.cfg.Redis.Watch(inRedis, []string{id}); err == nil && seen[0].Err == nil {
+	if seen, err := s.cfg.Redis.Watch(inRedis, []string{id, models.ShardID(id, 1)}); err == nil && (seen[0].Err == nil || seen[1].Err == nil) {
 		return nil
 	}
 	inMySQL, cancel := context.WithTimeout(ctx, findTimeout)
@@ -96,6 +105,9 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
 	frame := []byte("retry: 2000\n\n")
+	if watching.isPast {
+		frame = append(frame, s.pastOf(watching.ids[0])...)
+	}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {

@@ -91,14 +91,20 @@ func (r *rig) openAs(actor, id string) *stream {
 	req.SetPathValue("id", id)
 	go func() {
 		defer close(s.lines)
-		if id == "" {
+		switch {
+		case id == "":
 			s.status = r.GetWatchAll(s, req)
-		} else {
+		case actor == withPast:
+			s.status = r.GetWatchPast(s, req)
+		default:
 			s.status = r.GetWatch(s, req)
 		}
 	}()
 	return s
 }
+
+// withPast is an actor who is sent the past first.
+const withPast = "console"
 
 // events are those that came by now.
 func (s *stream) events(t *testing.T) (events []live.Event) {
@@ -131,7 +137,7 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		r.room.Mu.Lock()
 		r.room.Campaigns["c"].Lag = 15
 		r.room.Mu.Unlock()
-		require.NoError(t, r.room.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"user_limit": 7}}}))
+		require.NoError(t, r.room.CountAnswers(t.Context(), []lua.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
 		pass(live.Every)
 		next := watching.events(t)
 		require.Len(t, next, 1)
@@ -186,7 +192,7 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 		before = reads()
 		pass(time.Minute)
 		require.Equal(t, before, reads(), "no one watches")
-		require.Len(t, r.open("b").events(t), 1, "and the sampler starts again")
+		require.NotEmpty(t, r.open("b").events(t), "and the sampler starts again")
 	})
 }
 
@@ -282,7 +288,6 @@ func TestACampaignThatIsNotInRedisIsToldFromItsBooks(t *testing.T) {
 		require.EqualValues(t, 9, events[1].Remaining)
 		require.False(t, events[1].InRedis)
 		closed := r.open("closed")
-		pass(live.Every)
 		require.Len(t, closed.events(t), 1, "who asks for it is told")
 		none := r.open("nowhere")
 		synctest.Wait()
@@ -315,13 +320,13 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 		var counts atomic.Pointer[map[string]map[string]int64]
 		count := func(n int64) { counts.Store(&map[string]map[string]int64{"a": {"sold_out": n}}) }
 		count(0)
-		require.True(t, r.Record(func() map[string]map[string]int64 { return *counts.Load() }, func() map[string]map[string]int64 { return nil }))
+		require.True(t, r.Record(func() map[string]map[string]int64 { return *counts.Load() }))
 		told := func() int64 {
 			pass(live.Every)
 			synctest.Wait()
 			r.room.Mu.Lock()
 			defer r.room.Mu.Unlock()
-			return r.room.Refused["a"]["sold_out"]
+			return r.room.Answers["a"]["sold_out"]
 		}
 		require.Zero(t, told())
 		count(3)
@@ -361,4 +366,79 @@ func TestEventsGoOverHTTP(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, events, "beyond the time limits of other requests: %v", lines.Err())
+}
+
+// pastOf is the past that a watch begins with.
+func (r *rig) pastOf(t *testing.T, id string) (past struct {
+	At, Left []int64
+	P50Ms    []*float64 `json:"p50_ms"`
+	Rates    map[string][]float64
+}) {
+	t.Helper()
+	watching := r.openAs(withPast, id)
+	synctest.Wait()
+	require.Equal(t, "retry: 2000\n", <-watching.lines)
+	<-watching.lines
+	require.Equal(t, "event: past\n", <-watching.lines)
+	data, _ := strings.CutPrefix(<-watching.lines, "data: ")
+	require.NoError(t, json.Unmarshal([]byte(data), &past))
+	watching.leave()
+	return past
+}
+
+func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 500))
+		var soldOut, claimed, took atomic.Int64
+		require.True(t, r.Record(func() map[string]map[string]int64 {
+			return map[string]map[string]int64{"a": {"claimed": claimed.Load(), "sold_out": soldOut.Load(), "took_20": took.Load()}}
+		}))
+		pass(live.Every / 2)
+		for second := range 8 {
+			r.claim("a", 3)
+			claimed.Add(3)
+			took.Add(3)
+			if second >= 5 {
+				soldOut.Add(7)
+			}
+			pass(live.Every)
+		}
+		past := r.pastOf(t, "a")
+		require.Equal(t, 7, len(past.At), "but for the first, which knows no rates")
+		require.Equal(t, []float64{3, 3, 3, 3, 3, 3, 3}, past.Rates["accepted"])
+		require.Equal(t, []float64{0, 0, 0, 0, 7, 7, 7}, past.Rates["sold_out"], "0 before it appeared")
+		require.InDelta(t, models.TookBound(20).Seconds()*1000, *past.P50Ms[4], 0.01)
+		require.IsDecreasing(t, past.Left)
+		require.Len(t, past.Rates, 2, "codes of refusals alone")
+
+		pass(9 * time.Minute)
+		past = r.pastOf(t, "a")
+		require.InDelta(t, 7+9*60, len(past.At), 1, "one more for who came meanwhile")
+		require.Zero(t, past.Rates["sold_out"][len(past.At)-1])
+		pass(2 * time.Minute)
+		r.room.Mu.Lock()
+		before := r.room.StateReads
+		r.room.Mu.Unlock()
+		pass(time.Minute)
+		r.room.Mu.Lock()
+		defer r.room.Mu.Unlock()
+		require.Equal(t, before, r.room.StateReads, "ten minutes after its last claim it is sampled no more")
+	})
+}
+
+func TestThePastIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 500))
+		watching := r.open("a")
+		for range 100 {
+			pass(time.Minute)
+			watching.events(t)
+		}
+		past := r.pastOf(t, "a")
+		require.Equal(t, 600, len(past.At))
+		require.IsIncreasing(t, past.At)
+		watching.leave()
+	})
 }

@@ -35,8 +35,7 @@ type Fake struct {
 	Ready        error
 	RedisFails   error                       // what Redis answers those who watch
 	RedisAway    map[string]error            // and what it answers of one campaign or shard
-	Refused      map[string]map[string]int64 // counts of refusals, by campaign and code
-	History      []lua.HistoryPoint
+	Answers      map[string]map[string]int64 // as of lua.Answers, by campaign
 
 	Looked atomic.Int64 // claims looked for
 

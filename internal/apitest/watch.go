@@ -14,7 +14,7 @@ import (
 func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 	r.Mu.Lock()
 	fail := r.RedisFails
-	refused := r.Refused
+	answers := r.Answers
 	r.Mu.Unlock()
 	if fail != nil {
 		return nil, fail
@@ -29,37 +29,29 @@ func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 			continue
 		}
 		seen[i].State, seen[i].Err = r.State(ctx, id)
-		seen[i].Refused = map[string]int64{}
+		seen[i].Answers = map[string]int64{}
 		r.Mu.Lock()
-		maps.Copy(seen[i].Refused, refused[id])
+		maps.Copy(seen[i].Answers, answers[id])
 		r.Mu.Unlock()
 	}
 	return seen, nil
 }
 
-// CountRefused adds up.
-func (r *Fake) CountRefused(_ context.Context, all []lua.Refusals) error {
+// CountAnswers adds up.
+func (r *Fake) CountAnswers(_ context.Context, all []lua.Answers) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.Refused == nil {
-		r.Refused = map[string]map[string]int64{}
+	if r.Answers == nil {
+		r.Answers = map[string]map[string]int64{}
 	}
 	for _, one := range all {
-		if r.Refused[one.CampaignID] == nil {
-			r.Refused[one.CampaignID] = map[string]int64{}
+		if r.Answers[one.CampaignID] == nil {
+			r.Answers[one.CampaignID] = map[string]int64{}
 		}
-		for code, n := range one.ByCode {
-			r.Refused[one.CampaignID][code] += n
+		for name, n := range one.Counts {
+			r.Answers[one.CampaignID][name] += n
 		}
 	}
-	return r.RedisFails
-}
-
-// AddHistory keeps the points.
-func (r *Fake) AddHistory(_ context.Context, _ time.Time, points []lua.HistoryPoint) error {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	r.History = append(r.History, points...)
 	return r.RedisFails
 }
 

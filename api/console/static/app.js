@@ -32,8 +32,9 @@
     if (old) document.querySelectorAll('[data-figure=accepted],[data-figure=refused],[data-figure=pace]').forEach((e) => set(e, 'not known'));
   };
 
-  // watch keeps a connection and calls onEvent for each event. A connection that is lost or silent is said to be, and made again.
-  const watch = (url, onEvent) => {
+  // watch keeps a connection and calls onEvent for each event, and onPast for the past that a connection begins with. A connection that is
+  // lost or silent is said to be, and made again.
+  const watch = (url, onEvent, onPast) => {
     let source, silence, again;
     set(status, 'Connecting …');
     const connect = () => {
@@ -48,10 +49,12 @@
         onEvent(JSON.parse(message.data));
       };
       source.addEventListener('problem', (message) => {
-        const problem = JSON.parse(message.data);
+        const problem = JSON.parse(message.data), said = $('.strip'); // the strip names what is away
         listen();
-        say(problem.detail, true, problem.server !== 'mysql');
+        if (problem.server !== 'mysql') say(said ? 'Figures are old.' : problem.detail, true);
+        else if (!said) say(problem.detail, true, false);
       });
+      if (onPast) source.addEventListener('past', (message) => onPast(JSON.parse(message.data)));
       source.onerror = () => {
         say('The connection is lost. Figures are old. Connecting again …', true);
         if (source.readyState === EventSource.CLOSED) later();
@@ -89,22 +92,20 @@
   const refusedText = (byCode) => Object.entries(byCode).sort((a, b) => b[1] - a[1])
     .map(([code, n]) => `${tenths.format(n)} ${code.replaceAll('_', ' ')}`).join(', ') || '0';
 
-  // marksOf says what deserves attention, the worst first.
-  const marksOf = (e, booksKnown) => {
-    const marks = [];
+  // marksOf says what deserves attention, the worst first; else what the campaign is.
+  const marksOf = (e, {starts, ends}) => {
+    const marks = [], now = Date.parse(e.at);
     const out = (e.shards || []).filter((s) => s.status === 'fenced' || s.status === 'away').length;
     if (e.status === 'fenced') marks.push(['fenced: takes no claims until MySQL has proven what is true', 'bad']);
     if (out) marks.push([`${out} of ${plural(e.shards.length, 'shard')} ${out === 1 ? 'takes' : 'take'} no claims`, 'bad']);
     if (e.parked) marks.push([`${plural(e.parked, 'unit')} parked`, 'bad']);
     if (e.drift) marks.push([`drift of ${plural(e.drift, 'unit')}`, 'bad']);
-    const age = Date.parse(e.at) - Date.parse(e.books_as_of);
-    if (!booksKnown) marks.push(['what MySQL holds is not known', 'bad']);
-    else if (age > 5000) marks.push([`MySQL was last read ${duration(age)} ago`, 'bad']);
     if (e.status && e.status !== 'open' && e.status !== 'fenced') marks.push([e.status, 'warn']);
     if (e.low && e.remaining > 0) marks.push(['low', 'warn']);
-    if (e.remaining === 0) marks.push(['sold out', 'warn']);
-    if (!e.in_redis && e.status !== 'fenced' && e.status !== 'closed') marks.push(['idle', '']);
-    if (!marks.length) marks.push(['open', '']);
+    if (e.remaining === 0 && e.total > 0) marks.push(['sold out', 'warn']);
+    if (e.status === 'open' && Date.parse(starts) > now) marks.push(['scheduled', '']);
+    else if (e.status === 'open' && Date.parse(ends) <= now) marks.push(['ended', '']);
+    else if (!marks.length) marks.push(['open', 'good']);
     return marks;
   };
 
@@ -120,19 +121,19 @@
     figure('left', row ? whole.format(e.remaining) : `${whole.format(e.remaining)} of ${whole.format(e.total)}`);
     figure('source', '');
     figure('total', whole.format(e.total));
+    figure('percent', e.total ? `${Math.floor(100 * e.claimed / e.total)} %` : '–');
     figure('claimed', whole.format(e.claimed));
     figure('accepted', e.first ? '–' : tenths.format(e.accepted_per_s));
     figure('refused', e.first ? '–' : row ? tenths.format(Object.values(e.refused_per_s).reduce((sum, n) => sum + n, 0)) : refusedText(e.refused_per_s));
     figure('backlog', !booksKnown ? 'not known' : row ? whole.format(e.backlog) : plural(e.backlog, 'unit'));
     figure('oldest', booksKnown && e.backlog ? `oldest ${duration(e.backlog_age_ms)}` : '');
-    const marks = marksOf(e, booksKnown), list = $('.marks', root), text = JSON.stringify(marks);
+    const marks = marksOf(e, root.dataset), list = $('.marks', root), text = JSON.stringify(marks);
     if (list.dataset.text !== text) {
       list.dataset.text = text;
       list.replaceChildren(...marks.map(([words, kind]) => {
         const mark = document.createElement('span');
         mark.className = `mark ${kind}`;
         mark.textContent = words;
-        if (words === 'idle') mark.title = 'Not loaded into Redis: nobody has claimed from it lately. The next claim loads it.';
         return mark;
       }));
     }
@@ -177,24 +178,22 @@
   };
 
   const clock = new Intl.DateTimeFormat('sv-SE', {timeStyle: 'medium'});
-  let marks = []; // what operators did: {at, text}
+  // changes are the times, in seconds since 1970, at which somebody changed the campaign: the rows of that table.
+  const changes = () => [...document.querySelectorAll('#changes tbody time')].map((time) => Date.parse(time.dateTime) / 1000);
 
-  // plot draws named series: the last hour in steps, then what came live. All plots share one cursor.
+  // plot draws named series: the past, then what came live. A rate that is not named is 0; anything else is then not known. All plots share
+  // one cursor.
   const plot = (root, unit, format, names) => {
-    let past = {at: [], values: {}}, times = [], values = new Map(names.map((name) => [name, []]));
-    let chart, width = 0;
-    const data = () => {
-      const from = times.length ? times[0] : Infinity, kept = past.at.filter((at) => at < from).length;
-      return [[...past.at.slice(0, kept), ...times], ...[...values].map(([name, list]) =>
-        [...(past.values[name] || new Array(kept).fill(null)).slice(0, kept), ...list])];
-    };
+    const missing = unit === 'claims/s' ? 0 : null;
+    let times = [], values = new Map(names.map((name) => [name, []])), chart, width = 0;
+    const data = () => [times, ...values.values()];
     const drawMarks = (u) => {
       const {warn} = colors(), {left, top, width: w, height} = u.bbox;
       u.ctx.save();
       u.ctx.strokeStyle = warn;
       u.ctx.setLineDash([4, 4]);
-      for (const mark of marks) {
-        const x = u.valToPos(mark.at, 'x', true);
+      for (const at of changes()) {
+        const x = u.valToPos(at, 'x', true);
         if (x < left || x > left + w) continue;
         u.ctx.beginPath();
         u.ctx.moveTo(x, top);
@@ -215,29 +214,34 @@
         axes: [{...axis, space: 90, values: (u, ticks) => ticks.map((t) => clock.format(1000 * t))},
           {...axis, size: 70, label: unit, labelSize: 20, values: (u, ticks) => ticks.map((v) => tenths.format(v)),
             incrs: unit === 'units' ? [1, 2, 5].flatMap((n) => [...Array(13).keys()].map((e) => n * 10 ** e)).sort((a, b) => a - b) : undefined}],
-        series: [{label: 'at', value: (u, v) => v == null ? '–' : clock.format(1000 * v)}, ...[...values.keys()].map((name, i) => ({
+        series: [{label: 'at', value: (u, v) => v == null ? 'now' : clock.format(1000 * v)}, ...[...values.keys()].map((name, i) => ({
           label: name.replaceAll('_', ' '), stroke: series[i % series.length], width: 2, points: {show: false}, spanGaps: true,
-          value: (u, v) => v == null ? '–' : format(v),
+          value: (u, v, place, index) => {
+            const shown = index == null ? u.data[place].findLast((known) => known != null) : v;
+            return shown == null ? '–' : format(shown);
+          },
         }))],
       }, data(), root);
     };
     const know = (name) => {
       if (values.has(name)) return false;
-      values.set(name, times.map(() => null));
+      values.set(name, times.map(() => missing));
       return true;
     };
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
     new ResizeObserver(() => { if (chart && Math.abs(root.clientWidth - width) > 4) draw(); }).observe(root);
     return {
-      past: (at, series) => {
-        past = {at, values: series};
-        Object.keys(series).forEach(know);
+      past: (at, columns) => {
+        times = at;
+        values = new Map(names.map((name) => [name, times.map(() => missing)]));
+        Object.entries(columns).forEach(([name, list]) => values.set(name, list));
         draw();
       },
       add: (at, point) => {
+        if (at <= times[times.length - 1]) return;
         const grown = Object.keys(point).map(know).includes(true) || !chart;
         times.push(at);
-        for (const [name, list] of values) list.push(name in point ? point[name] : unit === 'claims/s' ? 0 : null);
+        for (const [name, list] of values) list.push(name in point ? point[name] : missing);
         if (times.length > liveMax) {
           times = times.slice(-liveMax);
           for (const [name, list] of values) values.set(name, list.slice(-liveMax));
@@ -253,7 +257,7 @@
     const count = (v) => plural(v, 'unit'), rate = (v) => `${tenths.format(v)}/s`;
     const left = plot($('#plot-left'), 'units', count, ['left']), rates = plot($('#plot-rates'), 'claims/s', rate, ['accepted']),
       backlog = plot($('#plot-backlog'), 'units', count, ['backlog']), flush = plot($('#plot-flush'), 'ms', duration, ['flush']),
-      took = plot($('#plot-took'), 'ms', duration, ['half', '99 of 100']);
+      took = plot($('#plot-took'), 'ms', duration, ['p50', 'p99']);
     const seen = []; // [seconds, units left] of the last half minute
     const pace = (at, e) => {
       seen.push([at, e.remaining]);
@@ -262,30 +266,19 @@
       if (e.remaining === 0) return 'sold out';
       return rate > 0 ? `gone in ${duration(1000 * e.remaining / rate)}` : 'nothing is claimed';
     };
-    const history = async () => {
-      if (document.hidden) return;
-      try {
-        const answer = await fetch(root.dataset.history, {cache: 'no-store'});
-        if (!answer.ok) throw new Error();
-        const h = await answer.json(), {claimed, ...refused} = h.rates;
-        marks = h.marks;
-        left.past(h.at, {left: h.left});
-        rates.past(h.at, {accepted: claimed, ...refused});
-        backlog.past(h.at, {backlog: h.backlog});
-        flush.past(h.at, {flush: h.flush_ms});
-        took.past(h.at, {half: h.p50_ms, '99 of 100': h.p99_ms});
-        set($('[data-figure=took]', root), h.last.p50_ms == null ? 'none measured' : `half in ${duration(h.last.p50_ms)}, 99 of 100 in ${duration(h.last.p99_ms)}`);
-        const list = $('#marks');
-        list.hidden = marks.length === 0;
-        list.replaceChildren(...marks.map((mark) => {
-          const item = document.createElement('li');
-          item.textContent = `${clock.format(1000 * mark.at)} ${mark.text}`;
-          return item;
-        }));
-      } catch { set($('[data-figure=took]', root), 'not known'); }
+    const showTook = (p50, p99) => { // of the last second with claims
+      if (p50 != null) set($('[data-figure=took]', root), `${duration(p50)} · ${duration(p99)}`);
     };
-    history();
-    setInterval(history, 15000);
+    const onPast = (past) => {
+      const at = past.at.map((ms) => ms / 1000);
+      left.past(at, {left: past.left});
+      rates.past([...at], past.rates);
+      backlog.past([...at], {backlog: past.backlog});
+      flush.past([...at], {flush: past.flush_ms});
+      took.past([...at], {p50: past.p50_ms, p99: past.p99_ms});
+      const last = past.p50_ms.findLastIndex((known) => known != null);
+      showTook(past.p50_ms[last], past.p99_ms[last]);
+    };
     watch(root.dataset.watch, (e) => {
       const at = Date.parse(e.at) / 1000;
       const found = fill(root, e);
@@ -293,10 +286,14 @@
       set($('[data-figure=pace]', root), pace(at, e));
       left.add(at, {left: e.remaining});
       if (!e.first) rates.add(at, {accepted: e.accepted_per_s, ...e.refused_per_s});
-      if (Date.parse(e.books_as_of) > 0) backlog.add(at, {backlog: e.backlog});
+      backlog.add(at, {backlog: Date.parse(e.books_as_of) > 0 ? e.backlog : null});
       flush.add(at, {flush: e.flush_ms || null});
+      took.add(at, {p50: e.p50_ms ?? null, p99: e.p99_ms ?? null});
+      showTook(e.p50_ms, e.p99_ms);
       if (e.shards && $('#shards')) fillShards($('#shards'), e);
-    });
+      const age = Date.parse(e.at) - Date.parse(e.books_as_of);
+      if (age > 5000 && !$('main [role=alert]')) say('MySQL does not answer. What only MySQL knows is as it was, or not known.', true, false);
+    }, onPast);
   };
 
   // refresh puts in again what changes slowly, unless somebody is in it. What can't be read any more is said to be old.

@@ -1,0 +1,138 @@
+package live
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// pastMax is how many points of a campaign are kept, one a second.
+	pastMax = 600
+	// sampledFor is how long a campaign is sampled after its last claim at this process.
+	sampledFor = pastMax * Every
+	// sampledMax bounds the campaigns that are sampled without a watcher: those that were claimed from last.
+	sampledMax = 64
+)
+
+// point is how a campaign was at one sample.
+type point struct {
+	at                     time.Time
+	left, backlog, flushMs int64
+	isBacklogKnown         bool
+	accepted               float64
+	refused                map[string]float64
+	p50, p99               *float64
+}
+
+// past are the last points of a campaign. Once it is full, a new one takes the place of the oldest.
+type past struct {
+	points []point
+	oldest int
+}
+
+func (p *past) add(one *point) {
+	if len(p.points) < pastMax {
+		p.points = append(p.points, *one)
+		return
+	}
+	p.points[p.oldest] = *one
+	p.oldest = (p.oldest + 1) % pastMax
+}
+
+// pastEvent is the past of a campaign, column by column. What is not known is null.
+type pastEvent struct {
+	At      []int64              `json:"at"` // milliseconds since 1970
+	Left    []int64              `json:"left"`
+	Backlog []*int64             `json:"backlog"`
+	FlushMs []*int64             `json:"flush_ms"`
+	P50Ms   []*float64           `json:"p50_ms"`
+	P99Ms   []*float64           `json:"p99_ms"`
+	Rates   map[string][]float64 `json:"rates"` // claims a second: accepted, and by the code of a refusal
+}
+
+const acceptedRate = "accepted"
+
+// event puts the points in order. A rate that appears later was 0 before.
+func (p *past) event() *pastEvent {
+	e := &pastEvent{Rates: map[string][]float64{acceptedRate: nil}}
+	for i := range p.points {
+		for code := range p.points[i].refused {
+			e.Rates[code] = nil
+		}
+	}
+	for i := range p.points {
+		at := &p.points[(p.oldest+i)%len(p.points)]
+		e.At = append(e.At, at.at.UnixMilli())
+		e.Left = append(e.Left, at.left)
+		e.Backlog = append(e.Backlog, known(at.backlog, at.isBacklogKnown))
+		e.FlushMs = append(e.FlushMs, known(at.flushMs, at.flushMs > 0))
+		e.P50Ms = append(e.P50Ms, at.p50)
+		e.P99Ms = append(e.P99Ms, at.p99)
+		for name := range e.Rates {
+			rate := at.refused[name]
+			if name == acceptedRate {
+				rate = at.accepted
+			}
+			e.Rates[name] = append(e.Rates[name], rate)
+		}
+	}
+	return e
+}
+
+func known(n int64, is bool) *int64 {
+	if !is {
+		return nil
+	}
+	return &n
+}
+
+// remember adds the events of a sample to the pasts of their campaigns, and forgets campaigns that are sampled no more.
+func (s *Sampler) remember(sampled []string, events []Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.pasts, func(id string, _ *past) bool { return !slices.Contains(sampled, id) })
+	for i := range events {
+		e := &events[i]
+		if e.First { // its rates are not known
+			continue
+		}
+		if s.pasts[e.CampaignID] == nil {
+			s.pasts[e.CampaignID] = &past{}
+		}
+		s.pasts[e.CampaignID].add(&point{
+			at: e.At.Time, left: e.Remaining, backlog: e.Backlog, flushMs: e.FlushMs, isBacklogKnown: e.BooksAsOf.Unix() > 0,
+			accepted: e.AcceptedPerS, refused: e.RefusedPerS, p50: e.P50Ms, p99: e.P99Ms,
+		})
+	}
+}
+
+// pastOf is what a watcher is sent first of a campaign; nil: nothing.
+func (s *Sampler) pastOf(id string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pasts[id]
+	if p == nil {
+		return nil
+	}
+	return frameOf("past", p.event())
+}
+
+// keepSampling has campaigns that were claimed from sampled from now on.
+func (s *Sampler) keepSampling(now time.Time, claimedFrom map[string]map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range claimedFrom {
+		s.sampledUntil[id] = now.Add(sampledFor)
+	}
+}
+
+// sampledLocked are the campaigns that are sampled without a watcher.
+func (s *Sampler) sampledLocked(now time.Time) []string {
+	maps.DeleteFunc(s.sampledUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
+	ids := slices.SortedFunc(maps.Keys(s.sampledUntil), func(a, b string) int {
+		return cmp.Or(s.sampledUntil[b].Compare(s.sampledUntil[a]), cmp.Compare(a, b))
+	})
+	return ids[:min(len(ids), sampledMax)]
+}

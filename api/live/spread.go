@@ -1,0 +1,82 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// addSpread finds the campaigns of several shards among those that MySQL was never asked about, while it is away: by Redis alone, so that
+// their figures are known as those of other campaigns are.
+func (s *Sampler) addSpread(ctx context.Context, ids []string) {
+	var unknown []string
+	for _, id := range ids {
+		if _, known := s.books[id]; !known {
+			unknown = append(unknown, id)
+		}
+	}
+	for id, books := range spreadOf(ctx, s.cfg.Redis, unknown) {
+		if s.books == nil {
+			s.books = make(map[string]models.CampaignBooks)
+		}
+		s.books[id] = books
+	}
+}
+
+// spreadOf are the campaigns of several shards among ids, as Redis has them; nothing is known of their books. One of whose lots some are
+// away is left out: its total would be wrong.
+func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.CampaignBooks {
+	found := make(map[string]models.CampaignBooks)
+	firsts := make([]string, len(ids))
+	for i, id := range ids {
+		firsts[i] = models.ShardID(id, 1)
+	}
+	seen, err := redis.Watch(ctx, firsts)
+	if err != nil || len(ids) == 0 {
+		return found
+	}
+	for i, id := range ids {
+		first := &seen[i].State
+		if seen[i].Err != nil || first.Meta.Shards <= 1 {
+			continue
+		}
+		c := models.Campaign{ID: id, Kind: first.Meta.Kind, Status: first.Status, Shards: first.Meta.Shards, LowStockAt: first.LowStockAt}
+		lots, err := redis.Watch(ctx, c.ShardIDs())
+		if err != nil || slices.ContainsFunc(lots, func(w lua.Watched) bool { return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) }) {
+			continue
+		}
+		books := models.CampaignBooks{}
+		for j, lotID := range c.ShardIDs() {
+			c.Total += lots[j].State.Total
+			lot := models.Campaign{ID: lotID, Status: c.Status, Shards: c.Shards, Partition: lots[j].State.Meta.Partition, Total: lots[j].State.Total}
+			books.Shards = append(books.Shards, models.CampaignBooks{Campaign: lot})
+		}
+		books.Campaign = c
+		found[id] = books
+	}
+	return found
+}
+
+// Look reads the stock of a campaign in Redis alone. What MySQL has of it is 0, as it is not known. Errors as lua.Scripts.Watch.
+func (s *Sampler) Look(ctx context.Context, id string) (models.Stock, error) {
+	spread := spreadOf(ctx, s.cfg.Redis, []string{id})
+	lots := lotsOf([]string{id}, spread)
+	watched, err := s.cfg.Redis.Watch(ctx, lots)
+	if err != nil {
+		return models.Stock{}, err
+	}
+	seen := byLot(lots, watched)
+	books := spread[id]
+	if len(books.Shards) == 0 && seen[id].Err != nil {
+		return models.Stock{}, seen[id].Err
+	}
+	e := (&history{}).event(time.Now(), seen[id], &books)
+	if len(books.Shards) > 0 {
+		e = (&history{}).aggregateShards(time.Now(), seen[id], &books, func(lot string) (*lua.Watched, *history) { return seen[lot], &history{} })
+	}
+	return models.Stock{CampaignID: id, Total: e.Total, Remaining: e.Remaining, Claimed: e.Claimed, Low: e.Low, AsOf: e.At}, nil
+}
