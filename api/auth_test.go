@@ -44,10 +44,11 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns", ``, "av"},
 		{"GET", "/v1/campaigns/c1", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/stock", ``, "asv"},
+		{"GET", "/v1/campaigns/c1/public", ``, "asvn"},
 		{"GET", "/v1/campaigns/c1/shards", ``, "av"},
 		{"GET", "/v1/campaigns/c1/watch", ``, "asv"},
 		{"GET", "/v1/watch", ``, "av"},
-		{"POST", "/v1/watch-tickets", ``, "asv"},
+		{"POST", "/v1/watch-tickets", `{"campaign_id":"c1"}`, "asv"},
 		{"GET", "/metrics", ``, "av"},
 		{"POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "as"},
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
@@ -79,7 +80,7 @@ func TestScopes(t *testing.T) {
 			if strings.HasSuffix(c.path, ":batch") {
 				header = header[:len(header)-1]
 			}
-			room := apitest.NewFake(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+			room := apitest.NewFake(models.Campaign{ID: "c1", Total: 9, Public: models.PublicLevel}, apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
 			room.Campaigns["c1"].Rows = []models.Claim{{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed}}
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who

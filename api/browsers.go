@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -58,30 +59,48 @@ const (
 	ticketTimeout = time.Second
 )
 
+// ticketBodyMax is the largest body of a ticket, in bytes.
+const ticketBodyMax = 1 << 10
+
+// ticketBody is the body of POST /v1/watch-tickets.
+type ticketBody struct {
+	CampaignID string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" doc:"the campaign that the ticket is for"`
+}
+
 // ticket stands in for an Authorization header where a browser's EventSource can't send one.
 type ticket struct {
 	ID            string    `json:"id"`
+	CampaignID    string    `json:"campaign_id"`
 	Authorization string    `json:"authorization"`
 	Until         time.Time `json:"until"`
 }
 
 // ticketAnswer is what POST /v1/watch-tickets answers.
 type ticketAnswer struct {
-	Ticket    string      `json:"ticket" doc:"for the query parameter ticket of a watch route, once"`
+	Ticket    string      `json:"ticket" doc:"for the query parameter ticket of the campaign's watch route, once"`
 	ExpiresAt models.Time `json:"expires_at"`
 }
 
 // postTicket is POST /v1/watch-tickets.
 func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
-	if p := wire.NoBody(r); p != nil {
+	var sent ticketBody
+	var text bytes.Buffer
+	p := wire.ReadBody(r, &text, ticketBodyMax)
+	if p == nil {
+		p = wire.ReadObject(text.Bytes(), []wire.Field{wire.ID("campaign_id", &sent.CampaignID, models.CheckCampaignID)})
+	}
+	if p == nil && sent.CampaignID == "" {
+		p = wire.Invalid("campaign_id", "is required")
+	}
+	if p != nil {
 		return p.Write(w)
 	}
 	until := s.cfg.Clock().Add(ticketFor)
-	text, err := s.tickets.Seal(ticket{ID: rand.Text(), Authorization: r.Header.Get("Authorization"), Until: until})
+	sealed, err := s.tickets.Seal(ticket{ID: rand.Text(), CampaignID: sent.CampaignID, Authorization: r.Header.Get("Authorization"), Until: until})
 	if err != nil { // texts and times always marshal
 		return wire.Refuse(wire.CodeInternal).Write(w)
 	}
-	body, err := json.Marshal(ticketAnswer{Ticket: text, ExpiresAt: models.NewTime(until)})
+	body, err := json.Marshal(ticketAnswer{Ticket: sealed, ExpiresAt: models.NewTime(until)})
 	if err != nil {
 		return wire.Refuse(wire.CodeInternal).Write(w)
 	}
@@ -89,6 +108,7 @@ func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 }
 
 func documentTicket(oapi *huma.OpenAPI, op *huma.Operation) {
+	wire.DocumentBody(op, wire.SchemaOf[ticketBody](oapi))
 	wire.DocumentAnswer(op, "200", "A ticket", wire.JSONContentType[0], wire.SchemaOf[ticketAnswer](oapi))
 }
 
@@ -121,6 +141,9 @@ func (s *Server) byTicket(path string, next http.HandlerFunc) http.HandlerFunc {
 func (s *Server) useTicket(r *http.Request, text string) (t ticket, p *wire.Problem) {
 	if !s.tickets.Open(text, &t) || s.cfg.Clock().After(t.Until) {
 		return t, &wire.Problem{Code: wire.CodeUnauthorized, Detail: "The ticket is not known here, or older than a minute. Ask for another."}
+	}
+	if t.CampaignID != r.PathValue("id") {
+		return t, &wire.Problem{Code: wire.CodeForbidden, Detail: "The ticket is for another campaign."}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), ticketTimeout)
 	defer cancel()

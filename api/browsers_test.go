@@ -95,7 +95,7 @@ func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
 	config := api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}, Clock: func() time.Time { return now }}
 	h := apitest.NewServer(t, room, config)
 	ticket := func(token string) string {
-		w := apitest.Ask(h, "POST", "/v1/watch-tickets", "", "Authorization: Bearer "+token)
+		w := apitest.Ask(h, "POST", "/v1/watch-tickets", `{"campaign_id":"c1"}`, "Content-Type: application/json", "Authorization: Bearer "+token)
 		require.Equal(t, 200, w.Code, w.Body)
 		var got struct {
 			Ticket    string    `json:"ticket"`
@@ -108,21 +108,22 @@ func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
 	watch := func(path, ticket string, headers ...string) int {
 		return apitest.Ask(h, "GET", path+"?ticket="+ticket, "", headers...).Code
 	}
-	require.Equal(t, 401, apitest.Ask(h, "POST", "/v1/watch-tickets", "").Code)
+	require.Equal(t, 401, apitest.Ask(h, "POST", "/v1/watch-tickets", `{"campaign_id":"c1"}`, "Content-Type: application/json").Code)
+	require.Equal(t, 422, apitest.Ask(h, "POST", "/v1/watch-tickets", `{}`, "Content-Type: application/json", "Authorization: Bearer st0re").Code)
+	const path = "/v1/campaigns/c1/watch"
 	one := ticket("st0re")
-	require.Equal(t, 200, watch("/v1/campaigns/c1/watch", one))
-	require.Equal(t, 401, watch("/v1/campaigns/c1/watch", one), "used before")
-	require.Equal(t, 403, watch("/v1/watch", ticket("st0re")), "it may no more than its token")
-	require.Equal(t, 200, watch("/v1/watch", ticket("v1ewer")))
-	require.Equal(t, 401, watch("/v1/watch", "forged"), "without Redis being asked")
-	require.Equal(t, 401, watch("/v1/watch", "forged", "Authorization: Bearer v1ewer"))
-	require.Equal(t, 401, watch("/v1/campaigns", ticket("v1ewer")), "nothing else takes one")
+	require.Equal(t, 403, watch("/v1/campaigns/secret/watch", one), "it is for one campaign")
+	require.Equal(t, 200, watch(path, one))
+	require.Equal(t, 401, watch(path, one), "used before")
+	require.Equal(t, 401, watch(path, "forged"), "without Redis being asked")
+	require.Equal(t, 401, watch(path, "forged", "Authorization: Bearer v1ewer"))
+	require.Equal(t, 422, watch("/v1/watch", ticket("v1ewer"), "Authorization: Bearer v1ewer"), "nothing else takes one")
 	late := ticket("v1ewer")
 	now = now.Add(61 * time.Second)
-	require.Equal(t, 401, watch("/v1/watch", late))
+	require.Equal(t, 401, watch(path, late))
 
 	other := apitest.NewServer(t, room, config)
 	one = ticket("v1ewer")
-	require.Equal(t, 200, apitest.Ask(other, "GET", "/v1/watch?ticket="+one, "").Code, "any process takes it")
-	require.Equal(t, 401, watch("/v1/watch", one))
+	require.Equal(t, 200, apitest.Ask(other, "GET", path+"?ticket="+one, "").Code, "any process takes it")
+	require.Equal(t, 401, watch(path, one))
 }

@@ -35,7 +35,7 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 			run = s.withQuery(pattern, run)
 		}
 		served[pattern] = s.serve(rt.path, rt.scope, run)
-		if strings.HasSuffix(rt.path, "/watch") {
+		if strings.HasSuffix(rt.path, "{id}/watch") {
 			served[pattern] = s.byTicket(rt.path, served[pattern])
 		}
 		mux.HandleFunc(pattern, served[pattern])

@@ -53,7 +53,7 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			summary: "List campaigns by id, page by page", run: byHuma(s.operator.ListCampaigns),
 		},
 		{
-			method: "GET", path: "/v1/campaigns/{id}", scope: reads | claims, id: "get-campaign",
+			method: "GET", path: "/v1/campaigns/{id}", scope: reads | claims | user, id: "get-campaign",
 			summary: "Show a campaign", refusals: []wire.Code{noCampaign, changedSince}, run: byHuma(s.operator.GetCampaign),
 		},
 		{
@@ -73,12 +73,17 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			run:      plain(s.operator.PostPackets, operator.DocumentPackets),
 		},
 		{
-			method: "GET", path: "/v1/campaigns/{id}/stock", scope: reads | claims, id: "get-stock",
+			method: "GET", path: "/v1/campaigns/{id}/stock", scope: reads | claims | user, id: "get-stock",
 			summary: "Show the stock at one watermark, in units", refusals: []wire.Code{noCampaign}, run: byHuma(s.operator.GetStock),
 		},
 		{
 			method: "GET", path: "/v1/campaigns/{id}/shards", scope: reads, id: "get-shards",
 			summary: "Show the shards of a campaign, in units", refusals: []wire.Code{noCampaign}, run: byHuma(s.operator.GetShards),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}/public", scope: auth.Open, id: "get-public-campaign",
+			summary: "Show what anybody may read of a campaign, without a token", refusals: []wire.Code{noCampaign},
+			run: plain(s.live.GetPublic, live.DocumentPublic),
 		},
 		{
 			method: "GET", path: "/v1/campaigns/{id}/watch", scope: reads | claims, id: "watch-campaign",
@@ -92,8 +97,8 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			run: plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll),
 		},
 		{
-			method: "POST", path: "/v1/watch-tickets", scope: reads | claims, id: "create-watch-ticket",
-			summary: "Make a ticket for a browser's EventSource, which sends no header",
+			method: "POST", path: "/v1/watch-tickets", scope: reads | claims, bodyMax: ticketBodyMax, id: "create-watch-ticket",
+			summary: "Make a ticket for a browser's EventSource, which sends no header: one campaign, once",
 			run:     plain(s.postTicket, documentTicket),
 		},
 		{

@@ -78,6 +78,13 @@ var texts = map[string]text{
 		status:      "200",
 		answer:      `{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`,
 	},
+	"get-public-campaign": {
+		tag: tagCampaigns,
+		description: "For pages of a crowd, and for caches before them: no request asks a server. A campaign whose `public` is not `level` or " +
+			"`count` is not found.",
+		status: "200",
+		answer: `{"id":"spring","name":"Spring sale","kind":"coupon","status":"open","left":"few","remaining":17}`,
+	},
 	"get-shards": {tag: tagCampaigns, description: "The shards of the campaign with their units, and the units that no shard has. " +
 		"A campaign of one shard has that one.",
 		status: "200", answer: `{"campaign_id":"spring","total":1000,"moves_open":0,"shards":[{"shard":1,"partition":0,"granted":250,"claimed":17,"free":233,"seq":17,"synced_seq":15},` +
@@ -97,9 +104,9 @@ var texts = map[string]text{
 	"create-watch-ticket": {
 		tag: tagWatching,
 		description: "A ticket replaces the token of the caller: `new EventSource(url + '?ticket=' + ticket)`. It is valid for one " +
-			"connection. " +
+			"campaign and one connection, which counts among the watchers of the caller's token. " +
 			"When that ends, make another: a browser's automatic reconnect is refused with 401.", status: "200",
-		answer: `{"ticket":"WlbXrv9K","expires_at":"2027-03-01T10:01:00.000Z"}`},
+		body: `{"campaign_id":"spring"}`, answer: `{"ticket":"WlbXrv9K","expires_at":"2027-03-01T10:01:00.000Z"}`},
 	"claim": {
 		tag: tagClaims,
 		description: "Takes units for a user, all or none, and answers once the claim is as durable as configured. Send an Idempotency-Key; " +

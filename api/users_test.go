@@ -33,6 +33,9 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	}
 	var mine models.Claim
 	require.NoError(t, json.Unmarshal(ask(ada, http.MethodPost, "/v1/campaigns/c1/claims", `{"user_id":"ada"}`, ""), &mine))
+	require.Contains(t, string(ask(ada, http.MethodPost, "/v1/campaigns/c1/claims", `{}`, "")), `"user_id":"ada"`)
+	require.Contains(t, string(ask(ada, http.MethodPost, "/v1/claims:batch", `{"claims":[{"campaign_id":"c1"}]}`, "")), `"user_id":"ada"`)
+	ask(shop, http.MethodPost, "/v1/campaigns/c1/claims", `{}`, "invalid")
 	room.Mu.Lock()
 	room.Campaigns["c1"].Rows = []models.Claim{mine}
 	room.Mu.Unlock()
@@ -56,7 +59,16 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	ask(eve, http.MethodPost, "/v1/claims/"+mine.ID+"/release", "", "forbidden")
 	ask(ada, http.MethodPost, "/v1/claims/"+mine.ID+"/redeem", `{"order_id":"o"}`, "forbidden")
 	ask(ada, http.MethodGet, "/v1/campaigns", "", "forbidden")
-	ask(ada, http.MethodGet, "/v1/campaigns/c1/stock", "", "forbidden")
+	ask(ada, http.MethodGet, "/v1/campaigns/c1", "", "")
+	ask(ada, http.MethodGet, "/v1/campaigns/c1/stock", "", "")
+	ask(ada, http.MethodGet, "/v1/campaigns/c1/watch", "", "forbidden")
+	room.Put(models.Campaign{ID: "secret", Kind: models.KindCoupon, Total: 9, Status: models.StatusPaused})
+	for _, path := range []string{"", "/stock"} {
+		ask(ada, http.MethodGet, "/v1/campaigns/secret"+path, "", "campaign_not_found")
+		ask(shop, http.MethodGet, "/v1/campaigns/secret"+path, "", "")
+	}
+	require.Contains(t, string(ask(ada, http.MethodPost, "/v1/campaigns/c1/claims", `{"user_id":"eve"}`, "forbidden")), "of user ada")
+	require.Contains(t, string(ask(ada, http.MethodGet, "/v1/campaigns", "", "forbidden")), "viewer or admin. The token that was sent has user.")
 	ask(ada, http.MethodPost, "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "forbidden")
 	ask(eve, http.MethodGet, "/v1/claims/none", "", "claim_not_found")
 	require.Equal(t, models.ClaimClaimed, room.Campaigns["c1"].Rows[0].Status)

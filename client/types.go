@@ -90,6 +90,9 @@ type Campaign struct {
 	Currency      string     `json:"currency,omitempty"`
 	SenderID      string     `json:"sender_id,omitempty"`
 	HoldFor       Duration   `json:"hold_for,omitempty"` // how long a claim may stay unredeemed; 0 is for ever
+	Shards        int        `json:"shards,omitempty"`   // 0 is 1
+	ShardBy       string     `json:"shard_by,omitempty"` // the subject whose value decides the shard; "" is the user
+	Public        string     `json:"public,omitempty"`   // what anybody may read: "level", "count", or "" for nothing
 	Version       int64      `json:"version"`            // counts the changes
 	CreatedAt     time.Time  `json:"created_at"`
 	UpdatedAt     time.Time  `json:"updated_at"`
@@ -120,10 +123,14 @@ type NewCampaign struct {
 	SenderID      string     `json:"sender_id,omitempty"`    // user who gets back what is left
 	HoldFor       Duration   `json:"hold_for,omitempty"`     // 0 is for ever
 	Shards        int        `json:"shards,omitempty"`       // 0 is 1
+	ShardBy       string     `json:"shard_by,omitempty"`     // the subject whose value decides the shard; "" is the user
+	Public        string     `json:"public,omitempty"`       // what anybody may read: "level", "count", or "" for nothing
 }
 
 // CampaignPatch changes a campaign; what is nil stays as it is.
 type CampaignPatch struct {
+	Name          *string
+	Public        *string // "level", "count", or "" for nothing
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
@@ -139,6 +146,12 @@ type CampaignPatch struct {
 // MarshalJSON leaves out what stays as it is.
 func (p CampaignPatch) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{}
+	put(fields, "name", p.Name, false)
+	if p.Public != nil && *p.Public == "" {
+		fields["public"] = false
+	} else {
+		put(fields, "public", p.Public, false)
+	}
 	put(fields, "total", p.Total, false)
 	put(fields, "per_user", p.PerUser, false)
 	put(fields, "per_user_per_day", p.PerUserPerDay, false)

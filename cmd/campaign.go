@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -93,6 +94,7 @@ func newCampaignCreate(env Env) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&kind, "kind", "coupon", "coupon or packet")
 	flags.StringVar(&n.Name, "title", "", "what people call it")
+	flags.StringVar(&n.Public, "public", "", "what anybody may read without a token: level or count of what is left; nothing unless given")
 	flags.Int64Var(&total, "total", 0, "units; of a coupon")
 	flags.Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit, of packets 1")
 	flags.Int64Var(&n.PerUserPerDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
@@ -181,9 +183,10 @@ func newCampaignSet(env Env) *cobra.Command {
 	var total, perUser, perDay, lowStock int64
 	var limits []string
 	var times windowFlags
+	var title, public string
 	var c *cobra.Command
 	c = overHTTP(env, cobra.Command{
-		Use: "set ID", Short: "Change limits of a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
+		Use: "set ID", Short: "Change a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
 	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
 		var patch client.CampaignPatch
 		for _, f := range []struct {
@@ -197,6 +200,12 @@ func newCampaignSet(env Env) *cobra.Command {
 			if c.Flags().Changed(f.name) {
 				*f.field = f.value
 			}
+		}
+		if c.Flags().Changed("title") {
+			patch.Name = &title
+		}
+		if c.Flags().Changed("public") {
+			patch.Public = new(strings.TrimPrefix(public, "nothing"))
 		}
 		if c.Flags().Changed("limit") {
 			all, err := limitsOf(slices.DeleteFunc(limits, func(text string) bool { return text == "none" }))
@@ -221,6 +230,8 @@ func newCampaignSet(env Env) *cobra.Command {
 		}
 		return patchCampaign(ctx, env, api, id, patch, as)
 	})
+	c.Flags().StringVar(&title, "title", "", "what people call it")
+	c.Flags().StringVar(&public, "public", "", "what anybody may read without a token: level or count of what is left, or nothing")
 	c.Flags().Int64Var(&total, "total", 0, "units; below what is claimed it takes nothing back")
 	c.Flags().Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit")
 	c.Flags().Int64Var(&perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")

@@ -54,6 +54,12 @@ const (
 	NameLength = 200
 )
 
+// What the public may read of a campaign, without a token; "" is nothing.
+const (
+	PublicLevel = "level" // whether many, few or none are left
+	PublicCount = "count" // how many
+)
+
 // Campaign is the definition of a campaign and its books, or a shard of one with its own: a row of MySQL's view defined_lots. MySQL is the
 // authority for the definition. Units are counted in units, times are UTC at millisecond precision.
 type Campaign struct {
@@ -79,6 +85,8 @@ type Campaign struct {
 	Currency   string
 	SenderID   string
 	HoldForMs  int64
+	// Public is what anybody may read: PublicLevel, PublicCount or nothing. Stored digests of campaigns without it lack the field.
+	Public string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
 	// Version identifies the last change of the definition: 1, then milliseconds since 1970, rising. AppliedVersion is the last version
 	// that Redis is known to hold.
@@ -134,7 +142,7 @@ func (c *Campaign) Definition() Campaign {
 	d := Campaign{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,
-		SenderID: c.SenderID, HoldForMs: c.HoldForMs, Limits: c.Limits.definition(), ShardBy: c.ShardBy,
+		SenderID: c.SenderID, HoldForMs: c.HoldForMs, Limits: c.Limits.definition(), ShardBy: c.ShardBy, Public: c.Public,
 	}
 	if c.Shards > 1 {
 		d.Shards = c.Shards
@@ -160,6 +168,7 @@ type DefinitionJSON struct {
 	HoldFor       string      `json:"hold_for,omitempty"`
 	Shards        int         `json:"shards,omitempty" doc:"number of shards; absent is one"`
 	ShardBy       string      `json:"shard_by,omitempty" doc:"the subject whose value decides the shard of a claim; absent is its user"`
+	Public        string      `json:"public,omitempty" enum:"level,count" doc:"what anybody may read of it, see /v1/campaigns/{id}/public; absent: nothing"`
 	Version       int64       `json:"version" doc:"number of the change, from 1"`
 }
 
@@ -168,7 +177,7 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	d := DefinitionJSON{
 		Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Changes,
-		Limits: c.AllLimits().JSON(), ShardBy: c.ShardBy,
+		Limits: c.AllLimits().JSON(), ShardBy: c.ShardBy, Public: c.Public,
 	}
 	if c.StartsAt != nil {
 		d.StartsAt = new(NewTime(*c.StartsAt))
@@ -190,6 +199,8 @@ type Change struct {
 	// IfVersion has the change made only to a campaign whose Version is among these; nil is any.
 	IfVersion []int64
 
+	Name          *string
+	Public        *string
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
@@ -207,6 +218,8 @@ func (ch Change) Fits(version int64) bool {
 
 // Apply changes c in place. The caller validates the result.
 func (ch Change) Apply(c *Campaign) {
+	set(&c.Name, ch.Name)
+	set(&c.Public, ch.Public)
 	set(&c.Total, ch.Total)
 	if ch.Limits != nil {
 		c.SetLimits(*ch.Limits)
@@ -248,6 +261,9 @@ func (c *Campaign) Validate() error {
 	}
 	if n := len([]rune(c.Name)); n > NameLength {
 		return refuse("name", "must be at most %d characters", NameLength)
+	}
+	if c.Public != "" && c.Public != PublicLevel && c.Public != PublicCount {
+		return refuse("public", "must be false, level or count")
 	}
 	if err := c.validateShards(); err != nil {
 		return err

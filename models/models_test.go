@@ -51,6 +51,7 @@ func TestEveryRefusalOfACampaignNamesItsField(t *testing.T) {
 		"ends_at":          func(c *Campaign) { c.StartsAt, c.EndsAt = &late, &early },
 		"hold_for":         func(c *Campaign) { c.HoldForMs = -1 },
 		"currency":         func(c *Campaign) { c.Currency = "eur" },
+		"public":           func(c *Campaign) { c.Public = "all" },
 		"sender_id":        func(c *Campaign) { c.SenderID = "\n" },
 	} {
 		c := campaign()
@@ -79,7 +80,7 @@ func TestADefinitionHoldsWhateverCanBeChanged(t *testing.T) {
 	var c Campaign
 	at := time.Unix(1, 0)
 	values := map[reflect.Type]any{
-		reflect.TypeFor[Limits](): Limits{{By: "device", Per: PerDay, Max: 1}}, reflect.TypeFor[int64](): int64(7), reflect.TypeFor[*time.Time](): &at, reflect.TypeFor[Status](): StatusPaused,
+		reflect.TypeFor[Limits](): Limits{{By: "device", Per: PerDay, Max: 1}}, reflect.TypeFor[int64](): int64(7), reflect.TypeFor[*time.Time](): &at, reflect.TypeFor[Status](): StatusPaused, reflect.TypeFor[string](): "text",
 	}
 	var changed []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Change]()) {

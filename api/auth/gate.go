@@ -119,7 +119,8 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	who.User = grant.onlyFor(need)
 	if !grant.May(need) {
 		g.refusals.note(r.Context(), Refusal{Actor: grant.Actor, Address: AddressOf(r.RemoteAddr), Reason: string(reasonForbidden)})
-		return wire.Refuse(wire.CodeForbidden)
+		return &wire.Problem{Code: wire.CodeForbidden, Detail: "This takes a token of the scope " + (need | Admin).String() +
+			". The token that was sent has " + grant.Scopes.String() + "."}
 	}
 	return nil
 }

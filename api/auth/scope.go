@@ -18,6 +18,23 @@ const (
 	Open Scope = 0
 )
 
+// String names the scopes: "storefront or admin".
+func (s Scope) String() string {
+	var names []string
+	for _, one := range []struct {
+		scope Scope
+		name  string
+	}{{Viewer, "viewer"}, {User, "user"}, {Storefront, "storefront"}, {Admin, "admin"}} {
+		if s&one.scope != 0 {
+			names = append(names, one.name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, " or ")
+}
+
 // roles are the scopes that a token may have by name. User is for JWTs alone: it needs the user.
 var roles = map[string]Scope{"admin": Admin, "storefront": Storefront, "viewer": Viewer}
 

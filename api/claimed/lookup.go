@@ -45,7 +45,7 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, er
 		return nil, s.refuseLookup(ctx, err)
 	}
 	if !caller.Of(ctx).MayActFor(c.UserID) {
-		return nil, wire.Refuse(wire.CodeForbidden)
+		return nil, wire.NotYours(caller.Of(ctx).User)
 	}
 	return &ClaimOutput{c}, nil
 }

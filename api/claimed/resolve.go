@@ -157,7 +157,7 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 	case errors.Is(err, models.ErrNotFound):
 		return wire.Refuse(wire.CodeClaimNotFound)
 	case errors.Is(err, errForbidden):
-		return wire.Refuse(wire.CodeForbidden)
+		return wire.NotYours(caller.Of(ctx).User)
 	case errors.Is(err, errParked):
 		return wire.Refuse(wire.CodeClaimParked)
 	case errors.Is(err, errUnsynced):

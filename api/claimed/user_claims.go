@@ -18,7 +18,7 @@ func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*UserC
 		return nil, p
 	}
 	if !caller.Of(ctx).MayActFor(q.UserID) {
-		return nil, wire.Refuse(wire.CodeForbidden)
+		return nil, wire.NotYours(caller.Of(ctx).User)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

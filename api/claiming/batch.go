@@ -28,14 +28,14 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	if p := wire.ReadBody(r, buf, BatchBodyMax); p != nil {
 		return p.Write(w)
 	}
-	claims, p := decodeBatch(buf.Bytes())
+	who := caller.Of(r.Context())
+	claims, p := decodeBatch(buf.Bytes(), who.User)
 	if p != nil {
 		return p.Write(w)
 	}
-	who := caller.Of(r.Context())
 	for i := range claims {
 		if c := &claims[i]; c.refused == nil && !who.MayActFor(c.UserID) {
-			c.refused = wire.Refuse(wire.CodeForbidden)
+			c.refused = wire.NotYours(who.User)
 		}
 		claims[i].Subjects = claims[i].Subjects.Hide(s.cfg.SubjectSecret)
 	}

@@ -16,7 +16,7 @@ const (
 
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
-	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or .."`
+	UserID   string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required, but with a token of a user, whose sub it is then"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
 
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"values that the campaign limits beside the user, such as a device: 1 to 128 characters, as in user_id, by names of a-z and _"`
@@ -29,10 +29,11 @@ func (b *claimBody) fields() []wire.Field {
 	}
 }
 
-// decodeClaim reads the body of a claim.
-func decodeClaim(body []byte) (claimBody, *wire.Problem) {
+// decodeClaim reads the body of a claim. user is whose token sent it; "" when it is of no user.
+func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	var b claimBody
 	p := wire.ReadObject(body, b.fields())
+	b.UserID = cmp.Or(b.UserID, user)
 	if p == nil && b.UserID == "" {
 		p = wire.Invalid("user_id", "is required")
 	}
@@ -46,12 +47,14 @@ const batchMax = 1000
 // batchBody is the body of claims:batch, as the OpenAPI document has it.
 type batchBody struct {
 	Claims []batchClaim `json:"claims" minItems:"1" maxItems:"1000" nullable:"false"`
+
+	user string // whose token sent it; "" when it is of no user
 }
 
 // batchClaim is one claim of a batch, as the OpenAPI document has it.
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
-	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or .."`
+	UserID         string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required as in NewClaim"`
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
 
@@ -72,7 +75,10 @@ func (c *batchClaim) fields() []wire.Field {
 }
 
 func (b *batchBody) fields() []wire.Field {
-	return []wire.Field{wire.List("claims", batchMax, &b.Claims, (*batchClaim).fields, (*batchClaim).check)}
+	return []wire.Field{wire.List("claims", batchMax, &b.Claims, (*batchClaim).fields, func(c *batchClaim, i int, p *wire.Problem) *wire.Problem {
+		c.UserID = cmp.Or(c.UserID, b.user)
+		return c.check(i, p)
+	})}
 }
 
 // check keeps what is wrong with a claim: the others go on without it.
@@ -91,10 +97,10 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch reads the body of claims:batch. A claim that can't be accepted has its own refusal; the batch is refused when it
+// decodeBatch reads the body of claims:batch, as decodeClaim that of a claim. A claim that can't be accepted has its own refusal; the batch is refused when it
 // can't be read, or has no claims or too many.
-func decodeBatch(body []byte) ([]batchClaim, *wire.Problem) {
-	var b batchBody
+func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
+	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())
 	if p == nil && len(b.Claims) == 0 {
 		p = wire.Invalid("claims", "must be 1 to "+strconv.Itoa(batchMax))

@@ -53,9 +53,10 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 	if p != nil {
 		return req, p
 	}
-	body, p := decodeClaim(buf.Bytes())
-	if p == nil && !caller.Of(r.Context()).MayActFor(body.UserID) {
-		p = wire.Refuse(wire.CodeForbidden)
+	who := caller.Of(r.Context())
+	body, p := decodeClaim(buf.Bytes(), who.User)
+	if p == nil && !who.MayActFor(body.UserID) {
+		p = wire.NotYours(who.User)
 	}
 	req.UserID = body.UserID
 	req.Quantity = body.Quantity

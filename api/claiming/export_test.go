@@ -43,7 +43,7 @@ func RequestFields() map[string][]string {
 
 // DecodeClaim is decodeClaim with its code; "" is accepted.
 func DecodeClaim(body []byte) (userID string, quantity int64, code wire.Code) {
-	b, p := decodeClaim(body)
+	b, p := decodeClaim(body, "")
 	if p != nil {
 		return "", 0, p.Code
 	}
@@ -59,7 +59,7 @@ type Decoded struct {
 
 // DecodeBatch is decodeBatch with its code; "" is accepted.
 func DecodeBatch(body []byte) ([]Decoded, wire.Code) {
-	claims, p := decodeBatch(body)
+	claims, p := decodeBatch(body, "")
 	if p != nil {
 		return nil, p.Code
 	}

@@ -26,7 +26,7 @@ func TestAShopsPageClaimsAndWatches(t *testing.T) {
 	takes, token := apitest.Issuer(t)
 	s := serve(t, "DIBS_CORS_ORIGINS="+shop.URL, "DIBS_JWKS_FILE="+takes.File, "DIBS_JWT_ISSUER="+takes.Issuer, "DIBS_JWT_AUDIENCE="+takes.Audience)
 	s.coupon("spring", 100, "")
-	ticket := regexp.MustCompile(`"ticket":"([^"]+)"`).FindStringSubmatch(s.api("POST", "/v1/watch-tickets", ""))
+	ticket := regexp.MustCompile(`"ticket":"([^"]+)"`).FindStringSubmatch(s.api("POST", "/v1/watch-tickets", `{"campaign_id":"spring"}`))
 	require.NotNil(t, ticket)
 
 	b := open(t, s)

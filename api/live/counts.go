@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // countedMax bounds the campaigns whose counts are sent in one round; the others' wait for the next.
@@ -90,20 +91,21 @@ func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (even
 		return nil, err
 	}
 	seen := byLot(lots, watched)
-	find := func(id string) (*lua.Watched, *history) { return seen[id], &history{} }
 	for _, id := range ids {
-		of, known := all[id]
-		var e Event
-		switch w := seen[id]; {
-		case len(of.Shards) > 0:
-			e = (&history{}).aggregateShards(time.Now(), w, &of, find)
-		case known && !isAway(w):
-			e = (&history{}).event(time.Now(), w, &of)
-		default:
-			continue
+		if of, known := all[id]; len(of.Shards) > 0 || known && !isAway(seen[id]) {
+			events = append(events, eventOnce(time.Now(), seen, id, &of))
 		}
-		e.CampaignID = id
-		events = append(events, e)
 	}
 	return events, nil
+}
+
+// eventOnce is how a campaign is, without rates.
+func eventOnce(now time.Time, seen map[string]*lua.Watched, id string, books *models.CampaignBooks) (e Event) {
+	if len(books.Shards) > 0 {
+		e = (&history{}).aggregateShards(now, seen[id], books, func(lot string) (*lua.Watched, *history) { return seen[lot], &history{} })
+	} else {
+		e = (&history{}).event(now, seen[id], books)
+	}
+	e.CampaignID = id
+	return e
 }

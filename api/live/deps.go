@@ -17,6 +17,8 @@ type Redis interface {
 type Books interface {
 	// Active lists the campaigns that are neither closed nor evicted, those whose books moved last first.
 	Active(ctx context.Context, most int) ([]string, error)
+	// Public lists the campaigns that the public may read, those that changed last first.
+	Public(ctx context.Context, most int) ([]string, error)
 	// BooksOfAll reads many campaigns with their books; those that there are not are missing.
 	BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error)
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,6 +69,10 @@ type Sampler struct {
 	isMySQL  bool // it answered the last sample
 	pasts    map[string]*past
 
+	public        atomic.Pointer[publicPages]
+	readingPublic sync.Mutex                      // held by the one who reads
+	publicBooks   map[string]models.CampaignBooks // the last that MySQL said, under readingPublic
+
 	sampledUntil map[string]time.Time // campaigns that are sampled without a watcher
 
 	// What follows is the loop's alone, which writes it under mu when it ends.
@@ -99,6 +104,7 @@ func New(cfg Config) *Sampler {
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
 		}),
 	}
+	s.public.Store(&publicPages{})
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }

@@ -74,9 +74,6 @@ func (s *Sampler) Look(ctx context.Context, id string) (models.Stock, error) {
 	if len(books.Shards) == 0 && seen[id].Err != nil {
 		return models.Stock{}, seen[id].Err
 	}
-	e := (&history{}).event(time.Now(), seen[id], &books)
-	if len(books.Shards) > 0 {
-		e = (&history{}).aggregateShards(time.Now(), seen[id], &books, func(lot string) (*lua.Watched, *history) { return seen[lot], &history{} })
-	}
+	e := eventOnce(time.Now(), seen, id, &books)
 	return models.Stock{CampaignID: id, Total: e.Total, Remaining: e.Remaining, Claimed: e.Claimed, Low: e.Low, AsOf: e.At}, nil
 }

@@ -135,15 +135,14 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 
 // DocumentWatch describes GetWatch.
 func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Parameters = []*huma.Param{wire.IDParam()}
+	op.Parameters = []*huma.Param{wire.IDParam(), {
+		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"},
+		Description: "in place of a token, from POST /v1/watch-tickets for this campaign; once, within a minute",
+	}}
 	DocumentWatchAll(oapi, op)
 }
 
 // DocumentWatchAll describes GetWatchAll.
 func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"},
-		Description: "in place of a token, from POST /v1/watch-tickets; once, within a minute",
-	})
 	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -34,13 +36,26 @@ type campaignBody struct {
 	SenderID      *string     `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
 	HoldFor       *string     `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
 	Shards        *int64      `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"number of shards, fixed; default 1. More are for a campaign that is too hot for one Redis primary"`
+	Public        *publicBody `json:"public,omitempty" doc:"what anybody may read of it without a token, see /v1/campaigns/{id}/public; default false"`
 	ShardBy       *string     `json:"shard_by,omitempty" pattern:"^[a-z_]{1,32}$" doc:"of a campaign of several shards: the subject of all its limits, whose value decides the shard of a claim; default user"`
 
 	refused *wire.Problem
 }
 
+// publicBody is level, count, or nothing for false.
+type publicBody string
+
+// Schema says what a body may have.
+func (publicBody) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{
+		{Type: huma.TypeBoolean, Enum: []any{false}}, {Type: huma.TypeString, Enum: []any{models.PublicLevel, models.PublicCount}},
+	}}
+}
+
 // changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is, unless it was null.
 type changeBody struct {
+	Name          *string     `json:"name,omitempty" maxLength:"200"`
+	Public        *publicBody `json:"public,omitempty"`
 	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUser       *int64      `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUserPerDay *int64      `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
@@ -61,6 +76,7 @@ func (b *campaignBody) fields() []wire.Field {
 		wire.Text("starts_at", &b.StartsAt), wire.Text("ends_at", &b.EndsAt), units("low_stock_at", &b.LowStockAt),
 		wire.Text("currency", &b.Currency), wire.Text("sender_id", &b.SenderID), wire.Text("hold_for", &b.HoldFor),
 		wire.OptionalInteger("shards", &b.Shards, 1, models.ShardsMax), limitsField(&b.Limits), wire.Text("shard_by", &b.ShardBy),
+		wire.TextOrFalse("public", &b.Public),
 	}
 }
 
@@ -69,6 +85,7 @@ func (b *changeBody) fields() []wire.Field {
 		units("total", &b.Total), units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay),
 		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd),
 		units("low_stock_at", &b.LowStockAt), wire.Text("status", &b.Status), limitsField(&b.Limits),
+		wire.Text("name", &b.Name), wire.TextOrFalse("public", &b.Public),
 	}
 }
 
@@ -159,7 +176,7 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
 		TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
 		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
-		Shards: int(orZero(b.Shards)), ShardBy: orZero(b.ShardBy),
+		Shards: int(orZero(b.Shards)), ShardBy: orZero(b.ShardBy), Public: string(orZero(b.Public)),
 	}
 	limits, p := limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
 	if p != nil {
@@ -209,12 +226,17 @@ func (b *campaignBody) missing() *wire.Problem {
 		return wire.Invalid("total", "is required")
 	case *b.Kind == string(models.KindPacket) && orZero(b.Total) != 0:
 		return wire.Invalid("total", "must be left out: it comes from the packets")
-	case b.Name != nil && slices.ContainsFunc([]rune(*b.Name), func(r rune) bool { return !strconv.IsPrint(r) }):
-		return wire.Invalid("name", "holds a character that is not printable")
 	case b.Currency != nil && *b.Currency == "":
 		return wire.Invalid("currency", "must be three capital letters (ISO 4217)")
 	case b.SenderID != nil && *b.SenderID == "":
 		return wire.Invalid("sender_id", "must be 1 to 128 characters")
+	}
+	return checkName(b.Name)
+}
+
+func checkName(name *string) *wire.Problem {
+	if name != nil && slices.ContainsFunc([]rune(*name), func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return wire.Invalid("name", "holds a character that is not printable")
 	}
 	return nil
 }
@@ -230,7 +252,10 @@ func parseHold(text string) (ms int64, p *wire.Problem) {
 // change makes the change that the body describes.
 func (b *changeBody) change() (models.Change, *wire.Problem) {
 	p := b.refused
-	ch := models.Change{Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt}
+	if p == nil {
+		p = checkName(b.Name)
+	}
+	ch := models.Change{Name: b.Name, Public: (*string)(b.Public), Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt}
 	if p == nil {
 		ch.Limits, p = limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -110,6 +111,9 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 // GetCampaign is GET /v1/campaigns/{id}.
 func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*CampaignOutput, error) {
 	c, p := s.campaign(ctx, in.ID)
+	if p == nil && hiddenFrom(ctx, &c) {
+		p = wire.Refuse(wire.CodeCampaignNotFound)
+	}
 	if p == nil && !(models.Change{IfVersion: matching(in.IfMatch)}).Fits(c.Version) {
 		p = wire.Refuse(wire.CodePreconditionFailed)
 	}
@@ -117,6 +121,11 @@ func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*Campaig
 		return nil, p
 	}
 	return answerOf(&c), nil
+}
+
+// hiddenFrom reports whether the caller is a user and the campaign not open: it is as good as not there.
+func hiddenFrom(ctx context.Context, c *models.Campaign) bool {
+	return caller.Of(ctx).User != "" && c.Status != models.StatusOpen
 }
 
 func answerOf(c *models.Campaign) *CampaignOutput { return &CampaignOutput{etagOf(c), c.JSON()} }

@@ -48,6 +48,24 @@ func TestCampaign_EachNumberOfAChangeIsCreatedChangedAndShown(t *testing.T) {
 	require.GreaterOrEqual(t, numbers, 4)
 }
 
+func TestCampaign_NameAndWhatIsPublicCanBeChanged(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
+	send := func(method, path, body string) string {
+		w := apitest.Ask(h, method, path, body, "Content-Type: application/json")
+		require.Less(t, w.Code, 300, w.Body)
+		return w.Body.String()
+	}
+	made := send("POST", "/v1/campaigns", `{"id":"c","kind":"coupon","total":5,"name":"Sprng","public":"count"}`)
+	require.Contains(t, made, `"public":"count"`)
+	require.Contains(t, send("GET", "/v1/campaigns/c/public", ""), `"name":"Sprng"`)
+	changed := send("PATCH", "/v1/campaigns/c", `{"name":"Spring","public":false}`)
+	require.Contains(t, changed, `"name":"Spring"`)
+	require.NotContains(t, changed, "public")
+	w := apitest.Ask(h, "PATCH", "/v1/campaigns/c", `{"name":"a\u0007"}`, "Content-Type: application/json")
+	require.Equal(t, 422, w.Code)
+}
+
 func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake()

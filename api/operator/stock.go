@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -32,6 +33,15 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if caller.Of(ctx).User != "" {
+		c, p := s.campaign(ctx, in.ID)
+		switch {
+		case p != nil:
+			return nil, p
+		case hiddenFrom(ctx, &c):
+			return nil, wire.Refuse(wire.CodeCampaignNotFound)
+		}
+	}
 	stock, err := backoff.Retry(ctx, func() (models.Stock, error) {
 		books, state, err := s.readStock(ctx, in.ID)
 		switch {

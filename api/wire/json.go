@@ -60,6 +60,26 @@ func Text(name string, into **string) Field {
 	}}
 }
 
+// TextOrFalse is a string, or false, which is "".
+func TextOrFalse[T ~string](name string, into **T) Field {
+	return Field{name, func(r *reader) *Problem {
+		if r.d.PeekKind() == 'f' {
+			r.token()
+			*into = new(T)
+			return nil
+		}
+		t, p := r.begin(name, '"', "a string or false")
+		switch {
+		case p != nil:
+			return p
+		case t.String() == "":
+			return Invalid(name, "must not be empty")
+		}
+		*into = new(T(t.String()))
+		return nil
+	}}
+}
+
 // TextOrNull is a string or null.
 func TextOrNull(name string, into **string, null *bool) Field {
 	text := Text(name, into)

@@ -225,6 +225,11 @@ func InvalidID(field string, err error) *Problem {
 	return Invalid(field, err.Error()[len(models.ErrID.Error())+2:]) // what follows the sentinel's own words
 }
 
+// NotYours refuses what is another user's, to a token of a user.
+func NotYours(user string) *Problem {
+	return &Problem{Code: CodeForbidden, Detail: "The token is of user " + user + ", and is good for what is this user's alone."}
+}
+
 // Malformed refuses a request that can't be read.
 func Malformed(detail string) *Problem { return &Problem{Code: CodeMalformed, Detail: detail} }
 

@@ -69,6 +69,19 @@ func (r *Fake) Active(_ context.Context, most int) ([]string, error) {
 	return ids[:min(most, len(ids))], r.Fail
 }
 
+// Public are the campaigns that the public may read.
+func (r *Fake) Public(_ context.Context, _ int) ([]string, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	var ids []string
+	for id, c := range r.Campaigns {
+		if c.Public != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids, r.Fail
+}
+
 // BooksOfAll reads the books of many campaigns.
 func (r *Fake) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	all := map[string]models.CampaignBooks{}

@@ -32,6 +32,7 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		asked := syncertest.CampaignOf("spring", 100)
 		asked.Name, asked.PerUser, asked.PerUserPerDay, asked.LowStockAt, asked.HoldForMs = "Spring ☘", 3, 1, 10, 900_000
 		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, new(at.Add(time.Hour)), "EUR", "bank"
+		asked.Public = models.PublicCount
 		stored, created, err := repo.Create(t.Context(), asked)
 		require.NoError(t, err)
 		require.True(t, created)
@@ -49,6 +50,18 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		require.Equal(t, stored, got)
 		_, err = repo.Get(t.Context(), "Spring")
 		require.ErrorIs(t, err, models.ErrNotFound)
+
+		ids, err := repo.Public(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"spring"}, ids)
+		_, err = repo.Change(t.Context(), "spring", models.Change{Name: new("Summer"), Public: new("")})
+		require.NoError(t, err)
+		got, err = repo.Get(t.Context(), "spring")
+		require.NoError(t, err)
+		require.Equal(t, []string{"Summer", ""}, []string{got.Name, got.Public})
+		ids, err = repo.Public(t.Context(), 10)
+		require.NoError(t, err)
+		require.Empty(t, ids)
 	})
 }
 

@@ -27,6 +27,7 @@ type definitionRow struct {
 	Currency      string
 	SenderID      string
 	HoldForMs     int64
+	Public        string
 	Version       int64
 	Changes       int64
 	CreatedDigest string
@@ -54,7 +55,7 @@ func Insert(tx *gorm.DB, c *models.Campaign, digest string, lots ...models.Campa
 	definition := definitionRow{
 		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,
 		PerUserPerDay: c.PerUserPerDay, Limits: c.Limits, ShardBy: c.ShardBy, TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt,
-		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, Version: c.Version,
+		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, Public: c.Public, Version: c.Version,
 		Changes: max(1, c.Changes), CreatedDigest: digest,
 	}
 	put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&definition)

@@ -26,6 +26,17 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
+// Public lists the campaigns that the public may read, those that changed last first.
+func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
+	var ids []string
+	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
+		"SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, campaign_id LIMIT ?", most)
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: list public campaigns: %w", err)
+	}
+	return ids, nil
+}
+
 // BooksOfAll reads the definitions and the books of many campaigns, by their ids; those that there are not are missing, and those with more
 // parked claims than writer.ReadParked reads.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {

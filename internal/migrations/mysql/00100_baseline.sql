@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS definitions (
   currency         VARCHAR(3) NOT NULL DEFAULT '' COMMENT 'ISO 4217',
   sender_id        VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'user who gets back what is left',
   hold_for_ms      BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
+  public           VARCHAR(8) NOT NULL DEFAULT '' COMMENT 'what anybody may read of it: level, count, or nothing if empty',
   version          BIGINT NOT NULL DEFAULT 1 COMMENT 'identifies the last change: 1, then milliseconds since 1970, rising',
   changes          BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
   told_line        INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
@@ -32,7 +33,8 @@ CREATE TABLE IF NOT EXISTS definitions (
   closed_told_at   DATETIME(3) NULL COMMENT 'UTC, when all was settled and campaign.closed written; NULL until then',
   PRIMARY KEY (campaign_id),
   KEY definitions_to_end (status, closed_told_at),
-  KEY definitions_of_shards (shards)
+  KEY definitions_of_shards (shards),
+  KEY definitions_public (public, version)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a campaign: what its operator decided';
 
@@ -377,7 +379,7 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
 SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
   l.synced_seq, l.released_claims, l.lost_claims, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
-  CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.version, d.changes,
+  CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.public, d.version, d.changes,
   d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency, l.residency_reason,
   l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.archived_claims, l.archived_units, l.archived_released,
   d.closed_told_at, d.told_line
@@ -388,7 +390,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
 SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaining,
   claimed, synced_seq, released_claims, lost_claims,
   per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
-  low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
+  low_stock_at, currency, sender_id, hold_for_ms, public, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard = 0;

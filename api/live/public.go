@@ -1,0 +1,170 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+const (
+	// publicEvery is how old what the public reads may be while people ask, and how often it is read then, whoever asks for what.
+	publicEvery = time.Second
+	// publicWait is how old it may be for somebody to wait for the news.
+	publicWait = 5 * time.Second
+	// publicKeep is for how long it is given out while a server is away.
+	publicKeep = time.Minute
+	// PublicMax bounds the campaigns that the public may read: those that changed last.
+	PublicMax = 1000
+	// fewOf is the part of the total that few are, of a campaign without low_stock_at: a tenth.
+	fewOf = 10
+)
+
+// publicCampaign is what anybody may read of a campaign.
+type publicCampaign struct {
+	ID        string        `json:"id"`
+	Name      string        `json:"name,omitempty"`
+	Kind      models.Kind   `json:"kind" enum:"coupon,packet"`
+	Status    models.Status `json:"status" enum:"open,paused,closed"`
+	StartsAt  *models.Time  `json:"starts_at,omitempty"`
+	EndsAt    *models.Time  `json:"ends_at,omitempty"`
+	Left      string        `json:"left" enum:"many,few,none" doc:"few: no more than low_stock_at, or than a tenth of the total where that is 0"`
+	Remaining *int64        `json:"remaining,omitempty" doc:"units, where public is count"`
+}
+
+// publicPages are the answers of all public campaigns at one moment.
+type publicPages struct {
+	read  time.Time // when the servers answered
+	tried time.Time
+	byID  map[string][]byte
+}
+
+// publicHeader lets everybody on the way keep an answer for a second.
+var publicHeader = []string{"public, max-age=1"}
+
+// GetPublic is GET /v1/campaigns/{id}/public. No request asks a server: all are answered from what was read last.
+func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
+	pages := s.publicPages(time.Now())
+	if pages.byID == nil || time.Since(pages.read) > publicKeep {
+		return wire.Refuse(wire.CodeUnavailable).Write(w)
+	}
+	body, there := pages.byID[r.PathValue("id")]
+	if !there {
+		return wire.Refuse(wire.CodeCampaignNotFound).Write(w)
+	}
+	w.Header()["Content-Type"] = wire.JSONContentType
+	w.Header()["Cache-Control"] = publicHeader
+	_, _ = w.Write(body) // a client that is gone needs no answer
+	return http.StatusOK
+}
+
+// publicPages are the last, which one of those who ask has read again when they are old.
+func (s *Sampler) publicPages(now time.Time) *publicPages {
+	last := s.public.Load()
+	switch {
+	case now.Sub(last.tried) < publicEvery:
+		return last
+	case now.Sub(last.tried) < publicWait:
+		if s.readingPublic.TryLock() {
+			s.readPublicApart(now)
+		}
+		return last
+	}
+	s.readingPublic.Lock()
+	defer s.readingPublic.Unlock()
+	last = s.public.Load()
+	if now.Sub(last.tried) >= publicEvery {
+		s.readPublic(now)
+	}
+	return s.public.Load()
+}
+
+// readPublicApart is readPublic by a worker, which unlocks readingPublic.
+func (s *Sampler) readPublicApart(now time.Time) {
+	isRead := s.cfg.Workers.Go(func() {
+		defer s.readingPublic.Unlock()
+		s.readPublic(now)
+	})
+	if !isRead { // the process ends
+		s.readingPublic.Unlock()
+	}
+}
+
+// readPublic reads all public campaigns. While MySQL is away, those that it listed last; while Redis is, nothing changes.
+func (s *Sampler) readPublic(now time.Time) {
+	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
+	defer cancel()
+	last := s.public.Load()
+	pages := &publicPages{read: last.read, tried: now, byID: last.byID}
+	defer s.public.Store(pages)
+	if err := s.readPublicBooks(ctx); err != nil {
+		s.log("public campaigns can't be listed, they are those of before; is mysql up?", err)
+	}
+	if s.publicBooks == nil {
+		return
+	}
+	ids := make([]string, 0, len(s.publicBooks))
+	for id := range s.publicBooks {
+		ids = append(ids, id)
+	}
+	lots := lotsOf(ids, s.publicBooks)
+	watched, err := s.cfg.Redis.Watch(ctx, lots)
+	if err != nil && len(lots) > 0 {
+		s.log("what is left of public campaigns can't be read; is redis up?", err)
+		return
+	}
+	pages.read = now
+	pages.byID = make(map[string][]byte, len(ids))
+	seen := byLot(lots, watched)
+	for id, books := range s.publicBooks {
+		e := eventOnce(now, seen, id, &books)
+		if body, err := json.Marshal(publicOf(&books.Campaign, &e)); err == nil { // texts and numbers always marshal
+			pages.byID[id] = body
+		}
+	}
+}
+
+func (s *Sampler) readPublicBooks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	ids, err := s.cfg.Books.Public(ctx, PublicMax)
+	if err != nil {
+		return err
+	}
+	books, err := s.cfg.Books.BooksOfAll(ctx, ids)
+	if err == nil {
+		s.publicBooks = books
+	}
+	return err
+}
+
+func publicOf(c *models.Campaign, e *Event) *publicCampaign {
+	p := &publicCampaign{ID: c.ID, Name: c.Name, Kind: c.Kind, Status: c.Status, Left: "many"}
+	if c.StartsAt != nil {
+		p.StartsAt = new(models.NewTime(*c.StartsAt))
+	}
+	if c.EndsAt != nil {
+		p.EndsAt = new(models.NewTime(*c.EndsAt))
+	}
+	switch few := c.LowStockAt; {
+	case e.Remaining == 0:
+		p.Left = "none"
+	case few > 0 && e.Remaining <= few, few == 0 && e.Remaining <= e.Total/fewOf:
+		p.Left = "few"
+	}
+	if c.Public == models.PublicCount {
+		p.Remaining = &e.Remaining
+	}
+	return p
+}
+
+// DocumentPublic describes GetPublic.
+func DocumentPublic(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Parameters = []*huma.Param{wire.IDParam()}
+	wire.DocumentAnswer(op, "200", "What anybody may read, at most some seconds old", wire.JSONContentType[0], wire.SchemaOf[publicCampaign](oapi))
+}
