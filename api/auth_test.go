@@ -44,6 +44,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns", ``, "av"},
 		{"GET", "/v1/campaigns/c1", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/stock", ``, "asv"},
+		{"GET", "/v1/campaigns/c1/claims", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/public", ``, "asvn"},
 		{"GET", "/v1/campaigns/c1/shards", ``, "av"},
 		{"GET", "/v1/campaigns/c1/watch", ``, "asv"},

@@ -106,6 +106,11 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			summary: "Claim units of a campaign", refusals: wire.ClaimCodes, run: plain(s.claiming.PostClaim, claiming.DocumentClaim),
 		},
 		{
+			method: "GET", path: claiming.Path, scope: reads | claims, id: "list-campaign-claims",
+			summary: "List a campaign's claims, newest first, page by page", refusals: []wire.Code{noCampaign},
+			run: byHuma(s.claimed.GetCampaignClaims),
+		},
+		{
 			method: "POST", path: "/v1/claims:batch", scope: claims | user, bodyMax: claiming.BatchBodyMax, id: "claim-batch",
 			summary: "Make up to 1,000 claims, each independently",
 			run:     plain(s.claiming.PostBatch, claiming.DocumentBatch),

@@ -78,6 +78,11 @@ var texts = map[string]text{
 		status:      "200",
 		answer:      `{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`,
 	},
+	"list-campaign-claims": {
+		tag:         tagCampaigns,
+		description: "Claims that MySQL has: one that was answered a moment ago may follow. A rare status in a large campaign takes long.",
+		status:      "200", answer: `{"claims":[` + aClaim + `]}`,
+	},
 	"get-public-campaign": {
 		tag: tagCampaigns,
 		description: "For pages of a crowd, and for caches before them: no request asks a server. A campaign whose `public` is not `level` or " +

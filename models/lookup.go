@@ -27,6 +27,14 @@ type ClaimsQuery struct {
 	Limit      int
 }
 
+// CampaignClaimsQuery asks for the claims of a campaign that have their row.
+type CampaignClaimsQuery struct {
+	CampaignID string
+	Status     ClaimStatus // "": any
+	After      string      // the id of the last claim of the page before; "": from the newest on
+	Limit      int
+}
+
 // Claim returns the claim of a claim.accepted; holdForMs is its campaign's.
 func (e *Event) Claim(holdForMs int64) Claim {
 	c := Claim{

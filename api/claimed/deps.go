@@ -12,6 +12,9 @@ type Claims interface {
 	Claim(ctx context.Context, id string) (models.Claim, error)
 	// ClaimsOf gives up to q.Limit claims of a user, newest first.
 	ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error)
+	// ClaimsOfCampaign gives up to q.Limit claims of a campaign that have their row, newest first. It fails with models.ErrID when
+	// q.After is none of them.
+	ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error)
 }
 
 // Resolver decides what becomes of claims, in MySQL, and has Redis hear of it. Errors: models.ErrNotFound when the claim has no

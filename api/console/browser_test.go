@@ -363,7 +363,7 @@ func TestPagesInABrowser(t *testing.T) {
 	require.Contains(t, s.api("POST", "/v1/campaigns/rain/packets", `{"packets":[{"id":"a","amount":125}]}`), `"count":1`)
 	for _, path := range []string{
 		"/console/campaigns/spring/pause", "/console/campaigns/spring/restock?total=900", "/console/campaigns/spring/repair", "/console/campaigns/rain",
-		"/console/campaigns/rain/packets?count=2&amount=1.25&split=even", "/console/new", "/console/new?like=rain", "/console/trouble", "/console/processes", "/console/audit", "/console/find?q=ada", "/console/find?q=none",
+		"/console/campaigns/rain/packets?count=2&amount=1.25&split=even", "/console/new", "/console/new?like=rain", "/console/trouble", "/console/campaigns/spring/claims", "/console/processes", "/console/audit", "/console/find?q=ada", "/console/find?q=none",
 	} {
 		b.visit(path)
 		b.accessible(path)

@@ -161,6 +161,8 @@ func (c *Console) routes() *http.ServeMux {
 		status(w, c.cfg.Live.GetWatchSome(w, r))
 	})
 	handle("GET /console/campaigns/{id}", c.getCampaign)
+	handle("GET /console/campaigns/{id}/claims", c.getClaims)
+	handle("GET /console/campaigns/{id}/claims.csv", c.getClaimsCSV)
 	handle("GET /console/campaigns/{id}/records", c.getRecords)
 	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.whileSignedIn(r, s)

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
@@ -510,5 +511,41 @@ func TestTheConsoleBehindAProxy(t *testing.T) {
 		cookie := behind.post("/console/sign-in", url.Values{"token": {viewer}}, "X-Forwarded-Proto", proto).header.Get("Set-Cookie")
 		require.Equal(t, secure, strings.Contains(cookie, "; Secure"), proto)
 		require.Contains(t, cookie, "SameSite=Lax", "a link from elsewhere, such as a chat, finds who is signed in")
+	}
+}
+
+func TestTheClaimsOfACampaignAreListed(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	tomorrow := time.Now().Add(24 * time.Hour).UTC()
+	s.coupon("spring", 2000, "")
+	s.coupon("later", 5, fmt.Sprintf(`,"starts_at":%q`, tomorrow.Format(time.RFC3339)))
+	s.claim("spring", "ada", "bob")
+	s.synced("spring")
+	var claims []string
+	for i := range 1200 {
+		claims = append(claims, fmt.Sprintf(`{"campaign_id":"spring","user_id":"u-%d"}`, i))
+	}
+	for half := range slices.Chunk(claims, 600) {
+		s.api("POST", "/v1/claims:batch", `{"claims":[`+strings.Join(half, ",")+`]}`)
+	}
+	s.synced("spring")
+	p := s.person()
+	p.signIn(viewer)
+	first := p.get("/console/campaigns/spring/claims").text
+	require.Contains(t, first, "u-1199")
+	require.NotContains(t, first, ">ada<")
+	older := regexp.MustCompile(`href="(\?[^"]*after=[^"]+)"`).FindStringSubmatch(first)
+	require.NotNil(t, older)
+	require.NotContains(t, p.get("/console/campaigns/spring/claims"+html.UnescapeString(older[1])).text, "u-1199")
+	require.Contains(t, p.get("/console/campaigns/spring/claims?status=expired").text, "No claim like this")
+	file := p.get("/console/campaigns/spring/claims.csv")
+	require.Contains(t, file.header.Get("Content-Type"), "text/csv")
+	require.Equal(t, 1+1202, strings.Count(file.text, "\n"), "all of them, beyond a page")
+	require.Contains(t, file.text, ",ada,1,1,claimed,")
+	require.Equal(t, 404, p.get("/console/campaigns/nowhere/claims.csv").status)
+	list := p.get("/console").text
+	for _, shown := range []string{">scheduled<", tomorrow.Format("2006-01-02 15:04"), ">coupon<", ">60 %<"} {
+		require.Contains(t, list, shown)
 	}
 }

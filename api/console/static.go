@@ -71,7 +71,7 @@ func (c *Console) parsePages() (map[string]*template.Template, error) {
 	}
 	all := map[string]*template.Template{}
 	for _, name := range []string{
-		"sign-in", "overview", "campaign", "act", "new", "find", "claim", "trouble", "processes", "audit", "refused",
+		"sign-in", "overview", "campaign", "act", "new", "find", "claim", "claims", "trouble", "processes", "audit", "refused",
 	} {
 		page, err := layout.Clone()
 		if err != nil {

@@ -170,6 +170,28 @@ func (r *Fake) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models
 	return found, r.Fail
 }
 
+// ClaimsOfCampaign are the claims of a campaign.
+func (r *Fake) ClaimsOfCampaign(_ context.Context, q models.CampaignClaimsQuery) (found []models.Claim, err error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	c := r.Campaigns[q.CampaignID]
+	if c == nil {
+		return nil, models.ErrNotFound
+	}
+	if q.After == "none" {
+		return nil, models.ErrID
+	}
+	isAfter := q.After == ""
+	for i := range c.Rows {
+		row := &c.Rows[len(c.Rows)-1-i]
+		if isAfter && len(found) < q.Limit && (q.Status == "" || q.Status == row.Status) {
+			found = append(found, *row)
+		}
+		isAfter = isAfter || row.ID == q.After
+	}
+	return found, r.Fail
+}
+
 // Redeem and Release play MySQL: claims that were answered have their rows.
 func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {

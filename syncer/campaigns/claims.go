@@ -126,6 +126,41 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	return claims[:min(len(claims), q.Limit)], nil
 }
 
+// ClaimsOfCampaign reads one page of the claims of a campaign that have their row, newest first; those of several shards by shard. Errors:
+// models.ErrNotFound when there is no such campaign, models.ErrID when q.After is no claim of it.
+func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error) {
+	db := r.db.WithContext(ctx)
+	find := claimLines(db).Where("c.campaign_id = ?", q.CampaignID)
+	if q.Status != "" {
+		find = find.Where("c.status = ?", q.Status)
+	}
+	if q.After != "" {
+		var last models.ClaimRow
+		err := db.Where("id = ? AND campaign_id = ?", q.After, q.CampaignID).Take(&last).Error
+		if errors.Is(err, gorm.ErrRecordNotFound) {
+			return nil, fmt.Errorf("campaigns: %w: claim %s is not of the campaign", models.ErrID, q.After)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("campaigns: claims of a campaign: %w", err)
+		}
+		find = find.Where("c.shard <= ? AND (c.shard < ? OR c.seq < ? OR (c.seq = ? AND c.id < ?))", last.Shard, last.Shard, last.Seq, last.Seq, last.ID)
+	}
+	var lines []claimLine
+	err := find.Order("c.campaign_id DESC, c.shard DESC, c.seq DESC, c.id DESC").Limit(q.Limit).Find(&lines).Error
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: claims of a campaign: %w", err)
+	}
+	if len(lines) == 0 {
+		_, err = Read(db, q.CampaignID)
+		return nil, err
+	}
+	claims := make([]models.Claim, len(lines))
+	for i := range lines {
+		claims[i] = lines[i].Claim(lines[i].Currency, lines[i].HoldForMs)
+	}
+	return claims, nil
+}
+
 func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 	find := claimLines(db).Where("c.user_id = ?", q.UserID)
 	if q.CampaignID != "" {

@@ -144,3 +144,41 @@ func TestClaims_APageComesStraightFromTheIndex(t *testing.T) {
 		}
 	})
 }
+
+func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "a", 1000)
+		syncertest.AddCampaign(t, db, "b", 1000)
+		events := append(syncertest.ClaimsOf("a", 1, 40), syncertest.ClaimsOf("b", 1, 5)...)
+		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
+		require.NoError(t, db.Exec("UPDATE claims SET seq = 7 WHERE campaign_id = 'a' AND seq IN (8, 9)").Error) // Redis came back older
+		require.NoError(t, db.Exec("UPDATE claims SET shard = 2 WHERE campaign_id = 'a' AND seq > 30").Error)
+		require.NoError(t, db.Exec("UPDATE claims SET status = 'redeemed' WHERE campaign_id = 'a' AND seq % 2 = 0").Error)
+		var want []string
+		require.NoError(t, db.Raw("SELECT id FROM claims WHERE campaign_id = 'a' ORDER BY shard DESC, seq DESC, id DESC").Scan(&want).Error)
+		claims := campaigns.NewClaims(db)
+		read := func(q models.CampaignClaimsQuery) (ids []string) {
+			for {
+				page, err := claims.ClaimsOfCampaign(t.Context(), q)
+				require.NoError(t, err)
+				for i := range page {
+					ids = append(ids, page[i].ID)
+				}
+				if len(page) < q.Limit {
+					return ids
+				}
+				q.After = ids[len(ids)-1]
+			}
+		}
+		require.Len(t, want, 40)
+		for limit := 1; limit <= 50; limit += 7 {
+			require.Equal(t, want, read(models.CampaignClaimsQuery{CampaignID: "a", Limit: limit}))
+		}
+		require.Len(t, read(models.CampaignClaimsQuery{CampaignID: "a", Status: models.ClaimRedeemed, Limit: 3}), 19)
+		_, err := claims.ClaimsOfCampaign(t.Context(), models.CampaignClaimsQuery{CampaignID: "none", Limit: 3})
+		require.ErrorIs(t, err, models.ErrNotFound)
+		_, err = claims.ClaimsOfCampaign(t.Context(), models.CampaignClaimsQuery{CampaignID: "b", After: want[0], Limit: 3})
+		require.ErrorIs(t, err, models.ErrID)
+	})
+}
