@@ -50,7 +50,7 @@ func TestBadHeadersAndPaths(t *testing.T) {
 	require.Zero(t, room.Sent())
 	w := apitest.Ask(h, "PUT", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 405, w.Header(), w.Body.Bytes(), "method_not_allowed")
-	require.Equal(t, "POST", w.Header().Get("Allow"))
+	require.Equal(t, "GET, HEAD, POST", w.Header().Get("Allow"))
 	for i, header := range []string{"Content-Type: application/json; charset=utf-8", "Content-Type: APPLICATION/JSON", "Idempotency-Key: " + strings.Repeat("é", 255)} {
 		w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), header)
 		require.Equal(t, 201, w.Code, "control: %s", header)

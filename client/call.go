@@ -158,13 +158,15 @@ type problemJSON struct {
 	RetryAfterMs int64  `json:"retry_after_ms"`
 	Limit
 	ResetsAt time.Time `json:"resets_at"`
+
+	Remaining int64 `json:"remaining"`
 	Status   int       `json:"status"`
 }
 
 func (p *problemJSON) problem() *Problem {
 	return &Problem{
 		Code: p.Code, Status: p.Status, Title: p.Title, Detail: p.Detail, Field: p.Field, ClaimID: p.ClaimID,
-		Limit: p.Limit, ResetsAt: p.ResetsAt,
+		Limit: p.Limit, ResetsAt: p.ResetsAt, Remaining: p.Remaining,
 		RetryAfter: time.Duration(p.RetryAfterMs) * time.Millisecond,
 	}
 }

@@ -51,7 +51,9 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Detail  string
 	Field   string // the refused field, of ErrInvalid
 	ClaimID string // of ErrOutcomeUnknown: the id of the claim if it was made
-	Limit   Limit  // of ErrLimit
+	Limit   Limit  // of ErrLimit, ErrUserLimit and ErrUserDayLimit
+	// Remaining is what is left of a campaign, of ErrSoldOut: fewer units than the claim asked for.
+	Remaining int64
 	// ResetsAt is when the window of Limit ends; zero: it never does.
 	ResetsAt time.Time
 	// RetryAfter is how long the service wants to be left alone before the same is asked again.

@@ -33,6 +33,7 @@ type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
 	Limit   *LimitHit // of OutcomeLimit; of OutcomeInvalid the limit whose subject the claim lacks; else nil
+	Left    int64     // of OutcomeSoldOut, as its caller fills it in: units that are left, too few for the claim
 }
 
 const (

@@ -24,7 +24,7 @@ func TestLoadWritesOnceAndWhole(t *testing.T) {
 		require.Equal(t, "Asia/Kathmandu", st.Meta.Location.String())
 		st.AsOf, st.Meta.Location = noon, b.meta.Location
 		require.Equal(t, lua.State{
-			Meta: b.meta, Status: models.StatusOpen, Epoch: 2, Version: 4, Total: 0, LowStockAt: 3, AsOf: noon, LastMs: noon.UnixMilli(),
+			Meta: b.meta, Status: models.StatusOpen, Epoch: 2, Version: 4, Total: 0, LowStockAt: 3, PerUser: 2, PerDay: 1, AsOf: noon, LastMs: noon.UnixMilli(),
 		}, st, "packets come later, see Push")
 
 		before := snapshot(t.Context(), t, rdb)

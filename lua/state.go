@@ -22,6 +22,8 @@ type State struct {
 	Seq        int64 // accepted claims so far
 	Released   int64 // claims of these that were released
 	LowStockAt int64
+	PerUser    int64     // units; 0: no limit
+	PerDay     int64     // units that a user may take a day; 0: no limit
 	Shares               // of a shard
 	Pushed     int64     // the position up to which Redis has packets
 	limits     string    // but those of per_user and per_user_per_day, see Limits
@@ -119,7 +121,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
-		limits: f.text["limits"], LastMs: f.number("last_ms"), Released: f.number("released"),
+		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"), Released: f.number("released"),
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
@@ -129,7 +131,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		st.Shares = sharesOf(f)
 		st.Meta.ShardBy = f.text["shard_by"]
 	}
-	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
+	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
 		f.number(name) // claim.lua refuses a state without it
 	}
 	if _, err := parseLimits(st.limits); err != nil {

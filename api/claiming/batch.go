@@ -167,7 +167,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 		}
 		c := &claims[i]
 		if c.refused == nil {
-			c.refused = c.ticket.refusal()
+			c.refused = c.lane.nameLimit(c.ticket.refusal())
 		}
 		s.count(c, took)
 		if p := c.refused; p != nil {

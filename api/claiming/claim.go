@@ -76,7 +76,7 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		return lua.ClaimReply{}, p
 	}
 	t := s.send(ctx, l, req)
-	p := t.refusal()
+	p := l.nameLimit(t.refusal())
 	l.tally.count(outcomeOf(&t.answer.reply, p), s.cfg.Clock().Sub(now))
 	return t.answer.reply, p
 }

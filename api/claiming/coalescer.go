@@ -72,6 +72,7 @@ const queueMax = 8192
 //	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ notify every waiter
 type coalescer struct {
 	call       func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
+	breaker    *breaker
 	group      *workers.Group
 	perCall    int
 	inFlight   int // calls at once
@@ -112,6 +113,13 @@ func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 
 // submit queues tickets of one waiter in order. Tickets that do not fit are answered at once.
 func (c *coalescer) submit(tickets []*ticket) {
+	if c.breaker.refuses() {
+		for _, t := range tickets {
+			t.answer.err = errAway
+		}
+		notify(tickets)
+		return
+	}
 	now := c.clock()
 	err := errQueueFull
 	c.mu.Lock()

@@ -47,10 +47,23 @@ func (t *ticket) refusal() *wire.Problem {
 			Code: code, ClaimID: t.req.ID.String(),
 			Detail: "The claim may have been made. Look up claim_id to find out, and send an Idempotency-Key with the next claim.",
 		}
+	case code == wire.CodeSoldOut:
+		return soldOutWith(t.answer.reply.Left)
 	case t.answer.err == nil && t.answer.reply.Limit != nil:
 		return limitRefusal(code, t.answer.reply.Limit)
 	default:
 		return wire.Refuse(code)
+	}
+}
+
+// soldOutWith refuses a claim that asks for more than is left.
+func soldOutWith(left int64) *wire.Problem {
+	if left == 0 {
+		return wire.Refuse(wire.CodeSoldOut)
+	}
+	return &wire.Problem{
+		Code: wire.CodeSoldOut, Remaining: left,
+		Detail: "The campaign has fewer units left than the claim asks for: remaining says how many. A claim for no more may be taken.",
 	}
 }
 

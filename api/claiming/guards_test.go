@@ -16,7 +16,7 @@ import (
 
 func guardedLane(meta lua.Meta) *lane {
 	cfg := Config{Workers: &workers.Group{}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now}
-	return newLane(&cfg, newMetrics(nil), meta)
+	return newLane(&cfg, newMetrics(nil), meta, &breaker{states: cfg.States, group: cfg.Workers})
 }
 
 // A claim of many that found too few says nothing of a claim of one.

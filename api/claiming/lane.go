@@ -25,6 +25,7 @@ type lane struct {
 	pace      pace // of a shard
 	latest    latest
 	tally     tally
+	userMax   userMax
 	used      atomic.Int64   // nanoseconds since 1970
 	logSome   rate.Sometimes // a Redis that is away fails every call
 
@@ -33,10 +34,10 @@ type lane struct {
 	hydrated   bool      // by the last attempt
 }
 
-func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
+func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
 	l := &lane{cfg: cfg, metrics: m, meta: meta, logSome: rate.Sometimes{Interval: time.Second}}
 	l.coalescer = coalescer{
-		call: l.call, group: cfg.Workers, perCall: cfg.ClaimsPerCall, inFlight: cfg.ClaimsInFlight, queueMax: queueMax,
+		call: l.call, breaker: b, group: cfg.Workers, perCall: cfg.ClaimsPerCall, inFlight: cfg.ClaimsInFlight, queueMax: queueMax,
 		waitMax: cfg.QueueWait, clock: cfg.Clock, metrics: m, tracer: cfg.Tracer, campaignID: meta.ID,
 	}
 	return l
@@ -90,6 +91,11 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	}
 	if !l.mayBeDry() {
 		l.soldOut.learnFrom(round, started, replies, view.Remaining)
+		for i := range replies {
+			if replies[i].Outcome == models.OutcomeSoldOut {
+				replies[i].Left = view.Remaining
+			}
+		}
 	}
 	return replies, nil
 }
@@ -97,6 +103,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
 	defer cancel()
+	defer l.coalescer.breaker.watch(l.meta.ID)()
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 

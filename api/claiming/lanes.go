@@ -35,6 +35,7 @@ type lanes struct {
 	lookups *semaphore.Weighted // look-ups that run
 	flights singleflight.Group
 
+	breakers breakers
 	mu    sync.RWMutex
 	byID  map[string]*lane
 	swept time.Time
@@ -44,6 +45,7 @@ func newLanes(cfg Config, m *metrics) *lanes {
 	return &lanes{
 		cfg: cfg, metrics: m, campaignsMax: campaignsMax, campaignIdle: campaignIdle,
 		lookups: semaphore.NewWeighted(lookupsMax), byID: make(map[string]*lane), swept: cfg.Clock(),
+		breakers: breakers{states: cfg.States, group: cfg.Workers},
 	}
 }
 
@@ -130,7 +132,7 @@ func isRolledBack(state *lua.State, c *models.Campaign) bool {
 }
 
 func (ls *lanes) add(meta lua.Meta) *lane {
-	l := newLane(&ls.cfg, ls.metrics, meta)
+	l := newLane(&ls.cfg, ls.metrics, meta, ls.breakers.of(meta.Partition))
 	now := ls.cfg.Clock()
 	l.used.Store(now.UnixNano())
 	ls.mu.Lock()

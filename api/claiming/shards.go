@@ -59,8 +59,8 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	if err != nil {
 		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
 	}
-	if req.Key == "" && shard.soldOut.covers(req.Quantity, s.cfg.Clock()) != nil && shard != l {
-		return ticket{req: req, answer: answer{reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut}}}
+	if k := shard.soldOut.covers(req.Quantity, s.cfg.Clock()); k != nil && shard != l && req.Key == "" {
+		return ticket{req: req, answer: answer{reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut, Left: k.from - 1}}}
 	}
 	t := shard.coalescer.claim(ctx, req)
 	if t.isDry() {
@@ -160,11 +160,13 @@ func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []sta
 		})
 	}
 	_ = refills.Wait() // each has its own
+	var few *tooFew
 	for i := range dry {
 		answer := &dry[i].ticket.answer
 		switch {
-		case errors.Is(found[i], errSoldOut):
+		case errors.As(found[i], &few):
 			answer.reply.Outcome = models.OutcomeSoldOut
+			answer.reply.Left = few.left
 		case found[i] != nil:
 			answer.err = found[i]
 		default:
@@ -196,16 +198,18 @@ func (s *Routes) sendAgain(ctx context.Context, claims []starvedClaim) (dry []st
 	return dry
 }
 
-// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
-var errSoldOut = errors.New("claiming: sold out")
+// tooFew says that a campaign was proven to have fewer units than a claim asks for.
+type tooFew struct{ left int64 }
+
+func (e *tooFew) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
 
 // refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
-// were some, errSoldOut, or errDry.
+// were some, a tooFew, or errDry.
 func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
-			return errSoldOut
+			return &tooFew{k.from - 1}
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
 			round := c.campaign.soldOut.round.Load()
@@ -221,7 +225,7 @@ func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 			refill, _ := got.Val.(models.Refill)
 			switch {
 			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
-				return errSoldOut
+				return &tooFew{refill.SoldOutFrom - 1}
 			case got.Err == nil:
 				return nil
 			}

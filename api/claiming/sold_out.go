@@ -57,7 +57,7 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	case l.meta.IsSharded() && !now.Add(proveAfter).Before(k.until) && k.isAsked.CompareAndSwap(false, true):
 		return nil
 	}
-	return wire.Refuse(wire.CodeSoldOut)
+	return soldOutWith(k.from - 1)
 }
 
 // learnFrom takes the replies of a call that started in the given round at the given time. The stock is the reason of a refusal only

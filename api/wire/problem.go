@@ -62,7 +62,7 @@ type refusal struct {
 
 // refusals maps every code to what HTTP says. It is the only such table.
 var refusals = map[Code]refusal{
-	CodeSoldOut: {status: 409, title: "Sold out", detail: "The campaign has fewer units left than the claim asks for.", retryAfter: 0},
+	CodeSoldOut: {status: 409, title: "Sold out", detail: "The campaign has no units left.", retryAfter: 0},
 	CodeUserLimit: {
 		status: 409, title: "User limit reached",
 		detail: "The claim would give this user more units of the campaign than per_user allows.", retryAfter: 0,
@@ -172,15 +172,16 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	RetryAfter int    // seconds
 	HangUp     bool   // the body was not read to its end and won't be
 	Rate       Rate   // that was exceeded, of code rate_limited
-	Limit      Limit  // of code limit
+	Limit      Limit  // of codes limit, user_limit and user_day_limit
+	Remaining  int64  // of code sold_out: units that are left, too few for the claim
 }
 
 // Limit is a limit of a campaign that a claim exceeds.
 type Limit struct {
-	By       string      `json:"by,omitempty" doc:"of code limit: user, or the name of the subject"`
-	Per      models.Per  `json:"per,omitempty" enum:"all,hour,day,week,month" doc:"of code limit: the window"`
-	Max      int64       `json:"max,omitempty" doc:"of code limit: units"`
-	ResetsAt models.Time `json:"resets_at,omitzero" doc:"of code limit, unless per is all: when the next window begins"`
+	By       string      `json:"by,omitempty" doc:"of codes limit, user_limit and user_day_limit: user, or the name of the subject"`
+	Per      models.Per  `json:"per,omitempty" enum:"all,hour,day,week,month" doc:"of these codes: the window"`
+	Max      int64       `json:"max,omitempty" doc:"of these codes: units"`
+	ResetsAt models.Time `json:"resets_at,omitzero" doc:"of these codes, unless per is all: when the next window begins"`
 }
 
 // Rate is so many requests in so many seconds, for what it is called after.
@@ -205,6 +206,8 @@ type ProblemJSON struct {
 	ClaimID string `json:"claim_id,omitempty" doc:"of code outcome_unknown, when no idempotency key was sent: the id that the claim has if it was made"`
 
 	Limit
+
+	Remaining int64 `json:"remaining,omitempty" doc:"of code sold_out: units that are left, fewer than the claim asks for; absent: none"`
 
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"a retry may help, but not sooner than this; like Retry-After, for each claim of a batch"`
 }
@@ -271,7 +274,7 @@ func (p *Problem) wire() ProblemJSON {
 	line := refusals[p.Code]
 	return ProblemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
-		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, Limit: p.Limit, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
+		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, Limit: p.Limit, Remaining: p.Remaining, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
 	}
 }
 

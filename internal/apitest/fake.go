@@ -178,7 +178,7 @@ func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 	return lua.State{
 		Shares: c.Moved,
 		Meta:   c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total,
-		Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
+		Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt, PerUser: c.PerUser, PerDay: c.PerUserPerDay,
 		AsOf: Now,
 	}, nil
 }

@@ -1,0 +1,143 @@
+package claiming_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/claiming"
+	"dibs/api/wire"
+	"dibs/api/workers"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// hanging is a Redis that can hang.
+type hanging struct {
+	*apitest.Fake
+
+	hangs  atomic.Bool
+	probes atomic.Int64
+}
+
+func (h *hanging) wait(ctx context.Context) error {
+	if !h.hangs.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return lua.ErrOutcomeUnknown
+}
+
+func (h *hanging) State(ctx context.Context, id string) (lua.State, error) {
+	h.probes.Add(1)
+	if err := h.wait(ctx); err != nil {
+		return lua.State{}, err
+	}
+	return h.Fake.State(ctx, id)
+}
+
+func (h *hanging) ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
+	if err := h.wait(ctx); err != nil {
+		return nil, lua.CampaignView{}, err
+	}
+	return h.Fake.ClaimAfter(ctx, m, seen, reqs)
+}
+
+// newRoom makes routes over a Redis that can hang.
+func newRoom(campaigns ...models.Campaign) (*hanging, func(path, body string) (int, wire.ProblemJSON), func() error) {
+	room := &hanging{Fake: apitest.NewFake(campaigns...)}
+	group := &workers.Group{}
+	s := claiming.New(claiming.Config{
+		Claimer: room, States: room, Hydrator: room.Fake, Campaigns: room.Fake, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
+		QueueWait: time.Second, CallTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
+	})
+	ask := func(id, body string) (int, wire.ProblemJSON) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/v1/campaigns/"+id+"/claims", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		s.PostClaim(w, r)
+		var p wire.ProblemJSON
+		_ = json.Unmarshal(w.Body.Bytes(), &p)
+		return w.Code, p
+	}
+	return room, ask, func() error { return group.Stop(context.Background()) }
+}
+
+func TestARefusalSaysWhatItKnows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, ask, stop := newRoom(models.Campaign{ID: "c", Total: 10, PerUser: 3, TimeZone: "Asia/Tokyo"})
+		status, _ := ask("c", `{"user_id":"ada"}`)
+		require.Equal(t, 201, status)
+		_, p := ask("c", `{"user_id":"ada","quantity":3}`)
+		require.Equal(t, wire.CodeUserLimit, p.Code)
+		require.Equal(t, wire.Limit{By: "user", Per: models.PerAll, Max: 3}, p.Limit)
+		_, p = ask("c", `{"user_id":"bob","quantity":20}`)
+		require.Equal(t, wire.CodeSoldOut, p.Code)
+		require.EqualValues(t, 9, p.Remaining)
+		for _, user := range []string{"bob", "cid", "dan"} {
+			status, _ = ask("c", `{"user_id":"`+user+`","quantity":3}`)
+			require.Equal(t, 201, status)
+		}
+		_, p = ask("c", `{"user_id":"eve"}`)
+		require.Equal(t, wire.CodeSoldOut, p.Code)
+		require.Zero(t, p.Remaining)
+		require.NoError(t, stop())
+	})
+}
+
+func TestALimitOfADayNamesItsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		room, ask, stop := newRoom(models.Campaign{ID: "c", Total: 10, PerUserPerDay: 2, TimeZone: "Asia/Tokyo"})
+		room.OnClaim = func(_ context.Context, _ lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+			return []lua.ClaimReply{{Outcome: models.OutcomeUserDayLimit}}, 5, nil
+		}
+		_, p := ask("c", `{"user_id":"ada"}`)
+		require.Equal(t, wire.CodeUserDayLimit, p.Code)
+		zone, err := time.LoadLocation("Asia/Tokyo")
+		require.NoError(t, err)
+		require.Equal(t, "2000-01-02T00:00:00+09:00", p.Limit.ResetsAt.In(zone).Format(time.RFC3339))
+		require.EqualValues(t, 2, p.Limit.Max)
+		require.Equal(t, models.PerDay, p.Limit.Per)
+		require.NoError(t, stop())
+	})
+}
+
+// TestARedisThatHangsIsKnown: who comes once that is known waits for nothing, and a Redis that answers again is known, too.
+func TestARedisThatHangsIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		room, ask, stop := newRoom(models.Campaign{ID: "c", Total: 100})
+		status, _ := ask("c", `{"user_id":"ada"}`)
+		require.Equal(t, 201, status)
+		room.hangs.Store(true)
+		go ask("c", `{"user_id":"bob"}`)
+		time.Sleep(time.Second) //nolint:forbidigo // a bubble's time
+		for range 100 {
+			start := time.Now()
+			status, p := ask("c", `{"user_id":"cid"}`)
+			require.Equal(t, 503, status)
+			require.Equal(t, wire.CodeUnavailable, p.Code, "it was not sent")
+			require.Less(t, time.Since(start), 100*time.Millisecond)
+		}
+		require.LessOrEqual(t, room.probes.Load(), int64(4), "one asks for all")
+		room.hangs.Store(false)
+		time.Sleep(time.Second) //nolint:forbidigo // a bubble's time
+		status, _ = ask("c", `{"user_id":"dan"}`)
+		require.Equal(t, 201, status, "though nobody asked in between")
+		time.Sleep(5 * time.Second) //nolint:forbidigo // a bubble's time
+		require.NoError(t, stop())
+	})
+}

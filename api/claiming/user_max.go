@@ -1,0 +1,66 @@
+package claiming
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+const (
+	// userMaxFor is how old the limits may be that refusals tell.
+	userMaxFor = time.Second
+	// userMaxTimeout bounds the question for them. A refusal without them is as good.
+	userMaxTimeout = 200 * time.Millisecond
+)
+
+// userMax remembers what per_user and per_user_per_day of a campaign are, which the replies of claims do not say.
+type userMax struct {
+	mu              sync.Mutex
+	readAt          time.Time
+	perUser, perDay int64
+}
+
+// nameLimit has a refusal by one of these limits say what a refusal by another limit says; nil stays nil.
+func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
+	if p == nil || p.Code != wire.CodeUserLimit && p.Code != wire.CodeUserDayLimit {
+		return p
+	}
+	now := l.cfg.Clock()
+	m := &l.userMax
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.readAt) >= userMaxFor {
+		l.readUserMax(m, now)
+	}
+	if p.Code == wire.CodeUserLimit {
+		return &wire.Problem{Code: p.Code, Limit: wire.Limit{By: models.ByUser, Per: models.PerAll, Max: m.perUser}}
+	}
+	y, month, d := now.In(cmp.Or(l.meta.Location, time.UTC)).Date()
+	tomorrow := models.StartOfDay(y, month, d+1, cmp.Or(l.meta.Location, time.UTC))
+	return &wire.Problem{Code: p.Code, Limit: wire.Limit{
+		By: models.ByUser, Per: models.PerDay, Max: m.perDay, ResetsAt: models.NewTime(tomorrow),
+	}}
+}
+
+func (l *lane) readUserMax(m *userMax, now time.Time) {
+	m.readAt = now
+	ctx, cancel := context.WithTimeout(context.Background(), userMaxTimeout)
+	defer cancel()
+	state, err := l.cfg.States.State(ctx, l.anyLot())
+	if err == nil {
+		m.perUser = state.PerUser
+		m.perDay = state.PerDay
+	}
+}
+
+// anyLot is a lot of the campaign: its shards have the same definition.
+func (l *lane) anyLot() string {
+	if l.meta.IsSharded() && !models.IsShardID(l.meta.ID) {
+		return models.ShardID(l.meta.ID, 1)
+	}
+	return l.meta.ID
+}
