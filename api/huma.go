@@ -69,6 +69,12 @@ func unmarshal(body []byte, v any) error {
 	return nil
 }
 
+// ourWords says what huma says of parameters as our own refusals do.
+var ourWords = strings.NewReplacer( //nolint:gochecknoglobals // nothing writes to it
+	"expected number <= ", "must be at most ", "expected number >= ", "must be at least ", "expected value to be one of ", "must be one of ",
+	"expected ", "must be of ", "invalid ", "must be an ",
+)
+
 // ourProblem makes a problem of a refusal that huma made: of a parameter, or because there is no body.
 func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	theirs, ok := v.(*huma.ErrorModel)
@@ -78,7 +84,7 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	switch {
 	case theirs.Status == http.StatusUnprocessableEntity && len(theirs.Errors) > 0:
 		_, name, _ := strings.Cut(theirs.Errors[0].Location, ".")
-		return wire.Invalid(name, theirs.Errors[0].Message), nil
+		return wire.Invalid(name, ourWords.Replace(theirs.Errors[0].Message)), nil
 	case theirs.Status == http.StatusBadRequest:
 		return wire.Malformed("The body is empty."), nil
 	default:

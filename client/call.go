@@ -160,7 +160,7 @@ type problemJSON struct {
 	ResetsAt time.Time `json:"resets_at"`
 
 	Remaining int64 `json:"remaining"`
-	Status   int       `json:"status"`
+	Status    int   `json:"status"`
 }
 
 func (p *problemJSON) problem() *Problem {

@@ -95,7 +95,7 @@ func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.Clai
 	c := &Coalescer{}
 	c.c = coalescer{
 		breaker: &breaker{},
-		call: call, group: &c.group, perCall: cfg.PerCall, inFlight: cfg.InFlight, queueMax: cfg.QueueMax, waitMax: cfg.WaitMax,
+		call:    call, group: &c.group, perCall: cfg.PerCall, inFlight: cfg.InFlight, queueMax: cfg.QueueMax, waitMax: cfg.WaitMax,
 		clock: cfg.Clock, metrics: newMetrics(nil),
 	}
 	return c

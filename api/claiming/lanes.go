@@ -36,9 +36,9 @@ type lanes struct {
 	flights singleflight.Group
 
 	breakers breakers
-	mu    sync.RWMutex
-	byID  map[string]*lane
-	swept time.Time
+	mu       sync.RWMutex
+	byID     map[string]*lane
+	swept    time.Time
 }
 
 func newLanes(cfg Config, m *metrics) *lanes {

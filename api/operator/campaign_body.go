@@ -70,23 +70,12 @@ type changeBody struct {
 }
 
 func (b *campaignBody) fields() []wire.Field {
-	return []wire.Field{
-		wire.Text("id", &b.ID), wire.Text("kind", &b.Kind), wire.Text("name", &b.Name), units("total", &b.Total),
-		units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay), wire.Text("time_zone", &b.TimeZone),
-		wire.Text("starts_at", &b.StartsAt), wire.Text("ends_at", &b.EndsAt), units("low_stock_at", &b.LowStockAt),
-		wire.Text("currency", &b.Currency), wire.Text("sender_id", &b.SenderID), wire.Text("hold_for", &b.HoldFor),
-		wire.OptionalInteger("shards", &b.Shards, 1, models.ShardsMax), limitsField(&b.Limits), wire.Text("shard_by", &b.ShardBy),
-		wire.TextOrFalse("public", &b.Public),
-	}
+	return wire.FieldsOf(b, limitsField(&b.Limits), wire.TextOrFalse("public", &b.Public))
 }
 
 func (b *changeBody) fields() []wire.Field {
-	return []wire.Field{
-		units("total", &b.Total), units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay),
-		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd),
-		units("low_stock_at", &b.LowStockAt), wire.Text("status", &b.Status), limitsField(&b.Limits),
-		wire.Text("name", &b.Name), wire.TextOrFalse("public", &b.Public),
-	}
+	return wire.FieldsOf(b, limitsField(&b.Limits), wire.TextOrFalse("public", &b.Public),
+		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd))
 }
 
 // limitBody is a limit of a campaign as it is created and changed.
@@ -152,10 +141,6 @@ func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, 
 		}
 	}
 	return &all, nil
-}
-
-func units(name string, into **int64) wire.Field {
-	return wire.OptionalInteger(name, into, 0, models.UnitsMax)
 }
 
 // Decode reads the body and keeps its refusal for the handler: huma would answer with words of its own.
@@ -226,10 +211,6 @@ func (b *campaignBody) missing() *wire.Problem {
 		return wire.Invalid("total", "is required")
 	case *b.Kind == string(models.KindPacket) && orZero(b.Total) != 0:
 		return wire.Invalid("total", "must be left out: it comes from the packets")
-	case b.Currency != nil && *b.Currency == "":
-		return wire.Invalid("currency", "must be three capital letters (ISO 4217)")
-	case b.SenderID != nil && *b.SenderID == "":
-		return wire.Invalid("sender_id", "must be 1 to 128 characters")
 	}
 	return checkName(b.Name)
 }
