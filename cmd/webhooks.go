@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,7 @@ TypeScript.`,
 			return s.runWithGuards(ctx, "webhooks", s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
 		})
 	}))
-	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env))
+	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env), newTestWebhook(env))
 	return c
 }
 
@@ -76,7 +78,7 @@ func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpo
 		_ = s.scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
 	}
 	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
-		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions)
+		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions, "endpoints", slices.Sorted(maps.Keys(endpoints())))
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
@@ -164,6 +166,39 @@ Exit code 0: nothing is left. 1: something is.`,
 		})
 	})
 	f.add(c)
+	return c
+}
+
+func newTestWebhook(env Env) *cobra.Command {
+	c := command(env, cobra.Command{
+		Use: "test NAME", Short: "Send an endpoint of the file a message of the type webhook.test, signed as events are",
+		Long: `Sends one endpoint of --webhooks-file a message of the type webhook.test, which is no event, signed as events are.
+
+Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
+		Example: "  dibs webhooks test shop --webhooks-file /etc/dibs/endpoints.json",
+	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		endpoints, err := readEndpoints(cfg, env)
+		if err != nil {
+			return err
+		}
+		name := c.Flags().Arg(0)
+		endpoint := endpoints()[name]
+		if endpoint == nil {
+			return fmt.Errorf("%w: the file names no endpoint %q; it has %v", ErrUsage, name, slices.Sorted(maps.Keys(endpoints())))
+		}
+		start := time.Now()
+		if err := webhooks.Test(ctx, endpoint, cfg.WebhooksPrivate, httpproxy.FromEnvironment().ProxyFunc()); err != nil {
+			return fmt.Errorf("cmd: the endpoint %s did not take the message: %w", name, err)
+		}
+		_, _ = fmt.Fprintf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
+		return nil
+	})
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%w: one name of an endpoint is wanted", ErrUsage)
+		}
+		return nil
+	}
 	return c
 }
 

@@ -181,3 +181,14 @@ func TestWebhooksRefusals(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"endpoints":[{"name":"shop","url":"http://example.com"}]}`), 0o600))
 	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE="+file), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "endpoint shop: url")
 }
+
+func TestWebhooksTest(t *testing.T) {
+	t.Parallel()
+	h, file := newHook(t)
+	environ := []string{file}
+	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "test", "shop")), "the endpoint shop took the message")
+	requireRefusal(t, run(t, environ, "webhooks", "test", "nobody"), cmd.ExitUsage, "it has [shop]")
+	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "one name")
+	h.down.Store(true)
+	requireRefusal(t, run(t, environ, "webhooks", "test", "shop"), cmd.ExitFailed, "answered 503")
+}

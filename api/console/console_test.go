@@ -264,7 +264,7 @@ func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
 	for _, verb := range []string{"pause", "close", "restock?total=5", "edit?total=5", "reconcile", "repair"} {
 		for _, got := range []page{p.get("/console/campaigns/spring/" + verb), p.post("/console/campaigns/spring/"+verb, form)} {
 			require.Equal(t, 403, got.status, verb)
-			require.Contains(t, got.text, "The token does not allow this request", verb)
+			require.Contains(t, got.text, "This takes a token of the scope admin. The token that was sent has viewer.", verb)
 		}
 	}
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)

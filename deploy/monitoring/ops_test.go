@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"dibs/cmd"
 	"dibs/internal/servetest"
 	"dibs/internal/testenv"
+	"dibs/internal/webhooks"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -100,11 +102,13 @@ func started(t *testing.T) *prometheus.Registry {
 // registered are the metrics that every role together registers, with their labels.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
-	registry := started(t)
+	registry, hooks := started(t), prometheus.NewRegistry()
+	webhooks.New(webhooks.Config{Registerer: hooks, Logger: slog.New(slog.DiscardHandler)}) // a role that serve lacks
 	descriptions, all := make(chan *prometheus.Desc), map[string][]string{}
 	go func() {
 		defer close(descriptions)
 		registry.Describe(descriptions)
+		hooks.Describe(descriptions)
 	}()
 	for d := range descriptions {
 		name := fqName.FindStringSubmatch(d.String())[1]

@@ -191,6 +191,9 @@ class Service:
             except RedisError as answer:
                 if not str(answer).startswith("BUSYGROUP"):
                     raise
+        waiting = sum(self.redis.call("XLEN", stream) for stream in self.streams)
+        print("finance.py: reading %d claim streams as %s of group %s; they hold %d entries" %
+              (len(self.streams), self.args.name, self.args.group, waiting), file=sys.stderr)
         for stream in self.streams:  # what was delivered to us and not acked, before the last crash
             last = "0"
             while entries := self.read([stream], last):
@@ -296,7 +299,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis:// or rediss://[user:password@]host:port[/db]")
     flags.add_argument("--partitions", type=int, help="DIBS_PARTITIONS; default: what dibs:info in Redis says")
-    flags.add_argument("--group", default="finance", help="consumer group; it is registered by being created")
+    flags.add_argument("--group", default="my-books", help="consumer group of its own (not that of `dibs finance`); creating it registers it")
     flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
     flags.add_argument("--books", default="books.db", help="SQLite file")
     flags.add_argument("--report", action="store_true", help="print what is in the books and end")

@@ -100,14 +100,14 @@ def claim(dibs, campaign, user, key):
 
 def main():
     dibs = Client(sys.argv[1], *sys.argv[2:3])
-    dibs.create_campaign(body={"id": "autumn", "kind": "coupon", "total": 2, "per_user": 1})
-    first = claim(dibs, "autumn", "ada", "order-1")
-    print("same claim:", claim(dibs, "autumn", "ada", "order-1")["id"] == first["id"])
-    print("over the limit:", claim(dibs, "autumn", "ada", "order-2")["code"])
-    _, batch = dibs.claim_batch(body={"claims": [{"campaign_id": "autumn", "user_id": u} for u in ("bob", "eve")]})
+    dibs.create_campaign(body={"id": "shop-py", "kind": "coupon", "total": 2, "per_user": 1})
+    first = claim(dibs, "shop-py", "ada", "order-1")
+    print("same claim:", claim(dibs, "shop-py", "ada", "order-1")["id"] == first["id"])
+    print("over the limit:", claim(dibs, "shop-py", "ada", "order-2")["code"])
+    _, batch = dibs.claim_batch(body={"claims": [{"campaign_id": "shop-py", "user_id": u} for u in ("bob", "eve")]})
     print("batch:", *(r["claim"]["status"] if "claim" in r else r["problem"]["code"] for r in batch["results"]))
     print("redeemed:", dibs.redeem_claim(id=first["id"], body={"order_id": "4711"})[1]["status"])
-    print("left:", dibs.get_stock(id="autumn")[1]["remaining"])
+    print("left:", dibs.get_stock(id="shop-py")[1]["remaining"])
     print("missing:", dibs.get_campaign(id="winter")[1]["code"])
 
 

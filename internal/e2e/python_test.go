@@ -44,7 +44,7 @@ func newScript(t *testing.T, l *ledger) *script {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	s := &script{t: t, ledger: l, python: python, args: []string{
-		path, "--redis", l.redisURL, "--books", books, "--name", "worker-1",
+		path, "--redis", l.redisURL, "--books", books, "--group", "finance", "--name", "worker-1",
 	}}
 	scripts, err := lua.New(l.rdb, lua.Options{Partitions: l.partitions})
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -205,6 +204,15 @@ func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle f
 	}
 }
 
+// perDelivery is how many events an endpoint takes at once.
+func (d *Dispatcher) perDelivery(endpoint string) int {
+	e := d.cfg.Endpoints()[endpoint]
+	if e == nil {
+		return 1
+	}
+	return max(1, e.Batch)
+}
+
 // all calls then once the function that it returns was called n times, with any of the errors.
 func all(n int, then func(error)) func(error) {
 	var left atomic.Int32
@@ -243,7 +251,7 @@ func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(erro
 	case l.spilled:
 		d.spill(l, []*item{it})
 	case len(l.queue) >= laneMemory || d.inMemory[key.endpoint] >= nameMemory:
-		d.spill(l, append(l.underway(), append(d.unqueue(l, 1), it)...))
+		d.spill(l, append(l.underway(), append(d.unqueue(l, max(1, l.sending)), it)...))
 	default:
 		d.queue(l, []*item{it})
 	}
@@ -320,21 +328,23 @@ func settle(batch []spill, err error) {
 // errGone says that the file names an endpoint no more.
 var errGone = errors.New("webhooks: no such endpoint any more")
 
-// send delivers an event, after its turn among the requests to the endpoint.
-func (d *Dispatcher) send(l *lane, it *item) error {
+// send delivers events, after their turn among the requests to the endpoint: one, or as many as the endpoint takes at once.
+func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) error {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {
 		return errGone
 	}
-	body, err := json.Marshal(Body{Type: it.Type, Timestamp: models.NewTime(it.At), Data: it.Payload, Gap: l.gap})
+	id, body, err := endpoint.messageOf(events, l.gap)
 	if err != nil {
 		return err
 	}
 	if err := l.turns.Acquire(d.ctx, 1); err != nil {
 		return err
 	}
-	err = d.sender.send(d.finishing, endpoint, it.EventID, body)
+	err = d.sender.send(d.finishing, endpoint, id, body)
 	l.turns.Release(1)
-	d.metrics.sent(l.key.endpoint, it.At, err)
+	for i := range events {
+		d.metrics.sent(l.key.endpoint, events[i].At, err)
+	}
 	return err
 }

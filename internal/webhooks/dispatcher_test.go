@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
@@ -440,4 +441,52 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, left)
 	require.Zero(t, rows(t, db))
+}
+
+// TestDispatcher_DeliversBatches: a receiver that takes its time gets many events at once, in order, also those that went through the
+// table, and again after a failure.
+func TestDispatcher_DeliversBatches(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		const events = 3000
+		var mu sync.Mutex
+		var seqs []int64
+		posts, largest := 0, 0
+		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			verifier, err := standard.NewWebhook(newSecret)
+			assert.NoError(t, err)
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.NoError(t, verifier.Verify(body, r.Header))
+			var batch webhooks.Batch
+			assert.NoError(t, json.Unmarshal(body, &batch))
+			mu.Lock()
+			defer mu.Unlock()
+			posts++
+			largest = max(largest, len(batch.Events))
+			if posts == 3 {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			for _, one := range batch.Events {
+				event, err := models.DecodeEvent(one.Data)
+				assert.NoError(t, err)
+				seqs = append(seqs, event.Seq)
+			}
+		}))
+		defer receiver.Close()
+		all := endpoints(t, strings.Replace(endpoint("shop", receiver.URL), `"events"`, `"batch":100,"events"`, 1))
+		p := start(t, webhooks.Config{DB: db, Endpoints: fixed(all)})
+		p.submit("spring", 1, events)
+		eventually(t, "all are delivered", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(seqs) >= events
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, upTo(1, events), seqs, "each once, in order")
+		require.Equal(t, 100, largest)
+		require.Less(t, posts, events/100+30)
+	})
 }

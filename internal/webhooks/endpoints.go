@@ -24,6 +24,7 @@ const (
 	EndpointsMax = 32
 	SecretsMax   = 4
 	CampaignsMax = 1000
+	BatchMax     = 100
 	fileMax      = 1 << 20 // bytes
 	secretMin    = 24      // bytes, as Standard Webhooks say
 	secretMax    = 64
@@ -37,6 +38,7 @@ type Endpoint struct {
 	Secrets   []string           `json:"secrets"` // "whsec_" and the key in base64; each signs every delivery, so that a receiver can change from one to the next
 	Events    []models.EventType `json:"events"`
 	Campaigns []string           `json:"campaigns"` // none: all
+	Batch     int                `json:"batch"`     // events of a delivery at most, in a list; 0: each is sent alone
 
 	keys     [][]byte
 	loopback bool // the URL names this machine
@@ -110,6 +112,9 @@ func (e *Endpoint) check() error {
 		if !slices.Contains(models.EventTypes, kind) {
 			return fmt.Errorf("events: there is no type %q; the types are %v", kind, models.EventTypes)
 		}
+	}
+	if e.Batch < 0 || e.Batch > BatchMax {
+		return fmt.Errorf("batch: must be 1 to %d, or left out", BatchMax)
 	}
 	if len(e.Campaigns) > CampaignsMax {
 		return fmt.Errorf("campaigns: must be at most %d", CampaignsMax)

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
+	"dibs/models"
 
 	"golang.org/x/sync/semaphore"
 )
 
-// lane delivers the events of a campaign to an endpoint, one at a time, in order. Events go through memory until one fails or too many
+// lane delivers the events of a campaign to an endpoint, one delivery at a time, in order. Events go through memory until one fails or too many
 // wait; from then on all go through the table, until that is empty.
 type lane struct {
 	d     *Dispatcher
@@ -21,7 +23,8 @@ type lane struct {
 	turns *semaphore.Weighted // of the endpoint
 
 	// Guarded by the Dispatcher's mu.
-	queue   []*item // to be sent from memory; the first is under way
+	queue   []*item // to be sent from memory; the first are under way
+	sending int     // so many of them
 	spilled bool    // what comes goes through the table
 	spills  int     // that the writer was handed
 	commits int     // of these, that it has inserted
@@ -49,10 +52,10 @@ func (l *lane) start() {
 func (l *lane) run() {
 	ctx := l.d.ctx
 	for ctx.Err() == nil {
-		head, commits, more := l.next()
+		heads, commits, more := l.next()
 		switch {
-		case head != nil:
-			l.fromMemory(ctx, head)
+		case len(heads) > 0:
+			l.fromMemory(ctx, heads)
 		case more:
 			l.fromTable(ctx, commits)
 		default:
@@ -66,14 +69,16 @@ func (l *lane) run() {
 	settle([]spill{{l, left}}, ctx.Err())
 }
 
-// next is the event to send from memory, or else whether there is a detour through the table to go on with. A lane without either ends.
-func (l *lane) next() (head *item, commits int, more bool) {
+// next are the events to send from memory, or else whether there is a detour through the table to go on with. A lane without either ends.
+func (l *lane) next() (heads []*item, commits int, more bool) {
+	most := l.d.perDelivery(l.key.endpoint)
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
 	switch {
 	case len(l.queue) > 0:
 		l.oldest = l.queue[0].At
-		return l.queue[0], 0, true
+		l.sending = min(most, len(l.queue))
+		return slices.Clone(l.queue[:l.sending]), 0, true
 	case l.spilled:
 		return nil, l.commits, true
 	}
@@ -85,30 +90,35 @@ func (l *lane) next() (head *item, commits int, more bool) {
 	return nil, 0, false
 }
 
-// underway is a copy of the event that is under way, for the table: after a crash it comes before those behind it, as they are there. The
-// caller holds the Dispatcher's mu.
-func (l *lane) underway() []*item {
-	if len(l.queue) == 0 {
-		return nil
+// underway are copies of the events that are under way, for the table: after a crash they come before those behind them, as they are
+// there. The caller holds the Dispatcher's mu.
+func (l *lane) underway() (items []*item) {
+	for _, it := range l.queue[:min(max(1, l.sending), len(l.queue))] {
+		items = append(items, &item{WebhookEvent: it.WebhookEvent, done: func(error) {}})
 	}
-	return []*item{{WebhookEvent: l.queue[0].WebhookEvent, done: func(error) {}}}
+	return items
 }
 
-// fromMemory sends the event at the head of the queue. One that fails goes to the table, with all behind it.
-func (l *lane) fromMemory(ctx context.Context, head *item) {
-	err := l.d.send(l, head)
+// fromMemory sends the events at the head of the queue. If they fail they go to the table, with all behind them.
+func (l *lane) fromMemory(ctx context.Context, heads []*item) {
+	events := make([]models.WebhookEvent, len(heads))
+	for i, it := range heads {
+		events[i] = it.WebhookEvent
+	}
+	err := l.d.send(l, events)
 	if err != nil && ctx.Err() != nil {
 		return
 	}
 	failed := err != nil && !errors.Is(err, errGone)
 	l.d.mu.Lock()
 	behind := l.d.unqueue(l, 0)
+	l.sending = 0
 	if failed {
 		l.d.spill(l, behind)
 		l.needed = l.spills
 	} else {
-		l.d.queue(l, behind[1:])
-		l.waiting--
+		l.d.queue(l, behind[len(heads):])
+		l.waiting -= int64(len(heads))
 	}
 	l.d.mu.Unlock()
 	if failed {
@@ -116,8 +126,10 @@ func (l *lane) fromMemory(ctx context.Context, head *item) {
 		return
 	}
 	l.delivered(err)
-	l.after = max(l.after, head.No) // the table may have it, too
-	head.done(nil)
+	l.after = max(l.after, heads[len(heads)-1].No) // the table may have them, too
+	for _, it := range heads {
+		it.done(nil)
+	}
 }
 
 // fromTable sends a page of events of the table. commits were inserted before.
@@ -143,15 +155,15 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 	if len(rows) == 0 && !l.returnToMemory(commits) {
 		_ = sleep.For(ctx, commitPause)
 	}
-	for i := range rows {
-		l.trying(rows[i].At)
-		if err := l.d.send(l, &item{WebhookEvent: rows[i]}); err != nil {
+	for events := range slices.Chunk(rows, l.d.perDelivery(l.key.endpoint)) {
+		l.trying(events[0].At)
+		if err := l.d.send(l, events); err != nil {
 			_ = l.forget() // or the next time
-			l.refused(ctx, rows[i].CreatedAt, err)
+			l.refused(ctx, events[0].CreatedAt, err)
 			return
 		}
 		l.delivered(nil)
-		l.done(rows[i].No, 1)
+		l.done(events[len(events)-1].No, int64(len(events)))
 	}
 	_ = l.forget() // or the next time
 }

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 
@@ -61,9 +60,9 @@ func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64
 		if refused[key] || endpoint == nil || ctx.Err() != nil {
 			continue
 		}
-		body, err := json.Marshal(Body{Type: rows[i].Type, Timestamp: models.NewTime(rows[i].At), Data: rows[i].Payload})
+		id, body, err := endpoint.messageOf(rows[i:i+1], nil)
 		if err == nil {
-			err = d.sender.send(ctx, endpoint, rows[i].EventID, body)
+			err = d.sender.send(ctx, endpoint, id, body)
 		}
 		if err == nil {
 			err = d.cfg.DB.WithContext(ctx).Delete(&rows[i]).Error

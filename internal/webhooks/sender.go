@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -44,6 +45,47 @@ type Body struct {
 	Timestamp models.Time      `json:"timestamp"` // of the event
 	Data      json.RawMessage  `json:"data"`      // the event
 	Gap       *Gap             `json:"gap,omitempty"`
+}
+
+// Batch is what is sent to an endpoint that takes batches: events of one campaign, in order.
+type Batch struct {
+	Events []Body `json:"events"`
+}
+
+// messageOf is what is sent of events: their id, which is that of the first, and their body. gap is told with the first.
+func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string, body []byte, err error) {
+	all := Batch{Events: make([]Body, len(events))}
+	for i := range events {
+		it := &events[i]
+		all.Events[i] = Body{Type: it.Type, Timestamp: models.NewTime(it.At), Data: it.Payload}
+	}
+	all.Events[0].Gap = gap
+	if e.Batch > 0 {
+		body, err = json.Marshal(all)
+	} else {
+		body, err = json.Marshal(all.Events[0])
+	}
+	return events[0].EventID, body, err
+}
+
+// TestType is the type of what Test sends. No event has it.
+const TestType models.EventType = "webhook.test"
+
+// Test sends an endpoint a message that is no event, signed as events are. private and proxy are as in
+// Config.
+func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (*url.URL, error)) error {
+	now := time.Now()
+	one := models.WebhookEvent{EventID: "test-" + rand.Text(), Type: TestType, At: now}
+	payload, err := json.Marshal(map[string]any{"v": models.EventVersion, "type": TestType, "id": one.EventID, "at": models.NewTime(now)})
+	if err != nil {
+		return err
+	}
+	one.Payload = payload
+	id, body, err := e.messageOf([]models.WebhookEvent{one}, nil)
+	if err != nil {
+		return err
+	}
+	return newSender(private, proxy).send(ctx, e, id, body)
 }
 
 // Sign returns the signature of a message by one key, as the header webhook-signature holds it.

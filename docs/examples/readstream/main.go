@@ -1,4 +1,4 @@
-// Readstream prints every claim of one claim stream, once the group `finance` has not seen it yet: the whole of a finance
+// Readstream prints every claim of one claim stream, once the group `my-books` has not seen it yet: the whole of a finance
 // service but for the booking. Stop it with Ctrl-C; what it has not acked comes again.
 package main
 
@@ -39,7 +39,7 @@ type claimEvent struct {
 func read(ctx context.Context, addr, stream string) error {
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client:                        redis.NewClient(&redis.Options{Addr: addr}),
-		ConsumerGroup:                 "finance",
+		ConsumerGroup:                 "my-books",
 		Consumer:                      "worker-1", // keep it over restarts
 		DisableIndefiniteInitialBlock: true,
 	}, watermill.NewStdLogger(false, false))
