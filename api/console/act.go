@@ -161,26 +161,22 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	body := map[string]any{}
 	now := valuesOf(k)
 	a.Title = "Change " + k.ID
-	for i := range campaignFields {
-		f := &campaignFields[i]
-		if !f.Live || !given.Has(f.Name) {
+	twice := a.keepTwice(given)
+	for _, f := range changeable {
+		if !given.Has(f.Name) || f.Name == "total" && k.Kind == models.KindPacket {
 			continue
 		}
 		text := strings.TrimSpace(given.Get(f.Name))
-		if f.Kind == twiceKind {
-			a.keepTwice(text)
-			continue
-		}
 		if text == now[f.Name] {
 			continue
 		}
-		value, p := f.parse(text, zoneOf(k), given.Get(twiceField.Name))
+		value, p := parseField(f.Name, text, zoneOf(k), k.Currency, twice)
 		if p != nil {
 			return nil, p
 		}
 		body[f.Name] = value
 		a.Fields = append(a.Fields, field{f.Name, text})
-		a.Effects = append(a.Effects, f.Label+": from "+f.words(now[f.Name])+" to "+f.words(text)+".")
+		a.Effects = append(a.Effects, f.Value+": from "+wordsOf(f.Name, now[f.Name], k.Currency)+" to "+wordsOf(f.Name, text, k.Currency)+".")
 	}
 	if _, is := body["limits"]; is { // the list replaces all limits
 		for name, units := range map[string]int64{"per_user": k.PerUser, "per_user_per_day": k.PerUserPerDay} {
@@ -199,12 +195,14 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	return body, nil
 }
 
-// keepTwice keeps which of two moments was chosen.
-func (a *action) keepTwice(text string) {
-	a.Fields = append(a.Fields, field{twiceField.Name, text})
-	if text != "" && text != twiceField.Choices[0] {
-		a.Effects = append(a.Effects, twiceField.Label+" the "+text+".")
+// keepTwice keeps which of two moments was chosen for a time that the clocks show twice.
+func (a *action) keepTwice(given url.Values) (twice string) {
+	twice = given.Get(twiceName)
+	if twice != "" {
+		a.Fields = append(a.Fields, field{twiceName, twice})
+		a.Effects = append(a.Effects, "A time that the clocks show twice is the "+twice+".")
 	}
+	return twice
 }
 
 // describeClaimed says what a total does to the units that are claimed.
@@ -230,21 +228,19 @@ func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[
 		key = rand.Text()
 	}
 	a.Fields = []field{{"key", key}}
-	for _, in := range packetInputs(k) {
-		text := strings.TrimSpace(given.Get(in.Name))
-		if in.Kind == twiceKind {
-			a.keepTwice(text)
+	twice := a.keepTwice(given)
+	for _, f := range packetFields {
+		text := strings.TrimSpace(given.Get(f.Name))
+		if text == "" && f.Name != "count" && f.Name != "amount" {
 			continue
 		}
-		value, p := in.parse(text, zoneOf(k), given.Get(twiceField.Name))
+		value, p := parseField(f.Name, text, zoneOf(k), k.Currency, twice)
 		if p != nil {
 			return nil, p
 		}
-		if text != "" && value != nil {
-			body[in.Name] = value
-			a.Fields = append(a.Fields, field{in.Name, text})
-			a.Effects = append(a.Effects, in.Label+": "+in.words(text)+".")
-		}
+		body[f.Name] = value
+		a.Fields = append(a.Fields, field{f.Name, text})
+		a.Effects = append(a.Effects, f.Value+": "+wordsOf(f.Name, text, k.Currency)+".")
 	}
 	a.Effects = append(a.Effects, "The packets can't be taken back. What no one took when the campaign is closed returns to the sender.")
 	return body, nil

@@ -410,7 +410,7 @@ func TestShardsInABrowser(t *testing.T) {
 		b.until("(sum => " + condition + ")(column => [...document.querySelectorAll('#shards tbody tr')].reduce((sum, row) => sum + parseInt(row.cells[column].textContent), 0))")
 	}
 	sums("sum(1) === 6 && sum(4) === 60 && sum(2) - 60 === sum(3)") // partitions 0 to 3; granted and not claimed is free
-	b.text("0 of ") // in MySQL
+	b.text("0 of ")                                                 // in MySQL
 	b.accessible("campaign of several shards")
 	b.do(chromedp.ScrollIntoView(chromedp.CSS("#shards-head")))
 	b.picture("console-shards")

@@ -1,12 +1,10 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,99 +13,75 @@ import (
 	"dibs/models"
 )
 
-// The kinds of formField.
-const (
-	textKind   = "text"
-	numberKind = "number"
-	timeKind   = "datetime-local" // in the campaign's zone
-	moneyKind  = "money"          // in the campaign's currency
-	choiceKind = "choice"
-	twiceKind  = "twice"  // which of two moments times are, where the clocks show them twice
-	limitsKind = "limits" // subject:window:units, separated by commas
+// The forms are in pages/new.html and pages/fields.html; their fields are called as those of the API. changeable and packetFields have what
+// people call them, in the order in which changes are told.
+var (
+	changeable = []field{
+		{"name", "Name"}, {"public", "Public"}, {"total", "Total, units"}, {"per_user", "A user may hold, units"},
+		{"per_user_per_day", "A user may take a day, units"}, {"limits", "Other limits"}, {"low_stock_at", "Stock is low at, units"},
+		{"starts_at", "Starts"}, {"ends_at", "Ends"},
+	}
+	packetFields = []field{
+		{"count", "Packets"}, {"amount", "Amount of all together"}, {"split", "Split"}, {"min", "Smallest"}, {"max", "Largest"},
+		{"release_at", "No one takes one before"},
+	}
+	// fixed are the fields of a new campaign that can't be changed later.
+	fixed = []string{"id", "kind", "time_zone", "hold_for", "currency", "sender_id", "shards", "shard_by"}
+
+	numbers = []string{"total", "per_user", "per_user_per_day", "low_stock_at", "shards", "count"}
+	times   = []string{"starts_at", "ends_at", "release_at"} // in the campaign's zone
+	amounts = []string{"amount", "min", "max"}               // in the campaign's currency
 )
 
-// formField is a field of a request as forms have it. Its name is that of the API.
-type formField struct {
-	Name, Label, Kind string
+// twiceName says which of two moments times are, where the clocks show them twice: first or second; empty refuses them.
+const twiceName = "twice"
 
-	Hint     string
-	Choices  []string
-	Required bool
-	Live     bool // may be changed while claims flow
-	Currency string
-}
-
-// campaignFields are those of a campaign that is created or, if they are live, changed.
-var campaignFields = []formField{
-	{Name: "id", Label: "Id", Kind: textKind, Required: true, Hint: "1 to 64 letters, digits, dots, hyphens and underscores"},
-	{Name: "kind", Label: "Kind", Kind: choiceKind, Choices: []string{"coupon", "packet"}},
-	{Name: "name", Label: "Name", Kind: textKind, Hint: "for people"},
-	{Name: "total", Label: "Total, units", Kind: numberKind, Live: true, Hint: "of packets it comes from the packets"},
-	{Name: "per_user", Label: "A user may hold, units", Kind: numberKind, Live: true, Hint: "0 is no limit"},
-	{Name: "per_user_per_day", Label: "A user may take a day, units", Kind: numberKind, Live: true, Hint: "0 is no limit"},
-	{Name: "limits", Label: "Other limits", Kind: limitsKind, Live: true,
-		Hint: "such as device:day:1, user:hour:2; by user or a subject of claims, per all, hour, day, week or month"},
-	{Name: "low_stock_at", Label: "Stock is low at, units", Kind: numberKind, Live: true, Hint: "0 is never"},
-	{Name: "starts_at", Label: "Starts", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is at once"},
-	{Name: "ends_at", Label: "Ends", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is never"},
-	twiceField,
-	{Name: "time_zone", Label: "Time zone", Kind: textKind, Hint: "such as Europe/Berlin; empty is UTC"},
-	{Name: "hold_for", Label: "A claim is held for", Kind: textKind, Hint: "such as 15m, of coupons; empty is for ever"},
-	{Name: "currency", Label: "Currency", Kind: textKind, Hint: "such as EUR, of packets"},
-	{Name: "sender_id", Label: "Sender", Kind: textKind, Hint: "of packets: who gets what no one took"},
-	{Name: "shards", Label: "Shards", Kind: numberKind, Hint: "empty is 1; more for what is too hot for one Redis primary"},
-}
-
-// packetFields are those of packets that are made from an amount.
-var packetFields = []formField{
-	{Name: "count", Label: "Packets", Kind: numberKind, Required: true},
-	{Name: "amount", Label: "Amount of all together", Kind: moneyKind, Required: true},
-	{Name: "split", Label: "Split", Kind: choiceKind, Choices: []string{"double_mean", "random_cut", "even"}},
-	{Name: "min", Label: "Smallest", Kind: moneyKind, Hint: "empty is the smallest unit"},
-	{Name: "max", Label: "Largest", Kind: moneyKind, Hint: "empty is no bound"},
-	{Name: "release_at", Label: "No one takes one before", Kind: timeKind, Hint: "in the zone of the campaign; empty is at once"},
-	twiceField,
-}
-
-// twiceField goes with the times of a form.
-var twiceField = formField{ //nolint:gochecknoglobals // nothing writes to it
-	Name: "twice", Label: "A time that the clocks show twice is", Kind: twiceKind, Live: true,
-	Choices: []string{"refused", string(models.TwiceFirst), string(models.TwiceSecond)}, Hint: "on the day when the clocks are set back"}
-
-// input is a field with what it holds.
-type input struct {
-	formField
-
-	Value string
-}
-
-// inputs are the fields of a form, filled in.
-func inputs(fields []formField, values map[string]string, want func(*formField) bool) (all []input) {
-	for i := range fields {
-		if f := &fields[i]; want(f) {
-			all = append(all, input{*f, values[f.Name]})
+// parseField reads what was typed into a field as the API takes it; nil is an empty time.
+func parseField(name, text string, zone *time.Location, currency, twice string) (any, *wire.ProblemJSON) {
+	switch {
+	case name == "limits":
+		return parseLimits(name, text)
+	case name == "public" && text == "":
+		return false, nil
+	case slices.Contains(numbers, name):
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return nil, invalid(name, "must be a whole number of 0 or more, not “"+text+"”")
 		}
-	}
-	return all
-}
-
-// changeInputs are the fields of a campaign that may be changed.
-func changeInputs(k *models.CampaignJSON) []input {
-	return inputs(campaignFields, valuesOf(k), func(f *formField) bool {
-		return f.Live && (f.Name != "total" || k.Kind != models.KindPacket)
-	})
-}
-
-// packetInputs are the fields of packets for a campaign.
-func packetInputs(k *models.CampaignJSON) []input {
-	all := inputs(packetFields, nil, func(*formField) bool { return true })
-	for i := range all {
-		all[i].Currency = k.Currency
-		if all[i].Kind == moneyKind {
-			all[i].Label += ", " + cmp.Or(k.Currency, "minor units")
+		return n, nil
+	case slices.Contains(amounts, name):
+		n, ok := parseMoney(text, currency)
+		if !ok {
+			return nil, invalid(name, "must be an amount such as "+money(125, currency)+" without its currency, not “"+text+"”")
 		}
+		return n, nil
+	case slices.Contains(times, name):
+		if text == "" {
+			return nil, nil
+		}
+		at, err := models.ParseLocal(name, text, zone, models.Twice(twice))
+		if err != nil {
+			return nil, invalid(name, strings.TrimPrefix(err.Error(), name+": "))
+		}
+		return models.NewTime(at), nil
 	}
-	return all
+	return text, nil
+}
+
+// wordsOf show what a field holds, for people.
+func wordsOf(name, text, currency string) string {
+	switch n, err := strconv.ParseInt(text, 10, 64); {
+	case text == "":
+		return "none"
+	case slices.Contains(numbers, name) && err == nil:
+		return number(n)
+	case slices.Contains(amounts, name):
+		minor, _ := parseMoney(text, currency)
+		return money(minor, currency)
+	case slices.Contains(times, name):
+		return strings.Replace(text, "T", " ", 1)
+	}
+	return text
 }
 
 // zoneOf is the zone of a campaign. UTC stands for a name that only the machine of an older version
@@ -123,44 +97,33 @@ func zoneOf(k *models.CampaignJSON) *time.Location {
 // valuesOf are the fields of a campaign as forms show them.
 func valuesOf(k *models.CampaignJSON) map[string]string {
 	zone := zoneOf(k)
-	var sent map[string]any
-	if text, err := json.Marshal(k); err == nil { // a campaign always marshals
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		decoder.UseNumber()
-		_ = decoder.Decode(&sent)
-	}
-	values := map[string]string{}
-	for i := range campaignFields {
-		f := &campaignFields[i]
-		value, there := sent[f.Name]
-		switch {
-		case !there && f.Live && f.Kind == numberKind:
-			values[f.Name] = "0"
-		case !there:
-		case f.Kind == limitsKind:
-			values[f.Name] = otherLimits(k)
-		case f.Kind == timeKind:
-			at, _ := time.Parse(time.RFC3339, fmt.Sprint(value))
-			values[f.Name] = models.FormatLocal(at, zone)
-		default:
-			values[f.Name] = fmt.Sprint(value)
+	local := func(t *models.Time) string {
+		if t == nil {
+			return ""
 		}
+		return models.FormatLocal(t.Time, zone)
 	}
-	return values
+	n := func(units int64) string { return strconv.FormatInt(units, 10) }
+	return map[string]string{
+		"id": k.ID, "kind": string(k.Kind), "name": k.Name, "public": k.Public, "total": n(k.Total), "per_user": n(k.PerUser),
+		"per_user_per_day": n(k.PerUserPerDay), "limits": limitsOf(k, false), "low_stock_at": n(k.LowStockAt), "starts_at": local(k.StartsAt),
+		"ends_at": local(k.EndsAt), "time_zone": k.TimeZone, "hold_for": k.HoldFor, "currency": k.Currency, "sender_id": k.SenderID,
+		"shards": n(int64(max(1, k.Shards))), "shard_by": k.ShardBy,
+	}
 }
 
-// otherLimits are the limits that have no field of their own.
-func otherLimits(k *models.CampaignJSON) string {
-	var all []string
+// limitsOf writes the limits of a campaign: all, or those that have no field of their own.
+func limitsOf(k *models.CampaignJSON, all bool) string {
+	var texts []string
 	for _, l := range k.Limits {
-		if l.By != models.ByUser || l.Per != models.PerAll && l.Per != models.PerDay {
-			all = append(all, l.String())
+		if all || l.By != models.ByUser || l.Per != models.PerAll && l.Per != models.PerDay {
+			texts = append(texts, l.String())
 		}
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(texts, ", ")
 }
 
-// parseLimits reads what otherLimits writes.
+// parseLimits reads what limitsOf writes.
 func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 	all := []models.LimitJSON{}
 	for one := range strings.SplitSeq(text, ",") {
@@ -174,52 +137,6 @@ func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 		all = append(all, l)
 	}
 	return all, nil
-}
-
-// parse reads what was typed into a field as the API takes it; nil is an empty time.
-func (f *formField) parse(text string, zone *time.Location, twice string) (any, *wire.ProblemJSON) {
-	if f.Kind == limitsKind {
-		return parseLimits(f.Name, text)
-	}
-	if text == "" && !f.Required && (!f.Live || f.Kind != numberKind) {
-		return nil, nil
-	}
-	switch f.Kind {
-	case numberKind:
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 {
-			return nil, invalid(f.Name, "must be a whole number of 0 or more, not “"+text+"”")
-		}
-		return n, nil
-	case moneyKind:
-		n, ok := parseMoney(text, f.Currency)
-		if !ok {
-			return nil, invalid(f.Name, "must be an amount such as "+money(125, f.Currency)+" without its currency, not “"+text+"”")
-		}
-		return n, nil
-	case timeKind:
-		at, err := models.ParseLocal(f.Name, text, zone, models.Twice(twice))
-		if err != nil {
-			return nil, invalid(f.Name, strings.TrimPrefix(err.Error(), f.Name+": "))
-		}
-		return models.NewTime(at), nil
-	}
-	return text, nil
-}
-
-// words show what a field holds, for people.
-func (f *formField) words(text string) string {
-	switch {
-	case text == "":
-		return "none"
-	case f.Kind == numberKind:
-		n, _ := strconv.ParseInt(text, 10, 64) // parse has read it
-		return number(n)
-	case f.Kind == moneyKind:
-		n, _ := parseMoney(text, f.Currency)
-		return money(n, f.Currency)
-	}
-	return strings.Replace(text, "T", " ", map[bool]int{true: 1}[f.Kind == timeKind])
 }
 
 // parseMoney reads an amount as people write it, such as 1.25, as minor units.
@@ -236,64 +153,53 @@ func parseMoney(text, code string) (minor int64, ok bool) {
 // newPage is the form of a campaign to be created.
 type newPage struct {
 	Refused *wire.ProblemJSON
-	Inputs  []input
-}
-
-func newInputs(values map[string]string) []input {
-	return inputs(campaignFields, values, func(*formField) bool { return true })
+	Values  map[string]string
 }
 
 // getNew shows the form of a new campaign, like the campaign that the query names.
 func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
-	values := map[string]string{}
+	page := newPage{Values: map[string]string{}}
 	if like := r.URL.Query().Get("like"); like != "" {
 		var k models.CampaignJSON
 		if _, p := c.ask(r, http.MethodGet, campaignPath(like), nil, &k); p != nil {
 			c.show(w, s, p.Status, "refused", *p)
 			return
 		}
-		values = valuesOf(&k)
-		delete(values, "id")
-		if k.Kind == models.KindPacket {
-			delete(values, "total")
-		}
+		page.Values = valuesOf(&k)
+		page.Values["id"] = ""
 	}
-	c.show(w, s, http.StatusOK, "new", newPage{Inputs: newInputs(values)})
+	c.show(w, s, http.StatusOK, "new", page)
 }
 
+// postNew creates the campaign. What is empty is left out, and so is the total of packets, which comes from them.
 func (c *Console) postNew(w http.ResponseWriter, r *http.Request, s *session) {
 	body := map[string]any{}
-	values := map[string]string{}
-	p := c.readNew(r.PostForm, values, body)
-	if p == nil {
-		_, p = c.ask(r, http.MethodPost, "/v1/campaigns", body, nil)
-	}
-	if p != nil {
-		c.show(w, s, p.Status, "new", newPage{p, newInputs(values)})
-		return
-	}
-	http.Redirect(w, r, Path+"/campaigns/"+url.PathEscape(values["id"])+"?done=new", http.StatusSeeOther)
-}
-
-// readNew reads the form of a new campaign into a body for the API. What is empty is left out.
-func (c *Console) readNew(form url.Values, values map[string]string, body map[string]any) (p *wire.ProblemJSON) {
-	zone, err := models.LoadZone(cmp.Or(strings.TrimSpace(form.Get("time_zone")), "UTC"))
+	page := newPage{Values: map[string]string{}}
+	zone, err := models.LoadZone(cmp.Or(strings.TrimSpace(r.PostFormValue("time_zone")), "UTC"))
 	if err != nil {
+		page.Refused = invalid("time_zone", "must be an IANA zone such as Europe/Berlin")
 		zone = time.UTC
-		p = invalid("time_zone", "must be an IANA zone such as Europe/Berlin")
 	}
-	for i := range campaignFields {
-		f := &campaignFields[i]
-		text := strings.TrimSpace(form.Get(f.Name))
-		values[f.Name] = text
-		if text == "" || f.Kind == twiceKind {
+	names := slices.Clone(fixed)
+	for _, f := range changeable {
+		names = append(names, f.Name)
+	}
+	for _, name := range names {
+		text := strings.TrimSpace(r.PostFormValue(name))
+		page.Values[name] = text
+		if text == "" || name == "total" && r.PostFormValue("kind") == string(models.KindPacket) {
 			continue
 		}
-		value, wrong := f.parse(text, zone, form.Get(twiceField.Name))
-		body[f.Name] = value
-		if p == nil {
-			p = wrong
-		}
+		value, p := parseField(name, text, zone, "", r.PostFormValue(twiceName))
+		body[name] = value
+		page.Refused = cmp.Or(page.Refused, p)
 	}
-	return p
+	if page.Refused == nil {
+		_, page.Refused = c.ask(r, http.MethodPost, "/v1/campaigns", body, nil)
+	}
+	if page.Refused != nil {
+		c.show(w, s, page.Refused.Status, "new", page)
+		return
+	}
+	http.Redirect(w, r, Path+"/campaigns/"+url.PathEscape(page.Values["id"])+"?done=new", http.StatusSeeOther)
 }

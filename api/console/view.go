@@ -41,7 +41,7 @@ func (c *Console) functions() template.FuncMap {
 		},
 		"add":    func(a, b int) int { return a + b },
 		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
-		"sort": headOf, "options": optionsOf, "changes": changeInputs, "packets": packetInputs,
+		"sort": headOf, "options": optionsOf, "values": valuesOf, "limits": limitsOf,
 		"maybe": func(t *models.Time) template.HTML {
 			if t == nil {
 				return "–"
