@@ -324,11 +324,13 @@ func TestPagesInABrowser(t *testing.T) {
 	chromium(t)
 	s := serve(t)
 	total := 400
+	name := strings.Repeat("A name of many words ", 9)
 	if os.Getenv("DIBS_PICTURES") != "" {
 		total = 2_000 // so that there is something to see
+		name = "Summer sale"
 	}
 	s.coupon("spring", total, `,"per_user":1,"low_stock_at":40,"name":"Spring sale"`)
-	s.coupon("summer", 50, "")
+	s.coupon("summer", 50, `,"name":"`+name+`"`)
 	s.claim("summer", "ada", "bob")
 	s.synced("summer")
 	b := open(t, s)
@@ -345,6 +347,13 @@ func TestPagesInABrowser(t *testing.T) {
 	b.text("syncer-1 leads")
 	b.accessible("overview")
 	b.picture("console-overview")
+	b.do(chromedp.EmulateViewport(400, 900))
+	for _, cell := range []string{".marks", "[data-figure=left]", "[data-figure=accepted]"} {
+		require.Less(t, eval[float64](b, "Math.max(...[...document.querySelectorAll('#campaigns tbody tr')].map((row) => row.querySelector('"+cell+"').getBoundingClientRect().right))"),
+			400.0, "%s is seen on a phone", cell)
+	}
+	b.picture("console-overview-phone")
+	b.do(chromedp.EmulateViewport(1280, 900))
 
 	b.do(chromedp.Click(chromedp.CSS("[data-id=spring] a")))
 	b.until("location.pathname === '/console/campaigns/spring' && document.querySelectorAll('.uplot canvas').length === 5")

@@ -10,9 +10,12 @@ import (
 // Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …". What is not set comes from what Go noted by itself.
 var version, commit, date string //nolint:gochecknoglobals // the linker sets variables only
 
+// next is the version that a clone is on its way to.
+const next = "0.4.0-dev"
+
 // Info is what this program was built from.
 type Info struct {
-	Version string `json:"version"` // such as v1.2.3; dev when no one named it
+	Version string `json:"version"` // such as v1.2.3; that of next when no one named it
 	Commit  string `json:"commit"`  // "": unknown
 	Date    string `json:"date"`    // RFC 3339, of the build or of the commit; "": unknown
 }
@@ -34,7 +37,7 @@ func Of() Info {
 			}
 		}
 	}
-	i.Version = cmp.Or(i.Version, "dev")
+	i.Version = cmp.Or(i.Version, next)
 	return i
 }
 
