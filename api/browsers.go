@@ -96,7 +96,9 @@ func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 		return p.Write(w)
 	}
 	until := s.cfg.Clock().Add(ticketFor)
-	sealed, err := s.tickets.Seal(ticket{ID: rand.Text(), CampaignID: sent.CampaignID, Authorization: r.Header.Get("Authorization"), Until: until})
+	sealed, err := s.tickets.Seal(ticket{
+		ID: rand.Text(), CampaignID: sent.CampaignID, Authorization: r.Header.Get("Authorization"), Until: until,
+	})
 	if err != nil { // texts and times always marshal
 		return wire.Refuse(wire.CodeInternal).Write(w)
 	}

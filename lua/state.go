@@ -121,7 +121,8 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
-		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"), Released: f.number("released"),
+		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"),
+		Released: f.number("released"),
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")

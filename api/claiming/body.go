@@ -75,10 +75,11 @@ func (c *batchClaim) fields() []wire.Field {
 }
 
 func (b *batchBody) fields() []wire.Field {
-	return []wire.Field{wire.List("claims", batchMax, &b.Claims, (*batchClaim).fields, func(c *batchClaim, i int, p *wire.Problem) *wire.Problem {
+	check := func(c *batchClaim, i int, p *wire.Problem) *wire.Problem {
 		c.UserID = cmp.Or(c.UserID, b.user)
 		return c.check(i, p)
-	})}
+	}
+	return []wire.Field{wire.List("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
 }
 
 // check keeps what is wrong with a claim: the others go on without it.
@@ -97,8 +98,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch reads the body of claims:batch, as decodeClaim that of a claim. A claim that can't be accepted has its own refusal; the batch is refused when it
-// can't be read, or has no claims or too many.
+// decodeBatch reads the body of claims:batch, as decodeClaim that of a claim. A claim that can't be accepted has its own refusal; the
+// batch is refused when it can't be read, or has no claims or too many.
 func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
 	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())

@@ -101,16 +101,16 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		room, ask, stop := newRoom(models.Campaign{ID: "c", Total: 10, PerUserPerDay: 2, TimeZone: "Asia/Tokyo"})
-		room.OnClaim = func(_ context.Context, _ lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		room.OnClaim = func(_ context.Context, _ lua.Meta, _ []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 			return []lua.ClaimReply{{Outcome: models.OutcomeUserDayLimit}}, 5, nil
 		}
 		_, p := ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, wire.CodeUserDayLimit, p.Code)
 		zone, err := time.LoadLocation("Asia/Tokyo")
 		require.NoError(t, err)
-		require.Equal(t, "2000-01-02T00:00:00+09:00", p.Limit.ResetsAt.In(zone).Format(time.RFC3339))
-		require.EqualValues(t, 2, p.Limit.Max)
-		require.Equal(t, models.PerDay, p.Limit.Per)
+		require.Equal(t, "2000-01-02T00:00:00+09:00", p.ResetsAt.In(zone).Format(time.RFC3339))
+		require.EqualValues(t, 2, p.Max)
+		require.Equal(t, models.PerDay, p.Per)
 		require.NoError(t, stop())
 	})
 }

@@ -65,7 +65,9 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 		case !begun:
 			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 			w.Header().Set("Content-Disposition", `attachment; filename="claims-`+page.ID+`.csv"`)
-			_ = out.Write([]string{"id", "user_id", "quantity", "seq", "status", "claimed_at", "order_id", "packet_id", "amount", "currency", "release_reason"})
+			_ = out.Write([]string{
+				"id", "user_id", "quantity", "seq", "status", "claimed_at", "order_id", "packet_id", "amount", "currency", "release_reason",
+			})
 		}
 		for i := range page.Claims {
 			k := &page.Claims[i]

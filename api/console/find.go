@@ -74,7 +74,9 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	page.OfUser = user.Value.Claims
 	page.OfOrder = order.Value
-	for what, known := range map[string]bool{"a claim with this id": claim.Known, "a claim of this user": user.Known, "a claim of this order": order.Known} {
+	for what, known := range map[string]bool{
+		"a claim with this id": claim.Known, "a claim of this user": user.Known, "a claim of this order": order.Known,
+	} {
 		if !known {
 			page.Problems = append(page.Problems, "Whether there is "+what+" is not known now: a server does not answer. Try again.")
 		}

@@ -245,7 +245,7 @@ func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 }
 
 // rolesThatConsume are those whose processes write claims into MySQL.
-var rolesThatConsume = []string{"consumer", "serve"} //nolint:gochecknoglobals // nothing writes to it
+var rolesThatConsume = []string{"consumer", "serve"}
 
 func (h *Health) checkConsumers() Check {
 	check := Check{Name: "Consumers", Href: Path + "/processes"}

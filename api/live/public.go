@@ -166,5 +166,6 @@ func publicOf(c *models.Campaign, e *Event) *publicCampaign {
 // DocumentPublic describes GetPublic.
 func DocumentPublic(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{wire.IDParam()}
-	wire.DocumentAnswer(op, "200", "What anybody may read, at most some seconds old", wire.JSONContentType[0], wire.SchemaOf[publicCampaign](oapi))
+	schema := wire.SchemaOf[publicCampaign](oapi)
+	wire.DocumentAnswer(op, "200", "What anybody may read, at most some seconds old", wire.JSONContentType[0], schema)
 }

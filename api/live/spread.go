@@ -52,7 +52,8 @@ func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.
 		books := models.CampaignBooks{}
 		for j, lotID := range c.ShardIDs() {
 			c.Total += lots[j].State.Total
-			lot := models.Campaign{ID: lotID, Status: c.Status, Shards: c.Shards, Partition: lots[j].State.Meta.Partition, Total: lots[j].State.Total}
+			st := &lots[j].State
+			lot := models.Campaign{ID: lotID, Status: c.Status, Shards: c.Shards, Partition: st.Meta.Partition, Total: st.Total}
 			books.Shards = append(books.Shards, models.CampaignBooks{Campaign: lot})
 		}
 		books.Campaign = c

@@ -405,7 +405,7 @@ func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
 			pass(live.Every)
 		}
 		past := r.pastOf(t, "a")
-		require.Equal(t, 7, len(past.At), "but for the first, which knows no rates")
+		require.Len(t, past.At, 7, "but for the first, which knows no rates")
 		require.Equal(t, []float64{3, 3, 3, 3, 3, 3, 3}, past.Rates["accepted"])
 		require.Equal(t, []float64{0, 0, 0, 0, 7, 7, 7}, past.Rates["sold_out"], "0 before it appeared")
 		require.InDelta(t, models.TookBound(20).Seconds()*1000, *past.P50Ms[4], 0.01)
@@ -437,7 +437,7 @@ func TestThePastIsBounded(t *testing.T) {
 			watching.events(t)
 		}
 		past := r.pastOf(t, "a")
-		require.Equal(t, 600, len(past.At))
+		require.Len(t, past.At, 600)
 		require.IsIncreasing(t, past.At)
 		watching.leave()
 	})

@@ -236,7 +236,9 @@ func (b *changeBody) change() (models.Change, *wire.Problem) {
 	if p == nil {
 		p = checkName(b.Name)
 	}
-	ch := models.Change{Name: b.Name, Public: (*string)(b.Public), Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt}
+	ch := models.Change{
+		Name: b.Name, Public: (*string)(b.Public), Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt,
+	}
 	if p == nil {
 		ch.Limits, p = limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
 	}

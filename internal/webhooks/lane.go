@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// lane delivers the events of a campaign to an endpoint, one delivery at a time, in order. Events go through memory until one fails or too many
-// wait; from then on all go through the table, until that is empty.
+// lane delivers the events of a campaign to an endpoint, one delivery at a time, in order. Events go through memory until one fails or too
+// many wait; from then on all go through the table, until that is empty.
 type lane struct {
 	d     *Dispatcher
 	key   laneKey

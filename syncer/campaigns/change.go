@@ -156,9 +156,10 @@ func lockCampaign(tx *gorm.DB, id string) error {
 // writeChange writes what a change may change: the definition, and the total of the lot. The other lots keep their units.
 func writeChange(tx *gorm.DB, c *models.Campaign) error {
 	db := sqlstore.On(tx)
-	err := db.Run("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?, ends_at = ?, low_stock_at = ?,"+
-		" status = ?, version = ?, changes = ? WHERE campaign_id = ?",
-		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.LowStockAt, c.Status, c.Version, c.Changes, c.ID)
+	err := db.Run("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?,"+
+		" ends_at = ?, low_stock_at = ?, status = ?, version = ?, changes = ? WHERE campaign_id = ?",
+		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.LowStockAt, c.Status,
+		c.Version, c.Changes, c.ID)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,8 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: claims of a campaign: %w", err)
 		}
-		find = find.Where("c.shard <= ? AND (c.shard < ? OR c.seq < ? OR (c.seq = ? AND c.id < ?))", last.Shard, last.Shard, last.Seq, last.Seq, last.ID)
+		find = find.Where("c.shard <= ? AND (c.shard < ? OR c.seq < ? OR (c.seq = ? AND c.id < ?))",
+			last.Shard, last.Shard, last.Seq, last.Seq, last.ID)
 	}
 	var lines []claimLine
 	err := find.Order("c.campaign_id DESC, c.shard DESC, c.seq DESC, c.id DESC").Limit(q.Limit).Find(&lines).Error
