@@ -352,7 +352,6 @@ func TestPagesInABrowser(t *testing.T) {
 		require.Less(t, eval[float64](b, "Math.max(...[...document.querySelectorAll('#campaigns tbody tr')].map((row) => row.querySelector('"+cell+"').getBoundingClientRect().right))"),
 			400.0, "%s is seen on a phone", cell)
 	}
-	b.picture("console-overview-phone")
 	b.do(chromedp.EmulateViewport(1280, 900))
 
 	b.do(chromedp.Click(chromedp.CSS("[data-id=spring] a")))
