@@ -270,4 +270,3 @@ func (r *Fake) Refill(context.Context, string, models.Need) (models.Refill, erro
 	}
 	return models.Refill{}, r.fails()
 }
-
