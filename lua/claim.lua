@@ -388,8 +388,9 @@ local gone = 0
 for i, list in ipairs(lists) do
   local last = math.min(upto[i], made)
   if last > gone then
+    local left = redis.call('LLEN', list) - (last - gone) -- asked after it, a slot that moves would refuse the key that is gone
     redis.call('LTRIM', list, last - gone, -1)
-    if redis.call('EXISTS', list) == 0 then redis.call('ZREM', waves_key, list) end
+    if left == 0 then redis.call('ZREM', waves_key, list) end
     gone = last
   end
 end

@@ -9,7 +9,8 @@ import (
 // readEvery is the pause between two reads of the books of all campaigns.
 const readEvery = 50 * time.Millisecond
 
-// readBooks reads MySQL again and again while faults go on: rows and counters of a campaign agree at every instant (I6).
+// readBooks reads MySQL again and again while faults go on: rows and counters of a campaign, with the sums that wait for a lock, agree at
+// every instant (I6).
 func (rd *round) readBooks(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
@@ -32,21 +33,23 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	started := time.Now()
-	var total, remaining, claimed, synced, lost, units, rows int64
+	var total, remaining, claimed, synced, lost, unitsWait, claimsWait, units, rows int64
 	var open bool // a change of total that Redis does not work by yet: remaining follows then
 	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_claims,
+		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
+		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
 		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
-		Scan(&open, &total, &remaining, &claimed, &synced, &lost, &units, &rows)
+		Scan(&open, &total, &remaining, &claimed, &synced, &lost, &unitsWait, &claimsWait, &units, &rows)
 	if err != nil {
 		return // no one is shown anything
 	}
 	rd.report.BooksRead++
 	remains := func(t int64) bool { return remaining == max(0, t-claimed) }
 	agrees := open && remaining >= max(0, total-claimed) || slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
-	if !agrees || claimed != units || synced != rows+lost {
-		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units",
-			c.id, total, remaining, claimed, synced, lost, rows, units)
+	if !agrees || claimed+unitsWait != units || synced+claimsWait != rows+lost {
+		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d, and %d claims of %d units that wait,"+
+			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lost, claimsWait, unitsWait, rows, units)
 	}
 	if rd.undone() {
 		return // releases are missing in MySQL until the relay has applied them; the check at the end does not let that pass
@@ -62,17 +65,20 @@ func (rd *round) readShards(ctx context.Context, c *campaign) {
 	defer cancel()
 	// Of a connection that broke nothing more is read.
 	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq, c.lost_claims,
+		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
+		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
 		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard
 		WHERE c.campaign_id = ? GROUP BY c.id`, []any{c.id}, func(scan func(...any) error) error {
 		var id string
-		var claimed, synced, lost, units, rows int64
-		if err := scan(&id, &claimed, &synced, &lost, &units, &rows); err != nil {
+		var claimed, synced, lost, unitsWait, claimsWait, units, rows int64
+		if err := scan(&id, &claimed, &synced, &lost, &unitsWait, &claimsWait, &units, &rows); err != nil {
 			return err
 		}
 		rd.report.BooksRead++
-		if claimed != units || synced != rows+lost {
-			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units", id, claimed, synced, lost, rows, units)
+		if claimed+unitsWait != units || synced+claimsWait != rows+lost {
+			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d, and %d claims of %d units that wait, beside %d rows of %d units",
+				id, claimed, synced, lost, claimsWait, unitsWait, rows, units)
 		}
 		return nil
 	})

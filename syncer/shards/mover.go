@@ -51,6 +51,7 @@ type Mover struct {
 	metrics *metrics
 	known   sync.Map // *models.Campaign by id; of it no more is used than what never changes
 	turns   sync.Map // chan struct{} by lot: holds a token while a need of it is served
+	late    sync.Map // by lot, those whose last move is not known to be complete
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
@@ -129,15 +130,27 @@ func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need) 
 	if taker.Err == nil && lack <= 0 {
 		return true, refill, nil
 	}
+	id := p.ids[need.Shard-1]
+	_, isLate := m.late.Load(id)
 	moves := p.moves(need)
 	switch {
+	case isLate: // or each need would empty the others further while nobody consumes
+		err = m.Finish(ctx, c.ID)
+		if err == nil {
+			m.late.Delete(id)
+		}
+		return false, refill, err
 	case isAway(taker.Err):
 		return true, refill, fmt.Errorf("%w: %w", ErrBlocked, taker.Err)
 	case taker.Err != nil:
 		_, err = m.loader.Hydrate(ctx, p.ids[need.Shard-1])
 		return false, refill, wrapped(err)
 	case len(moves) > 0:
-		return need.Ahead, refill, m.move(ctx, p, moves)
+		err = m.move(ctx, p, moves)
+		if err != nil {
+			m.late.Store(id, nil)
+		}
+		return need.Ahead, refill, err
 	case need.Ahead:
 		return true, refill, nil
 	}
@@ -180,14 +193,14 @@ func (m *Mover) prove(ctx context.Context, c *models.Campaign, first *snapshot) 
 	if second.out() != first.in() {
 		return 0
 	}
-	soldOutFrom = 1
+	free := int64(0) // of the campaign: a shard whose total was lowered below what it gave out has to be filled first
 	for i := range first.views {
 		if !second.views[i].IsSame(&first.views[i]) {
 			return 0
 		}
-		soldOutFrom += first.views[i].Free()
+		free += first.views[i].Free() - first.views[i].Lacks()
 	}
-	return soldOutFrom
+	return 1 + max(0, free)
 }
 
 // move debits units, waits until MySQL has applied that, and credits them. What others changed since the snapshot was made is no error: the

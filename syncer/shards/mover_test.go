@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,6 +107,20 @@ func (s *sale) take(shard, n int) (got int) {
 	return got
 }
 
+// release has Redis release a claim in a shard.
+func (s *sale) release(shard int, claim models.Claim) {
+	s.T.Helper()
+	c := s.Campaign(s.shard(shard))
+	event := fmt.Sprintf(`{"v":1,"type":"campaign.low_stock","id":%q,"campaign_id":%q,"at":"2026-11-21T04:47:02.663Z"}`, claim.ID, s.id)
+	_, err := s.Scripts.Release(s.T.Context(), &c, []lua.Release{{
+		Claim: lua.ClaimRecord{
+			ID: []byte(claim.ID), UserID: []byte(claim.UserID), Seq: claim.Seq, Quantity: 1, At: claim.ClaimedAt.Time,
+		},
+		EventID: claim.ID, Event: []byte(event),
+	}})
+	require.NoError(s.T, err)
+}
+
 func (s *sale) refill(shard int, units int64) models.Refill {
 	s.T.Helper()
 	refill, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
@@ -177,6 +192,39 @@ func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
+// While nobody consumes, a shard has no more than one move on its way: the others keep the rest.
+func TestRefill_WaitsForItsLastMove(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 2)
+	require.Equal(t, 20, s.take(1, 20))
+	s.isBehind = true
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := s.mover.Refill(ctx, s.id, models.Need{Shard: 1, Units: 1})
+		cancel()
+		require.Error(t, err)
+	}
+	require.Equal(t, []int64{20, 10}, s.totals())
+	s.isBehind = false
+	require.Zero(t, s.refill(1, 1).SoldOutFrom)
+	require.Equal(t, []int64{30, 10}, s.totals())
+	s.requireSettled(40)
+}
+
+// A shard whose total was lowered below what users have from it is filled before it sells: without enough for that there is nothing to sell.
+func TestRefill_ShardsThatLackUnitsAreSoldOut(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 8, 2)
+	claims := s.Claim(s.shard(1), syncertest.Asks("early", 4)...)
+	require.Equal(t, 4, s.take(2, 4))
+	s.setTotal(4)
+	require.Equal(t, []int64{2, 2}, s.totals())
+	for _, c := range claims[:3] {
+		s.release(1, c.Claim)
+	}
+	require.EqualValues(t, 1, s.refill(2, 1).SoldOutFrom)
+}
+
 // A proof is of one moment: a unit that becomes free between its two looks at the shards ends it.
 func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	t.Parallel()
@@ -184,13 +232,7 @@ func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	claim := s.Claim(s.shard(1), syncertest.Ask("ada", ""))[0].Claim
 	require.Equal(t, 1, s.take(2, 1))
 	require.EqualValues(t, 1, s.refill(2, 1).SoldOutFrom)
-	c := s.Campaign(s.shard(1))
-	event := fmt.Sprintf(`{"v":1,"type":"campaign.low_stock","id":"r","campaign_id":%q,"at":"2026-11-21T04:47:02.663Z"}`, s.id)
-	_, err := s.Scripts.Release(t.Context(), &c, []lua.Release{{
-		Claim:   lua.ClaimRecord{ID: []byte(claim.ID), UserID: []byte("ada"), Seq: 1, Quantity: 1, At: claim.ClaimedAt.Time},
-		EventID: "r", Event: []byte(event),
-	}})
-	require.NoError(t, err)
+	s.release(1, claim)
 	require.Zero(t, s.refill(2, 1).SoldOutFrom)
 	require.Equal(t, 1, s.take(2, 1))
 }

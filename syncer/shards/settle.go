@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -154,14 +155,14 @@ func (p *snapshot) lowering(units int64) (debits []move) {
 func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	all := int64(0)
 	for i := range p.views {
-		all += p.views[i].Total
+		all += max(0, p.views[i].Total)
 	}
 	for i := range p.views {
 		if all == 0 || units == 0 {
 			return debits
 		}
-		total := p.views[i].Total
-		part := min(total, units, ceilDiv(units*total, all))
+		total := max(0, p.views[i].Total)
+		part := min(total, units, partOf(units, total, all))
 		all -= total
 		if part > 0 {
 			debits = append(debits, move{from: i + 1, units: part, taken: true})
@@ -171,6 +172,14 @@ func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	return debits
 }
 
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+// partOf is units * total / all, rounded up. total is at most all; the product may exceed 64 bits.
+func partOf(units, total, all int64) int64 {
+	high, low := bits.Mul64(uint64(units), uint64(total))
+	part, rest := bits.Div64(high, low, uint64(all))
+	if rest > 0 {
+		part++
+	}
+	return int64(part)
+}
 
 var _ campaigns.Settler = (*Mover)(nil)
