@@ -275,7 +275,7 @@ func (s *stack) sqlitePath() (string, error) {
 func (s *stack) makeParts(context.Context) error {
 	s.campaigns = campaigns.New(s.db, s.scripts, s.log)
 	s.hydrator = residency.NewHydrator(s.db, s.scripts, s.log, s.registry)
-	s.mover = shards.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
+	s.mover = shards.New(s.db, s.scripts, s.hydrator, s.registry)
 	s.campaigns.SettleBy(s.mover)
 	s.relay = resolve.NewRelay(s.db, s.scripts, s.registry)
 	s.relay.LoadDamagedBy(s.hydrator)

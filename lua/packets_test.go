@@ -363,9 +363,9 @@ func TestPackets_TheModelSeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
 	for text, instead := range map[string]string{
-		"'ZRANGEBYSCORE', waves_key, '-inf', now_ms":                               "'ZRANGEBYSCORE', waves_key, '-inf', now_ms + 5",
+		"'ZRANGEBYSCORE', waves_key, '-inf', now_ms":              "'ZRANGEBYSCORE', waves_key, '-inf', now_ms + 5",
 		"if waves_key and not packet then answer = -11 break end": "if waves_key and not packet then answer = -7 break end",
-		"redis.call('LTRIM', list, last - gone, -1)":                               "redis.call('LTRIM', list, last - gone - 1, -1)",
+		"redis.call('LTRIM', list, last - gone, -1)":              "redis.call('LTRIM', list, last - gone - 1, -1)",
 		"gone = last": "gone = 0", // of the second list of a call
 	} {
 		found := false

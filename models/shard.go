@@ -136,8 +136,7 @@ const PaceSpan = 150 * time.Millisecond
 
 // NeedAhead is what a shard needs before it is dry, by the units that it has left after a call that took some, and those that it gives away
 // in a PaceSpan. Every process sees the shard run low, so if each of them asked, most requests would find nothing to move. Only the
-// process whose
-// call crosses a line asks; the later lines are there in case that one is slow.
+// process whose call crosses a line asks; the later lines are there in case that one is slow.
 func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 	for _, line := range []int64{2 * pace, pace, pace / 2} {
 		lacks = lacks || remaining <= line && remaining+taken > line

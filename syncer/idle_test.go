@@ -34,7 +34,7 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clockwork.NewRealClock(), nil)
 	for name, job := range map[string]func(ctx context.Context) (int, error){
 		"watch streams": maintainer.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,
-		"check shards": shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Check,
+		"check shards": shards.New(h.DB, h.Scripts, h.Hydrator(), nil).Check,
 	} {
 		call := func() {
 			_, err := job(t.Context())

@@ -32,7 +32,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 		Pruner:  retention.NewPruner(db), Maintainer: syncertest.NewMaintainer(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil, nil),
 		Finalizer:  resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
-		Mover:      shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
+		Mover:      shards.New(db, scripts, hydrator, nil),
 		CheckReads: func(ctx context.Context) error { return sqlstore.CheckReads(ctx, db) },
 		Leader:     syncer.NewLeader(scripts, "one", syncertest.Quiet()), Logger: syncertest.Quiet(),
 	})

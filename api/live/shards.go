@@ -28,8 +28,7 @@ func isAway(w *lua.Watched) bool {
 }
 
 // aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than
-// its
-// refusals.
+// its refusals.
 func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{

@@ -98,7 +98,6 @@ var imports = map[string][]string{
 	"internal/build":      {},
 	"proof/mutants":       {},         // for tests of tests
 	"proof/trials":        everything, // the commands lab, load and torture
-	"proof/reservemodel":  {},         // tests alone
 	"proof/logmodel":      {},         // tests alone
 	"internal/address":    {},
 	"internal/caller":     {},

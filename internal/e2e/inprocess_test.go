@@ -87,7 +87,7 @@ func (p *inProcess) serve(i int) string {
 	}
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
-		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet, nil), Claims: campaigns.NewClaims(db),
+		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), nil), Claims: campaigns.NewClaims(db),
 		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Applied: writer.NewAppliedStreams(db, scripts), Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

@@ -42,9 +42,8 @@ func lineOf(c *stockLevel) line {
 }
 
 // Check completes what others left: totals that shards don't have yet, and moves without a credit. It loads shards that Redis was rolled
-// back with, and publishes the lines that the stock of
-// campaigns of several shards has crossed, by what MySQL has applied. It returns how many that were. A failure is returned after the others
-// had their turn. It is for one goroutine.
+// back with, and publishes the lines that the stock of campaigns of several shards has crossed, by what MySQL has applied. It returns how
+// many that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)

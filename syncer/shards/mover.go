@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -46,7 +45,6 @@ type Mover struct {
 	scripts *lua.Scripts
 	applied *writer.AppliedStreams
 	loader  Loader
-	log     *slog.Logger
 	steps   steps.Steps
 	metrics *metrics
 	known   sync.Map // *models.Campaign by id; of it no more is used than what never changes
@@ -55,9 +53,9 @@ type Mover struct {
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
-func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg prometheus.Registerer) *Mover {
+func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Registerer) *Mover {
 	return &Mover{
-		db: db, scripts: scripts, applied: writer.NewAppliedStreams(db, scripts), loader: loader, log: log, metrics: newMetrics(reg),
+		db: db, scripts: scripts, applied: writer.NewAppliedStreams(db, scripts), loader: loader, metrics: newMetrics(reg),
 	}
 }
 
@@ -143,7 +141,7 @@ func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need) 
 	case isAway(taker.Err):
 		return true, refill, fmt.Errorf("%w: %w", ErrBlocked, taker.Err)
 	case taker.Err != nil:
-		_, err = m.loader.Hydrate(ctx, p.ids[need.Shard-1])
+		_, err = m.loader.Hydrate(ctx, id)
 		return false, refill, wrapped(err)
 	case len(moves) > 0:
 		err = m.move(ctx, p, moves)

@@ -39,7 +39,7 @@ func newSale(t *testing.T, total int64, shardCount int) *sale {
 }
 
 func (s *sale) newMover(loader shards.Loader) *shards.Mover {
-	m := shards.New(s.DB, s.Scripts, loader, syncertest.Quiet(), nil)
+	m := shards.New(s.DB, s.Scripts, loader, nil)
 	m.Observe(s.apply)
 	return m
 }

@@ -132,7 +132,7 @@ func (w *world) rest() {
 
 // refillAndDie refills a shard by a mover that may die at any step.
 func (w *world) refillAndDie(shard int) {
-	m := shards.New(w.DB, w.Scripts, appliedFirst{w.sale}, syncertest.Quiet(), nil)
+	m := shards.New(w.DB, w.Scripts, appliedFirst{w.sale}, nil)
 	ctx, die := context.WithCancel(w.T.Context())
 	defer die()
 	m.Observe(func(step string) {
