@@ -90,7 +90,7 @@ var texts = map[string]text{
 		status: "200",
 		answer: `{"id":"spring","name":"Spring sale","kind":"coupon","status":"open","left":"few","remaining":17}`,
 	},
-	"get-shards": {tag: tagCampaigns, description: "The shards of the campaign with their units, and the units that no shard has. " +
+	"get-shards": {tag: tagCampaigns, description: "The shards of the campaign with their units, and how many moves are on their way. " +
 		"A campaign of one shard has that one.",
 		status: "200", answer: `{"campaign_id":"spring","total":1000,"moves_open":0,"shards":[{"shard":1,"partition":0,"granted":250,"claimed":17,"free":233,"seq":17,"synced_seq":15},` +
 			`{"shard":2,"partition":2,"granted":250,"claimed":0,"free":250,"seq":0,"synced_seq":0}]}`},
