@@ -37,7 +37,6 @@ func TestAwaitApplied_WaitsForWhatThereWasAtTheCall(t *testing.T) {
 		brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		require.Error(t, applied.AwaitApplied(brief), "it says so, or that a server did not answer in time")
-		require.ErrorIs(t, brief.Err(), context.DeadlineExceeded)
 		waited := make(chan error, 1)
 		go func() { waited <- applied.AwaitApplied(t.Context()) }()
 		add("6-1")
