@@ -52,9 +52,9 @@ if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 for i = 2, numbers do
-  -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
+  -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan". A shard may owe units.
   local text = fields[i]
-  if not text or #text > DIGITS or find(text, '%D') or text == '' then return {2, 1} end
+  if not text or #text > DIGITS or not find(text, i == 2 and shard and '^%-?%d+$' or '^%d+$') then return {2, 1} end
 end
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])

@@ -26,7 +26,7 @@ if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 if moves_type ~= 'set' and moves_type ~= 'none' then return {2, 3} end
 local held = redis.call('HMGET', state_key, 'epoch', 'total', 'in', 'ups')
 for i = 1, 4 do
-  if not held[i] or not string.find(held[i], '^%d+$') or #held[i] > 15 then return {2, 1} end
+  if not held[i] or not string.find(held[i], '^%-?%d+$') or #held[i] > 15 then return {2, 1} end
   held[i] = tonumber(held[i])
 end
 local epoch, total, came, ups = held[1], held[2], held[3], held[4]

@@ -25,7 +25,7 @@ if state_type ~= 'hash' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 local held = redis.call('HMGET', state_key, 'epoch', 'total', 'taken', 'out')
 for i = 1, 4 do
-  if not held[i] or not string.find(held[i], '^%d+$') or #held[i] > 15 then return {2, 1} end
+  if not held[i] or not string.find(held[i], '^%-?%d+$') or #held[i] > 15 then return {2, 1} end
   held[i] = tonumber(held[i])
 end
 local epoch, total, taken, out = held[1], held[2], held[3], held[4]

@@ -132,6 +132,31 @@ func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
 	})
 }
 
+// A shard may owe units: it sells nothing until it has got them, and gives nothing.
+func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, -3)
+		meta, err := l.s.MetaOf(l.shards[1])
+		require.NoError(t, err)
+		outcome := func() models.Outcome {
+			replies, _, err := l.s.Claim(t.Context(), meta, []lua.ClaimRequest{want("ada", 1, "")})
+			require.NoError(t, err)
+			return replies[0].Outcome
+		}
+		require.Equal(t, models.OutcomeDry, outcome())
+		units, err := l.debit("m0", 1, 2, 1)
+		require.NoError(t, err)
+		require.Zero(t, units)
+		view := l.s.Shards(t.Context(), []string{l.shards[1].ID})[0]
+		require.NoError(t, view.Err)
+		require.Equal(t, []int64{-3, 0, 3}, []int64{view.Total, view.Free(), view.Lacks()})
+		_, err = l.credit("m1", 1, 2, 4)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, l.field(1, "total"))
+		require.Equal(t, models.OutcomeClaimed, outcome())
+	})
+}
+
 // A load knows from MySQL which moves were credited: it forgets those of the load before, which nobody sends to it.
 func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -153,7 +153,7 @@ func (r *Rebuild) AddArchived(units, released int64) {
 
 // SetUnits has a shard begin with these units, and count these that it exchanged.
 func (r *Rebuild) SetUnits(total int64, shares Shares) {
-	r.campaign.Total = max(0, total)
+	r.campaign.Total = total
 	r.staged.shares = shares
 }
 

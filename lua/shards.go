@@ -68,7 +68,7 @@ func shardView(id string, command *redis.MapStringStringCmd) (v ShardView) {
 	f := &fields{text: values}
 	v = ShardView{
 		Position: Position{Epoch: f.number("epoch"), Seq: f.number("seq"), Version: f.number("version")},
-		Shares:   sharesOf(f), Status: models.Status(values["status"]), Total: f.number("total"), Taken: f.number("taken"),
+		Shares:   sharesOf(f), Status: models.Status(values["status"]), Total: f.total(id), Taken: f.number("taken"),
 	}
 	switch {
 	case f.err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"dibs/models"
@@ -120,7 +121,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 			Location: zone, Currency: f.text["currency"], HoldForMs: f.number("hold_for_ms"),
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
-		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
+		Total: f.total(campaignID), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
 		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"),
 		Released: f.number("released"),
 	}
@@ -188,6 +189,15 @@ func (f *fields) number(name string) int64 {
 		f.refuse(name, err)
 	}
 	return int64(n)
+}
+
+// total reads the total of a lot. A shard may owe units.
+func (f *fields) total(id string) int64 {
+	owed, owes := strings.CutPrefix(f.text["total"], "-")
+	if owes && models.IsShardID(id) {
+		return -(&fields{text: map[string]string{"total": owed}}).number("total")
+	}
+	return f.number("total")
 }
 
 func (f *fields) oneOf(name string, values []string) string {

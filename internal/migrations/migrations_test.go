@@ -233,14 +233,15 @@ func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 		require.NoError(t, put("spread", 2, 3, 4))
 		require.Error(t, put("spread", 2, 1, 0), dialect)
 		require.Error(t, put("bad", 0, -1, 0), dialect)
+		require.NoError(t, put("spread", 3, -1, 0), "a shard may owe units")
 		require.Error(t, put("bad", 0, 1, -1), dialect)
-		require.Equal(t, []string{"lowered", "spread", "spread#2"}, lines(t, db, "SELECT id FROM lots ORDER BY id"))
+		require.Equal(t, []string{"lowered", "spread", "spread#2", "spread#3"}, lines(t, db, "SELECT id FROM lots ORDER BY id"))
 		for _, statement := range []string{"UPDATE lots SET remaining = 1", "UPDATE lots SET id = 'a'"} {
 			_, err := db.ExecContext(t.Context(), statement)
 			require.Error(t, err, dialect)
 		}
 		require.Equal(t, []string{"lowered 0", "spread 7"}, lines(t, db, "SELECT "+joined(dialect, "id", "remaining")+" FROM campaigns ORDER BY id"))
-		require.Equal(t, []string{"spread 2"}, lines(t, db, "SELECT "+joined(dialect, "campaign_id", "shard")+" FROM campaign_shards"))
+		require.Equal(t, []string{"spread 2", "spread 3"}, lines(t, db, "SELECT "+joined(dialect, "campaign_id", "shard")+" FROM campaign_shards"))
 	}
 }
 

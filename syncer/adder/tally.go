@@ -20,16 +20,16 @@ type Tally struct {
 	FirstSeq, LastSeq int64
 	FirstMs           int64 // when the earliest claim was made, since 1970
 
-	Moves, Moved int64 // debits and credits, and the units that the lot has more by them
+	Moved int64 // units that the lot has more by debits and credits
 }
 
 // Add adds a claim, a debit or a credit.
 func (t *Tally) Add(e *models.Event) {
 	switch {
 	case e.Type == models.EventUnitsDebited:
-		t.Merge(&Tally{Moves: 1, Moved: -e.Quantity})
+		t.Merge(&Tally{Moved: -e.Quantity})
 	case e.Type == models.EventUnitsCredited:
-		t.Merge(&Tally{Moves: 1, Moved: e.Quantity})
+		t.Merge(&Tally{Moved: e.Quantity})
 	default:
 		t.Merge(&Tally{Units: e.Quantity, Claims: 1, FirstSeq: e.Seq, LastSeq: e.Seq, FirstMs: e.At.UnixMilli()})
 	}
@@ -37,7 +37,6 @@ func (t *Tally) Add(e *models.Event) {
 
 // Merge adds another sum of the lot.
 func (t *Tally) Merge(o *Tally) {
-	t.Moves += o.Moves
 	t.Moved += o.Moved
 	if o.Claims == 0 {
 		return

@@ -303,13 +303,12 @@ type openMove struct {
 	Residency      models.Residency
 }
 
-// open reads the moves of a campaign that lack a credit. Those whose giver has to be loaded again wait.
+// open reads the moves of a campaign that lack a credit.
 func (m *Mover) open(ctx context.Context, campaignID string) (all []openMove, err error) {
 	err = m.db.WithContext(ctx).Raw("SELECT m.id, m.campaign_id, m.from_shard AS `from`, m.to_shard AS `to`, m.units, t.epoch, t.residency"+
 		" FROM stock_moves m JOIN lots t ON t.campaign_id = m.campaign_id AND t.shard = m.to_shard"+
-		" LEFT JOIN lots g ON g.campaign_id = m.campaign_id AND g.shard = m.from_shard AND m.from_shard > 0"+
-		" WHERE m.credited_at IS NULL AND m.campaign_id = ? AND (g.residency IS NULL OR g.residency <> ?) ORDER BY m.id LIMIT ?",
-		campaignID, models.ResidencyLost, finishAtOnce).Scan(&all).Error
+		" WHERE m.credited_at IS NULL AND m.campaign_id = ? ORDER BY m.id LIMIT ?",
+		campaignID, finishAtOnce).Scan(&all).Error
 	if err != nil {
 		return nil, fmt.Errorf("shards: moves of %s: %w", campaignID, err)
 	}

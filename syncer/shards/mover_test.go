@@ -315,9 +315,7 @@ func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	_, err := s.Scripts.Credit(t.Context(), &lua.Credit{Move: "m", Shard: s.shard(1), Epoch: 1, From: 2, Units: 4})
 	require.NoError(t, err)
 	s.Sync()
-	require.Equal(t, models.ResidencyLost, s.Residency(s.shard(2)))
-	_, err = s.Maintainer().Attend(t.Context(), true)
-	require.NoError(t, err)
+	s.check()
 	require.Equal(t, []int64{14, 6}, s.totals())
 	s.requireSettled(20)
 }

@@ -44,7 +44,7 @@ func newStore(db *gorm.DB, t tuning) *store {
 // applied is what a transaction did with the rows of a batch.
 type applied struct {
 	written []*models.RawEvent // claims that got their row
-	moves   []*models.RawEvent // halves of moves that MySQL lacked
+	moves   []*models.RawEvent // halves of moves that MySQL lacked, and debits that are proven
 	sums    map[adder.Lot]*adder.Tally
 	known   int // MySQL had them
 	parked  []parkedRow
@@ -89,7 +89,7 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in this order: streams, lots that units come to or go from, claims, packets, lots.
+// run is the transaction. Locks are taken in this order: streams, claims, packets, moves, lots.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -114,7 +114,7 @@ func (a *application) run() error {
 		return err
 	}
 	a.sums = a.b.sums
-	if len(a.written)+len(a.moves) < len(a.b.rows) {
+	if len(moves) > 0 || len(a.written) < len(a.b.rows) {
 		a.sums = sumOf(append(a.written[:len(a.written):len(a.written)], a.moves...))
 	}
 	if err := a.moveLots(); err != nil {
@@ -145,8 +145,7 @@ func (a *application) keepPositions() error {
 	return putPositions(a.ctx, a.tx, due, now)
 }
 
-// readLots reads the lots of the batch. Those that units come to or go from are locked, as a load into Redis sets the books of
-// such a lot.
+// readLots reads the lots of the batch.
 func (a *application) readLots() error {
 	a.lots = make(map[adder.Lot]lotRow, len(a.b.sums))
 	if len(a.b.sums) == 0 {
@@ -157,13 +156,6 @@ func (a *application) readLots() error {
 	args := make([]any, 0, len(a.b.sums)) // by the primary key; lots of other shards are passed over
 	for lot := range a.b.sums {
 		args = append(args, lot.CampaignID)
-	}
-	if moving := movingLots(a.b.sums); len(moving) > 0 { // before the first read, which makes the snapshot
-		lock := "SELECT id FROM lots WHERE id IN " + sqlstore.Marks(len(moving)) + " ORDER BY campaign_id, shard" + sqlstore.ForUpdate(a.tx)
-		err := sqlstore.ScanAll(a.ctx, a.tx, lock, moving, func(scan func(...any) error) error { return scan(new(string)) })
-		if err != nil {
-			return err
-		}
 	}
 	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.Marks(len(args)), args, func(scan func(...any) error) error {
 		var lot adder.Lot

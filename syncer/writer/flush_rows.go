@@ -138,16 +138,17 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 	return nil
 }
 
-// The sums lead the join, so that only their lots are locked: shards before their campaigns.
+// The sums lead the join, and lots are found by their key, so that only those are locked: shards before their campaigns.
+// A scan of a small table would lock all.
 const (
 	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
 		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
-	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
+	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots FORCE INDEX (PRIMARY) ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
 		" SET lots.claimed = lots.claimed + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
-		" lots.total = GREATEST(0, lots.total + f.moved), lots.updated_at = ?"
+		" lots.total = lots.total + f.moved, lots.updated_at = ?"
 	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, synced_seq = synced_seq + f.claims," +
-		" total = MAX(0, total + f.moved), updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
+		" total = total + f.moved, updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 )
 
 func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Time) error {

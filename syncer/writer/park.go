@@ -49,18 +49,21 @@ func (a *application) insertParked() error {
 }
 
 func insertParked(ctx context.Context, on sqlstore.Execer, dialect string, parked *models.ParkedEvent, at time.Time) error {
-	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?, ?) "
-	if dialect == migrations.SQLite {
-		query += "ON CONFLICT (id) DO NOTHING"
-	} else {
-		query += "ON DUPLICATE KEY UPDATE id = id"
-	}
+	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?, ?)" + orKnown(dialect)
 	_, err := on.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
 		at.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {
 		return fmt.Errorf("writer: park: %w", err)
 	}
 	return nil
+}
+
+// orKnown ends an INSERT that leaves a row alone whose id is there.
+func orKnown(dialect string) string {
+	if dialect == migrations.SQLite {
+		return " ON CONFLICT (id) DO NOTHING"
+	}
+	return " ON DUPLICATE KEY UPDATE id = id"
 }
 
 // parkedEvent makes a row that any event fits into, whatever is wrong with it.

@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS lots (
   shard             SMALLINT NOT NULL COMMENT '0: the campaign; shards follow from 1',
   id                VARCHAR(64) GENERATED ALWAYS AS (CASE WHEN shard = 0 THEN campaign_id ELSE CONCAT(campaign_id, '#', shard) END) STORED COMMENT 'one name of the lot: the campaign, or <campaign>#<shard>',
   partition_no      INT NOT NULL COMMENT 'which claim stream; follows from the id',
-  total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign',
+  total             BIGINT NOT NULL COMMENT 'units of this lot; in lot 0 of the campaign. Below 0, a shard has given units that it is yet to get',
   redis_total       BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
   claimed           BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in lot 0 of all lots of the campaign',
   synced_seq        BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in lot 0 of all lots of the campaign',
@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS lots (
   PRIMARY KEY (campaign_id, shard),
   UNIQUE KEY lots_id (id),
   KEY lots_of_residency (residency, campaign_id, shard),
-  CONSTRAINT lots_total_not_negative CHECK (total >= 0),
+  CONSTRAINT lots_total_not_negative CHECK (total >= 0 OR shard > 0),
   CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a lot: stock, counters, and where it is in Redis. Read campaigns and campaign_shards';
