@@ -4,7 +4,7 @@
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] moves   set     ids of the moves that this load was credited
+-- KEYS[3] moves   zset    ids of the moves that this load was credited in the last hour, by when that was; the state has their number
 --
 -- ARGV[1] epoch  the load that MySQL knows
 -- ARGV[2] from   the number of the shard that the units come from; 0: the total of the campaign was raised
@@ -17,22 +17,26 @@
 --   {3} another load is here, or one that is not to be trusted; untouched
 local state_key, stream_key, moves_key = KEYS[1], KEYS[2], KEYS[3]
 local from, units, move = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local KEPT_MS = 3600000 -- who sends a credit has read within seconds that MySQL lacks it
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, stream_type, moves_type = type_of(state_key), type_of(stream_key), type_of(moves_key)
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
-if moves_type ~= 'set' and moves_type ~= 'none' then return {2, 3} end
-local held = redis.call('HMGET', state_key, 'epoch', 'total', 'in', 'ups')
-for i = 1, 4 do
+if moves_type ~= 'zset' and moves_type ~= 'none' then return {2, 3} end
+local held = redis.call('HMGET', state_key, 'epoch', 'total', 'in', 'ups', 'moves')
+held[5] = held[5] or '0'
+for i = 1, 5 do
   if not held[i] or not string.find(held[i], '^%-?%d+$') or #held[i] > 15 then return {2, 1} end
   held[i] = tonumber(held[i])
 end
 local epoch, total, came, ups = held[1], held[2], held[3], held[4]
 local status = redis.call('HGET', state_key, 'status')
 if epoch ~= tonumber(ARGV[1]) or status == 'fenced' or status == 'loading' then return {3} end
-if redis.call('SISMEMBER', moves_key, move) == 1 then return {0, 0} end
+if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- somebody deleted it: what was credited is not known
+if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
+local now_ms = math.floor(redis.call('TIME')[1] * 1000)
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
@@ -40,7 +44,8 @@ local id = move .. ':credited'
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload', '{"v":1,"type":"units.credited","id":"' .. id ..
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. from .. ',"move":"' .. move ..
   '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] .. ',"at":"' .. ARGV[5] .. '"}')
-redis.call('SADD', moves_key, move)
-redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1)
+redis.call('ZADD', moves_key, now_ms, move)
+redis.call('ZREMRANGEBYSCORE', moves_key, '-inf', now_ms - KEPT_MS)
+redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1, 'moves', redis.call('ZCARD', moves_key))
 if from ~= '0' then redis.call('HSET', state_key, 'in', string.format('%.0f', came + units)) end
 return {0, units}

@@ -117,22 +117,22 @@ func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	return n, classifyError("memory usage", err)
 }
 
-// Tips reads the id of the last entry of each claim stream; zero where there is none. Errors as Stream.
-func (s *Scripts) Tips(ctx context.Context) ([]EntryID, error) {
-	last := make([]*redis.XMessageSliceCmd, s.Partitions())
+// Tips reads the id of the last entry of some claim streams, by partition; one that has none is left out. Errors as Stream.
+func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, error) {
+	last := make([]*redis.XMessageSliceCmd, len(partitions))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for partition := range last {
-			last[partition] = p.XRevRangeN(ctx, StreamKey(partition), "+", "-", 1)
+		for i, partition := range partitions {
+			last[i] = p.XRevRangeN(ctx, StreamKey(partition), "+", "-", 1)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, classifyError("xrevrange", err)
 	}
-	tips := make([]EntryID, len(last))
-	for partition, entries := range last {
+	tips := make(map[int]EntryID, len(partitions))
+	for i, entries := range last {
 		if len(entries.Val()) > 0 {
-			tips[partition], err = ParseEntryID(entries.Val()[0].ID)
+			tips[partitions[i]], err = ParseEntryID(entries.Val()[0].ID)
 			if err != nil {
 				return nil, err
 			}

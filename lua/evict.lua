@@ -6,7 +6,7 @@
 -- KEYS[3] keys     hash    is removed
 -- KEYS[4] evicted  string  the tombstone, becomes "epoch:seq"
 -- KEYS[5] waves    zset    is removed, with the lists of packets that it names
--- KEYS[6] moves    set     is removed
+-- KEYS[6] moves    zset    is removed
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    the load that MySQL knows

@@ -25,7 +25,7 @@ type CampaignKeys struct {
 	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
-	Moves  string // set: of a shard, the moves of units that the load was credited
+	Moves  string // zset: of a shard, the moves of units that the load was credited lately
 
 	Evicted string // string: tombstone of the last eviction
 

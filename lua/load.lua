@@ -9,7 +9,7 @@
 -- KEYS[5] staged_users  hash    becomes users
 -- KEYS[6] staged_keys   hash    becomes keys
 -- KEYS[7] waves         zset    what an earlier load left; it is removed with the lists of packets that it names
--- KEYS[8] moves         set     what an earlier load left; it is removed
+-- KEYS[8] moves         zset    what an earlier load left; it is removed
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    number of this load

@@ -17,8 +17,8 @@ type Debit struct {
 	Taken bool   // units that users have go, too: the shard refuses claims until as many came back
 }
 
-// Debit takes as many units as are free, and returns how many. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable,
-// ErrOutcomeUnknown (then MySQL gets the move, or there is none).
+// Debit takes as many units as are free, and returns how many. Errors: ErrAbsent, ErrOther,
+// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (then MySQL gets the move, or there is none).
 func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) {
 	k := s.KeysOf(d.Shard)
 	taken := 0

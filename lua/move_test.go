@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -164,7 +165,7 @@ func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 		_, err := l.credit("m1", 2, 1, 6)
 		require.NoError(t, err)
 		moves := l.s.KeysOf(l.shards[2].ID).Moves
-		require.EqualValues(t, 1, rdb.SCard(t.Context(), moves).Val())
+		require.EqualValues(t, 1, rdb.ZCard(t.Context(), moves).Val())
 		require.NoError(t, l.s.Fence(t.Context(), l.shards[2].ID, 1))
 		next := *l.shards[2]
 		next.Epoch = 2
@@ -179,6 +180,27 @@ func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 		gone, err := l.s.Evict(t.Context(), &next, 0)
 		require.NoError(t, err)
 		require.True(t, gone)
+	})
+}
+
+// A shard forgets a credit after an hour. It takes none while it does not know which it had.
+func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		moves := l.s.KeysOf(l.shards[2].ID).Moves
+		for _, move := range []string{"m1", "m2"} {
+			_, err := l.credit(move, 2, 1, 1)
+			require.NoError(t, err)
+		}
+		old := float64(time.Now().Add(-2 * time.Hour).UnixMilli())
+		require.NoError(t, rdb.ZAdd(t.Context(), moves, redis.Z{Score: old, Member: "m1"}).Err())
+		_, err := l.credit("m3", 2, 1, 1)
+		require.NoError(t, err)
+		require.Equal(t, []string{"m2", "m3"}, rdb.ZRange(t.Context(), moves, 0, -1).Val())
+		require.NoError(t, rdb.Del(t.Context(), moves).Err())
+		_, err = l.credit("m2", 2, 1, 1)
+		require.ErrorIs(t, err, lua.ErrDamaged)
+		require.EqualValues(t, 3, l.field(2, "total"))
 	})
 }
 

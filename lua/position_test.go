@@ -48,7 +48,7 @@ func TestPositionBehindComparesWhatIsKnown(t *testing.T) {
 func TestPositionLaterIsOfTheLaterLoad(t *testing.T) {
 	t.Parallel()
 	old, next := lua.Position{Epoch: 1, Seq: 90}, lua.Position{Epoch: 2, Seq: 3}
-	require.Equal(t, next, old.Later(next), "a load counts transfers from its own beginning")
+	require.Equal(t, next, old.Later(next), "a load counts from its own beginning")
 	require.Equal(t, next, next.Later(old))
 	require.Equal(t, lua.Position{Epoch: 2, Seq: 4}, lua.Position{Epoch: 2, Seq: 4}.Later(lua.Position{Epoch: 2, Seq: 2}))
 }

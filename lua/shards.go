@@ -9,8 +9,9 @@ import (
 	"dibs/models"
 )
 
-// ShardView is what Redis holds of a shard of a campaign at one moment. Err is ErrAbsent for one that Redis does not hold, or that takes no
-// claims (its numbers are set nevertheless), ErrDamaged, or that of a Redis that is away.
+// ShardView is what Redis holds of a shard of a campaign at one moment. Err is ErrAbsent for one
+// that Redis does not hold, or that takes no claims (its numbers are set nevertheless), ErrDamaged,
+// or that of a Redis that is away.
 type ShardView struct {
 	Position
 	Shares
@@ -38,8 +39,8 @@ func (v *ShardView) IsSame(o *ShardView) bool {
 	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups && !v.Before(o.Position)
 }
 
-// Shards reads lots, each at one moment, in one round trip to each server. One whose server does not answer in time has an error of its
-// own.
+// Shards reads lots, each at one moment, in one round trip to each server. One whose server does
+// not answer in time has an error of its own.
 func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
 	commands := make([]*redis.MapStringStringCmd, len(ids))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error

@@ -108,9 +108,11 @@ type Campaign struct {
 	SeenSeq          int64  // highest seq that an API process saw in this epoch and that Redis did not hold afterwards
 	LostClaims       int64  // seqs that a repair gave up: no row will ever have them
 
-	// The counters, moved by the writer in the transaction that inserts the claims. The database computes Remaining from Total, RedisTotal
-	// and Claimed.
-	Remaining int64 `gorm:"->"` // units; never below 0, never below what Redis says
+	// The counters, moved by the writer in the transaction that inserts the claims.
+	// The database computes Remaining from Total, RedisTotal and Claimed. It is never below 0, and of a
+	// campaign of one shard never below what Redis says. Of several shards it shows a lowered total
+	// before they have it.
+	Remaining int64 `gorm:"->"` // units
 	Claimed   int64 // units of live claims
 	SyncedSeq int64 // accepted claims that have their row; seq in Redis less this is the backlog
 

@@ -80,3 +80,32 @@ func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err e
 	}
 	return rows, nil
 }
+
+// Excesses of which Excess tells.
+const (
+	WithRaises    = 0 // raises that are on their way to the shards count as there
+	BetweenShards = 1 // only what is on its way between two shards does
+)
+
+// Excess is by how many units the shards of campaigns, and moves on their way from a shard of at least this number, have more than the total;
+// below 0 they have less. Campaigns that have exactly the total are left out, and those of which MySQL lacks some sums. An empty id is all.
+func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
+	var rows []struct {
+		ID    string
+		Units int64
+	}
+	query := "SELECT id, units FROM (SELECT w.campaign_id AS id, (SELECT SUM(s.total) FROM lots s WHERE s.campaign_id = w.campaign_id" +
+		" AND s.shard > 0) + COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = w.campaign_id" +
+		" AND m.from_shard >= ?), 0) - w.total AS units FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0" +
+		" AND (w.campaign_id = ? OR ? = '') AND d.shards > 1 AND d.kind <> ? AND d.status <> ? AND NOT EXISTS (SELECT 1 FROM stock_flushes f" +
+		" WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id)) x WHERE units <> 0"
+	err = sqlstore.On(db).Scan(&rows, query, from, id, id, models.KindPacket, models.StatusClosed)
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: units of shards: %w", err)
+	}
+	units = make(map[string]int64, len(rows))
+	for i := range rows {
+		units[rows[i].ID] = rows[i].Units
+	}
+	return units, nil
+}

@@ -92,23 +92,23 @@ func addTo(sum **int64, n *int64, isNone bool) {
 // sums compares the counters of a campaign with those of its shards, as of one moment, and its units with those that they have.
 func (a *attempt) sums(ctx context.Context) error {
 	id := a.found.CampaignID
-	db := sqlstore.On(a.r.db.WithContext(ctx))
-	var claimed, synced, released, units int64
-	for try := 1; ; try++ {
-		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
-			" c.total - SUM(s.total) - COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = ?), 0)"+
-			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
-			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", id, id).
-			Scan(&claimed, &synced, &released, &units)
-		if err != nil {
-			return fmt.Errorf("reconcile: shards of %s: %w", id, err)
+	db := a.r.db.WithContext(ctx)
+	var claimed, synced, released int64
+	err := sqlstore.On(db).Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims)"+
+		" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
+		" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims", id).Scan(&claimed, &synced, &released)
+	if err != nil {
+		return fmt.Errorf("reconcile: shards of %s: %w", id, err)
+	}
+	units, err := campaigns.Excess(db, id, campaigns.WithRaises)
+	for try := 1; err == nil && units[id] != 0 && try < compareTries; try++ { // a change of the total is on its way to the shards
+		err = sleep.For(ctx, comparePause)
+		if err == nil {
+			units, err = campaigns.Excess(db, id, campaigns.WithRaises)
 		}
-		if units == 0 || try >= compareTries { // a change of the total is on its way to the shards
-			break
-		}
-		if err := sleep.For(ctx, comparePause); err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	for _, one := range []struct {
 		what string
@@ -118,8 +118,8 @@ func (a *attempt) sums(ctx context.Context) error {
 			a.found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
 		}
 	}
-	if units != 0 && a.snap.campaign.Status != models.StatusClosed {
-		a.found.differf("total is %d units more than what the shards have and what is on its way between them: the syncer settles it", units)
+	if more := units[id]; more != 0 {
+		a.found.differf("what the shards have and what is on its way to them is %d units more than the total: the syncer settles it", more)
 	}
 	return nil
 }

@@ -8,11 +8,16 @@ import (
 // Observe has observe called at each step, see steps.Steps.
 func (m *Mover) Observe(observe func(step string)) { m.steps.Observe(observe) }
 
-// Lowering are the units that each of some shards gives when so many leave the total, and whether their users have them.
+// Lowering are the units that each of some shards gives when so many leave the total, and whether
+// their users have them.
 func Lowering(units int64, views ...lua.ShardView) (parts []int64, taken bool) {
 	p := &snapshot{views: views}
 	parts = make([]int64, len(views))
-	for _, d := range p.lowering(units) {
+	debits := p.lowering(units)
+	if len(debits) == 0 {
+		debits = p.lowerTaken(units)
+	}
+	for _, d := range debits {
 		parts[d.from-1] = d.units
 		taken = taken || d.taken
 	}

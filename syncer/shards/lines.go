@@ -12,8 +12,9 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// line is a line of a campaign's stock, as definitions.told_line has it. A campaign of one shard publishes its lines in the claim that crosses
-// them, see claim.lua. Of several shards none knows the stock of all: the line that was published last is in MySQL.
+// line is a line of a campaign's stock, as definitions.told_line has it. A campaign of one shard
+// publishes its lines in the claim that crosses them, see claim.lua. Of several shards none knows
+// the stock of all: the line that was published last is in MySQL.
 type line int
 
 const (
@@ -41,9 +42,10 @@ func lineOf(c *stockLevel) line {
 	return lineNone
 }
 
-// Check completes what others left: totals that shards don't have yet, and moves without a credit. It loads shards that Redis was rolled
-// back with, and publishes the lines that the stock of campaigns of several shards has crossed, by what MySQL has applied. It returns how
-// many that were. A failure is returned after the others had their turn. It is for one goroutine.
+// Check completes what others left: totals that shards don't have yet, and moves without a credit.
+// It loads shards that Redis was rolled back with, and publishes the lines that the stock of
+// campaigns of several shards has crossed, by what MySQL has applied. It returns how many that
+// were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)
@@ -67,14 +69,10 @@ func (m *Mover) Check(ctx context.Context) (done int, err error) {
 
 // settleAll settles the campaigns whose shards have more or less than their totals.
 func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
-	var rows []struct {
-		ID    string
-		Units int64
-	}
-	err = m.db.WithContext(ctx).Raw("SELECT id, units FROM ("+excess+") x WHERE units <> 0", models.KindPacket, models.StatusClosed).Scan(&rows).Error
-	failed := []error{wrapped(err)}
-	for i := range rows {
-		err := m.Settle(ctx, rows[i].ID)
+	units, err := campaigns.Excess(m.db.WithContext(ctx), "", campaigns.WithRaises)
+	failed := []error{err}
+	for id := range units {
+		err := m.Settle(ctx, id)
 		switch {
 		case err == nil:
 			done++
@@ -91,8 +89,8 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 		CampaignID string
 		DebitedAt  time.Time
 	}
-	err = m.db.WithContext(ctx).Raw("SELECT campaign_id, debited_at FROM stock_moves WHERE credited_at IS NULL"+
-		" ORDER BY campaign_id LIMIT ?", finishAtOnce).Scan(&open).Error
+	err = m.db.WithContext(ctx).Raw("SELECT m.campaign_id, m.debited_at FROM stock_moves m JOIN definitions d ON d.campaign_id = m.campaign_id"+
+		" AND d.status <> ? WHERE m.credited_at IS NULL ORDER BY m.campaign_id LIMIT ?", models.StatusClosed, creditAtOnce).Scan(&open).Error
 	failed := []error{wrapped(err)}
 	oldest := time.Duration(0)
 	for i := range open {
@@ -108,44 +106,50 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 	return len(open), errors.Join(failed...)
 }
 
-// loadBehind loads the shards that Redis was rolled back with: it knows fewer of their moves than MySQL.
+// exchanged are the units that shards gave to others and got from them, by MySQL.
+const exchanged = "SELECT x.campaign_id, x.shard, SUM(x.gave) AS gave, SUM(x.got) AS got FROM (" +
+	"SELECT campaign_id, from_shard AS shard, SUM(units) AS gave, 0 AS got FROM stock_moves WHERE from_shard > 0 AND to_shard > 0" +
+	" GROUP BY campaign_id, from_shard UNION ALL SELECT campaign_id, to_shard, 0, SUM(units) FROM stock_moves" +
+	" WHERE from_shard > 0 AND to_shard > 0 AND credited_at IS NOT NULL GROUP BY campaign_id, to_shard) x" +
+	" JOIN lots l ON l.campaign_id = x.campaign_id AND l.shard = x.shard AND l.residency = ?" +
+	" JOIN definitions d ON d.campaign_id = x.campaign_id AND d.status <> ? GROUP BY x.campaign_id, x.shard"
+
+// loadBehind loads the shards that Redis was rolled back with: it knows fewer of their moves than
+// MySQL.
 func (m *Mover) loadBehind(ctx context.Context) (loaded int, err error) {
 	var rows []struct {
 		CampaignID string
 		Shard      int
 		Gave, Got  int64
 	}
-	err = m.db.WithContext(ctx).Raw("SELECT l.campaign_id, l.shard, SUM(CASE WHEN m.from_shard = l.shard THEN m.units ELSE 0 END) AS gave,"+
-		" SUM(CASE WHEN m.to_shard = l.shard AND m.credited_at IS NOT NULL THEN m.units ELSE 0 END) AS got FROM lots l"+
-		" JOIN definitions d ON d.campaign_id = l.campaign_id AND d.status <> ? JOIN stock_moves m ON m.campaign_id = l.campaign_id"+
-		" AND m.from_shard > 0 AND m.to_shard > 0 WHERE l.shard > 0 AND l.residency = ? GROUP BY l.campaign_id, l.shard",
-		models.StatusClosed, models.ResidencyResident).Scan(&rows).Error
-	if err != nil {
-		return 0, wrapped(err)
-	}
+	err = m.db.WithContext(ctx).Raw(exchanged, models.ResidencyResident, models.StatusClosed).Scan(&rows).Error
+	failed := []error{wrapped(err)}
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = models.ShardID(rows[i].CampaignID, rows[i].Shard)
 	}
-	var failed []error
 	for i, v := range m.scripts.Shards(ctx, ids) { // read later: it knows no less
-		if v.Err != nil || v.Out >= rows[i].Gave && v.In >= rows[i].Got {
-			continue
+		if v.Err == nil && (v.Out < rows[i].Gave || v.In < rows[i].Got) {
+			loaded++
+			failed = append(failed, m.reload(ctx, ids[i], v.Epoch))
 		}
-		loaded++
-		err := m.scripts.Fence(ctx, ids[i], v.Epoch)
-		if err == nil {
-			_, err = m.loader.Hydrate(ctx, ids[i])
-		}
-		failed = append(failed, wrapped(err))
 	}
 	return loaded, errors.Join(failed...)
+}
+
+// reload has a shard loaded again, though it takes claims.
+func (m *Mover) reload(ctx context.Context, id string, epoch int64) error {
+	if err := m.scripts.Fence(ctx, id, epoch); err != nil {
+		return wrapped(err)
+	}
+	return m.load(ctx, id)
 }
 
 // errConflict says that someone else published the line, or changed the total.
 var errConflict = errors.New("shards: the line is not as it was seen")
 
-// publishLine records the line that a campaign is at. Those that it crossed downwards are published once, in the same transaction.
+// publishLine records the line that a campaign is at. Those that it crossed downwards are published
+// once, in the same transaction.
 func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of moves without a credit are of the leader.
+// metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of
+// moves without a credit are of the leader.
 type metrics struct {
 	started, units *prometheus.CounterVec // by shard
 	seconds        prometheus.Histogram

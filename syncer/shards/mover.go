@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
@@ -21,16 +22,18 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrBlocked says that the units that are asked for may lie in a shard that does not answer, or that others take them too fast: nothing
-// can be said.
+// ErrBlocked says that the units that are asked for may lie in a shard that does not answer, or
+// that others take them too fast: nothing can be said.
 var ErrBlocked = errors.New("shards: nothing can be said of the units that are asked for")
 
 const (
 	// maxSteps bounds the steps for one need, while others take the units.
 	maxSteps = 50
-	// viewTimeout bounds a snapshot of all shards. The units of one whose server hangs are out of reach until it fails over.
+	// viewTimeout bounds a snapshot of all shards. The units of one whose server hangs are out of
+	// reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
-	// appliedTimeout is how long a move waits until MySQL has applied its debit. Later the leader completes it.
+	// appliedTimeout is how long a move waits until MySQL has applied its debit. Later the leader
+	// completes it.
 	appliedTimeout = 2 * time.Second
 )
 
@@ -48,8 +51,14 @@ type Mover struct {
 	steps   steps.Steps
 	metrics *metrics
 	known   sync.Map // *models.Campaign by id; of it no more is used than what never changes
-	turns   sync.Map // chan struct{} by lot: holds a token while a need of it is served
-	late    sync.Map // by lot, those whose last move is not known to be complete
+	turns   sync.Map // *turn by lot
+}
+
+// turn is of the need of a shard that is served: two at once would move what one asks for twice.
+type turn struct {
+	token chan struct{} // is in it meanwhile
+	late  bool          // the last move is not known to be complete
+	moved bool          // units for this need, and they were not enough
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
@@ -59,24 +68,24 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Regist
 	}
 }
 
-// Refill brings units to a shard of a campaign, unless that takes longer than anybody waits. Errors: models.ErrNotFound, ErrBlocked, and
-// those of a Redis or MySQL that is away.
+// Refill brings units to a shard of a campaign, unless that takes longer than anybody waits.
+// Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL that is away.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
 	c, err := m.campaign(ctx, campaignID, need.Shard)
 	if err != nil {
 		return models.Refill{}, err
 	}
-	leave, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
+	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
 	if err != nil {
 		return models.Refill{}, err
 	}
-	defer leave()
+	defer func() { <-t.token }()
 	for range maxSteps {
 		if need.Within > 0 && time.Since(began) > need.Within {
 			return models.Refill{}, nil
 		}
-		done, refill, err := m.step(ctx, c, need)
+		done, refill, err := m.step(ctx, c, need, t)
 		if done || err != nil {
 			return refill, err
 		}
@@ -84,19 +93,21 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 	return models.Refill{}, fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// enter waits until no other need of a shard is served here: two would move what one asks for twice.
-func (m *Mover) enter(ctx context.Context, id string) (leave func(), err error) {
-	turn, _ := m.turns.LoadOrStore(id, make(chan struct{}, 1))
-	token := turn.(chan struct{}) //nolint:forcetypeassert // nothing else is stored
+// enter waits until no other need of a shard is served here.
+func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
+	found, _ := m.turns.LoadOrStore(id, &turn{token: make(chan struct{}, 1)})
+	t := found.(*turn) //nolint:forcetypeassert // nothing else is stored
 	select {
-	case token <- struct{}{}:
-		return func() { <-token }, nil
+	case t.token <- struct{}{}:
+		t.moved = false
+		return t, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("shards: %s: %w", id, context.Cause(ctx))
 	}
 }
 
-// campaign is what is known of a campaign that has a shard of that number. A shard in Redis tells without MySQL.
+// campaign is what is known of a campaign that has a shard of that number. A shard in Redis tells
+// without MySQL.
 func (m *Mover) campaign(ctx context.Context, id string, shard int) (*models.Campaign, error) {
 	found, isKnown := m.known.Load(id)
 	if !isKnown {
@@ -120,40 +131,37 @@ func (m *Mover) campaign(ctx context.Context, id string, shard int) (*models.Cam
 	return c, nil
 }
 
-// step looks at all shards and takes what brings a need further. done: the units are there, or it is proven that they are not.
-func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need) (done bool, refill models.Refill, err error) {
+// step looks at all shards and takes what brings a need further. done: the units are there, or it
+// is proven that they are not.
+func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need, t *turn) (done bool, refill models.Refill, err error) {
 	p := m.snapshot(ctx, c)
 	taker := &p.views[need.Shard-1]
-	lack := need.Units - taker.Free() + taker.Lacks()
-	if taker.Err == nil && lack <= 0 {
+	if taker.Err == nil && p.lack(need) <= 0 {
 		return true, refill, nil
 	}
-	id := p.ids[need.Shard-1]
-	_, isLate := m.late.Load(id)
 	moves := p.moves(need)
 	switch {
-	case isLate: // or each need would empty the others further while nobody consumes
+	case t.late: // or each need would empty the others further while nobody consumes
 		err = m.Finish(ctx, c.ID)
-		if err == nil {
-			m.late.Delete(id)
-		}
+		t.late = err != nil
 		return false, refill, err
 	case isAway(taker.Err):
 		return true, refill, fmt.Errorf("%w: %w", ErrBlocked, taker.Err)
 	case taker.Err != nil:
-		_, err = m.loader.Hydrate(ctx, id)
-		return false, refill, wrapped(err)
+		return false, refill, m.load(ctx, p.ids[need.Shard-1])
+	case len(moves) > 0 && t.moved && need.Shard < moves[0].from: // or two that need each other's units swap them for ever
+		t.moved = false
+		return false, refill, sleep.For(ctx, models.PaceSpan)
 	case len(moves) > 0:
 		err = m.move(ctx, p, moves)
-		if err != nil {
-			m.late.Store(id, nil)
-		}
+		t.late = err != nil
+		t.moved = true
 		return need.Ahead, refill, err
 	case need.Ahead:
 		return true, refill, nil
 	}
 	if loads := p.absent(); len(loads) > 0 {
-		return false, refill, m.load(ctx, loads)
+		return false, refill, m.load(ctx, loads...)
 	}
 	if away := p.away(); away != nil {
 		return true, refill, fmt.Errorf("%w: %s: %w", ErrBlocked, c.ID, away)
@@ -161,8 +169,8 @@ func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need) 
 	if p.out() != p.in() {
 		return false, refill, m.Finish(ctx, c.ID)
 	}
-	refill.SoldOutFrom = m.prove(ctx, c, p)
-	return refill.SoldOutFrom > 0 && need.Units >= refill.SoldOutFrom, refill, nil
+	refill.SoldOutFrom, err = m.prove(ctx, c, p)
+	return refill.SoldOutFrom > 0 && need.Units >= refill.SoldOutFrom, refill, err
 }
 
 func wrapped(err error) error {
@@ -172,7 +180,7 @@ func wrapped(err error) error {
 	return err
 }
 
-func (m *Mover) load(ctx context.Context, ids []string) error {
+func (m *Mover) load(ctx context.Context, ids ...string) error {
 	var loads errgroup.Group
 	for _, id := range ids {
 		loads.Go(func() error {
@@ -183,153 +191,177 @@ func (m *Mover) load(ctx context.Context, ids []string) error {
 	return loads.Wait() //nolint:wrapcheck // wrapped
 }
 
-// prove makes a second snapshot of a campaign, and returns from how many units on a claim was too large at a moment between the two; 0 is
-// not proven. Each shard had no more units free at that moment than when it was seen first, because nothing became free in it until it was
-// seen again; and nothing was on its way.
-func (m *Mover) prove(ctx context.Context, c *models.Campaign, first *snapshot) (soldOutFrom int64) {
+// prove makes a second snapshot of a campaign, and returns from how many units on a claim was too
+// large at a moment between the two; 0 is not proven. Each shard had no more units free at that
+// moment than when it was seen first, because nothing became free in it until it was seen again;
+// nothing was on its way, and no raise of the total. ErrBlocked: there is one.
+func (m *Mover) prove(ctx context.Context, c *models.Campaign, first *snapshot) (soldOutFrom int64, err error) {
+	units, err := campaigns.Excess(m.db.WithContext(ctx), c.ID, campaigns.BetweenShards)
+	if err == nil && units[c.ID] < 0 {
+		err = fmt.Errorf("%w: the total of %s is being raised", ErrBlocked, c.ID)
+	}
+	if err != nil {
+		return 0, err
+	}
 	second := m.snapshot(ctx, c)
 	if second.out() != first.in() {
-		return 0
+		return 0, nil
 	}
 	free := int64(0) // of the campaign: a shard whose total was lowered below what it gave out has to be filled first
 	for i := range first.views {
 		if !second.views[i].IsSame(&first.views[i]) {
-			return 0
+			return 0, nil
 		}
 		free += first.views[i].Free() - first.views[i].Lacks()
 	}
-	return 1 + max(0, free)
+	return 1 + max(0, free), nil
 }
 
-// move debits units, waits until MySQL has applied that, and credits them. What others changed since the snapshot was made is no error: the
-// next one shows it.
+// move debits units, waits until MySQL has applied that, and credits them. What others changed
+// since the snapshot was made is no error: the next one shows it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	began := time.Now()
-	partitions, err := m.partitions(ctx, p.campaign.ID) // without MySQL units stay where they are
+	givers := make([]int, len(moves))
+	for i := range moves {
+		givers[i] = moves[i].from
+	}
+	partitions, err := m.partitions(ctx, p.campaign.ID, givers...) // without MySQL units stay where they are
 	if err != nil {
 		return err
 	}
-	debited := int64(0)
+	m.steps.At("debiting")
+	var ids []string
 	for i := range moves {
-		units, err := m.debit(ctx, p, &moves[i])
+		id, units, err := m.debit(ctx, p, &moves[i])
 		if err != nil {
 			return err
 		}
-		debited += units
-		m.count(moves[i].to, units)
+		if units > 0 {
+			ids = append(ids, id)
+			m.count(moves[i].to, units)
+		}
 	}
-	if debited == 0 {
+	if len(ids) == 0 {
 		return nil
 	}
 	m.steps.At("debited")
-	err = m.finishIn(ctx, p.campaign.ID, partitions)
+	err = m.awaitApplied(ctx, partitions)
+	if err == nil {
+		err = m.credit(ctx, p.campaign.ID, ids...)
+	}
 	if err == nil {
 		m.metrics.seconds.Observe(time.Since(began).Seconds())
 	}
 	return err
 }
 
-func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (int64, error) {
+// debit returns the id of the move and how many units it is of.
+func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return 0, wrapped(err)
+		return "", 0, wrapped(err)
 	}
 	units, err := m.scripts.Debit(ctx, &lua.Debit{
 		Move: id.String(), Shard: p.ids[s.from-1], Epoch: p.views[s.from-1].Epoch, To: s.to, Units: s.units, Taken: s.taken,
 	})
-	return units, lookAgain(err)
+	return id.String(), units, lookAgain(err)
 }
 
 // lookAgain is the error of a call but for those that the next snapshot explains.
 func lookAgain(err error) error {
-	for _, one := range []error{lua.ErrAbsent, lua.ErrOther, lua.ErrDamaged} {
-		if errors.Is(err, one) {
-			return nil
-		}
+	if isOther(err) {
+		return nil
 	}
 	return err
 }
 
+// isOther reports whether an error says that Redis does not hold the load of a shard that was seen.
+func isOther(err error) bool {
+	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, lua.ErrDamaged)
+}
+
 // Finish waits until MySQL has applied what the shards of a campaign have debited, and credits it.
 func (m *Mover) Finish(ctx context.Context, campaignID string) error {
+	err := m.await(ctx, campaignID)
+	if err != nil {
+		return err
+	}
+	return m.credit(ctx, campaignID)
+}
+
+// await waits until MySQL has applied the streams of all shards of a campaign.
+func (m *Mover) await(ctx context.Context, campaignID string) error {
 	partitions, err := m.partitions(ctx, campaignID)
 	if err != nil {
 		return err
 	}
-	return m.finishIn(ctx, campaignID, partitions)
+	return m.awaitApplied(ctx, partitions)
 }
 
-func (m *Mover) finishIn(ctx context.Context, campaignID string, partitions []int) error {
-	waiting, cancel := context.WithTimeout(ctx, appliedTimeout)
+// partitions are those of some shards of a campaign, or of all.
+func (m *Mover) partitions(ctx context.Context, campaignID string, shards ...int) (partitions []int, err error) {
+	query := m.db.WithContext(ctx).Table("lots").Where("campaign_id = ? AND shard > 0", campaignID)
+	if len(shards) > 0 {
+		query = query.Where("shard IN ?", shards)
+	}
+	err = query.Distinct().Pluck("partition_no", &partitions).Error
+	return partitions, wrapped(err)
+}
+
+// awaitApplied waits until MySQL has applied the streams of some partitions.
+func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
+	ctx, cancel := context.WithTimeout(ctx, appliedTimeout)
 	defer cancel()
-	if err := m.awaitApplied(waiting, partitions); err != nil {
-		return err
-	}
+	m.steps.At("waiting")
+	err := m.applied.AwaitPartitions(ctx, partitions)
 	m.steps.At("applied")
-	open, err := m.open(ctx, campaignID)
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for i := range open {
-		failed = append(failed, m.finish(ctx, &open[i]))
+	return err
+}
+
+// credit credits some moves of a campaign that lack it, or all, and once more if a taker had to be
+// loaded for that. All need MySQL to have applied the streams of the takers, too: a credit of long
+// ago that a restored MySQL is yet to read would count again.
+func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
+	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
+	if err == nil && isLoaded {
+		_, err = m.tryCredit(ctx, campaignID, moves)
 	}
 	m.steps.At("credited")
-	return errors.Join(failed...)
+	return err
 }
 
-// partitions are those of a campaign's shards.
-func (m *Mover) partitions(ctx context.Context, campaignID string) (partitions []int, err error) {
-	rows, err := campaigns.ReadLots(m.db.WithContext(ctx), campaignID)
-	for i := range rows {
-		partitions = append(partitions, rows[i].Partition)
+// creditAtOnce bounds the moves of a campaign that one round credits.
+const creditAtOnce = 1000
+
+func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string) (isLoaded bool, err error) {
+	var open []struct {
+		ID       string
+		From, To int
+		Units    int64
+		Epoch    int64 // of the taker, by MySQL: a load that MySQL lacks may have the units already
 	}
-	slices.Sort(partitions)
-	return slices.Compact(partitions), err
-}
-
-// awaitApplied waits until MySQL has applied the streams of some partitions to their ends.
-func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
-	m.steps.At("waiting")
-	return m.applied.AwaitPartitions(ctx, partitions)
-}
-
-// openMove is a move whose units are on their way.
-type openMove struct {
-	ID, CampaignID string
-	From, To       int
-	Units          int64
-	Epoch          int64 // of the taker, by MySQL: a load that MySQL lacks may have the units already
-	Residency      models.Residency
-}
-
-// open reads the moves of a campaign that lack a credit.
-func (m *Mover) open(ctx context.Context, campaignID string) (all []openMove, err error) {
-	err = m.db.WithContext(ctx).Raw("SELECT m.id, m.campaign_id, m.from_shard AS `from`, m.to_shard AS `to`, m.units, t.epoch, t.residency"+
-		" FROM stock_moves m JOIN lots t ON t.campaign_id = m.campaign_id AND t.shard = m.to_shard"+
-		" WHERE m.credited_at IS NULL AND m.campaign_id = ? ORDER BY m.id LIMIT ?",
-		campaignID, finishAtOnce).Scan(&all).Error
-	if err != nil {
-		return nil, fmt.Errorf("shards: moves of %s: %w", campaignID, err)
+	query := m.db.WithContext(ctx).Table("stock_moves m").Joins("JOIN lots t ON t.campaign_id = m.campaign_id AND t.shard = m.to_shard").
+		Select("m.id, m.from_shard AS `from`, m.to_shard AS `to`, m.units, t.epoch").
+		Where("m.credited_at IS NULL AND m.campaign_id = ?", campaignID)
+	if len(moves) > 0 {
+		query = query.Where("m.id IN ?", moves)
 	}
-	return all, nil
-}
-
-// finishAtOnce bounds the moves of a campaign that one round credits.
-const finishAtOnce = 1000
-
-// finish credits a move. A taker that Redis does not hold is loaded, and gets it in the next round.
-func (m *Mover) finish(ctx context.Context, o *openMove) error {
-	id := models.ShardID(o.CampaignID, o.To)
-	if o.Residency != models.ResidencyResident {
-		_, err := m.loader.Hydrate(ctx, id)
-		return wrapped(err)
+	err = query.Order("m.id").Limit(creditAtOnce).Find(&open).Error
+	failed := []error{wrapped(err)}
+	for _, o := range open {
+		id := models.ShardID(campaignID, o.To)
+		_, err := m.scripts.Credit(ctx, &lua.Credit{Move: o.ID, Shard: id, Epoch: o.Epoch, From: o.From, Units: o.Units})
+		switch {
+		case errors.Is(err, lua.ErrDamaged): // perhaps what it was credited is not known
+			isLoaded = true
+			err = m.reload(ctx, id, o.Epoch)
+		case isOther(err):
+			isLoaded = true
+			err = m.load(ctx, id)
+		}
+		failed = append(failed, wrapped(err))
 	}
-	_, err := m.scripts.Credit(ctx, &lua.Credit{Move: o.ID, Shard: id, Epoch: o.Epoch, From: o.From, Units: o.Units})
-	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, lua.ErrDamaged) {
-		_, err = m.loader.Hydrate(ctx, id)
-	}
-	return wrapped(err)
+	return isLoaded, errors.Join(failed...)
 }
 
 // snapshot is what Redis holds of the shards of a campaign, in order.
@@ -392,14 +424,21 @@ type move struct {
 	taken    bool // see lua.Debit
 }
 
-// richer is how many times the free units of a shard another must have to give some away before anybody waits for them.
+// lack is how many units a shard has fewer than it needs.
+func (p *snapshot) lack(need models.Need) int64 {
+	taker := &p.views[need.Shard-1]
+	return need.Units - taker.Free() + taker.Lacks()
+}
+
+// richer is how many times the free units of a shard another must have to give some away before
+// anybody waits for them.
 const richer = 4
 
-// moves are what brings a shard the units that it needs: half of the difference to the shard that has the most, at least what is lacking;
-// or all of what several have, if none has enough. It is empty if all together lack them.
+// moves are what brings a shard the units that it needs: half of the difference to the shard that
+// has the most, at least what is lacking; or all of what several have, if none has enough. It is
+// empty if all together lack them.
 func (p *snapshot) moves(need models.Need) (moves []move) {
-	taker := &p.views[need.Shard-1]
-	lack := need.Units - taker.Free() + taker.Lacks()
+	lack := p.lack(need)
 	var givers []int
 	for i := range p.views {
 		if i != need.Shard-1 && p.views[i].Err == nil && p.views[i].Free() > 0 {
@@ -411,12 +450,15 @@ func (p *snapshot) moves(need models.Need) (moves []move) {
 	}
 	slices.SortStableFunc(givers, func(i, j int) int { return cmp.Compare(p.views[j].Free(), p.views[i].Free()) })
 	most := p.views[givers[0]].Free()
-	half := (most - taker.Free() + 1) / 2
+	has := p.views[need.Shard-1].Free()
+	half := (most - has + 1) / 2
 	switch {
-	case need.Ahead && most < richer*max(1, taker.Free()):
+	case need.Ahead && most < richer*max(1, has):
 		return nil
-	case need.Ahead || most >= lack:
-		return []move{{from: givers[0] + 1, to: need.Shard, units: min(most, max(half, lack))}}
+	case need.Ahead: // what nobody waits for leaves the other its half
+		return []move{{from: givers[0] + 1, to: need.Shard, units: half}}
+	case most >= lack:
+		return []move{{from: givers[0] + 1, to: need.Shard, units: max(half, lack)}}
 	}
 	for _, i := range givers {
 		units := min(p.views[i].Free(), lack)

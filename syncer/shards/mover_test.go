@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
@@ -16,7 +17,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// sale is a campaign of several shards in Redis, and a mover. MySQL applies the stream whenever a mover waits for that, unless isBehind.
+// sale is a campaign of several shards in Redis, and a mover. MySQL applies the stream whenever a
+// mover waits for that, unless isBehind.
 type sale struct {
 	*syncertest.Stack
 	id       string
@@ -211,7 +213,8 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A shard whose total was lowered below what users have from it is filled before it sells: without enough for that there is nothing to sell.
+// A shard whose total was lowered below what users have from it is filled before it sells: without
+// enough for that there is nothing to sell.
 func TestRefill_ShardsThatLackUnitsAreSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 8, 2)
@@ -267,7 +270,8 @@ func TestRefill_SaysNothingOfShardsThatItCanNotSee(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A mover that dies leaves a row without a credit. The leader completes it, also if a shard was loaded in the meantime.
+// A mover that dies leaves a row without a credit. The leader completes it, also if a shard was
+// loaded in the meantime.
 func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(s *sale){
@@ -295,7 +299,8 @@ func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	}
 }
 
-// A credit that MySQL did not apply before the taker was lost counts once: the load knows it, and nobody sends it to the new load.
+// A credit that MySQL did not apply before the taker was lost counts once: the load knows it, and
+// nobody sends it to the new load.
 func TestCheck_ACreditCountsOnceOverALoad(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -305,6 +310,21 @@ func TestCheck_ACreditCountsOnceOverALoad(t *testing.T) {
 	require.NoError(t, s.Hydrate(s.shard(1)))
 	s.check()
 	require.Equal(t, []int64{12, 8}, s.totals())
+	s.requireSettled(20)
+}
+
+// A shard that lost what it was credited is loaded before it is credited more.
+func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 20, 2)
+	s.refill(1, 12)
+	s.Sync()
+	require.NoError(t, s.Redis.Del(t.Context(), s.Keys(s.shard(1)).Moves).Err())
+	_, err := s.Scripts.Debit(t.Context(), &lua.Debit{Move: "m", Shard: s.shard(2), Epoch: 1, To: 1, Units: 2})
+	require.NoError(t, err)
+	s.Sync()
+	s.check()
+	require.Equal(t, []int64{14, 6}, s.totals())
 	s.requireSettled(20)
 }
 
@@ -318,6 +338,98 @@ func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	s.check()
 	require.Equal(t, []int64{14, 6}, s.totals())
 	s.requireSettled(20)
+}
+
+// Two shards that need each other's units don't swap them for ever: the one with the higher number
+// has them first.
+func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 2, 2)
+	met := make(chan struct{})
+	meet := func(step string) { // has both debit what they saw at once
+		if step != "debiting" {
+			return
+		}
+		select {
+		case met <- struct{}{}:
+		case <-met:
+		case <-time.After(models.PaceSpan / 3): // the other one waits
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var consumer, refills sync.WaitGroup
+	consumer.Go(func() {
+		for ctx.Err() == nil {
+			syncertest.Apply(t, s.Redis, s.Writer, s.Scripts.Partitions())
+		}
+	})
+	for shard := 1; shard <= 2; shard++ {
+		m := shards.New(s.DB, s.Scripts, appliedFirst{s}, nil)
+		m.Observe(meet)
+		refills.Go(func() {
+			refill, err := m.Refill(ctx, s.id, models.Need{Shard: shard, Units: 2})
+			assert.NoError(t, err)
+			assert.Zero(t, refill.SoldOutFrom)
+		})
+	}
+	refills.Wait()
+	stop()
+	consumer.Wait()
+	s.requireSettled(2)
+}
+
+// A total that was raised is never sold out, though its units are not in the shards yet.
+func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 2, 2)
+	require.Equal(t, 2, s.take(1, 1)+s.take(2, 1))
+	s.Sync()
+	require.EqualValues(t, 1, s.refill(1, 1).SoldOutFrom)
+	for _, raise := range []string{
+		"UPDATE lots SET total = 4 WHERE id = ?",
+		"INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES ('r', ?, 0, 2, 2, UTC_TIMESTAMP(3))",
+	} {
+		s.Exec(raise, s.id)
+		_, err := s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+		require.ErrorIs(t, err, shards.ErrBlocked)
+	}
+	s.check()
+	require.Zero(t, s.refill(1, 1).SoldOutFrom)
+	s.requireSettled(4)
+}
+
+// A raise of a campaign that Redis does not hold is in its shards when the change is answered.
+func TestSettle_ARaiseLoadsTheShards(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 2, 2)
+	require.Equal(t, 2, s.take(1, 1)+s.take(2, 1))
+	s.Sync()
+	require.Equal(t, 2, s.Evict(0))
+	s.setTotal(4)
+	require.Equal(t, []int64{2, 2}, s.totals())
+	s.requireSettled(4)
+}
+
+// What is free in the shards that are there goes, whatever became of another one.
+func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 40, 2)
+	s.Exec("UPDATE lots SET total = 30 WHERE id = ?", s.id)
+	require.NoError(t, s.Scripts.Fence(t.Context(), s.shard(2), 1))
+	require.NoError(t, s.newMover(noLoader{}).Settle(t.Context(), s.id))
+	require.EqualValues(t, 10, s.views()[0].Total)
+}
+
+// Whoever died with units on their way: a campaign that is over keeps no alert ringing.
+func TestCheck_LeavesClosedCampaignsAlone(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 20, 2)
+	_, err := s.Scripts.Debit(t.Context(), &lua.Debit{Move: "m", Shard: s.shard(2), Epoch: 1, To: 1, Units: 4})
+	require.NoError(t, err)
+	s.Sync()
+	s.Exec("UPDATE definitions SET status = 'closed' WHERE campaign_id = ?", s.id)
+	s.check()
+	require.Equal(t, []int64{10, 6}, s.totals())
 }
 
 // A Redis that forgot a debit, and nothing else, would sell the units once more.

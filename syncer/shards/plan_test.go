@@ -32,6 +32,7 @@ func TestGathering(t *testing.T) {
 		{"nothing, if all together lack it", models.Need{Shard: 1, Units: 71}, viewsOf(5, 5, 20, 0, 50, 0), []int64{0, 0, 0}},
 		{"what the shard owes comes on top", models.Need{Shard: 1, Units: 1}, viewsOf(5, 8, 4, 0, 3, 3), []int64{0, 4, 0}},
 		{"ahead, only from one that has far more", models.Need{Shard: 1, Units: 9, Ahead: true}, viewsOf(10, 5, 19, 0), []int64{0, 0}},
+		{"ahead, never all that the other has", models.Need{Shard: 1, Units: 99, Ahead: true}, viewsOf(5, 5, 40, 0), []int64{0, 20}},
 		{"ahead, half of the difference", models.Need{Shard: 1, Units: 9, Ahead: true}, viewsOf(10, 5, 45, 0), []int64{0, 20}},
 	} {
 		require.Equal(t, one.want, shards.Gathering(one.need, one.views...), one.name)
@@ -81,6 +82,8 @@ func TestLowering(t *testing.T) {
 			require.GreaterOrEqual(rt, left, int64(0))
 		}
 	})
+	parts, _ := shards.Lowering(10, viewsOf(20, 0, 2, 0, 9, 0)...)
+	require.Equal(t, []int64{4, 2, 4}, parts, "evenly")
 	parts, taken := shards.Lowering(10, viewsOf(10, 20, 30, 30)...)
 	require.Equal(t, []int64{3, 7}, parts)
 	require.True(t, taken)

@@ -16,8 +16,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// Movers that die between any two steps, shards that are loaded and evicted in the meantime, servers that come back older: in the end both
-// have all units, and each was sold once.
+// Movers that die between any two steps, shards that are loaded and evicted in the meantime,
+// servers that come back older: in the end both have all units, and each was sold once.
 func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(6, 80)) {
@@ -75,7 +75,8 @@ func (w *world) step() {
 	}
 }
 
-// restoreMySQL puts MySQL back. What it lacks is read again; its total is what the operator decided by then.
+// restoreMySQL puts MySQL back. What it lacks is read again; its total is what the operator decided
+// by then.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return

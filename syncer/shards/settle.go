@@ -16,30 +16,27 @@ import (
 	"gorm.io/gorm"
 )
 
-// settleLease is how long a process has the settling of a campaign to itself. Two that settle at once lower a total twice, which the next
-// round puts right.
+// settleLease is how long a process has the settling of a campaign to itself. Two that settle at
+// once lower a total twice, which the next round puts right.
 const settleLease = 10 * time.Second
 
-// excess is by how many units shards, and moves between them, have more than the total of their campaign; below 0 they have less. A
-// campaign of which MySQL lacks some sums has none.
-const excess = "SELECT w.campaign_id AS id, (SELECT SUM(s.total) FROM lots s WHERE s.campaign_id = w.campaign_id AND s.shard > 0)" +
-	" + COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = w.campaign_id), 0) - w.total AS units" +
-	" FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0 AND d.shards > 1 AND d.kind <> ? AND d.status <> ?" +
-	" AND NOT EXISTS (SELECT 1 FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id)"
-
-func (m *Mover) excessOf(db *gorm.DB, campaignID string) (units int64, err error) {
-	var row struct{ Units int64 }
-	err = sqlstore.On(db).Scan(&row, excess+" AND w.campaign_id = ?", models.KindPacket, models.StatusClosed, campaignID)
-	return row.Units, err
+// excessOf is by how many units the shards of a campaign have more than its total, with what is on
+// its way to them.
+func excessOf(db *gorm.DB, campaignID string) (int64, error) {
+	units, err := campaigns.Excess(db, campaignID, campaigns.WithRaises)
+	return units[campaignID], err
 }
 
-// Settle has the shards of a campaign have as many units as its total says. Units that nobody has are taken out first. What they don't
-// cover goes from the shards in proportion to what they have: these refuse claims until as many units came back.
+// Settle has the shards of a campaign have as many units as its total says. Units that nobody has
+// are taken out first. What they don't cover goes from the shards in proportion to what they have:
+// these refuse claims until as many units came back.
 func (m *Mover) Settle(ctx context.Context, campaignID string) error {
-	units, err := m.excessOf(m.db.WithContext(ctx), campaignID)
+	units, err := excessOf(m.db.WithContext(ctx), campaignID)
 	if err != nil || units == 0 {
-		return wrapped(err)
+		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, settleLease)
+	defer cancel()
 	lock, err := m.scripts.LockSettling(ctx, campaignID, settleLease)
 	if err != nil {
 		return wrapped(err)
@@ -60,19 +57,13 @@ func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 
 // settle is one step. left is what is to be settled still.
 func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err error) {
-	waiting, cancel := context.WithTimeout(ctx, appliedTimeout)
-	defer cancel()
-	partitions, err := m.partitions(ctx, c.ID)
-	if err != nil {
+	if err := m.await(ctx, c.ID); err != nil { // a debit that MySQL lacks would be made again
 		return 0, err
 	}
-	if err := m.awaitApplied(waiting, partitions); err != nil { // a debit that MySQL lacks would be made again
-		return 0, err
-	}
-	units, err := m.excessOf(m.db.WithContext(ctx), c.ID)
+	units, err := excessOf(m.db.WithContext(ctx), c.ID)
 	switch {
 	case err != nil || units == 0:
-		return 0, wrapped(err)
+		return 0, err
 	case units < 0:
 		if err := m.raise(ctx, c); err != nil {
 			return 0, err
@@ -80,14 +71,18 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 		return 0, m.Finish(ctx, c.ID)
 	}
 	p := m.snapshot(ctx, c)
-	if loads := p.absent(); len(loads) > 0 {
-		return units, m.load(ctx, loads)
+	debits := p.lowering(units)
+	if len(debits) == 0 { // users have them, unless they are in a shard that is not here
+		if loads := p.absent(); len(loads) > 0 {
+			return units, m.load(ctx, loads...)
+		}
+		if away := p.away(); away != nil {
+			return 0, fmt.Errorf("%w: %s: %w", ErrBlocked, c.ID, away)
+		}
+		debits = p.lowerTaken(units)
 	}
-	if away := p.away(); away != nil {
-		return 0, fmt.Errorf("%w: %s: %w", ErrBlocked, c.ID, away)
-	}
-	for _, s := range p.lowering(units) {
-		if _, err := m.debit(ctx, p, &s); err != nil {
+	for _, s := range debits {
+		if _, _, err := m.debit(ctx, p, &s); err != nil {
 			return 0, err
 		}
 	}
@@ -101,7 +96,7 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 			if err := campaigns.LockLots(tx, c); err != nil {
 				return err
 			}
-			units, err := m.excessOf(tx, c.ID)
+			units, err := excessOf(tx, c.ID)
 			if err != nil || units >= 0 {
 				return err
 			}
@@ -125,30 +120,24 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	}))
 }
 
-// lowering are the debits that take units out of the total: as many as are free, from those that have the most; else the rest.
+// lowering are the debits that take units out of the total, as many as are free, evenly: those that
+// have the fewest give first.
 func (p *snapshot) lowering(units int64) (debits []move) {
-	free := int64(0)
-	order := make([]int, len(p.views))
+	var givers []int
 	for i := range p.views {
-		free += p.views[i].Free()
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p.views[j].Free(), p.views[i].Free()) })
-	if free > 0 {
-		for n, i := range order {
-			part := min(p.views[i].Free(), (units+int64(len(order)-n)-1)/int64(len(order)-n))
-			if n == 0 { // what the others can't give
-				part = min(p.views[i].Free(), max(part, units-(free-p.views[i].Free())))
-			}
-			if part > 0 {
-				debits = append(debits, move{from: i + 1, units: part})
-				units -= part
-				free -= p.views[i].Free()
-			}
+		if p.views[i].Err == nil && p.views[i].Free() > 0 {
+			givers = append(givers, i)
 		}
-		return debits
 	}
-	return p.lowerTaken(units)
+	slices.SortStableFunc(givers, func(i, j int) int { return cmp.Compare(p.views[i].Free(), p.views[j].Free()) })
+	for n, i := range givers {
+		part := min(p.views[i].Free(), models.DealtTo(1, len(givers)-n, units))
+		units -= part
+		if part > 0 {
+			debits = append(debits, move{from: i + 1, units: part})
+		}
+	}
+	return debits
 }
 
 // lowerTaken takes units out of shards that have none free, in proportion to their totals.
@@ -158,16 +147,14 @@ func (p *snapshot) lowerTaken(units int64) (debits []move) {
 		all += max(0, p.views[i].Total)
 	}
 	for i := range p.views {
-		if all == 0 || units == 0 {
-			return debits
-		}
 		total := max(0, p.views[i].Total)
+		if total == 0 || units == 0 {
+			continue
+		}
 		part := min(total, units, partOf(units, total, all))
 		all -= total
-		if part > 0 {
-			debits = append(debits, move{from: i + 1, units: part, taken: true})
-			units -= part
-		}
+		units -= part
+		debits = append(debits, move{from: i + 1, units: part, taken: true})
 	}
 	return debits
 }

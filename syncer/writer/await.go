@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,20 +36,21 @@ func IsApplied(applied, id, tip lua.EntryID) bool {
 
 // AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
 // ctx ended, or that one of the servers does not answer.
-func (a *AppliedStreams) AwaitApplied(ctx context.Context) error { return a.AwaitPartitions(ctx, nil) }
+func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
+	all := make([]int, a.scripts.Partitions())
+	for p := range all {
+		all[p] = p
+	}
+	return a.AwaitPartitions(ctx, all)
+}
 
-// AwaitPartitions is AwaitApplied for some partitions; nil is all.
+// AwaitPartitions is AwaitApplied for some partitions.
 func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) error {
-	tips, err := a.scripts.Tips(ctx)
+	tips, err := a.scripts.Tips(ctx, partitions)
 	if err != nil {
 		return err
 	}
-	var left []int
-	for p, tip := range tips {
-		if tip != (lua.EntryID{}) && (partitions == nil || slices.Contains(partitions, p)) {
-			left = append(left, p)
-		}
-	}
+	left := slices.Sorted(maps.Keys(tips))
 	for {
 		left, err = a.behind(ctx, tips, left)
 		if err != nil || len(left) == 0 {
@@ -61,7 +63,7 @@ func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) 
 }
 
 // behind are those of some partitions whose offset is before their tip.
-func (a *AppliedStreams) behind(ctx context.Context, tips []lua.EntryID, partitions []int) (left []int, err error) {
+func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
 	if len(partitions) == 0 {
 		return nil, nil
 	}
@@ -69,7 +71,7 @@ func (a *AppliedStreams) behind(ctx context.Context, tips []lua.EntryID, partiti
 	if err != nil {
 		return nil, err
 	}
-	now, err := a.scripts.Tips(ctx) // an offset read before can't be behind these, unless Redis lost entries
+	now, err := a.scripts.Tips(ctx, partitions) // an offset read before can't be behind these, unless Redis lost entries
 	if err != nil {
 		return nil, err
 	}

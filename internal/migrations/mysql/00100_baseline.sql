@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS lots (
   synced_seq        BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in lot 0 of all lots of the campaign',
   released_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
   lost_claims       BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
-  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, never below what Redis says remains; of a shard it promises nothing while units move',
+  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, of one shard never below what Redis says remains; of a shard it promises nothing while units move',
   applied_version   BIGINT NOT NULL DEFAULT 0 COMMENT 'last version of the definition that Redis is known to hold',
   epoch             INT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
   load_attempts     INT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
