@@ -110,6 +110,24 @@ func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
 }
 
+// A claim that takes the last packet of a list removes the list. While the slot moves, its primary asks another one for a key that is
+// gone, which a script can't: it must not, after it has written.
+func TestCluster_TheLastPacketsAreTakenWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.RedisReplicatedCluster(t, 3, 5*time.Second, "repl-diskless-sync-delay 0")
+	p := newPackets(t, connect(t, cluster.URL()))
+	p.push(0, "a", 1, "b", 2)
+	p.push(time.Minute, "c", 3)
+	p.push(time.Hour, "d", 4)
+	require.Equal(t, []string{"a:1"}, p.take("ada"))
+	p.at(2 * time.Minute)
+	move := cluster.BeginMove(p.s.KeysOf(p.c.ID).State)
+	require.Equal(t, []string{"b:2", "c:3", "not_released"}, p.take("bob", "cy", "dan"))
+	move(0)
+	p.at(2 * time.Hour)
+	require.Equal(t, []string{"d:4", "sold_out"}, p.take("dan", "eve"))
+}
+
 // claimRush claims from several goroutines.
 type claimRush struct {
 	group sync.WaitGroup

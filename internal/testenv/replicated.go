@@ -143,7 +143,10 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
 
 // MoveSlot moves the slot of a key to another master, one key after another with a pause in between, as a resharding does.
-func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
+func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) { c.t.Helper(); c.BeginMove(key)(pause) }
+
+// BeginMove has a slot begin to move: its master has all keys still, and asks the next one for what it does not find. move moves them.
+func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration)) {
 	c.t.Helper()
 	from := c.MasterOf(key)
 	masters := c.mastersNow()
@@ -154,31 +157,34 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	ctx := c.t.Context()
 	source := newClient(from.addr)
 	target := newClient(to.addr)
-	defer func() {
+	c.t.Cleanup(func() {
 		_ = source.Close()
 		_ = target.Close()
-	}()
+	})
 	slot, err := source.ClusterKeySlot(ctx, key).Result()
 	require.NoError(c.t, err)
 	fromID := source.ClusterMyID(ctx).Val()
 	toID := target.ClusterMyID(ctx).Val()
 	require.NoError(c.t, target.Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
 	require.NoError(c.t, source.Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
-	host, port, _ := strings.Cut(to.addr, ":")
-	for {
-		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Result()
-		require.NoError(c.t, err)
-		if len(keys) == 0 {
-			break
+	return func(pause time.Duration) {
+		c.t.Helper()
+		host, port, _ := strings.Cut(to.addr, ":")
+		for {
+			keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Result()
+			require.NoError(c.t, err)
+			if len(keys) == 0 {
+				break
+			}
+			require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
+			time.Sleep(pause) //nolint:forbidigo // the load goes on in the meantime
 		}
-		require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
-		time.Sleep(pause) //nolint:forbidigo // the load goes on in the meantime
-	}
-	for _, node := range append([]*RedisServer{to, from}, masters...) {
-		rdb := newClient(node.addr)
-		err := rdb.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
-		_ = rdb.Close()
-		require.NoError(c.t, err)
+		for _, node := range append([]*RedisServer{to, from}, masters...) {
+			rdb := newClient(node.addr)
+			err := rdb.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
+			_ = rdb.Close()
+			require.NoError(c.t, err)
+		}
 	}
 }
 
