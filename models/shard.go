@@ -128,9 +128,10 @@ type ShardFigures struct {
 
 // Need is what a shard of a campaign lacks.
 type Need struct {
-	Shard int   // from 1
-	Units int64 // that are to be free there
-	Ahead bool  // no one waits yet
+	Shard  int   // from 1
+	Shards int   // of the campaign
+	Units  int64 // that are to be free there
+	Ahead  bool  // no one waits yet
 
 	// Within is how long anybody waits; 0 is as long as it takes. No move begins later.
 	Within time.Duration

@@ -60,10 +60,10 @@ func (m *mover) Refill(ctx context.Context, _ string, need models.Need) (models.
 func TestRefill_IsBounded(t *testing.T) {
 	t.Parallel()
 	m := &mover{}
-	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 2), Kind: models.KindCoupon})
+	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 2), Kind: models.KindCoupon, Shards: 4})
 	l.cfg.Mover = m
 	_, err := l.refill(models.Need{Units: 3})
 	require.NoError(t, err)
-	require.Equal(t, models.Need{Shard: 2, Units: 3, Within: maxRefillWait}, m.need)
+	require.Equal(t, models.Need{Shard: 2, Shards: 4, Units: 3, Within: maxRefillWait}, m.need)
 	require.WithinDuration(t, time.Now().Add(refillTimeout), m.deadline, refillTimeout)
 }

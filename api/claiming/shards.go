@@ -250,6 +250,7 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	defer cancel()
 	var campaignID string
 	campaignID, need.Shard = models.SplitShardID(l.meta.ID)
+	need.Shards = l.meta.Shards
 	need.Within = maxRefillWait
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }

@@ -58,9 +58,7 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 			f.Claimed = state.Taken
 			f.Seq = state.Seq
 			released = state.Released
-			if models.IsShardID(c.ID) {
-				f.Granted = state.Total
-			}
+			f.Granted = state.Total
 		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
 			return f, err
 		}

@@ -3,7 +3,6 @@ package shards
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -145,9 +144,6 @@ func (m *Mover) reload(ctx context.Context, id string, epoch int64) error {
 	return m.load(ctx, id)
 }
 
-// errConflict says that someone else published the line, or changed the total.
-var errConflict = errors.New("shards: the line is not as it was seen")
-
 // publishLine records the line that a campaign is at. Those that it crossed downwards are published
 // once, in the same transaction.
 func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error {
@@ -165,28 +161,19 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error 
 		}
 		rows = append(rows, row)
 	}
-	err := sqlstore.Retry(ctx, func() error {
+	return wrapped(sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, m.db, func(tx *sqlstore.Tx) error {
-			var total, changed int64
+			var total int64
 			err := tx.QueryRowContext(ctx, "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0"+sqlstore.ForUpdate(tx), c.ID).Scan(&total)
-			if err == nil && total == c.Total {
-				changed, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
-					int(now), c.ID, int(c.ToldLine))
+			if err != nil || total != c.Total { // somebody changed it: the next round looks anew
+				return err
 			}
-			if err == nil && changed == 0 {
-				err = sqlstore.Final(errConflict)
-			}
-			if err != nil {
+			changed, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
+				int(now), c.ID, int(c.ToldLine))
+			if err != nil || changed == 0 { // somebody else published it
 				return err
 			}
 			return campaigns.PutOutbox(ctx, tx, rows)
 		})
-	})
-	if errors.Is(err, errConflict) {
-		return nil // someone else was faster
-	}
-	if err != nil {
-		return fmt.Errorf("shards: line of %s: %w", c.ID, err)
-	}
-	return nil
+	}))
 }

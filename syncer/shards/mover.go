@@ -50,7 +50,6 @@ type Mover struct {
 	loader  Loader
 	steps   steps.Steps
 	metrics *metrics
-	known   sync.Map // *models.Campaign by id; of it no more is used than what never changes
 	turns   sync.Map // *turn by lot
 }
 
@@ -69,13 +68,9 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Regist
 }
 
 // Refill brings units to a shard of a campaign, unless that takes longer than anybody waits.
-// Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL that is away.
+// Errors: ErrBlocked, and those of a Redis or MySQL that is away.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
-	c, err := m.campaign(ctx, campaignID, need.Shard)
-	if err != nil {
-		return models.Refill{}, err
-	}
 	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
 	if err != nil {
 		return models.Refill{}, err
@@ -85,7 +80,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 		if need.Within > 0 && time.Since(began) > need.Within {
 			return models.Refill{}, nil
 		}
-		done, refill, err := m.step(ctx, c, need, t)
+		done, refill, err := m.step(ctx, campaignID, need, t)
 		if done || err != nil {
 			return refill, err
 		}
@@ -106,35 +101,10 @@ func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 	}
 }
 
-// campaign is what is known of a campaign that has a shard of that number. A shard in Redis tells
-// without MySQL.
-func (m *Mover) campaign(ctx context.Context, id string, shard int) (*models.Campaign, error) {
-	found, isKnown := m.known.Load(id)
-	if !isKnown {
-		c := models.Campaign{ID: id}
-		state, err := m.scripts.State(ctx, models.ShardID(id, shard))
-		if err == nil {
-			c.Kind = state.Meta.Kind
-			c.Shards = state.Meta.Shards
-		} else {
-			c, err = campaigns.Read(m.db.WithContext(ctx), id)
-		}
-		if err != nil {
-			return nil, err
-		}
-		found, _ = m.known.LoadOrStore(id, &c)
-	}
-	c := found.(*models.Campaign) //nolint:forcetypeassert // nothing else is stored
-	if !c.IsSharded() || shard > c.Shards || shard < 1 {
-		return nil, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, shard, id)
-	}
-	return c, nil
-}
-
 // step looks at all shards and takes what brings a need further. done: the units are there, or it
 // is proven that they are not.
-func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need, t *turn) (done bool, refill models.Refill, err error) {
-	p := m.snapshot(ctx, c)
+func (m *Mover) step(ctx context.Context, campaignID string, need models.Need, t *turn) (done bool, refill models.Refill, err error) {
+	p := m.snapshot(ctx, campaignID, need.Shards)
 	taker := &p.views[need.Shard-1]
 	if taker.Err == nil && p.lack(need) <= 0 {
 		return true, refill, nil
@@ -142,7 +112,7 @@ func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need, 
 	moves := p.moves(need)
 	switch {
 	case t.late: // or each need would empty the others further while nobody consumes
-		err = m.Finish(ctx, c.ID)
+		err = m.Finish(ctx, campaignID)
 		t.late = err != nil
 		return false, refill, err
 	case isAway(taker.Err):
@@ -164,12 +134,12 @@ func (m *Mover) step(ctx context.Context, c *models.Campaign, need models.Need, 
 		return false, refill, m.load(ctx, loads...)
 	}
 	if away := p.away(); away != nil {
-		return true, refill, fmt.Errorf("%w: %s: %w", ErrBlocked, c.ID, away)
+		return true, refill, fmt.Errorf("%w: %s: %w", ErrBlocked, campaignID, away)
 	}
 	if p.out() != p.in() {
-		return false, refill, m.Finish(ctx, c.ID)
+		return false, refill, m.Finish(ctx, campaignID)
 	}
-	refill.SoldOutFrom, err = m.prove(ctx, c, p)
+	refill.SoldOutFrom, err = m.prove(ctx, p)
 	return refill.SoldOutFrom > 0 && need.Units >= refill.SoldOutFrom, refill, err
 }
 
@@ -195,15 +165,15 @@ func (m *Mover) load(ctx context.Context, ids ...string) error {
 // large at a moment between the two; 0 is not proven. Each shard had no more units free at that
 // moment than when it was seen first, because nothing became free in it until it was seen again;
 // nothing was on its way, and no raise of the total. ErrBlocked: there is one.
-func (m *Mover) prove(ctx context.Context, c *models.Campaign, first *snapshot) (soldOutFrom int64, err error) {
-	units, err := campaigns.Excess(m.db.WithContext(ctx), c.ID, campaigns.BetweenShards)
-	if err == nil && units[c.ID] < 0 {
-		err = fmt.Errorf("%w: the total of %s is being raised", ErrBlocked, c.ID)
+func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, err error) {
+	units, err := campaigns.Excess(m.db.WithContext(ctx), first.campaignID, campaigns.BetweenShards)
+	if err == nil && units[first.campaignID] < 0 {
+		err = fmt.Errorf("%w: the total of %s is being raised", ErrBlocked, first.campaignID)
 	}
 	if err != nil {
 		return 0, err
 	}
-	second := m.snapshot(ctx, c)
+	second := m.snapshot(ctx, first.campaignID, len(first.ids))
 	if second.out() != first.in() {
 		return 0, nil
 	}
@@ -225,7 +195,7 @@ func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	for i := range moves {
 		givers[i] = moves[i].from
 	}
-	partitions, err := m.partitions(ctx, p.campaign.ID, givers...) // without MySQL units stay where they are
+	partitions, err := m.partitions(ctx, p.campaignID, givers...) // without MySQL units stay where they are
 	if err != nil {
 		return err
 	}
@@ -247,7 +217,7 @@ func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	m.steps.At("debited")
 	err = m.awaitApplied(ctx, partitions)
 	if err == nil {
-		err = m.credit(ctx, p.campaign.ID, ids...)
+		err = m.credit(ctx, p.campaignID, ids...)
 	}
 	if err == nil {
 		m.metrics.seconds.Observe(time.Since(began).Seconds())
@@ -264,15 +234,10 @@ func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64,
 	units, err := m.scripts.Debit(ctx, &lua.Debit{
 		Move: id.String(), Shard: p.ids[s.from-1], Epoch: p.views[s.from-1].Epoch, To: s.to, Units: s.units, Taken: s.taken,
 	})
-	return id.String(), units, lookAgain(err)
-}
-
-// lookAgain is the error of a call but for those that the next snapshot explains.
-func lookAgain(err error) error {
 	if isOther(err) {
-		return nil
+		err = nil // the next snapshot shows it
 	}
-	return err
+	return id.String(), units, err
 }
 
 // isOther reports whether an error says that Redis does not hold the load of a shard that was seen.
@@ -366,16 +331,18 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 
 // snapshot is what Redis holds of the shards of a campaign, in order.
 type snapshot struct {
-	campaign *models.Campaign
-	ids      []string
-	views    []lua.ShardView
+	campaignID string
+	ids        []string
+	views      []lua.ShardView
 }
 
-func (m *Mover) snapshot(ctx context.Context, c *models.Campaign) *snapshot {
+func (m *Mover) snapshot(ctx context.Context, campaignID string, shards int) *snapshot {
 	ctx, cancel := context.WithTimeout(ctx, viewTimeout)
 	defer cancel()
-	ids := c.ShardIDs()
-	return &snapshot{campaign: c, ids: ids, views: m.scripts.Shards(ctx, ids)}
+	c := models.Campaign{ID: campaignID, Shards: shards}
+	p := &snapshot{campaignID: campaignID, ids: c.ShardIDs()}
+	p.views = m.scripts.Shards(ctx, p.ids)
+	return p
 }
 
 // out and in are the units that all shards debited for others, and were credited from others.

@@ -125,7 +125,7 @@ func (s *sale) release(shard int, claim models.Claim) {
 
 func (s *sale) refill(shard int, units int64) models.Refill {
 	s.T.Helper()
-	refill, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
+	refill, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Shards: s.shards, Units: units})
 	require.NoError(s.T, err)
 	return refill
 }
@@ -185,7 +185,7 @@ func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	units, err := s.Scripts.Debit(t.Context(), &lua.Debit{Move: "m", Shard: s.shard(2), Epoch: 1, To: 1, Units: 2})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, units)
-	_, err = s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+	_, err = s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Shards: s.shards, Units: 1})
 	require.Error(t, err, "the debit is on its way to MySQL")
 	s.isBehind = false
 	require.Zero(t, s.refill(1, 1).SoldOutFrom)
@@ -202,7 +202,7 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.isBehind = true
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := s.mover.Refill(ctx, s.id, models.Need{Shard: 1, Units: 1})
+		_, err := s.mover.Refill(ctx, s.id, models.Need{Shard: 1, Shards: s.shards, Units: 1})
 		cancel()
 		require.Error(t, err)
 	}
@@ -266,7 +266,7 @@ func TestRefill_SaysNothingOfShardsThatItCanNotSee(t *testing.T) {
 	s.Sync()
 	require.Equal(t, 2, s.Evict(0))
 	require.NoError(t, s.Hydrate(s.shard(1)))
-	_, err := s.newMover(noLoader{}).Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+	_, err := s.newMover(noLoader{}).Refill(t.Context(), s.id, models.Need{Shard: 1, Shards: s.shards, Units: 1})
 	require.Error(t, err)
 }
 
@@ -367,7 +367,7 @@ func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 		m := shards.New(s.DB, s.Scripts, appliedFirst{s}, nil)
 		m.Observe(meet)
 		refills.Go(func() {
-			refill, err := m.Refill(ctx, s.id, models.Need{Shard: shard, Units: 2})
+			refill, err := m.Refill(ctx, s.id, models.Need{Shard: shard, Shards: s.shards, Units: 2})
 			assert.NoError(t, err)
 			assert.Zero(t, refill.SoldOutFrom)
 		})
@@ -390,7 +390,7 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 		"INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES ('r', ?, 0, 2, 2, UTC_TIMESTAMP(3))",
 	} {
 		s.Exec(raise, s.id)
-		_, err := s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 1})
+		_, err := s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Shards: s.shards, Units: 1})
 		require.ErrorIs(t, err, shards.ErrBlocked)
 	}
 	s.check()

@@ -142,7 +142,7 @@ func (w *world) refillAndDie(shard int) {
 			die()
 		}
 	})
-	_, err := m.Refill(ctx, w.id, models.Need{Shard: shard, Units: 1 + w.dice.Int64N(30), Within: time.Second})
+	_, err := m.Refill(ctx, w.id, models.Need{Shard: shard, Shards: w.shards, Units: 1 + w.dice.Int64N(30), Within: time.Second})
 	if ctx.Err() == nil {
 		require.NoError(w.T, err)
 	}

@@ -42,12 +42,12 @@ func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 		return wrapped(err)
 	}
 	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // else it runs out
-	c, err := m.campaign(ctx, campaignID, 1)
+	c, err := campaigns.Read(m.db.WithContext(ctx), campaignID)
 	if err != nil {
 		return err
 	}
 	for range maxSteps {
-		left, err := m.settle(ctx, c)
+		left, err := m.settle(ctx, &c)
 		if err != nil || left == 0 {
 			return err
 		}
@@ -70,7 +70,7 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 		}
 		return 0, m.Finish(ctx, c.ID)
 	}
-	p := m.snapshot(ctx, c)
+	p := m.snapshot(ctx, c.ID, c.Shards)
 	debits := p.lowering(units)
 	if len(debits) == 0 { // users have them, unless they are in a shard that is not here
 		if loads := p.absent(); len(loads) > 0 {
