@@ -16,11 +16,12 @@ import (
 	"dibs/models"
 )
 
-// A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane of the campaign itself; the lane of a
-// campaign of several makes no calls. A user has one shard, or in a campaign with another shard_by the value of that subject has. Of
-// several shards, one that has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover searches
-// for the units in the other shards. It is sold out only if the mover has proven so. Packets stay with their shard: it says itself that they
-// are gone.
+// A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane
+// of the campaign itself; the lane of a campaign of several makes no calls. A user has one shard,
+// or in a campaign with another shard_by the value of that subject has. Of several shards, one that
+// has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while
+// the mover searches for the units in the other shards. It is sold out only if the mover has proven
+// so. Packets stay with their shard: it says itself that they are gone.
 
 const (
 	maxRefillWait = 300 * time.Millisecond // that a claim is held for a dry shard
@@ -31,7 +32,8 @@ const (
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
 	lua.ErrUnavailable)
 
-// byShard finds out from a shard that a campaign is spread over several, while MySQL can't be asked. why is why not.
+// byShard finds out from a shard that a campaign is spread over several, while MySQL can't be
+// asked. why is why not.
 func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
 	if models.IsShardID(id) {
 		return lua.Meta{}, why
@@ -45,7 +47,8 @@ func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, e
 	return meta, nil
 }
 
-// shardOf finds the lane of a shard, which makes the calls. The one shard of a campaign is the campaign itself.
+// shardOf finds the lane of a shard, which makes the calls. The one shard of a campaign is the
+// campaign itself.
 func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane, error) {
 	if !campaign.meta.IsSharded() {
 		return campaign, nil
@@ -128,7 +131,8 @@ type starvedClaim struct {
 	ticket          *ticket
 }
 
-// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait is over.
+// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait
+// is over.
 func (s *Routes) hold(ctx context.Context, dry []starvedClaim) {
 	if len(dry) == 0 {
 		return
@@ -148,7 +152,8 @@ func (s *Routes) hold(ctx context.Context, dry []starvedClaim) {
 // refillsMax is how many shards one call of claims has refilled at once.
 const refillsMax = 8
 
-// refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
+// refillAll has the shards of claims refilled, and returns the claims that are worth being sent
+// again. The others have their answer.
 func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []starvedClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
@@ -203,8 +208,8 @@ type tooFew struct{ left int64 }
 
 func (e *tooFew) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
 
-// refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
-// were some, a tooFew, or errDry.
+// refill has units brought to the shard of a claim: once for all that need as many there at the
+// same time. It returns nil when there were some, a tooFew, or errDry.
 func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
@@ -255,7 +260,8 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 
-// pace is how many units a shard gives away lately, through all processes: what this one does not see it knows by the shard's seq.
+// pace is how many units a shard gives away lately, through all processes: what this one does not
+// see it knows by the shard's seq.
 type pace struct {
 	mu            sync.Mutex
 	since         time.Time

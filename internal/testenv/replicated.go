@@ -143,7 +143,10 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
 
 // MoveSlot moves the slot of a key to another master, one key after another with a pause in between, as a resharding does.
-func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) { c.t.Helper(); c.BeginMove(key)(pause) }
+func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
+	c.t.Helper()
+	c.BeginMove(key)(pause)
+}
 
 // BeginMove has a slot begin to move: its master has all keys still, and asks the next one for what it does not find. move moves them.
 func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration)) {

@@ -25,10 +25,10 @@ type Tally struct {
 
 // Add adds a claim, a debit or a credit.
 func (t *Tally) Add(e *models.Event) {
-	switch {
-	case e.Type == models.EventUnitsDebited:
+	switch e.Type {
+	case models.EventUnitsDebited:
 		t.Merge(&Tally{Moved: -e.Quantity})
-	case e.Type == models.EventUnitsCredited:
+	case models.EventUnitsCredited:
 		t.Merge(&Tally{Moved: e.Quantity})
 	default:
 		t.Merge(&Tally{Units: e.Quantity, Claims: 1, FirstSeq: e.Seq, LastSeq: e.Seq, FirstMs: e.At.UnixMilli()})

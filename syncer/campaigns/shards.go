@@ -28,7 +28,8 @@ func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign) {
 	return shards
 }
 
-// SumShards has the sums of a campaign of several shards be those of its lots. Errors: models.ErrNotFound and those of the database.
+// SumShards has the sums of a campaign of several shards be those of its lots. Errors:
+// models.ErrNotFound and those of the database.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	c, err := Read(db.WithContext(ctx), campaignID)
 	if err != nil || !c.IsSharded() {
@@ -87,8 +88,9 @@ const (
 	BetweenShards = 1 // only what is on its way between two shards does
 )
 
-// Excess is by how many units the shards of campaigns, and moves on their way from a shard of at least this number, have more than the total;
-// below 0 they have less. Campaigns that have exactly the total are left out, and those of which MySQL lacks some sums. An empty id is all.
+// Excess is by how many units the shards of campaigns, and moves on their way from a shard of at
+// least this number, have more than the total; below 0 they have less. Campaigns that have exactly
+// the total are left out, and those of which MySQL lacks some sums. An empty id is all.
 func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
 	var rows []struct {
 		ID    string

@@ -88,8 +88,8 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 		CampaignID string
 		DebitedAt  time.Time
 	}
-	err = m.db.WithContext(ctx).Raw("SELECT m.campaign_id, m.debited_at FROM stock_moves m JOIN definitions d ON d.campaign_id = m.campaign_id"+
-		" AND d.status <> ? WHERE m.credited_at IS NULL ORDER BY m.campaign_id LIMIT ?", models.StatusClosed, creditAtOnce).Scan(&open).Error
+	err = m.db.WithContext(ctx).Raw("SELECT m.campaign_id, m.debited_at FROM stock_moves m"+
+		" JOIN definitions d ON d.campaign_id = m.campaign_id AND d.status <> ? WHERE m.credited_at IS NULL ORDER BY m.campaign_id LIMIT ?", models.StatusClosed, creditAtOnce).Scan(&open).Error
 	failed := []error{wrapped(err)}
 	oldest := time.Duration(0)
 	for i := range open {

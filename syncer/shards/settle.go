@@ -97,25 +97,13 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 				return err
 			}
 			units, err := excessOf(tx, c.ID)
-			if err != nil || units >= 0 {
-				return err
-			}
-			for shard := 1; shard <= c.Shards; shard++ {
-				part := models.DealtTo(shard, c.Shards, -units)
-				if part == 0 {
-					continue
-				}
-				id, err := uuid.NewV7()
-				if err != nil {
-					return sqlstore.Final(err)
-				}
-				err = sqlstore.On(tx).Run("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES (?, ?, 0, ?, ?, ?)",
-					id.String(), c.ID, shard, part, sqlstore.Now())
-				if err != nil {
-					return err
+			for shard := 1; shard <= c.Shards && err == nil; shard++ {
+				if part := models.DealtTo(shard, c.Shards, -units); part > 0 {
+					err = sqlstore.On(tx).Run("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
+						" VALUES (?, ?, 0, ?, ?, ?)", uuid.NewString(), c.ID, shard, part, sqlstore.Now())
 				}
 			}
-			return nil
+			return err
 		})
 	}))
 }

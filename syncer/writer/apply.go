@@ -115,7 +115,7 @@ func (a *application) run() error {
 	}
 	a.sums = a.b.sums
 	if len(moves) > 0 || len(a.written) < len(a.b.rows) {
-		a.sums = sumOf(append(a.written[:len(a.written):len(a.written)], a.moves...))
+		a.sums = sumOf(slices.Concat(a.written, a.moves))
 	}
 	if err := a.moveLots(); err != nil {
 		return err

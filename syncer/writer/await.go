@@ -27,15 +27,16 @@ func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
-// IsApplied reports whether MySQL has applied a claim stream up to entry id. applied is MySQL's offset, tip the last entry of the stream: an
-// offset after it means that Redis lost the end of the stream, and the answer is no. Of an empty stream it is yes. Whoever asks whether
-// MySQL is complete asks this.
+// IsApplied reports whether MySQL has applied a claim stream up to entry id. applied is MySQL's
+// offset, tip the last entry of the stream: an offset after it means that Redis lost the end of the
+// stream, and the answer is no. Of an empty stream it is yes. Whoever asks whether MySQL is
+// complete asks this.
 func IsApplied(applied, id, tip lua.EntryID) bool {
 	return tip == lua.EntryID{} || !applied.Less(id) && !tip.Less(applied)
 }
 
-// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
-// ctx ended, or that one of the servers does not answer.
+// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error
+// says that it has not until ctx ended, or that one of the servers does not answer.
 func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 	all := make([]int, a.scripts.Partitions())
 	for p := range all {
