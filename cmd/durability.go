@@ -9,12 +9,11 @@ import (
 )
 
 // errEmbedded refuses what needs a Redis with a disk.
-var errEmbedded = fmt.Errorf("%w: the embedded Redis keeps nothing, so only fast can be kept", lua.ErrDurability)
+var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", lua.ErrDurability)
 
-// checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given. Roles that take
-// none go without: books must be written even while a replica is away.
+// checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given.
 func (s *stack) checkDurability(ctx context.Context) error {
-	if !s.cfg.Durability.Waits() {
+	if !s.cfg.Durability.IsFsync() {
 		return nil
 	}
 	if s.cfg.RedisURL == "" {

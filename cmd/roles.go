@@ -287,7 +287,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	readers := lua.NewReaders(s.scripts, s.log)
 	applier, err := consumer.NewApplier(consumer.ApplierConfig{
-		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers, Replicated: s.scripts.AwaitReplicas,
+		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers,
 		CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err != nil {
@@ -308,7 +308,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 // reading is how a group reads the claim streams.
 func (s *stack) reading(group string) redisbatch.Config {
 	return redisbatch.Config{
-		Client: s.rdb, Group: group, Name: s.cfg.Name, Replicated: s.scripts.AwaitReplicas,
+		Client: s.rdb, Group: group, Name: s.cfg.Name,
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry,
 	}
 }

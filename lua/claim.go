@@ -73,7 +73,7 @@ func (s *Scripts) ClaimAfter(
 	if m.Kind == models.KindPacket {
 		keys = append(keys, k.Waves)
 	}
-	reply, waitErr, err := s.runAndWait(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
+	reply, err := s.run(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
 		return nil, CampaignView{}, err
 	}
@@ -83,14 +83,7 @@ func (s *Scripts) ClaimAfter(
 	}
 	switch code {
 	case statusOK:
-		replies, view, err = decodeClaims(m, reqs, reply)
-		if err == nil {
-			err = s.awaitClaims(ctx, m.Partition, replies, waitErr)
-		}
-		if err != nil {
-			return nil, CampaignView{}, err
-		}
-		return replies, view, nil
+		return decodeClaims(m, reqs, reply)
 	case statusAbsent:
 		return sameForAll(reqs, models.OutcomeAbsent), CampaignView{}, nil
 	case statusDamaged:
@@ -102,17 +95,6 @@ func (s *Scripts) ClaimAfter(
 	default:
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
-}
-
-// awaitClaims returns an error unless the claims that a call made or replayed are durable. A refusal needs no durability.
-func (s *Scripts) awaitClaims(ctx context.Context, partition int, replies []ClaimReply, waitErr error) error {
-	claimed := false
-	replayed := false
-	for i := range replies {
-		claimed = claimed || replies[i].Outcome == models.OutcomeClaimed
-		replayed = replayed || replies[i].Outcome == models.OutcomeReplayed
-	}
-	return s.awaitDurable(ctx, partition, claimed, replayed, waitErr)
 }
 
 func checkClaims(m Meta, reqs []ClaimRequest) error {

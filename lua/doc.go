@@ -10,5 +10,5 @@
 //	claim_record.go                    the record of a claim
 //	entry.go, groups.go, generation.go the claim stream, its consumer groups, and whether it lost something
 //	inspect.go                         what reconcile compares with MySQL
-//	durable*.go                        how an answer waits until it is durable
+//	durability.go, fsync.go            what must hold before an answer, and whether Redis can provide it
 package lua

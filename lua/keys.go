@@ -144,12 +144,6 @@ func ReplaysKey(group string) string { return "dibs:replays:" + group }
 // InfoKey names a hash that tells readers of the claim streams how many there are, in its field partitions.
 const InfoKey = "dibs:info"
 
-// barrierKey names a string of a partition. It is written to wait for it: when it is durable, so is all that was written before.
-func barrierKey(partition int) string { return barrierOf(StreamKey(partition)) }
-
-// barrierOf is the barrierKey of the partition of a claim stream.
-func barrierOf(stream string) string { return strings.TrimSuffix(stream, "claims") + "kept" }
-
 // noListKey names a list of a partition that never exists, see Scripts.Away.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }
 

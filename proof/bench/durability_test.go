@@ -3,7 +3,6 @@ package bench_test
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,42 +27,22 @@ func benchDurability(b *testing.B, s *sheet) {
 	}
 	memory, syncing := brokerOn(b, testenv.Redis(b)), brokerOn(b, onDisk(b, testenv.Redis, "appendfsync always"))
 	eachSecond := brokerOn(b, onDisk(b, testenv.Redis, "appendfsync everysec"))
-	waiting := brokerOn(b, onDisk(b, testenv.RedisWithWaitAOF, "appendfsync always"))
-	primary := brokerOn(b, testenv.Redis(b, "repl-diskless-sync-delay 0"))
-	withReplica(b, primary)
-	s.Facts = []string{memory.version(b), "WAITAOF on " + waiting.version(b), wrkVersion(b), fmt.Sprintf("a fsync of 4 kB takes %s here", fsyncTakes(b))}
+	s.Facts = []string{memory.version(b), wrkVersion(b), fmt.Sprintf("a fsync of 4 kB takes %s here", fsyncTakes(b))}
 	s.takeTurns([]func(){
-		side("fast, no file", memory, lua.Durability{}),
-		side("fast, appendfsync everysec", eachSecond, lua.Durability{}),
-		side("fsync, appendfsync always", syncing, lua.Durability{Fsync: true}),
-		side("fast, the same server", waiting, lua.Durability{}),
-		side("fsync, WAITAOF", waiting, lua.Durability{Fsync: true}),
-		side("replica:1", primary, lua.Durability{Replicas: 1}),
+		side("fast, no file", memory, lua.Fast),
+		side("fast, appendfsync everysec", eachSecond, lua.Fast),
+		side("fsync, appendfsync always", syncing, lua.Fsync),
 	})
 	s.ratio(b, "fsync, appendfsync always / fast, no file", "fsync, appendfsync always", "fast, no file", 0.7)
 	s.ratio(b, "fsync, appendfsync always / fast, appendfsync everysec", "fsync, appendfsync always", "fast, appendfsync everysec", 0.7)
-	s.ratio(b, "fsync, WAITAOF / fast, no file", "fsync, WAITAOF", "fast, no file", 0.7)
-	s.ratio(b, "fsync, WAITAOF / fast, the same server", "fsync, WAITAOF", "fast, the same server", 0)
-	s.ratio(b, "replica:1 / fast, no file", "replica:1", "fast, no file", 0)
 	s.note(fmt.Sprintf("wrk with one thread posts for %s at a time on %d connections, each claim by a user of its own. No consumer runs.",
 		wrkSpan(), durableConnections))
-	s.note("The replica shares this machine's cores with everything else.")
 }
 
 // onDisk starts a server whose append-only file is on a disk.
 func onDisk(b *testing.B, start func(testing.TB, ...string) *testenv.RedisServer, policy string) *testenv.RedisServer {
 	b.Helper()
 	return start(b, "appendonly yes", policy, "aof-load-truncated no", "dir "+b.TempDir())
-}
-
-// withReplica adds a replica that has caught up.
-func withReplica(b *testing.B, r *broker) {
-	b.Helper()
-	testenv.Redis(b, "replicaof "+strings.Replace(r.server.Addr(), ":", " ", 1))
-	require.Eventually(b, func() bool {
-		info, err := r.rdb.Info(b.Context(), "replication").Result()
-		return err == nil && strings.Contains(info, "state=online")
-	}, time.Minute, 10*time.Millisecond)
 }
 
 // fsyncTakes is how long the disk of the files takes for one write that is kept.
