@@ -232,6 +232,9 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Ledger: ledger.New(s.db),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
+	if s.cfg.Durability == lua.MySQL {
+		deps.Rows = committed{campaigns.NewClaims(s.db), s.scripts}
+	}
 	if s.cfg.UserRateShared {
 		deps.Attempts = s.scripts
 	}
@@ -277,9 +280,11 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
 	}
+	signal := newOffsetSignal(s.scripts)
+	defer signal.stop()
 	log, err := writer.New(writer.Config{
 		DB: s.db, Partitions: s.cfg.Partitions, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
-		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
+		Applied: signal.tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err

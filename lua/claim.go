@@ -32,6 +32,7 @@ type ClaimRequest struct {
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
+	Epoch   int64     // of the load that a claim was taken from; 0 of any other answer
 	Limit   *LimitHit // of OutcomeLimit; of OutcomeInvalid the limit whose subject the claim lacks; else nil
 	Left    int64     // of OutcomeSoldOut, as its caller fills it in: units that are left, too few for the claim
 }
@@ -142,7 +143,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	n := len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {
-		fillColumns(args[first+i:], n, m, &reqs[i])
+		s.fillColumns(args[first+i:], n, m, &reqs[i])
 	}
 	for _, name := range subjects {
 		for i := range reqs {
@@ -170,7 +171,7 @@ func tracesOf(reqs []ClaimRequest) (traces []byte) {
 const columns = 6
 
 // fillColumns writes a claim's element of each column. Columns are n apart.
-func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
+func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	body := BodyDigestOf(req.UserID, req.Quantity, req.Subjects)
 	key := string(req.ID[:])
 	record := string(body[:])
@@ -186,7 +187,7 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[2*n] = key
 	args[3*n] = record
 	args[4*n] = req.ID.String()
-	args[5*n] = eventPart(m, req, keyDigest)
+	args[5*n] = s.eventPart(m, req, keyDigest)
 }
 
 // scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.
@@ -198,7 +199,7 @@ func scopeOf(m Meta, req *ClaimRequest) string {
 }
 
 // eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.
-func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
+func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
 	b = append(b, `,"quantity":`...)
@@ -211,6 +212,9 @@ func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 		b = append(b, `,"key":"`...)
 		b = append(b, keyDigest...)
 		b = append(b, '"')
+	}
+	if s.opts.Durability == MySQL {
+		b = append(b, `,"mode":"`+models.ModeMySQL+`"`...)
 	}
 	if m.Kind == models.KindPacket && m.Currency != "" { // the amount follows
 		b = append(b, `,"currency":"`...)

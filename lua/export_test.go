@@ -85,6 +85,7 @@ const (
 var (
 	GenerationKey = generationKey
 	NoListKey     = noListKey
+	SignalsKey    = signalsKey
 )
 
 // DialNode dials a node of the cluster behind a URL.

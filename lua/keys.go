@@ -128,6 +128,9 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // the first trim.
 func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
 
+// signalsKey names a hash of a partition: what API processes look for many times a second.
+func signalsKey(partition int) string { return prefix(partition) + "signals" }
+
 // readerKey names the lease of the reader of a partition in group syncer.
 func readerKey(partition int) string { return prefix(partition) + "reader" }
 

@@ -71,6 +71,7 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 // flush applies what was taken. It returns when all of it is applied, by this process or by others, or ctx has ended.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
+	w.begunAt = started
 	b := gather(taken)
 	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
@@ -103,6 +104,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		switch {
 		case err == nil:
 			w.report(ctx, done)
+			w.tell(b.streams)
 			return nil
 		case errors.As(err, &moved):
 			b = w.without(b, moved)
@@ -122,6 +124,15 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		}
 	}
 	return nil
+}
+
+// tell tells where the offsets are.
+func (w *Writer) tell(streams []adder.Taken) {
+	offsets := make(map[int]models.Offset, len(streams))
+	for i := range streams {
+		offsets[streams[i].Partition] = streams[i].Upto
+	}
+	w.cfg.Applied(offsets)
 }
 
 // without is a batch less the streams that moved. The turns of those that somebody else moved end.
