@@ -165,6 +165,11 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	w.metrics.claims.Add(float64(claims))
 	w.metrics.units.Add(float64(units))
 	w.metrics.replays.Add(float64(done.known))
+	if done.dropped > 0 {
+		w.metrics.unanswered.Add(float64(done.dropped))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redis lost claims and sold their units again: claims that nobody was told of are dropped",
+			slog.Int("claims", done.dropped))
+	}
 	for _, p := range done.parked {
 		w.metrics.parked.WithLabelValues(p.kind).Inc()
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it",
