@@ -89,8 +89,8 @@ func checkSettings(ctx context.Context, node asker, vouched bool) (advice string
 	case isRefusal(err) && vouched:
 		return must + "; that can't be checked here (" + err.Error() + ") and was vouched for", nil
 	case isRefusal(err):
-		return "", fmt.Errorf("%w: fsync: %s; that can't be checked here (%s): say %s if you vouch for it, or %s, which needs no setting of Redis",
-			ErrDurability, must, err.Error(), Vouched, MySQL)
+		return "", fmt.Errorf("%w: fsync: %s; that can't be checked here (%s): say %s if you vouch for it,"+
+			" or %s, which needs no setting of Redis", ErrDurability, must, err.Error(), Vouched, MySQL)
 	case err != nil:
 		return "", fmt.Errorf("lua: CONFIG GET: %w", err)
 	}

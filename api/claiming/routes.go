@@ -50,7 +50,8 @@ type Routes struct {
 func New(cfg Config) *Routes {
 	m := newMetrics(cfg.Registerer)
 	return &Routes{
-		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), rows: newRows(&cfg, m), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), rows: newRows(&cfg, m), metrics: m,
+		logSome: rate.Sometimes{Interval: time.Second},
 	}
 }
 

@@ -22,8 +22,8 @@ const (
 	// rowsMax bounds the claims that wait in this process, and so the ids of one question.
 	rowsMax = 10_000
 	// While claims wait, the signals are read so often: soon after a question, and then less often.
-	signalEveryMin = 2 * time.Millisecond
-	signalEveryMax = 10 * time.Millisecond
+	signalFirst   = 2 * time.Millisecond
+	signalSlowest = 10 * time.Millisecond
 	// askAnyway is how long after a question the next one comes without a signal.
 	askAnyway = 100 * time.Millisecond
 	// askTimeout bounds a question.
@@ -186,7 +186,7 @@ func (r *rows) forget(h *heldClaim) {
 func (r *rows) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
-	for pause := signalEveryMin; ; pause = min(pause+time.Millisecond, signalEveryMax) {
+	for pause := signalFirst; ; pause = min(pause+time.Millisecond, signalSlowest) {
 		_ = sleep.For(ctx, pause) // ctx does not end
 		partitions := r.partitions()
 		if len(partitions) == 0 {
@@ -197,7 +197,7 @@ func (r *rows) ask() {
 			continue
 		}
 		asked = now
-		pause = signalEveryMin
+		pause = signalFirst
 		r.askNow(ctx)
 	}
 }

@@ -22,7 +22,9 @@ func benchDurability(b *testing.B, s *sheet) {
 	startDibs(b, program, "consumer", settings...)
 	var sides []func()
 	connections := []int{50, 200}
-	name := func(d lua.Durability, connections int) string { return fmt.Sprintf("%s, %d connections", d, connections) }
+	name := func(d lua.Durability, connections int) string {
+		return fmt.Sprintf("%s, %d connections", d, connections)
+	}
 	for _, d := range []lua.Durability{lua.Fast, lua.Fsync, lua.MySQL} {
 		policy := "everysec"
 		if d == lua.Fsync {

@@ -56,7 +56,8 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 			Name: "dibs_flush_offset_moved_total", Help: "Batches of a partition that were dropped because another process had moved its offset.",
 		}),
 		unanswered: f.NewCounter(prometheus.CounterOpts{
-			Name: "dibs_claims_dropped_total", Help: "Claims that were never answered and not put into MySQL: Redis lost claims, and sold their units again.",
+			Name: "dibs_claims_dropped_total",
+			Help: "Claims that were never answered and not put into MySQL: Redis lost claims, and sold their units again.",
 		}),
 		parked: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_events_parked_total", Help: "Events that could never be written and wait in parked_events.",
