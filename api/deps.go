@@ -20,6 +20,7 @@ type Deps struct {
 	Hydrator  claiming.Hydrator
 	Campaigns Campaigns
 	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
+	Rows      claiming.Rows  // nil: claims are answered without asking MySQL
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
 	Applied   claimed.Applied

@@ -13,7 +13,7 @@ import (
 type Info struct {
 	Version    string   `json:"version" doc:"of the program"`
 	Partitions int      `json:"partitions" minimum:"1" doc:"claim streams: dibs:{p0}:claims, dibs:{p1}:claims and so on"`
-	Durability string   `json:"durability" doc:"what a claim waits for before it is answered: fast, fsync or replica:N"`
+	Durability string   `json:"durability" doc:"what holds of a claim that is answered: fast, Redis has it in memory; fsync, on disk; mysql, MySQL has committed its row"`
 	Groups     []string `json:"groups" doc:"registered consumer groups; while MySQL is away, the groups of DIBS_GROUPS"`
 
 	// Registered reads Groups; nil: they are what they are.

@@ -111,7 +111,8 @@ func (s *Server) makeRooms(deps *Deps) error {
 	cfg := &s.cfg
 	s.metrics = newMetrics(cfg.Registerer)
 	s.claiming = claiming.New(claiming.Config{
-		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
+		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Rows: deps.Rows,
+		Workers:       s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
 		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Attempts: deps.Attempts, Tracer: cfg.Tracer, Logger: cfg.Logger,
 		Registerer: cfg.Registerer, Clock: cfg.Clock,

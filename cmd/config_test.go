@@ -142,7 +142,7 @@ func TestEverySettingIsRefusedByItsVariable(t *testing.T) {
 	t.Parallel()
 	for variable, values := range map[string][]string{
 		"DIBS_PARTITIONS": {"0", "257", "-1", "one"}, "DIBS_FLUSH_SIZE": {"0", "10001", "1e3"}, "DIBS_FLUSH_INTERVAL": {"0s", "61s", "50", "-1ms"},
-		"DIBS_IDLE_EVICT": {"99ms", "10001h", "never"}, "DIBS_DURABILITY": {"slow", "replica:0", "replica:100", "Fast"},
+		"DIBS_IDLE_EVICT": {"99ms", "10001h", "never"}, "DIBS_DURABILITY": {"slow", "replica:1", "Fast"},
 		"DIBS_GROUPS": {"finance", "syncer,,x", "syncer, "}, "DIBS_WEBHOOKS_PRIVATE": {"yes please"}, "DIBS_SHUTDOWN_TIMEOUT": {"999ms", "11m"}, "DIBS_USER_RATE": {"-0.1", "NaN", "x"},
 		"DIBS_USER_RATE_SHARED": {"1"},
 		"DIBS_NAME":             {" "}, "DIBS_LOG_LEVEL": {"INFO", "trace"}, "DIBS_LOG_FORMAT": {"xml"}, "DIBS_ADMIN_TOKEN": {"a b"},

@@ -48,9 +48,11 @@ otherwise. A link that signs in with one click is printed before the crowd comes
 With --shards 4 the campaign is spread over four shards, as one that is too hot for one Redis primary is: each takes claims by
 itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless told otherwise.
 
+With --durability mysql each yes waits until the database has its row.
+
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
-			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1",
+			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1\n  dibs demo --durability mysql",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := d.check(); err != nil {
 			return err
@@ -131,7 +133,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 	log := newLogger(cfg, env.Stderr)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s, err := openStack(ctx, cfg, log)
+	s, err := openStack(ctx, cfg, log, takesClaims)
 	if err != nil {
 		return err
 	}
@@ -161,8 +163,8 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 
 func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
 	id := "demo-" + uuid.NewString()[:8]
-	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user\n\n",
-		s.where, id, base, d.users, d.connections, d.stock, d.perUser)
+	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
+		s.where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
 	}

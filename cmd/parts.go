@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
+
+	"dibs/lua"
 )
 
 const (
@@ -117,9 +119,12 @@ func ping(ctx context.Context, db *gorm.DB) error {
 	return pool.PingContext(ctx)
 }
 
-// readyAPI says why no claim can be taken; nil when at least one partition takes claims. MySQL may be away.
+// readyAPI says why no claim can be answered; nil when those of at least one partition can. MySQL may be away but in mode mysql.
 func (s *stack) readyAPI(ctx context.Context) error {
 	is := s.parts.now(ctx)
+	if err := is[partMySQL]; err != nil && s.cfg.Durability == lua.MySQL {
+		return fmt.Errorf("no claim can be answered: mysql: %w", err)
+	}
 	var failed []error
 	for partition := range s.cfg.Partitions {
 		err := is[partOf(partition)]

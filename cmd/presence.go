@@ -6,14 +6,17 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"dibs/internal/build"
 	"dibs/lua"
 	"dibs/models"
 )
 
-// announceEvery is how often a process says that it runs.
-const announceEvery = 2 * time.Second
+const (
+	announceEvery = 2 * time.Second // how often a process says that it runs
+	compareEvery  = time.Minute     // how often it looks for processes that answer claims otherwise
+)
 
 // announced runs a role that the console lists until it ends. What Redis does not take is said again.
 func (s *stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
@@ -21,11 +24,31 @@ func (s *stack) announced(ctx context.Context, role string, run func(context.Con
 	p := lua.Process{
 		ID: uuid.NewString(), Role: role, Name: s.cfg.Name, Version: build.Of().Document(), Host: host, StartedAt: models.NewTime(time.Now()),
 	}
+	if s.takesClaims {
+		p.Durability = s.cfg.Durability
+	}
+	compare := rate.Sometimes{Interval: compareEvery}
 	announce := func(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, announceEvery)
 		defer cancel()
 		_ = s.scripts.Announce(asking, &p)
+		compare.Do(func() { s.compareDurability(asking, &p) })
 		return nil
 	}
 	return whileRenewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.scripts.Withdraw(ctx, p.ID) }, run)
+}
+
+// compareDurability warns of processes that answer claims by another durability than this one: callers can't tell what a yes means.
+func (s *stack) compareDurability(ctx context.Context, p *lua.Process) {
+	if p.Durability == "" {
+		return
+	}
+	all, _ := s.scripts.Processes(ctx) // the next look tells
+	for i := range all {
+		other := &all[i]
+		if other.Durability != "" && other.Durability != p.Durability && other.Silent < 2*announceEvery {
+			s.log.Warn("processes answer claims by different durabilities: set DIBS_DURABILITY to the same everywhere",
+				"durability", p.Durability.String(), "other", other.Name, "other_host", other.Host, "other_durability", other.Durability.String())
+		}
+	}
 }

@@ -232,6 +232,9 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Ledger: ledger.New(s.db),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
+	if s.cfg.Durability == lua.MySQL {
+		deps.Rows = committed{campaigns.NewClaims(s.db), s.scripts}
+	}
 	if s.cfg.UserRateShared {
 		deps.Attempts = s.scripts
 	}
@@ -277,9 +280,11 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
 	}
+	signal := newOffsetSignal(s.scripts)
+	defer signal.stop()
 	log, err := writer.New(writer.Config{
 		DB: s.db, Partitions: s.cfg.Partitions, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
-		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
+		Applied: signal.tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err
@@ -287,7 +292,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	readers := lua.NewReaders(s.scripts, s.log)
 	applier, err := consumer.NewApplier(consumer.ApplierConfig{
-		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers, Replicated: s.scripts.AwaitReplicas,
+		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers,
 		CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err != nil {
@@ -308,7 +313,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 // reading is how a group reads the claim streams.
 func (s *stack) reading(group string) redisbatch.Config {
 	return redisbatch.Config{
-		Client: s.rdb, Group: group, Name: s.cfg.Name, Replicated: s.scripts.AwaitReplicas,
+		Client: s.rdb, Group: group, Name: s.cfg.Name,
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry,
 	}
 }

@@ -137,7 +137,9 @@ func (s *stack) openRedis(ctx context.Context) error {
 	if s.cfg.RedisURL == "" {
 		return nil
 	}
-	return s.orLater(ctx, s.checkRedis)
+	return s.orLater(ctx, func(ctx context.Context) error {
+		return refusedIf(s.checkRedis(ctx), lua.ErrDurability, "DURABILITY") // its connections are checked
+	})
 }
 
 // connectRedis makes the client of the configured Redis, or of an embedded one.
@@ -157,7 +159,11 @@ func (s *stack) connectRedis(ctx context.Context) (redis.UniversalClient, error)
 	s.redisURL = url
 	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
 	defer cancel()
-	rdb, err := lua.Detect(bounded, url)
+	durability := lua.Fast
+	if s.takesClaims { // books must be written whatever can be promised
+		durability = s.cfg.Durability
+	}
+	rdb, err := lua.Detect(bounded, url, durability)
 	if err != nil {
 		return nil, config.Refuse("REDIS_URL", "%w", err)
 	}

@@ -57,13 +57,9 @@ type ApplierConfig struct {
 	Log        Log
 	Leases     Leases // nil: this process reads all partitions
 
-	ReadCount   int           // most entries of one read
-	BlockTime   time.Duration // how long a read waits for entries, and so how long a stop waits for the read
-	GatherPause time.Duration // after a wait: what comes together is read together
-
-	// Replicated is called before what was read is applied, and waits until a failover can not undo it. nil: there is nothing
-	// to wait for.
-	Replicated   func(ctx context.Context, stream string) error
+	ReadCount    int           // most entries of one read
+	BlockTime    time.Duration // how long a read waits for entries, and so how long a stop waits for the read
+	GatherPause  time.Duration // after a wait: what comes together is read together
 	CloseTimeout time.Duration
 
 	Logger     *slog.Logger

@@ -22,7 +22,7 @@ func TestApplier_Commands(t *testing.T) {
 		uses  []string
 	}{
 		"redis":    {func(t *testing.T) redis.UniversalClient { return testenv.Redis(t).Client() }, usual},
-		"valkey":   {func(t *testing.T) redis.UniversalClient { return testenv.RedisWithWaitAOF(t).Client() }, usual},
+		"valkey":   {func(t *testing.T) redis.UniversalClient { return testenv.Valkey(t).Client() }, usual},
 		"embedded": {func(t *testing.T) redis.UniversalClient { return embedded(t) }, append(slices.Clone(usual), "xgroup destroy")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -197,11 +197,7 @@ func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (e
 		return nil, isThere, nil
 	}
 	r.beat()
-	entries = read.Val()[0].Messages
-	if r.cfg.Replicated != nil {
-		err = r.cfg.Replicated(ctx, r.stream)
-	}
-	return entries, true, err
+	return read.Val()[0].Messages, true, nil
 }
 
 func (r *offsetReader) beat() { r.cfg.Heartbeat.Beat("the reader of "+r.stream, readDeadline) }

@@ -103,11 +103,11 @@ func NewBooks(cfg Config) (*Books, error) {
 }
 
 // Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit; and once
-// what claims that were given up have credited is taken back. Errors:
+// what claims that were given up or dropped have credited is taken back. Errors:
 // consumer.Permanent with ErrEvent, ErrConflict or ErrPaid, or with the database's refusal of the data; ErrClosed; ctx's own;
 // any other of the database's, to be tried again.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
-	if e.Type == models.EventClaimsGivenUp {
+	if e.Type == models.EventClaimsGivenUp || e.Type == models.EventClaimsDropped {
 		return b.reverse(ctx, &e)
 	}
 	entry, credits, err := EntryOf(&e)

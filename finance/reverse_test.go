@@ -23,6 +23,23 @@ func givenUp(n int, claims ...models.Event) models.Event {
 	return e
 }
 
+// A claim that was never answered, and that a group ahead of MySQL has credited, credits nothing in the end.
+func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		gone := packetClaim(1)
+		dropped := givenUp(2, gone)
+		dropped.Type = models.EventClaimsDropped
+		for _, e := range []models.Event{gone, dropped, dropped, gone} {
+			require.NoError(t, books.Handle(t.Context(), e, nil))
+		}
+		entries, accounts := sumsOf(t, db)
+		require.Zero(t, entries)
+		require.Zero(t, accounts)
+	})
+}
+
 // sumsOf are the amounts of entries and of accounts.
 func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	t.Helper()

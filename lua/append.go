@@ -15,16 +15,6 @@ func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payloa
 	}
 	key := s.KeysOf(campaignID).Stream
 	cmd := onceCmd{redis.NewCmd(ctx, "xadd", key, "*", "_watermill_message_uuid", eventID, "metadata", "", "payload", payload)}
-	if !s.opts.Durability.Waits() {
-		_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
-		return classifyError("append", cmd.Err())
-	}
-	waitErr := s.sendAndWait(ctx, key, cmd)
-	if err := classifyError("append", cmd.Err()); err != nil {
-		return err
-	}
-	if waitErr != nil {
-		return fmt.Errorf("%w: append: an event was added but is %w", ErrOutcomeUnknown, waitErr)
-	}
-	return nil
+	_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
+	return classifyError("append", cmd.Err())
 }

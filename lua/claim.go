@@ -32,6 +32,7 @@ type ClaimRequest struct {
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
+	Epoch   int64     // of the load that a claim was taken from; 0 of any other answer
 	Limit   *LimitHit // of OutcomeLimit; of OutcomeInvalid the limit whose subject the claim lacks; else nil
 	Left    int64     // of OutcomeSoldOut, as its caller fills it in: units that are left, too few for the claim
 }
@@ -73,7 +74,7 @@ func (s *Scripts) ClaimAfter(
 	if m.Kind == models.KindPacket {
 		keys = append(keys, k.Waves)
 	}
-	reply, waitErr, err := s.runAndWait(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
+	reply, err := s.run(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
 		return nil, CampaignView{}, err
 	}
@@ -83,14 +84,7 @@ func (s *Scripts) ClaimAfter(
 	}
 	switch code {
 	case statusOK:
-		replies, view, err = decodeClaims(m, reqs, reply)
-		if err == nil {
-			err = s.awaitClaims(ctx, m.Partition, replies, waitErr)
-		}
-		if err != nil {
-			return nil, CampaignView{}, err
-		}
-		return replies, view, nil
+		return decodeClaims(m, reqs, reply)
 	case statusAbsent:
 		return sameForAll(reqs, models.OutcomeAbsent), CampaignView{}, nil
 	case statusDamaged:
@@ -102,17 +96,6 @@ func (s *Scripts) ClaimAfter(
 	default:
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
-}
-
-// awaitClaims returns an error unless the claims that a call made or replayed are durable. A refusal needs no durability.
-func (s *Scripts) awaitClaims(ctx context.Context, partition int, replies []ClaimReply, waitErr error) error {
-	claimed := false
-	replayed := false
-	for i := range replies {
-		claimed = claimed || replies[i].Outcome == models.OutcomeClaimed
-		replayed = replayed || replies[i].Outcome == models.OutcomeReplayed
-	}
-	return s.awaitDurable(ctx, partition, claimed, replayed, waitErr)
 }
 
 func checkClaims(m Meta, reqs []ClaimRequest) error {
@@ -160,7 +143,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	n := len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {
-		fillColumns(args[first+i:], n, m, &reqs[i])
+		s.fillColumns(args[first+i:], n, m, &reqs[i])
 	}
 	for _, name := range subjects {
 		for i := range reqs {
@@ -188,7 +171,7 @@ func tracesOf(reqs []ClaimRequest) (traces []byte) {
 const columns = 6
 
 // fillColumns writes a claim's element of each column. Columns are n apart.
-func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
+func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	body := BodyDigestOf(req.UserID, req.Quantity, req.Subjects)
 	key := string(req.ID[:])
 	record := string(body[:])
@@ -204,7 +187,7 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[2*n] = key
 	args[3*n] = record
 	args[4*n] = req.ID.String()
-	args[5*n] = eventPart(m, req, keyDigest)
+	args[5*n] = s.eventPart(m, req, keyDigest)
 }
 
 // scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.
@@ -216,7 +199,7 @@ func scopeOf(m Meta, req *ClaimRequest) string {
 }
 
 // eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.
-func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
+func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
 	b = append(b, `,"quantity":`...)
@@ -229,6 +212,9 @@ func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 		b = append(b, `,"key":"`...)
 		b = append(b, keyDigest...)
 		b = append(b, '"')
+	}
+	if s.opts.Durability == MySQL {
+		b = append(b, `,"mode":"`+models.ModeMySQL+`"`...)
 	}
 	if m.Kind == models.KindPacket && m.Currency != "" { // the amount follows
 		b = append(b, `,"currency":"`...)

@@ -51,6 +51,9 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
 			return nil, CampaignView{}, err
 		}
+		if replies[i].Outcome == models.OutcomeClaimed {
+			replies[i].Epoch = view.Epoch
+		}
 		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
 			if len(rest) == 0 || !putPacket(&replies[i].Claim, m, rest[0]) {
 				return nil, CampaignView{}, badReply("claim", reply)

@@ -37,12 +37,23 @@ const (
 // usedOptions; any other option is refused. The client never sends a command twice by itself, as
 // go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
 // Connect does not open a connection.
-func Connect(url string) (redis.UniversalClient, error) { return connect(url, nil) }
+func Connect(url string) (redis.UniversalClient, error) { return connectTo(url, connecting{}) }
 
 // ConnectRenewed is Connect for a URL whose user and password may change: each new connection signs in with those that it has by then.
 // now must return URLs that Connect accepts.
 func ConnectRenewed(now func() string) (redis.UniversalClient, error) {
-	return connect(now(), func() (user, password string) { return credentials(now()) })
+	return connectTo(now(), connecting{renewed: renewedBy(now)})
+}
+
+func renewedBy(now func() string) func() (user, password string) {
+	return func() (user, password string) { return credentials(now()) }
+}
+
+// connecting is how connections are made.
+type connecting struct {
+	renewed   func() (user, password string) // nil: as the URL says
+	isCluster bool                           // whatever the URL says
+	check     func(ctx context.Context, conn *redis.Conn) error
 }
 
 // CheckURL returns the error that Connect would.
@@ -73,14 +84,17 @@ var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option
 
 // Detect is ConnectRenewed to what is there: where the one server of a URL is a node of a cluster,
 // to the cluster. One that does not answer is taken for what the URL says; call CheckTopology when
-// it is there.
-func Detect(ctx context.Context, now func() string) (redis.UniversalClient, error) {
-	rdb, err := ConnectRenewed(now)
+// it is there. Each connection is checked to provide the durability, as far as that depends on the
+// settings of a server.
+func Detect(ctx context.Context, now func() string, d Durability) (redis.UniversalClient, error) {
+	how := connecting{renewed: renewedBy(now), check: checkConnection(d)}
+	rdb, err := connectTo(now(), how)
 	if err != nil || !errors.Is(CheckTopology(ctx, rdb, now()), errClusterNode) {
 		return rdb, err
 	}
 	_ = rdb.Close()
-	return connectTo(now(), func() (user, password string) { return credentials(now()) }, true)
+	how.isCluster = true
+	return connectTo(now(), how)
 }
 
 // CheckTopology refuses a client of one server where that is a node of a cluster: it would answer
@@ -155,16 +169,12 @@ func ownOf(url string) ownOptions {
 	return own
 }
 
-func connect(url string, renewed func() (user, password string)) (redis.UniversalClient, error) {
-	return connectTo(url, renewed, false)
-}
-
-func connectTo(url string, renewed func() (user, password string), isCluster bool) (redis.UniversalClient, error) {
+func connectTo(url string, how connecting) (redis.UniversalClient, error) {
 	if err := address.CheckURL(url); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
 	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {
-		return connectSentinel(rest, renewed)
+		return connectSentinel(rest, how)
 	}
 	hosts, query, err := splitHosts(url)
 	if err != nil {
@@ -178,7 +188,7 @@ func connectTo(url string, renewed func() (user, password string), isCluster boo
 	if err != nil {
 		return nil, err
 	}
-	isCluster = isCluster || own.cluster == optionTrue || len(hosts) > 1
+	isCluster := how.isCluster || own.cluster == optionTrue || len(hosts) > 1
 	first, err := parseHost(hosts[0] + "?" + options.Encode())
 	if err == nil {
 		err = use(first, own.files)
@@ -186,8 +196,7 @@ func connectTo(url string, renewed func() (user, password string), isCluster boo
 	if err != nil {
 		return nil, err
 	}
-	u := optionsOf(first)
-	u.CredentialsProvider = renewed
+	u := optionsOf(first, how)
 	if !isCluster {
 		return redis.NewUniversalClient(u), nil
 	}
@@ -334,9 +343,10 @@ func parseHost(url string) (*redis.Options, error) {
 }
 
 // optionsOf are the options of a client: those of the URL, and Dibs' defaults for the others.
-func optionsOf(o *redis.Options) *redis.UniversalOptions {
+func optionsOf(o *redis.Options, how connecting) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
+		CredentialsProvider: how.renewed, OnConnect: how.check,
 		ClientName: o.ClientName, DisableIdentity: true, Protocol: 2,
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		DialTimeout:  cmp.Or(o.DialTimeout, dialTimeout),

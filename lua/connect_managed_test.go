@@ -16,9 +16,9 @@ import (
 )
 
 // detect is what Detect makes of a URL.
-func detect(t *testing.T, url string) redis.UniversalClient {
+func detect(t *testing.T, url string, d lua.Durability) redis.UniversalClient {
 	t.Helper()
-	rdb, err := lua.Detect(t.Context(), func() string { return url })
+	rdb, err := lua.Detect(t.Context(), func() string { return url }, d)
 	require.NoError(t, err, url)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -36,7 +36,7 @@ func TestDetect_OneAddressOfACluster(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.RedisCluster(t, 3)
 	for _, url := range []string{"redis://" + nodes[1], "redis://" + nodes[1] + "/0?pool_size=9", "redis://" + nodes[2] + "?cluster=true"} {
-		rdb := detect(t, url)
+		rdb := detect(t, url, lua.Fast)
 		require.IsType(t, &redis.ClusterClient{}, rdb)
 		require.NoError(t, lua.CheckTopology(t.Context(), rdb, url))
 		requireAllSlots(t, rdb)
@@ -44,20 +44,20 @@ func TestDetect_OneAddressOfACluster(t *testing.T) {
 	requireAllSlots(t, connect(t, "redis://"+nodes[0]+"?cluster=true"))
 
 	url := "redis://" + testenv.Rewriting(t, nodes[1], "cluster_enabled", "cluster_enabxxx")
-	require.IsType(t, &redis.ClusterClient{}, detect(t, url), "a server that hides it has slots")
+	require.IsType(t, &redis.ClusterClient{}, detect(t, url, lua.Fast), "a server that hides it has slots")
 	require.ErrorContains(t, lua.CheckTopology(t.Context(), connect(t, url), url), "add the option cluster=true")
 	url = "redis://" + nodes[1]
 	require.ErrorIs(t, lua.CheckTopology(t.Context(), connect(t, url), url), lua.ErrURL, "it was away when it was asked")
 	url += "?cluster=false"
-	require.NoError(t, lua.CheckTopology(t.Context(), detect(t, url), url))
-	require.IsType(t, &redis.Client{}, detect(t, url))
+	require.NoError(t, lua.CheckTopology(t.Context(), detect(t, url, lua.Fast), url))
+	require.IsType(t, &redis.Client{}, detect(t, url, lua.Fast))
 }
 
 func TestDetect_OneServerIsOneServer(t *testing.T) {
 	t.Parallel()
 	addr := testenv.SharedRedis(t).Addr()
 	for _, at := range []string{addr, testenv.Rewriting(t, addr, "cluster_enabled", "cluster_enabxxx"), "127.0.0.1:1"} {
-		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at))
+		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at, lua.Fast))
 	}
 	_, err := lua.Connect("redis://a?cluster=yes")
 	require.ErrorContains(t, err, "cluster must be true or false")
@@ -92,7 +92,7 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	})
 	url := fmt.Sprintf("rediss://127.0.0.1:%d?tls_ca=%s", port, authorities)
 	mine := fmt.Sprintf("&tls_cert=%s&tls_key=%s", certs[2], keys[2])
-	requireAllSlots(t, detect(t, url+mine))
+	requireAllSlots(t, detect(t, url+mine, lua.Fast))
 	require.Error(t, connect(t, url).Ping(t.Context()).Err(), "it asks for a certificate")
 	text, err := os.ReadFile(certs[0]) // the authority of one node alone
 	require.NoError(t, err)

@@ -43,10 +43,10 @@ type claimed struct {
 const crashStock = 100_000_000
 
 // startCrash has some callers claim until stop: each call until its outcome is known, with the same ids.
-func startCrash(t *testing.T, rdb redis.UniversalClient, d lua.Durability) *crash {
+func startCrash(t *testing.T, rdb redis.UniversalClient) *crash {
 	t.Helper()
 	c := &crash{}
-	c.b = newBundle(t, rdb, func(c *models.Campaign) { c.Total = crashStock }).durable(d)
+	c.b = newBundle(t, rdb, func(c *models.Campaign) { c.Total = crashStock })
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	c.stop = func() { stop(); c.wg.Wait() }
 	t.Cleanup(c.stop)
@@ -126,51 +126,31 @@ func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 	t.Logf("%d kills, %d files repaired, %d claims told, %d calls of unknown outcome", kills, repairs, len(c.yes), c.unknown)
 }
 
-// I2: with fsync, kill -9 of Redis loses no claim that was told, whichever way the server syncs.
+// I2: with the settings that fsync asks for, kill -9 of Redis loses no claim that was told.
 func TestClaimsToldWithFsyncOutliveRedisKilled(t *testing.T) {
 	t.Parallel()
-	servers := map[string]func(t *testing.T) *testenv.RedisServer{
-		"appendfsync always": func(t *testing.T) *testenv.RedisServer { return testenv.Redis(t, fsyncing...) },
-		"WAITAOF, always":    func(t *testing.T) *testenv.RedisServer { return testenv.RedisWithWaitAOF(t, fsyncing...) },
-		"WAITAOF, everysec": func(t *testing.T) *testenv.RedisServer {
-			return testenv.RedisWithWaitAOF(t, "appendonly yes", "appendfsync everysec", "aof-load-truncated no")
-		},
-	}
-	for name, start := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := start(t)
-			rdb := connect(t, server.URL())
-			c := startCrash(t, rdb, lua.Durability{Fsync: true})
-			c.killAndStart(t, server)
-			c.b.rdb = connect(t, server.URL()) // the old client may still think of the last life
-			c.b.s = c.b.scripts()
-			require.Zero(t, c.lost(t, c.b.rdb))
-			c.b.requireBooks()
-		})
-	}
+	server := testenv.Redis(t, fsyncing...)
+	c := startCrash(t, detect(t, server.URL(), lua.Fsync))
+	c.killAndStart(t, server)
+	c.b.rdb = connect(t, server.URL()) // the old client may still think of the last life
+	c.b.s = c.b.scripts()
+	require.Zero(t, c.lost(t, c.b.rdb))
+	c.b.requireBooks()
 }
 
 // A crash in the middle of a write leaves half of a transaction in the file. It must not come back among later claims.
 func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(t testing.TB, conf ...string) *testenv.RedisServer{
-		"redis": testenv.Redis, "newer": testenv.RedisWithWaitAOF,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := start(t, fsyncing...)
-			events, repairs := tornOnce(t, server)
-			require.Equal(t, 1, repairs, "the server did not load half a write by itself")
-			require.Equal(t, []int64{1, 2}, events)
+	server := testenv.Redis(t, fsyncing...)
+	events, repairs := tornOnce(t, server)
+	require.Equal(t, 1, repairs, "the server did not load half a write by itself")
+	require.Equal(t, []int64{1, 2}, events)
 
-			// Control: a server that loads it restores the claim that was never told.
-			events, _ = tornOnce(t, start(t, "appendonly yes", "appendfsync always"))
-			t.Logf("with aof-load-truncated yes the stream holds seq %v", events)
-			if name == "redis" && strings.HasPrefix(serverVersion(t, server), "7.0.") { // later ones may be mended
-				require.Equal(t, []int64{1, 2, 2}, events)
-			}
-		})
+	// Control: a server that loads it restores the claim that was never told.
+	events, _ = tornOnce(t, testenv.Redis(t, "appendonly yes", "appendfsync always"))
+	t.Logf("with aof-load-truncated yes the stream holds seq %v", events)
+	if strings.HasPrefix(serverVersion(t, server), "7.0.") { // later ones may be mended
+		require.Equal(t, []int64{1, 2, 2}, events)
 	}
 }
 
@@ -214,7 +194,7 @@ func TestClaimsToldFastAreLostWithRedisAndCounted(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	rdb := connect(t, server.URL())
-	c := startCrash(t, rdb, lua.Durability{})
+	c := startCrash(t, rdb)
 	c.more(t, 200)
 	server.Kill()
 	c.stop()
@@ -226,117 +206,5 @@ func TestClaimsToldFastAreLostWithRedisAndCounted(t *testing.T) {
 	require.Equal(t, []models.Outcome{models.OutcomeAbsent}, c.b.outcomes(wants("late", 1)...))
 }
 
-// pair is a primary and a replica that has caught up.
-type pair struct{ primary, replica *testenv.RedisServer }
-
-func newPair(t *testing.T, start func(t testing.TB, conf ...string) *testenv.RedisServer) pair {
-	t.Helper()
-	// Without a wait before the first full copy.
-	p := pair{primary: start(t, "repl-diskless-sync-delay 0")}
-	host, port := splitAddr(t, p.primary.Addr())
-	p.replica = start(t, "replicaof "+host+" "+port)
-	rdb := connect(t, p.primary.URL())
-	require.Eventually(t, func() bool {
-		var caughtUp *redis.Cmd
-		_, err := rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-			pipe.Set(t.Context(), "caught", "up", time.Second)
-			caughtUp = pipe.Do(t.Context(), "wait", 1, 50)
-			return nil
-		})
-		require.NoError(t, err)
-		return caughtUp.Val() == int64(1)
-	}, time.Minute, 10*time.Millisecond)
-	return p
-}
-
-// bareWait waits for one replica on some connection.
-func bareWait(t *testing.T, rdb redis.UniversalClient) int {
-	t.Helper()
-	n, err := rdb.Do(t.Context(), "wait", 1, 50).Int()
-	require.NoError(t, err)
-	return n
-}
-
-// eachPair runs a test on the usual server and on one whose waits speak for a connection's own writes only.
-func eachPair(t *testing.T, test func(t *testing.T, p pair)) {
-	t.Helper()
-	t.Parallel()
-	for name, start := range map[string]func(t testing.TB, conf ...string) *testenv.RedisServer{
-		"redis": testenv.Redis, "newer": testenv.RedisWithWaitAOF,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, newPair(t, start))
-		})
-	}
-}
-
-// I2: what was told with replica:1 is in the replica that takes over.
-func TestClaimsToldWithReplicaOutliveTheFailover(t *testing.T) {
-	eachPair(t, func(t *testing.T, p pair) {
-		c := startCrash(t, connect(t, p.primary.URL()), lua.Durability{Replicas: 1})
-		c.more(t, 500)
-		p.primary.Kill()
-		c.stop()
-		promoted := p.promote(t)
-		require.NotEmpty(t, c.yes)
-		require.Zero(t, c.lost(t, promoted))
-		c.b.rdb = promoted
-		c.b.s = c.b.scripts()
-		c.b.requireBooks()
-		t.Logf("%d claims told", len(c.yes))
-	})
-}
-
-func (p pair) promote(t *testing.T) redis.UniversalClient {
-	t.Helper()
-	rdb := connect(t, p.replica.URL())
-	require.NoError(t, rdb.Do(t.Context(), "replicaof", "no", "one").Err())
-	return rdb
-}
-
-// Control: what was told fast after the replica had lost its primary is gone with that.
-func TestClaimsToldFastAreLostByAFailover(t *testing.T) {
-	eachPair(t, func(t *testing.T, p pair) {
-		c := startCrash(t, connect(t, p.primary.URL()), lua.Durability{})
-		c.more(t, 100)
-		replica := connect(t, p.replica.URL())
-		require.Eventually(t, func() bool { return replica.XLen(t.Context(), c.b.keys.Stream).Val() > 0 }, time.Minute, time.Millisecond)
-		promoted := p.promote(t)
-		c.more(t, 100)
-		p.primary.Kill()
-		c.stop()
-		lost := c.lost(t, promoted)
-		require.GreaterOrEqual(t, lost, 100-8*5, "but for calls under way at the time")
-		require.Less(t, lost, len(c.yes))
-		t.Logf("%d of %d claims told are lost", lost, len(c.yes))
-	})
-}
-
-// While the replica hangs there is no yes: neither the first time nor to a retry on a connection that wrote nothing.
-func TestReplicaThatHangsGivesNoYes(t *testing.T) {
-	eachPair(t, func(t *testing.T, p pair) {
-		b := newBundle(t, connect(t, p.primary.URL()), nil).durable(lua.Durability{Replicas: 1})
-		known := want("early", 1, "early")
-		b.claim(known)
-		p.replica.Pause()
-		reqs := []lua.ClaimRequest{want("u", 1, "k"), want("v", 1, "")}
-		for range 2 {
-			b.rdb = connect(t, p.primary.URL())
-			b.durable(lua.Durability{Replicas: 1})
-			start := time.Now()
-			call, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			_, _, err := b.s.Claim(call, b.meta, reqs)
-			cancel()
-			require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
-			require.ErrorContains(t, err, "0 of 1 replicas")
-			require.Less(t, time.Since(start), 3*time.Second)
-		}
-		// Control: a bare wait on a connection that wrote nothing says of newer servers that a replica has it all.
-		t.Logf("a bare WAIT says %d", bareWait(t, connect(t, p.primary.URL())))
-		p.replica.Resume()
-		require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed}, b.outcomes(reqs...))
-		require.Equal(t, int64(3), b.state().Seq)
-		b.requireBooks()
-	})
-}
+// fsyncing are lines of redis.conf.
+var fsyncing = []string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}

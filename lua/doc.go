@@ -9,6 +9,7 @@
 //	limits.go                          the limits of a user, and the record of what a user holds
 //	claim_record.go                    the record of a claim
 //	entry.go, groups.go, generation.go the claim stream, its consumer groups, and whether it lost something
+//	signals.go                         how API processes hear how far MySQL is
 //	inspect.go                         what reconcile compares with MySQL
-//	durable*.go                        how an answer waits until it is durable
+//	durability.go, fsync.go            what must hold before an answer, and whether Redis can provide it
 package lua

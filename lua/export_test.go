@@ -80,26 +80,17 @@ const (
 	ReleasedNow    = releasedNow
 	ReleasedByLoad = releasedByLoad
 	ReleasedBefore = releasedBefore
-	ReplicasMax    = replicasMax
 )
 
 var (
 	GenerationKey = generationKey
-	KeptKey       = barrierKey
 	NoListKey     = noListKey
+	SignalsKey    = signalsKey
 )
-
-// AloneFor is for how long a primary without replicas is not asked for them again.
-const AloneFor = aloneFor
-
-// IsAlone reports whether a node is the primary of a key, by those who decide about failovers.
-func IsAlone(ctx context.Context, s *Scripts, node *redis.Client, key string) bool {
-	return s.isAlone(ctx, node, key)
-}
 
 // DialNode dials a node of the cluster behind a URL.
 func DialNode(ctx context.Context, url, addr string) (net.Conn, error) {
-	rdb, err := connectTo(url, nil, true)
+	rdb, err := connectTo(url, connecting{isCluster: true})
 	if err != nil {
 		return nil, err
 	}

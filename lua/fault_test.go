@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,4 +293,36 @@ func TestObserveSeesEachCall(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"claim", "state"}, seen)
 	})
+}
+
+// A client whose map is wrong is told so by the node it asks, and goes there.
+func TestInAClusterAMovedKeyIsFollowed(t *testing.T) {
+	t.Parallel()
+	addrs := testenv.RedisCluster(t, 2)
+	asked := atomic.Int64{}
+	wrong := redis.NewClusterClient(&redis.ClusterOptions{
+		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: time.Second, MaintNotificationsConfig: noMaintenance(),
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			const half = clusterSlots / 2
+			swap := 1
+			if asked.Add(1) > 1 {
+				swap = 0
+			}
+			return []redis.ClusterSlot{
+				{Start: 0, End: half - 1, Nodes: []redis.ClusterNode{{Addr: addrs[swap]}}},
+				{Start: half, End: clusterSlots - 1, Nodes: []redis.ClusterNode{{Addr: addrs[1-swap]}}},
+			}, nil
+		},
+	})
+	t.Cleanup(func() { _ = wrong.Close() })
+	b := newBundle(t, connect(t, "redis://"+addrs[0]+","+addrs[1]), nil)
+	right := b.rdb
+	b.rdb = wrong
+	b.s = b.scripts()
+	b.claim(wants("u", 2)...)
+	b.rdb = right
+	b.s = b.scripts()
+	b.requireBooks()
+	require.Equal(t, int64(2), b.state().Seq)
+	require.Greater(t, asked.Load(), int64(1))
 }

@@ -3,7 +3,6 @@ package lua_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -228,11 +227,4 @@ func contents(ctx context.Context, t testing.TB, rdb redis.UniversalClient, key 
 	}
 	require.NoError(t, cmd.Err())
 	return kind + " " + cmd.String()
-}
-
-func splitAddr(t testing.TB, addr string) (host, port string) {
-	t.Helper()
-	host, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	return host, port
 }

@@ -22,33 +22,6 @@ func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
 	})
 }
 
-// A release, and one that was made before, is told only when it is durable.
-func TestAReleaseIsToldOnlyWhenItIsKept(t *testing.T) {
-	eachDurability(t, func(t *testing.T, w *witness, b *bundle) {
-		one := b.taken(want("u", 1, "key"))
-		for _, which := range []string{"made now", "made before"} {
-			w.say("0")
-			_, err := b.s.Release(t.Context(), b.c, []lua.Release{one})
-			require.ErrorIs(t, err, lua.ErrOutcomeUnknown, which)
-		}
-		w.say("2")
-		require.Equal(t, []lua.Released{lua.ReleasedBefore}, b.giveBack(one))
-	})
-}
-
-// An entry is booked only when as many replicas have it as claims wait for.
-func TestEntriesWaitForReplicas(t *testing.T) {
-	t.Parallel()
-	w, rdb := newWitness(t)
-	s, err := lua.New(rdb, lua.Options{Durability: lua.Durability{Replicas: 2}})
-	require.NoError(t, err)
-	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
-	w.say("1")
-	require.Error(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
-	w.say("2")
-	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
-}
-
 // A lock that another process has taken in the meantime is not held until its time is over.
 func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()

@@ -101,8 +101,6 @@ func (s *Scripts) anyLot(ctx context.Context) (bool, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.ClusterClient:
 		err = rdb.ForEachMaster(ctx, scan)
-	case *sentinelClient:
-		err = scan(ctx, rdb.Client)
 	case *redis.Client:
 		err = scan(ctx, rdb)
 	}

@@ -128,6 +128,9 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // the first trim.
 func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
 
+// signalsKey names a hash of a partition: what API processes look for many times a second.
+func signalsKey(partition int) string { return prefix(partition) + "signals" }
+
 // readerKey names the lease of the reader of a partition in group syncer.
 func readerKey(partition int) string { return prefix(partition) + "reader" }
 
@@ -143,12 +146,6 @@ func ReplaysKey(group string) string { return "dibs:replays:" + group }
 
 // InfoKey names a hash that tells readers of the claim streams how many there are, in its field partitions.
 const InfoKey = "dibs:info"
-
-// barrierKey names a string of a partition. It is written to wait for it: when it is durable, so is all that was written before.
-func barrierKey(partition int) string { return barrierOf(StreamKey(partition)) }
-
-// barrierOf is the barrierKey of the partition of a claim stream.
-func barrierOf(stream string) string { return strings.TrimSuffix(stream, "claims") + "kept" }
 
 // noListKey names a list of a partition that never exists, see Scripts.Away.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }

@@ -54,7 +54,7 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 		for _, id := range []string{"a", "spring-sale.2026", strings.Repeat("Z", models.CampaignIDLength)} {
 			k := lua.KeysOf(id, partition)
 			for _, key := range []string{
-				k.Users, k.Keys, k.Stream, k.Waves, lua.TrimmedKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition),
+				k.Users, k.Keys, k.Stream, k.Waves, lua.TrimmedKey(partition), lua.SignalsKey(partition), lua.ParkedKey(partition, "a}b{c"),
 				lua.NoListKey(partition),
 			} {
 				require.Equal(t, slot(k.State), slot(key), key)

@@ -23,6 +23,8 @@ type Process struct {
 	Version   string      `json:"version"`
 	Host      string      `json:"host"`
 	StartedAt models.Time `json:"started_at"`
+	// Durability is that of the claims that it answers; "" of a process that answers none.
+	Durability Durability `json:"durability,omitempty"`
 
 	Silent time.Duration `json:"-"` // since it last announced itself, by the clock of Redis
 }

@@ -14,7 +14,7 @@ import (
 const awayTimeout = 1500 * time.Millisecond
 
 // Away returns the partitions whose server cannot answer a claim in Options.Durability now, each with the reason in Redis' words: it does
-// not answer, is loading, out of memory, a replica, unable to save, short of replicas, or without a master for the slot. The servers of a
+// not answer, is loading, out of memory, a replica, unable to save, or without a master for the slot. The servers of a
 // cluster are asked at the same time, and one that hangs does not keep the others' answers.
 //
 // It pushes to a list that never exists. Redis checks that as any write that needs memory, and then does nothing.
@@ -52,7 +52,7 @@ func (s *Scripts) Away(ctx context.Context) map[int]error {
 // writable returns for each of some partitions of one server why it takes no claims; nil is that it does.
 func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions []int) []error {
 	errs := make([]error, len(partitions))
-	if s.opts.Durability.Waits() {
+	if s.opts.Durability.IsFsync() {
 		if _, err := s.checkNode(ctx, node); err != nil {
 			for i := range errs {
 				errs[i] = err

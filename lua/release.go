@@ -52,7 +52,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 			return nil, err
 		}
 	}
-	reply, waitErr, err := s.runAndWait(ctx, s.release, keys, args)
+	reply, err := s.run(ctx, s.release, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	}
 	switch code {
 	case statusOK:
-		return s.decodeReleases(ctx, PartitionOf(c.ID, s.opts.Partitions), len(releases), reply, waitErr)
+		return s.decodeReleases(len(releases), reply)
 	case statusElse:
 		return nil, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
 	}
@@ -91,24 +91,17 @@ func subjectFields(subjects models.Subjects) string {
 	return strings.Join(fields, subjectMark)
 }
 
-func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, waitErr error) ([]Released, error) {
+func (s *Scripts) decodeReleases(n int, reply []any) ([]Released, error) {
 	if len(reply) != 1+n {
 		return nil, badReply(s.release.name, reply)
 	}
 	all := make([]Released, n)
-	wrote := false
-	replayed := false
 	for i := range all {
 		code, ok := reply[1+i].(int64)
 		if !ok || code < int64(releasedNow) || code > int64(ReleasedDamaged) {
 			return nil, badReply(s.release.name, reply)
 		}
 		all[i] = Released(code)
-		wrote = wrote || all[i] == releasedNow || all[i] == releasedByLoad
-		replayed = replayed || all[i] == releasedBefore
-	}
-	if err := s.awaitDurable(ctx, partition, wrote, replayed, waitErr); err != nil {
-		return nil, err
 	}
 	return all, nil
 }

@@ -24,36 +24,32 @@ const gapMax = 2 * time.Second
 func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 5*time.Second, "repl-diskless-sync-delay 0")
-	for _, durability := range []lua.Durability{{}, {Replicas: 1}} {
-		t.Run(durability.String(), func(t *testing.T) {
-			scripts, err := lua.New(connect(t, cluster.URL()), lua.Options{Partitions: 8, Durability: durability})
-			require.NoError(t, err)
-			c := models.Campaign{ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 1_000_000, TimeZone: "UTC"}
-			c.Partition = lua.PartitionOf(c.ID, 8)
-			_, err = scripts.Load(t.Context(), &c)
-			require.NoError(t, err)
-			meta, err := scripts.MetaOf(&c)
-			require.NoError(t, err)
-			r := &claimRush{}
-			ctx, stop := context.WithCancel(t.Context())
-			for g := range 4 {
-				r.group.Go(func() { r.run(ctx, fmt.Sprint("u", g), scripts, meta) })
-			}
-			for range 2 {
-				cluster.MoveSlot(lua.StreamKey(c.Partition), 50*time.Millisecond)
-			}
-			stop()
-			r.group.Wait()
-			require.NoError(t, r.unknown)
-			state, err := scripts.State(t.Context(), c.ID)
-			require.NoError(t, err)
-			require.Equal(t, r.made, state.Seq, "each once")
-			require.Positive(t, r.made)
-			require.Zero(t, r.refused, "a slot of few keys moves within the time that a call waits for it")
-			require.Less(t, r.gap, gapMax)
-			t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
-		})
+	scripts, err := lua.New(connect(t, cluster.URL()), lua.Options{Partitions: 8})
+	require.NoError(t, err)
+	c := models.Campaign{ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 1_000_000, TimeZone: "UTC"}
+	c.Partition = lua.PartitionOf(c.ID, 8)
+	_, err = scripts.Load(t.Context(), &c)
+	require.NoError(t, err)
+	meta, err := scripts.MetaOf(&c)
+	require.NoError(t, err)
+	r := &claimRush{}
+	ctx, stop := context.WithCancel(t.Context())
+	for g := range 4 {
+		r.group.Go(func() { r.run(ctx, fmt.Sprint("u", g), scripts, meta) })
 	}
+	for range 2 {
+		cluster.MoveSlot(lua.StreamKey(c.Partition), 50*time.Millisecond)
+	}
+	stop()
+	r.group.Wait()
+	require.NoError(t, r.unknown)
+	state, err := scripts.State(t.Context(), c.ID)
+	require.NoError(t, err)
+	require.Equal(t, r.made, state.Seq, "each once")
+	require.Positive(t, r.made)
+	require.Zero(t, r.refused, "a slot of few keys moves within the time that a call waits for it")
+	require.Less(t, r.gap, gapMax)
+	t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
 }
 
 // TestCluster_ClaimsGoOnWhileRedisCLIReshards has `redis-cli --cluster reshard` itself move all slots of a campaign's primary to another

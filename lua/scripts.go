@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,7 +60,7 @@ type Options struct {
 	Partitions int                                                // claim streams; 0 is 1
 	Clock      func() time.Time                                   // for the table of days; nil is time.Now
 	Observe    func(script string, took time.Duration, err error) // is called after each call of a script, unless nil
-	Durability Durability                                         // of claims and releases before they are answered
+	Durability Durability                                         // of claims before they are answered
 
 	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
 	ServerClock func() int64
@@ -75,9 +73,6 @@ type Scripts struct {
 
 	days dayTables
 
-	noWaitAOF atomic.Bool // a server did not know WAITAOF
-	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
-
 	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
 }
 
@@ -88,9 +83,6 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	}
 	if opts.Partitions < 1 || opts.Partitions > PartitionsMax {
 		return nil, fmt.Errorf("lua: partitions must be 1 to %d, not %d", PartitionsMax, opts.Partitions)
-	}
-	if err := opts.Durability.check(); err != nil {
-		return nil, err
 	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now

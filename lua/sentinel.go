@@ -27,7 +27,7 @@ const (
 // connectSentinel makes a client for the primary that Sentinels name: user:pw@host:port,host:port/master-name/db?options. The hosts
 // are Sentinels, user and password those of the Redis servers. Every new connection asks where the primary is, and all connections
 // to another server are closed when Sentinels promote one.
-func connectSentinel(rest string, renewed func() (user, password string)) (redis.UniversalClient, error) {
+func connectSentinel(rest string, how connecting) (redis.UniversalClient, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	if err := checkQuery(query, slices.Concat(usedOptions, sentinelOptions)); err != nil {
 		return nil, err
@@ -72,8 +72,7 @@ func connectSentinel(rest string, renewed func() (user, password string)) (redis
 	if err != nil {
 		return nil, err
 	}
-	u := optionsOf(data)
-	u.CredentialsProvider = renewed
+	u := optionsOf(data, how)
 	u.Addrs = addrs
 	u.MasterName = master
 	u.SentinelUsername = sentinelUser
@@ -84,7 +83,7 @@ func connectSentinel(rest string, renewed func() (user, password string)) (redis
 	if encrypted == tlsNodes {
 		u.Dialer = dialNodesByTLS(u)
 	}
-	return &sentinelClient{redis.NewFailoverClient(u.Failover()), u}, nil
+	return redis.NewFailoverClient(u.Failover()), nil
 }
 
 func schemeOf(encrypted string) (string, error) {

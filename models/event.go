@@ -25,14 +25,18 @@ const (
 	EventCampaignSoldOut  EventType = "campaign.sold_out"
 	EventCampaignClosed   EventType = "campaign.closed"
 	EventClaimsGivenUp    EventType = "claims.given_up"
+	EventClaimsDropped    EventType = "claims.dropped"
 	EventUnitsDebited     EventType = "units.debited"
 	EventUnitsCredited    EventType = "units.credited"
 )
 
+// ModeMySQL is the mode of claims that are answered only once MySQL has their row.
+const ModeMySQL = "mysql"
+
 // EventTypes are the types of event that a webhook endpoint can subscribe to. Moves are Dibs' own.
 var EventTypes = []EventType{
 	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
-	EventClaimsGivenUp,
+	EventClaimsGivenUp, EventClaimsDropped,
 }
 
 // Event is the payload of an entry of a claim stream. The id of a claim.accepted is the claim's id. Readers must ignore fields and types
@@ -48,6 +52,8 @@ type Event struct {
 	Subjects Subjects `json:"subjects,omitempty"`
 	// Key is the digest of the client's idempotency key, base64url without padding; empty if it sent none.
 	Key string `json:"key,omitempty"`
+	// Mode is ModeMySQL of a claim.accepted that is answered only once MySQL has its row; else "".
+	Mode string `json:"mode,omitempty"`
 	// Epoch is the load of the campaign into Redis that this event comes from.
 	Epoch int64 `json:"epoch,omitempty"`
 	Seq   int64 `json:"seq,omitempty"`
@@ -71,7 +77,8 @@ type Event struct {
 	Peer int    `json:"peer,omitempty"`
 	Move string `json:"move,omitempty"`
 
-	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last.
+	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last. In
+	// claims.dropped: the claims, which were never answered.
 	IDs  []string   `json:"ids,omitempty"`
 	Seqs [][2]int64 `json:"seqs,omitempty"`
 }
@@ -126,6 +133,9 @@ func (e *Event) validate() error {
 	return nil
 }
 
+// IsAwaited reports whether the answer to a claim waits for its row in MySQL.
+func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == EventClaimAccepted }
+
 // IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
@@ -153,6 +163,8 @@ func (e *Event) validateClaim() error {
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
 	case e.Subjects.validate() != nil:
 		return fmt.Errorf("%w: subjects %w", ErrEvent, e.Subjects.validate())
+	case e.Mode != "" && e.Mode != ModeMySQL:
+		return fmt.Errorf("%w: mode %s", ErrEvent, strconv.Quote(e.Mode))
 	case len(e.Key) > 64:
 		return fmt.Errorf("%w: key of %d characters", ErrEvent, len(e.Key))
 	}

@@ -49,6 +49,8 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 		e.Quantity, ok = s.integer()
 	case "key":
 		e.Key, ok = s.string()
+	case "mode":
+		e.Mode, ok = s.string()
 	case "seq":
 		e.Seq, ok = s.integer()
 	case "epoch":

@@ -85,7 +85,9 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 		}
 	}
 	<-w.done
-	s.waitForRefills(ctx, parts)
+	sent := sentBy(parts)
+	s.waitForRefills(ctx, sent)
+	s.rows.await(ctx, sent)
 }
 
 // byCampaign sorts the claims that are not refused yet by campaign.
@@ -146,7 +148,7 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 		}
 		c.lane = part.lane
 		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey, Subjects: c.Subjects}
-		c.refused = part.lane.admit(s.users, &req, now)
+		c.refused = part.lane.admit(s, &req, now)
 		if c.refused == nil && req.Key == "" {
 			c.refused = part.shard.refuse(req.Quantity, now)
 		}

@@ -71,7 +71,7 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 	if err != nil {
 		return lua.ClaimReply{}, s.refuseUnknown(ctx, campaignID, err)
 	}
-	if p := l.admit(s.users, &req, now); p != nil {
+	if p := l.admit(s, &req, now); p != nil {
 		l.tally.count(string(p.Code), s.cfg.Clock().Sub(now))
 		return lua.ClaimReply{}, p
 	}

@@ -2,6 +2,7 @@ package claiming
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"dibs/api/wire"
@@ -187,4 +188,14 @@ type Pace struct{ p pace }
 func (p *Pace) Add(now time.Time, seq, claims, units int64) int64 {
 	p.p.add(now, seq, claims, units)
 	return p.p.perPaceSpan()
+}
+
+// RefusedWhileRowsAreFull is the refusal of a claim while as many as may wait for their rows.
+func RefusedWhileRowsAreFull(known Rows) wire.Code {
+	cfg := Config{Rows: known, Clock: time.Now}
+	s := New(cfg)
+	for i := range rowsMax {
+		s.rows.waiting[strconv.Itoa(i)] = nil
+	}
+	return newLane(&cfg, s.metrics, lua.Meta{ID: "c"}, &breaker{}).admit(s, &lua.ClaimRequest{Quantity: 1}, time.Now()).Code
 }

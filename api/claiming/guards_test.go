@@ -36,12 +36,12 @@ func TestAdmit_APacketClaimIsOfOne(t *testing.T) {
 	t.Parallel()
 	packets, coupons := guardedLane(lua.Meta{ID: "p", Kind: models.KindPacket}), guardedLane(lua.Meta{ID: "c", Kind: models.KindCoupon})
 	for _, quantity := range []int64{0, 2} {
-		p := packets.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: quantity}, time.Now())
+		p := packets.admit(&Routes{}, &lua.ClaimRequest{UserID: "u", Quantity: quantity}, time.Now())
 		require.NotNil(t, p)
 		require.Equal(t, wire.CodeInvalid, p.Code)
 	}
-	require.Nil(t, packets.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: 1}, time.Now()))
-	require.Nil(t, coupons.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: 2}, time.Now()))
+	require.Nil(t, packets.admit(&Routes{}, &lua.ClaimRequest{UserID: "u", Quantity: 1}, time.Now()))
+	require.Nil(t, coupons.admit(&Routes{}, &lua.ClaimRequest{UserID: "u", Quantity: 2}, time.Now()))
 }
 
 // mover notes how it was asked.

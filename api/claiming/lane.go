@@ -45,14 +45,14 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
 
 // admit refuses a claim that need not be sent, or gives it its id. It checks the sold-out memory last: a claim that it lets
 // through must be sent.
-func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *wire.Problem {
+func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Problem {
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
 	}
 	if by := l.meta.ShardBy; by != "" && req.Subjects[by] == "" {
 		return lacks(by)
 	}
-	if p := users.refuse(req.UserID, now); p != nil {
+	if p := s.users.refuse(req.UserID, now); p != nil {
 		return p
 	}
 	if req.Key == "" {
@@ -62,7 +62,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 	}
 	var err error
 	req.ID, err = uuid.NewV7()
-	if err != nil {
+	if err != nil || s.rows.isFull() {
 		return wire.Refuse(wire.CodeUnavailable)
 	}
 	return nil
@@ -84,7 +84,9 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		})
 		return nil, err
 	}
-	l.latest.advance(view.Position)
+	if l.cfg.Rows == nil { // see heldClaim.answer
+		l.latest.advance(view.Position)
+	}
 	if l.meta.IsShard() {
 		l.metrics.ofShard(l.meta.ID, replies)
 		l.refillAhead(started, replies, view)

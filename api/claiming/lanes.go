@@ -110,7 +110,9 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	if err != nil {
 		return meta, at, err
 	}
-	at = state.Progress()
+	if ls.cfg.Rows == nil {
+		at = state.Progress()
+	}
 	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
 	defer cancel()
 	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)

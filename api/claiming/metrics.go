@@ -18,6 +18,7 @@ type metrics struct {
 	queued     prometheus.Gauge
 	rolledBack prometheus.Counter
 	held       prometheus.Histogram
+	rowWait    prometheus.Histogram
 	byShard    *prometheus.CounterVec // by shard and outcome
 }
 
@@ -41,6 +42,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		held: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_claims_held_seconds", Help: "How long claims were held because their shard of the campaign was out of units.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5},
+		}),
+		rowWait: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "dibs_claims_row_wait_seconds", Help: "How long answers to claims waited for the row in MySQL, in mode mysql.",
+			Buckets: []float64{.0025, .005, .01, .02, .05, .1, .25, .5, 1, 2},
 		}),
 		byShard: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_shard_claims_total",

@@ -20,6 +20,7 @@ type Config struct {
 	Hydrator  Hydrator
 	Campaigns Campaigns
 	Mover     Mover
+	Rows      Rows // nil: claims are answered without asking MySQL
 	Workers   *workers.Group
 
 	ClaimsPerCall, ClaimsInFlight int
@@ -40,6 +41,7 @@ type Routes struct {
 	lanes   *lanes
 	refills singleflight.Group
 	users   *userLimiter
+	rows    *rows
 	metrics *metrics
 	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
 }
@@ -48,7 +50,8 @@ type Routes struct {
 func New(cfg Config) *Routes {
 	m := newMetrics(cfg.Registerer)
 	return &Routes{
-		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), rows: newRows(&cfg, m), metrics: m,
+		logSome: rate.Sometimes{Interval: time.Second},
 	}
 }
 

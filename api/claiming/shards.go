@@ -66,9 +66,11 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 		return ticket{req: req, answer: answer{reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut, Left: k.from - 1}}}
 	}
 	t := shard.coalescer.claim(ctx, req)
+	sent := []sentClaim{{l, shard, &t}}
 	if t.isDry() {
-		s.hold(ctx, []starvedClaim{{l, shard, &t}})
+		s.hold(ctx, sent)
 	}
+	s.rows.await(ctx, sent)
 	return t
 }
 
@@ -112,28 +114,35 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 	return all
 }
 
-// waitForRefills holds the claims of a batch whose shards are dry.
-func (s *Routes) waitForRefills(ctx context.Context, parts []batchPart) {
-	var dry []starvedClaim
+// sentClaim is a claim that was sent by the lane of a shard.
+type sentClaim struct {
+	campaign, shard *lane
+	ticket          *ticket
+}
+
+// sentBy are the claims of a batch that were sent.
+func sentBy(parts []batchPart) (sent []sentClaim) {
 	for i := range parts {
 		for _, t := range parts[i].tickets {
-			if t.isDry() {
-				dry = append(dry, starvedClaim{parts[i].lane, parts[i].shard, t})
-			}
+			sent = append(sent, sentClaim{parts[i].lane, parts[i].shard, t})
+		}
+	}
+	return sent
+}
+
+// waitForRefills holds the claims of a batch whose shards are dry.
+func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {
+	var dry []sentClaim
+	for _, one := range sent {
+		if one.ticket.isDry() {
+			dry = append(dry, one)
 		}
 	}
 	s.hold(ctx, dry)
 }
 
-// starvedClaim is a claim whose shard has too few units.
-type starvedClaim struct {
-	campaign, shard *lane
-	ticket          *ticket
-}
-
-// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait
-// is over.
-func (s *Routes) hold(ctx context.Context, dry []starvedClaim) {
+// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait is over.
+func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	if len(dry) == 0 {
 		return
 	}
@@ -152,9 +161,8 @@ func (s *Routes) hold(ctx context.Context, dry []starvedClaim) {
 // refillsMax is how many shards one call of claims has refilled at once.
 const refillsMax = 8
 
-// refillAll has the shards of claims refilled, and returns the claims that are worth being sent
-// again. The others have their answer.
-func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []starvedClaim) {
+// refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
+func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
 	refills.SetLimit(refillsMax)
@@ -182,7 +190,7 @@ func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []sta
 }
 
 // sendAgain sends claims again under the same ids, and returns those whose shards are dry still.
-func (s *Routes) sendAgain(ctx context.Context, claims []starvedClaim) (dry []starvedClaim) {
+func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentClaim) {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -208,9 +216,9 @@ type tooFew struct{ left int64 }
 
 func (e *tooFew) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
 
-// refill has units brought to the shard of a claim: once for all that need as many there at the
-// same time. It returns nil when there were some, a tooFew, or errDry.
-func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
+// refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
+// were some, a tooFew, or errDry.
+func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {

@@ -2,7 +2,6 @@ package redisbatch
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,10 +47,7 @@ type Config struct {
 	MinIdle      time.Duration // how long an entry is pending with a silent consumer before another one claims it
 	ReclaimEvery time.Duration // how often entries of silent consumers are searched
 
-	// Replicated is called before entries that were read are delivered, and waits until a failover can not undo them. After an error
-	// they are read again. nil: there is nothing to wait for.
-	Replicated func(ctx context.Context, stream string) error
-	OnRead     func(stream string) // called when a subscription starts, and after each successful read; nil: not called
+	OnRead func(stream string) // called when a subscription starts, and after each successful read; nil: not called
 
 	Logger        *slog.Logger               // required
 	Registerer    prometheus.Registerer      // required; subscribers that share it share their metrics

@@ -127,7 +127,7 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	if len(streams) == 0 {
 		return nil, nil
 	}
-	return streams[0].Messages, r.replicated(streams[0].Messages)
+	return streams[0].Messages, nil
 }
 
 // onceRead is a read that no client sends again by itself, as one of a cluster does whatever its MaxRetries: entries of a reply that was
@@ -137,23 +137,12 @@ type onceRead struct{ *redis.XStreamSliceCmd }
 // NoRetry has the client return the error.
 func (onceRead) NoRetry() bool { return true }
 
-// replicated waits until what was read can not be undone by a failover.
-func (r *reader) replicated(entries []redis.XMessage) error {
-	if r.cfg.Replicated == nil || len(entries) == 0 {
-		return nil
-	}
-	return r.cfg.Replicated(r.stop, r.stream)
-}
-
 // reclaim claims entries that have been idle for MinIdle: those of consumers that died, and our own of a reply that was lost.
 // Entries in flight here may be among them, and are left alone.
 func (r *reader) reclaim(count int) error {
 	entries, next, deleted, err := r.cfg.Client.XAutoClaimWithDeleted(r.stop, &redis.XAutoClaimArgs{
 		Stream: r.stream, Group: r.cfg.Group, Consumer: r.cfg.Name, MinIdle: r.cfg.MinIdle, Start: r.reclaimFrom, Count: int64(count),
 	}).Result()
-	if err == nil {
-		err = r.replicated(entries)
-	}
 	if err != nil {
 		return err
 	}

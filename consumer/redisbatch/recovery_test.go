@@ -2,7 +2,6 @@ package redisbatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -57,29 +56,6 @@ func TestSubscriber_ReclaimsEarlyWhatADeadConsumerHeld(t *testing.T) {
 		require.Less(t, time.Since(start), cfg.MinIdle+2*time.Second)
 		f.eventuallyNonePending()
 	})
-}
-
-// Entries of a dead consumer that a failover may undo are not delivered. They are once replicas have them.
-func TestSubscriber_ReclaimsWhatReplicasHave(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, embedded(t))
-	f.publish(0, 3)
-	f.abandon("dead", 3)
-	var asked atomic.Int64
-	cfg := f.config("a")
-	cfg.MinIdle = 100 * time.Millisecond
-	cfg.Replicated = func(context.Context, string) error {
-		if asked.Add(1) > 3 {
-			return nil
-		}
-		return errors.New("too few replicas have it")
-	}
-	messages := f.subscribe(cfg)
-	first := next(t, messages)
-	require.Greater(t, asked.Load(), int64(3))
-	require.Equal(t, "0", first.UUID)
-	require.True(t, first.Ack())
-	require.Equal(t, names(1, 2), take(t, messages, 2))
 }
 
 // A reply that never arrives leaves entries pending in our own name that no one here has seen.

@@ -56,10 +56,11 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 		At: models.NewTime(time.Now()),
 	})
 	require.NoError(t, err)
-	all := string(text)
-	if !strings.Contains(all, string(models.EventClaimsGivenUp)) {
-		all += string(givenUp) + "\n"
-	}
+	dropped, err := json.Marshal(&models.Event{
+		V: 1, Type: models.EventClaimsDropped, ID: "d", CampaignID: "spring", Shard: 2, IDs: []string{"a"}, At: models.NewTime(time.Now()),
+	})
+	require.NoError(t, err)
+	all := string(text) + string(givenUp) + "\n" + string(dropped) + "\n"
 	for line := range strings.Lines(all) {
 		require.NoError(t, Conforms(byType, []byte(line)), line)
 		var e models.Event

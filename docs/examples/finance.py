@@ -117,7 +117,7 @@ class Books:
         """Credits an event once. Runs inside a transaction. Raises Never."""
         try:
             event = json.loads(payload)
-            if event.get("type") == "claims.given_up":
+            if event.get("type") in ("claims.given_up", "claims.dropped"):
                 return self.give_up(event)
             row = credit_of(event)
         except (ValueError, TypeError, KeyError, AttributeError) as broken:

@@ -87,7 +87,7 @@ var table = []setting{
 	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
 		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, 100*time.Millisecond, 10000*time.Hour)},
 	{key: "durability", fallback: "fast", meaning: "" +
-		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
+		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; mysql: a row that MySQL has committed",
 		set: durability},
 	{key: "stream-keep", fallback: "1h", meaning: "" +
 		"how old an entry of a claim stream is before it is trimmed, though MySQL and all groups have it: a MySQL restored to a point within" +

@@ -20,7 +20,7 @@ func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
 		masters: 3, replicated: true, partitions: 8, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
-		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})
 	stream := func(c campaign) string { return lua.StreamKey(lua.PartitionOf(c.ID, s.partitions)) }
 	failsOver(t, s, func(c campaign) (time.Time, *testenv.RedisServer) {
@@ -35,7 +35,7 @@ func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
 		sentinels: true, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
-		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})
 	failsOver(t, s, func(campaign) (time.Time, *testenv.RedisServer) {
 		s.redis.Kill()

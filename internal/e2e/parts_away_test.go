@@ -80,38 +80,6 @@ func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	}
 }
 
-// After a failover the promoted replica is alone. An API starts, is not ready, and says why; once there is a replica it needs no restart.
-func TestAnAPIStartsWhileAReplicaIsAway(t *testing.T) {
-	t.Parallel()
-	s := newServers(t, wishes{redisConf: []string{"repl-diskless-sync-delay 0"}})
-	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_DURABILITY": "replica:1"}
-	never := makeProcess(t, "api", settings)
-	never.start()
-	never.awaitEnd()
-	require.Equal(t, exitUsage, never.cmd.ProcessState.ExitCode(), never.tail())
-	require.Contains(t, never.output(), "replica:1 needs 1 replicas, 0 are online")
-
-	replica := testenv.Redis(t, "repl-diskless-sync-delay 0")
-	testenv.Replicate(t, replica, s.redis)
-	running := newProcess(t, "api", settings)
-	replica.Kill()
-	require.Eventually(t, func() bool { status, _, _ := readiness(t, running); return status == 503 }, upTimeout, pollEvery)
-	_, _, detail := readiness(t, running)
-	require.Contains(t, detail, "redis partition 0", "no claim can be answered in the mode")
-
-	api := makeProcess(t, "api", settings)
-	api.probe = "/healthz"
-	api.start()
-	api.awaitUp()
-	require.Contains(t, api.output(), "0 are online")
-	replica.Start()
-	testenv.Replicate(t, replica, s.redis)
-	for _, p := range []*process{running, api} {
-		require.Eventually(t, func() bool { status, _, _ := readiness(t, p); return status == 200 }, upTimeout, pollEvery)
-		p.stop()
-	}
-}
-
 // Roles start before their Redis and their MySQL, and work once these are there. A Redis that evicts ends them as soon as that is known.
 func TestEveryRoleWaitsForItsServers(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	const shards, total = 4, 1200
 	s := newSystem(t, wishes{
 		masters: 3, replicated: true, partitions: 12, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
-		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})
 	sl := s.sell(t, total, shards, 2, evenly)
 	for shard := 1; shard <= shards; shard++ {

@@ -58,8 +58,6 @@ type childSettings struct {
 	ClaimsPerCall  int    `json:"claims_per_call,omitempty"`
 	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
 
-	Durability lua.Durability `json:"durability,omitzero"`
-
 	Tokens api.Tokens `json:"tokens,omitzero"`
 }
 
@@ -197,7 +195,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	scripts, err := lua.New(rdb, lua.Options{Durability: settings.Durability})
+	scripts, err := lua.New(rdb, lua.Options{})
 	if err != nil {
 		return nil, err
 	}

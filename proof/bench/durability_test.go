@@ -3,7 +3,6 @@ package bench_test
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,57 +12,51 @@ import (
 	"dibs/lua"
 )
 
-// durableConnections are those of the aim.
-const durableConnections = 200
-
-// benchDurability puts the same load on the API with each durability. Files are on a disk, where the other parts' may be in memory.
+// benchDurability puts the same load on an API of each durability, over one Redis and one MySQL, with one consumer for all.
 func benchDurability(b *testing.B, s *sheet) {
-	c := &counters{}
-	side := func(name string, r *broker, d lua.Durability) func() {
-		api := startChild(b, childAPI, childSettings{RedisURL: r.server.URL(), Durability: d})
-		return func() {
-			c.broker = r
-			c.accepted(b, s, name, api, durableConnections, false)
+	r := brokerOn(b, testenv.Redis(b, "appendonly yes", "appendfsync always", "aof-load-truncated no", "dir "+b.TempDir()))
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b), fmt.Sprintf("a fsync of 4 kB takes %s here", fsyncTakes(b))}
+	program := buildDibs(b)
+	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	startDibs(b, program, "consumer", settings...)
+	var sides []func()
+	connections := []int{50, 200}
+	name := func(d lua.Durability, connections int) string {
+		return fmt.Sprintf("%s, %d connections", d, connections)
+	}
+	for _, d := range []lua.Durability{lua.Fast, lua.Fsync, lua.MySQL} {
+		policy := "everysec"
+		if d == lua.Fsync {
+			policy = "always"
+		}
+		w := &whole{broker: r, store: st, api: startDibs(b, program, "api", append(settings, "DIBS_DURABILITY="+d.String())...)}
+		for _, n := range connections {
+			sides = append(sides, func() {
+				require.NoError(b, r.rdb.ConfigSet(b.Context(), "appendfsync", policy).Err())
+				w.answered(b, s, name(d, n), n)
+			})
 		}
 	}
-	memory, syncing := brokerOn(b, testenv.Redis(b)), brokerOn(b, onDisk(b, testenv.Redis, "appendfsync always"))
-	eachSecond := brokerOn(b, onDisk(b, testenv.Redis, "appendfsync everysec"))
-	waiting := brokerOn(b, onDisk(b, testenv.RedisWithWaitAOF, "appendfsync always"))
-	primary := brokerOn(b, testenv.Redis(b, "repl-diskless-sync-delay 0"))
-	withReplica(b, primary)
-	s.Facts = []string{memory.version(b), "WAITAOF on " + waiting.version(b), wrkVersion(b), fmt.Sprintf("a fsync of 4 kB takes %s here", fsyncTakes(b))}
-	s.takeTurns([]func(){
-		side("fast, no file", memory, lua.Durability{}),
-		side("fast, appendfsync everysec", eachSecond, lua.Durability{}),
-		side("fsync, appendfsync always", syncing, lua.Durability{Fsync: true}),
-		side("fast, the same server", waiting, lua.Durability{}),
-		side("fsync, WAITAOF", waiting, lua.Durability{Fsync: true}),
-		side("replica:1", primary, lua.Durability{Replicas: 1}),
-	})
-	s.ratio(b, "fsync, appendfsync always / fast, no file", "fsync, appendfsync always", "fast, no file", 0.7)
-	s.ratio(b, "fsync, appendfsync always / fast, appendfsync everysec", "fsync, appendfsync always", "fast, appendfsync everysec", 0.7)
-	s.ratio(b, "fsync, WAITAOF / fast, no file", "fsync, WAITAOF", "fast, no file", 0.7)
-	s.ratio(b, "fsync, WAITAOF / fast, the same server", "fsync, WAITAOF", "fast, the same server", 0)
-	s.ratio(b, "replica:1 / fast, no file", "replica:1", "fast, no file", 0)
-	s.note(fmt.Sprintf("wrk with one thread posts for %s at a time on %d connections, each claim by a user of its own. No consumer runs.",
-		wrkSpan(), durableConnections))
-	s.note("The replica shares this machine's cores with everything else.")
+	s.takeTurns(sides)
+	for _, n := range connections {
+		for _, d := range []lua.Durability{lua.Fsync, lua.MySQL} {
+			s.ratio(b, fmt.Sprintf("%s / fast, %d connections", d, n), name(d, n), name(lua.Fast, n), 0)
+		}
+	}
+	s.note(fmt.Sprintf("wrk with one thread posts for %s at a time, each claim by a user of its own. `dibs api` of each durability and one"+
+		" `dibs consumer`; Redis, SQL server and wrk share the cores with them.", wrkSpan()))
+	s.note("Redis has an append-only file on the disk: with fast and mysql it is synced each second, with fsync before each reply.")
 }
 
-// onDisk starts a server whose append-only file is on a disk.
-func onDisk(b *testing.B, start func(testing.TB, ...string) *testenv.RedisServer, policy string) *testenv.RedisServer {
+// answered loads the API with claims that are all answered with yes.
+func (w *whole) answered(b *testing.B, s *sheet, name string, connections int) {
 	b.Helper()
-	return start(b, "appendonly yes", policy, "aof-load-truncated no", "dir "+b.TempDir())
-}
-
-// withReplica adds a replica that has caught up.
-func withReplica(b *testing.B, r *broker) {
-	b.Helper()
-	testenv.Redis(b, "replicaof "+strings.Replace(r.server.Addr(), ":", " ", 1))
-	require.Eventually(b, func() bool {
-		info, err := r.rdb.Info(b.Context(), "replication").Result()
-		return err == nil && strings.Contains(info, "state=online")
-	}, time.Minute, 10*time.Millisecond)
+	id := w.create(b)
+	got := s.load(b, name, w.api, func() wrkResult { return wrk(b, w.api.addr, id, connections, true) })
+	require.Zero(b, got.Refused)
+	s.add(name+": p50", "ms", float64(got.P50Us)/1000)
+	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
 // fsyncTakes is how long the disk of the files takes for one write that is kept.

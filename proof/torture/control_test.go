@@ -105,7 +105,7 @@ func (m *mutant) requireCaught(t *testing.T) {
 	binary := build(t, m.edits...)
 	for seed := range m.seeds {
 		report := torture(t, Options{
-			Binary: binary, Seed: uint64(seed), Faults: 10, Only: m.only, Lossless: !m.lossy, Durability: lua.Durability{Fsync: true},
+			Binary: binary, Seed: uint64(seed), Faults: 10, Only: m.only, Lossless: !m.lossy, Durability: lua.Fsync,
 		})
 		if len(report.Broken) > 0 {
 			t.Logf("caught with seed %d after %d faults: %s", seed, len(report.Faults), report.Broken[0])

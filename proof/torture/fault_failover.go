@@ -22,7 +22,7 @@ func failoverFaults() []*fault {
 	noCluster := only(Cluster, "only a cluster hands over without a loss")
 	return []*fault{
 		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second,
-			cannot: noReplicas, loses: unlessReplicas,
+			cannot: noReplicas, loses: unlessMySQL,
 			inject: trying(func(w *world, s *injection) {
 				node, key := w.primary(s)
 				node.Kill()
@@ -33,7 +33,7 @@ func failoverFaults() []*fault {
 				w.awaitWhole()
 			})},
 		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second,
-			cannot: noReplicas, loses: unlessReplicas,
+			cannot: noReplicas, loses: unlessMySQL,
 			inject: trying(func(w *world, s *injection) {
 				node, _ := w.primary(s)
 				node.Pause()
@@ -60,8 +60,8 @@ func failoverFaults() []*fault {
 	}
 }
 
-// unlessReplicas: a replica that lags loses what it lacks when it is promoted.
-func unlessReplicas(o *Options) bool { return o.Durability.Replicas == 0 }
+// unlessMySQL: a replica that lags loses what it lacks when it is promoted.
+func unlessMySQL(o *Options) bool { return o.Durability != lua.MySQL }
 
 // primary picks a node that serves one of the claim streams, and a key of it.
 func (w *world) primary(s *injection) (*testenv.RedisServer, string) {

@@ -76,8 +76,8 @@ func (w *world) unlink(key string) error {
 	})
 }
 
-// unlessFsync: a crash of Redis may lose what is not on its disk.
-func unlessFsync(o *Options) bool { return !o.Durability.Fsync }
+// unlessFsync: a crash of Redis may lose what is neither on its disk nor in MySQL.
+func unlessFsync(o *Options) bool { return !o.Durability.IsFsync() && unlessMySQL(o) }
 
 // again does something to every primary, every 20 ms for as long as the fault lasts.
 func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *injection) error {

@@ -16,11 +16,10 @@ const pairsWithin = 4 * time.Hour
 
 // pairRuns are the runs that together cover every pair that there is.
 func pairRuns() []Options {
-	fsync := lua.Durability{Fsync: true}
 	return []Options{
-		{Pairs: true, Shards: 4, Topology: Alone}, {Pairs: true, Shards: 4, Topology: Alone, Durability: fsync, Serve: true},
-		{Pairs: true, Shards: 4, Topology: Sentinel}, {Pairs: true, Shards: 4, Topology: Cluster, Durability: fsync},
-		{Pairs: true, Shards: 4, Topology: Cluster, Durability: lua.Durability{Replicas: 1}},
+		{Pairs: true, Shards: 4, Topology: Alone}, {Pairs: true, Shards: 4, Topology: Alone, Durability: lua.Fsync, Serve: true},
+		{Pairs: true, Shards: 4, Topology: Sentinel}, {Pairs: true, Shards: 4, Topology: Cluster, Durability: lua.Fsync},
+		{Pairs: true, Shards: 4, Topology: Cluster, Durability: lua.MySQL},
 	}
 }
 

@@ -53,8 +53,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: no topology %q; there are %s, %s and %s", ErrOptions, o.Topology, Alone, Sentinel, Cluster)
 	case o.Shards < 0 || o.Shards > models.ShardsMax:
 		return fmt.Errorf("%w: Shards must be 1 to %d", ErrOptions, models.ShardsMax)
-	case o.Durability.Replicas > 0 && o.Topology == Alone, o.Durability.Replicas > 1:
-		return fmt.Errorf("%w: durability %s: each primary has one replica, a Redis alone has none", ErrOptions, o.Durability)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 		report := torture(t, Options{Binary: binary, Seed: 2, Faults: 7, Only: []string{
 			"kill webhooks", "pause webhooks",
 			"kill api", "kill consumer", "kill redis", "cut a wire", "spoil a wire", "flush scripts", "redis is full", "sql kills connections", "delete a key",
-		}, Durability: lua.Durability{Fsync: true}})
+		}, Durability: lua.Fsync})
 		require.Empty(t, report.Broken)
 		require.Positive(t, report.Claims)
 		return
@@ -47,7 +47,6 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		"no binary":     func(o *Options) { o.Binary = "" },
 		"no end":        func(o *Options) { o.Faults = 0 },
 		"no topology":   func(o *Options) { o.Topology = "ring" },
-		"no replica":    func(o *Options) { o.Durability.Replicas = 1 },
 		"a round below": func(o *Options) { o.Round = -1 },
 		"many shards":   func(o *Options) { o.Shards = 65 },
 	} {

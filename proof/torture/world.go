@@ -87,7 +87,7 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 func (w *world) startServers() {
 	w.disks = w.newDisks()
 	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as no one rewrites it
-	if w.opt.Durability.Fsync {
+	if w.opt.Durability.IsFsync() {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
 	}
 	switch w.opt.Topology {

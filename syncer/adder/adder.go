@@ -38,6 +38,8 @@ type Pending struct {
 	Oldest  time.Time // when the first of them came; zero if there are none
 	IsFull  bool      // a cell takes no more
 	IsMove  bool      // somebody waits for a move of units
+	// IsAwaited: claims are answered once they are in MySQL.
+	IsAwaited bool
 }
 
 // Adder has a cell for each partition.
@@ -49,18 +51,19 @@ type Adder struct {
 
 // cell is what waits of one partition. No two share a cache line: they are written by different cores.
 type cell struct {
-	mu      sync.Mutex
-	turn    int64
-	active  bool // the turn goes on
-	from    models.Offset
-	upto    models.Offset
-	reads   []*models.StreamRead
-	sums    map[Lot]*Tally
-	entries int
-	isMove  bool // it holds half of one
-	since   time.Time
-	most    int
-	freed   chan struct{} // closed when entries were taken, or the turn ended
+	mu        sync.Mutex
+	turn      int64
+	active    bool // the turn goes on
+	from      models.Offset
+	upto      models.Offset
+	reads     []*models.StreamRead
+	sums      map[Lot]*Tally
+	entries   int
+	isMove    bool // it holds half of one
+	isAwaited bool
+	since     time.Time
+	most      int
+	freed     chan struct{} // closed when entries were taken, or the turn ended
 
 	_ [64]byte
 }
@@ -109,6 +112,7 @@ func (c *cell) reset() {
 	c.sums = nil
 	c.entries = 0
 	c.isMove = false
+	c.isAwaited = false
 	close(c.freed)
 	c.freed = make(chan struct{})
 }
@@ -177,6 +181,7 @@ func (c *cell) add(read *models.StreamRead) {
 		}
 		sum.Add(&e.Event)
 		c.isMove = c.isMove || e.IsMove()
+		c.isAwaited = c.isAwaited || e.IsAwaited()
 	}
 	c.reads = append(c.reads, read)
 	c.entries += len(read.Events)
@@ -197,6 +202,7 @@ func (a *Adder) Sum() (sum Pending) {
 		sum.Entries += c.entries
 		sum.IsFull = sum.IsFull || c.entries >= c.most
 		sum.IsMove = sum.IsMove || c.isMove
+		sum.IsAwaited = sum.IsAwaited || c.isAwaited
 		if c.entries > 0 && (sum.Oldest.IsZero() || c.since.Before(sum.Oldest)) {
 			sum.Oldest = c.since
 		}

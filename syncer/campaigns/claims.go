@@ -48,6 +48,28 @@ func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 	return line.Claim(line.Currency, line.HoldForMs), nil
 }
 
+// idsPerQuery bounds the ids of a statement.
+const idsPerQuery = 1000
+
+// Committed returns those of some claims that have a row.
+func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, err error) {
+	for some := range slices.Chunk(ids, idsPerQuery) {
+		marks := sqlstore.Marks(len(some))
+		query := "SELECT id FROM claims WHERE id IN " + marks + " UNION ALL SELECT id FROM claims_archive WHERE id IN " + marks
+		args := sqlstore.Args(some)
+		err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, append(args, args...), func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			there = append(there, id)
+			return err
+		})
+		if err != nil {
+			return there, fmt.Errorf("campaigns: committed claims: %w", err)
+		}
+	}
+	return there, nil
+}
+
 // parkedLine is a parked event with fields of its campaign.
 type parkedLine struct {
 	Payload   []byte

@@ -78,7 +78,7 @@ func TestTrimmer_Commands(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) redis.UniversalClient{
 		"redis":  func(t *testing.T) redis.UniversalClient { return testenv.Redis(t).Client() },
-		"valkey": func(t *testing.T) redis.UniversalClient { return testenv.RedisWithWaitAOF(t).Client() },
+		"valkey": func(t *testing.T) redis.UniversalClient { return testenv.Valkey(t).Client() },
 		"embedded": func(t *testing.T) redis.UniversalClient {
 			rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 			t.Cleanup(func() { _ = rdb.Close() })

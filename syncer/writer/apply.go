@@ -47,6 +47,7 @@ type applied struct {
 	moves   []*models.RawEvent // halves of moves that MySQL lacked, and debits that are proven
 	sums    map[adder.Lot]*adder.Tally
 	known   int // MySQL had them
+	dropped int // nobody was told of them, and their units are sold
 	parked  []parkedRow
 	waiting map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
 }
@@ -68,6 +69,7 @@ type application struct {
 type lotRow struct {
 	isArchived bool // it had all its claims when rows of them were moved away
 	holdForMs  int64
+	free       int64 // units, before the batch
 }
 
 // apply applies a batch in one transaction: all of it or nothing. After an error of unknown outcome it may be called again:
@@ -89,7 +91,7 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in this order: streams, claims, packets, moves, lots.
+// run is the transaction. Locks are taken in this order: streams, claims, moves, packets, lots.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -103,12 +105,15 @@ func (a *application) run() error {
 	if err := a.insert(claims); err != nil {
 		return fmt.Errorf("claims: %w", err)
 	}
+	if err := a.applyMoves(moves); err != nil {
+		return err
+	}
+	if err := a.dropUnanswered(); err != nil {
+		return err
+	}
 	a.steps.At("claims in")
 	if err := a.setOwners(); err != nil {
 		return fmt.Errorf("packets: %w", err)
-	}
-	if err := a.applyMoves(moves); err != nil {
-		return err
 	}
 	if err := a.insertParked(); err != nil {
 		return err
@@ -152,7 +157,8 @@ func (a *application) readLots() error {
 		return nil
 	}
 	query := "SELECT campaign_id, shard, archived_claims > 0," +
-		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) FROM lots WHERE campaign_id IN "
+		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id)," +
+		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed FROM lots WHERE campaign_id IN "
 	args := make([]any, 0, len(a.b.sums)) // by the primary key; lots of other shards are passed over
 	for lot := range a.b.sums {
 		args = append(args, lot.CampaignID)
@@ -160,7 +166,7 @@ func (a *application) readLots() error {
 	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.Marks(len(args)), args, func(scan func(...any) error) error {
 		var lot adder.Lot
 		var row lotRow
-		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.holdForMs)
+		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.holdForMs, &row.free)
 		a.lots[lot] = row
 		return err
 	})

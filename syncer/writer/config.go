@@ -8,6 +8,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
+	"dibs/models"
 
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,8 @@ const (
 	// so that at most 200 rows a second are written, or two flushes a second.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
+	// awaitedApart is how long after the begin of a flush the next one begins while answers wait for it.
+	awaitedApart = 5 * time.Millisecond
 	// retryLocked is how often a locked lot is asked for.
 	retryLocked = time.Second
 	// checkOffsets is how often the offsets of idle streams are compared with MySQL's.
@@ -49,6 +52,9 @@ type Config struct {
 	FlushSize     int           // entries that are flushed at once, though their time has not come
 	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns
 
+	// Applied is told where the offsets of the partitions of a flush are when it is committed. It must not wait. nil: nobody is told.
+	Applied func(offsets map[int]models.Offset)
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Tracer     *tracing.Tracer       // nil: no traces
@@ -59,6 +65,9 @@ func (c Config) WithDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.FlushSize = cmp.Or(c.FlushSize, DefaultFlushSize)
 	c.FlushInterval = cmp.Or(c.FlushInterval, DefaultFlushInterval)
+	if c.Applied == nil {
+		c.Applied = func(map[int]models.Offset) {}
+	}
 	return c
 }
 

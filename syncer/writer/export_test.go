@@ -37,3 +37,6 @@ func (w *Writer) Pending() int { return w.adder.Sum().Entries }
 
 // Stopped is closed when the writer runs no more.
 func (w *Writer) Stopped() <-chan struct{} { return w.stopped }
+
+// AwaitedApart is awaitedApart.
+const AwaitedApart = awaitedApart

@@ -71,6 +71,7 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 // flush applies what was taken. It returns when all of it is applied, by this process or by others, or ctx has ended.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
+	w.begunAt = started
 	b := gather(taken)
 	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
@@ -103,6 +104,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		switch {
 		case err == nil:
 			w.report(ctx, done)
+			w.tell(b.streams)
 			return nil
 		case errors.As(err, &moved):
 			b = w.without(b, moved)
@@ -122,6 +124,15 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		}
 	}
 	return nil
+}
+
+// tell tells where the offsets are.
+func (w *Writer) tell(streams []adder.Taken) {
+	offsets := make(map[int]models.Offset, len(streams))
+	for i := range streams {
+		offsets[streams[i].Partition] = streams[i].Upto
+	}
+	w.cfg.Applied(offsets)
 }
 
 // without is a batch less the streams that moved. The turns of those that somebody else moved end.
@@ -154,6 +165,11 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	w.metrics.claims.Add(float64(claims))
 	w.metrics.units.Add(float64(units))
 	w.metrics.replays.Add(float64(done.known))
+	if done.dropped > 0 {
+		w.metrics.unanswered.Add(float64(done.dropped))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redis lost claims and sold their units again: claims that nobody was told of are dropped",
+			slog.Int("claims", done.dropped))
+	}
 	for _, p := range done.parked {
 		w.metrics.parked.WithLabelValues(p.kind).Inc()
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it",

@@ -16,6 +16,7 @@ type metrics struct {
 	units        prometheus.Counter
 	replays      prometheus.Counter
 	moved        prometheus.Counter
+	unanswered   prometheus.Counter
 	parked       *prometheus.CounterVec
 	retries      *prometheus.CounterVec
 
@@ -53,6 +54,10 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 		}),
 		moved: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_flush_offset_moved_total", Help: "Batches of a partition that were dropped because another process had moved its offset.",
+		}),
+		unanswered: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_claims_dropped_total",
+			Help: "Claims that were never answered and not put into MySQL: Redis lost claims, and sold their units again.",
 		}),
 		parked: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_events_parked_total", Help: "Events that could never be written and wait in parked_events.",

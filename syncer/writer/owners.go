@@ -31,7 +31,8 @@ func ownPackets(ctx context.Context, tx *sqlstore.Tx, claims []any) (int64, erro
 	return sqlstore.Exec(ctx, tx, query+sqlstore.Marks(len(claims)), claims...)
 }
 
-// setOwners gives the packets of the claims that were inserted to their users. Claims that can not have theirs are parked.
+// setOwners gives the packets of the claims that were inserted to their users. Claims that can not have theirs are parked, or dropped if
+// nobody was told of them.
 func (a *application) setOwners() error {
 	var ids []any
 	for _, r := range a.written {
@@ -50,12 +51,20 @@ func (a *application) setOwners() error {
 	if err != nil {
 		return err
 	}
+	var dropped []*models.RawEvent
 	for _, r := range a.written {
-		if without[r.ID] {
+		switch {
+		case without[r.ID] && r.IsAwaited():
+			dropped = append(dropped, r)
+			delete(without, r.ID)
+		case without[r.ID]:
 			a.park(r, parkedPacket, "packet "+r.PacketID+" is of another claim, returned to its sender, holds another amount, or does not exist")
 		}
 	}
-	return a.remove(without)
+	if len(without) > 0 {
+		err = a.remove(without)
+	}
+	return errors.Join(err, a.drop(dropped))
 }
 
 // withoutPacket are those of some claims that do not own their packet.

@@ -31,6 +31,7 @@ type Writer struct {
 	stopped   chan struct{} // closed when nothing runs any more
 	abort     context.CancelCauseFunc
 
+	begunAt  time.Time // when the last flush began; only run uses it
 	lots     int       // campaigns and shards in the last flush; only run uses it
 	waitAt   time.Time // when to look for sums that wait; only run uses it
 	checkAt  time.Time // when to compare offsets; only run uses it
@@ -165,6 +166,9 @@ func (w *Writer) due() bool {
 		wait := min(w.waitAt.Sub(w.clock.Now()), w.checkAt.Sub(w.clock.Now()))
 		if pending.Entries > 0 {
 			wait = min(wait, w.interval()-w.clock.Since(pending.Oldest))
+		}
+		if pending.IsAwaited {
+			wait = min(wait, awaitedApart-w.clock.Since(w.begunAt))
 		}
 		if wait <= 0 {
 			return true

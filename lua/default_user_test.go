@@ -34,7 +34,7 @@ func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 			advice, err = lua.DefaultUserAdvice(t.Context(), boss)
 			require.NoError(t, err)
 			require.Equal(t, safe, advice == "", advice)
-			s, err := lua.New(boss, lua.Options{Durability: lua.Durability{Fsync: true}})
+			s, err := lua.New(boss, lua.Options{Durability: lua.Fsync})
 			require.NoError(t, err)
 			_, err = s.CheckDurability(t.Context())
 			if safe {

@@ -1,0 +1,21 @@
+package testenv
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Valkey is Redis with a Valkey. Where there is none, the test is skipped and says what to install; each test that uses it runs on
+// the usual server, too.
+func Valkey(t testing.TB, conf ...string) *RedisServer {
+	t.Helper()
+	program, err := findProgram("valkey-server")
+	if cache, cacheErr := os.UserCacheDir(); err != nil && cacheErr == nil { // by scripts/valkey
+		program, err = findProgram(filepath.Join(cache, "dibs", "valkey", "usr", "bin", "valkey-server"))
+	}
+	if err != nil {
+		t.Skip("NOT TESTED ON VALKEY: it is not installed; `scripts/valkey` unpacks one")
+	}
+	return ownRedis(t, program, conf)
+}

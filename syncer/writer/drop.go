@@ -1,0 +1,112 @@
+package writer
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/syncer/adder"
+
+	"github.com/google/uuid"
+)
+
+// dropUnanswered takes claims out again that were never answered and whose units are sold to others. A Redis that was rolled back sells
+// units again, until that is noticed. A claim in mode mysql is answered only once it has its row: without one nobody was told
+// of it. So it gets its row if its lot has the units, and else it is dropped. As MySQL follows the stream, the lot has the units of
+// every claim unless Redis lost some.
+func (a *application) dropUnanswered() error {
+	var dropped []*models.RawEvent
+	for lot, awaited := range a.awaited() {
+		free := a.freeBut(lot)
+		for _, r := range awaited {
+			if r.Quantity <= free {
+				free -= r.Quantity
+				continue
+			}
+			dropped = append(dropped, r)
+		}
+	}
+	return a.drop(dropped)
+}
+
+// drop takes claims out again that nobody was told of, and tells the stream.
+func (a *application) drop(rows []*models.RawEvent) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	ids := make(map[string]bool)
+	byLot := make(map[adder.Lot][]string)
+	for _, r := range rows {
+		ids[r.ID] = true
+		byLot[adder.LotOf(&r.Event)] = append(byLot[adder.LotOf(&r.Event)], r.ID)
+	}
+	if err := a.remove(ids); err != nil {
+		return err
+	}
+	for lot, ids := range byLot {
+		if err := a.tellDropped(lot, ids); err != nil {
+			return err
+		}
+	}
+	a.dropped += len(rows)
+	return nil
+}
+
+// awaited are the claims that got their rows and that nobody was told of yet, by lot, in the order in which they were made.
+func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
+	all := make(map[adder.Lot][]*models.RawEvent)
+	for _, r := range a.written {
+		if r.IsAwaited() {
+			lot := adder.LotOf(&r.Event)
+			all[lot] = append(all[lot], r)
+		}
+	}
+	for _, rows := range all {
+		slices.SortFunc(rows, func(x, y *models.RawEvent) int {
+			return cmp.Or(cmp.Compare(x.Epoch, y.Epoch), cmp.Compare(x.Seq, y.Seq))
+		})
+	}
+	return all
+}
+
+// freeBut are the units that a lot has for claims that nobody was told of. Units that come to it in this flush are among them.
+func (a *application) freeBut(lot adder.Lot) int64 {
+	free := a.lots[lot].free
+	for _, r := range a.moves {
+		if adder.LotOf(&r.Event) == lot && r.Type == models.EventUnitsCredited {
+			free += r.Quantity
+		}
+	}
+	for _, r := range a.written {
+		if adder.LotOf(&r.Event) == lot && !r.IsAwaited() {
+			free -= r.Quantity
+		}
+	}
+	return free
+}
+
+// tellDropped writes the event that tells readers of the stream.
+func (a *application) tellDropped(lot adder.Lot, ids []string) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("claims.dropped: %w", err)
+	}
+	now := a.clock.Now()
+	e := models.Event{
+		V: models.EventVersion, Type: models.EventClaimsDropped, ID: id.String(), CampaignID: lot.CampaignID, Shard: lot.Shard,
+		At: models.NewTime(now), IDs: ids,
+	}
+	payload, err := json.Marshal(&e)
+	if err != nil {
+		return fmt.Errorf("claims.dropped: %w", err)
+	}
+	_, err = a.tx.ExecContext(a.ctx, "INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES (?, ?, ?, ?, ?)",
+		e.ID, lot.ID(), models.OutboxEvent, payload, now.UTC().Format(sqlstore.TimeLayout))
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package writer_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/writer"
+)
+
+// A Redis that was rolled back sold units again. Claims in mode mysql that MySQL lacks were never answered: those whose units are sold are
+// dropped, and the stream is told. Others may have been answered, and are written.
+func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
+	t.Parallel()
+	for mode, sold := range map[string]int64{models.ModeMySQL: 10, "": 13} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			t.Parallel()
+			syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+				syncertest.AddCampaign(t, db, "c", 10)
+				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+				f := newFeed(t, db, w, 0)
+				had := singlesOf(models.ModeMySQL, 1, 8)
+				f.send(had...)
+				again := singlesOf(mode, 6, 5)       // Redis had forgotten the last three
+				f.send(append(had[3:], again...)...) // the stream is read again from an earlier entry
+				syncertest.RequireBooks(t, db, "c", append(had, again[:sold-8]...))
+				var want []string
+				for _, e := range again[sold-8:] {
+					want = append(want, e.ID)
+				}
+				require.Equal(t, want, droppedIn(t, db), "the first in the stream have the units")
+			})
+		})
+	}
+}
+
+// Units that come to a shard in the same flush are its claims' to have.
+func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded(t, db)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		events := singlesOf(models.ModeMySQL, 1, 61)
+		for i := range events {
+			events[i].Shard = 1
+		}
+		moved := []models.Event{half(debited, "m", 2, 1, 10), half(credited, "m", 1, 2, 10)}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(moved, events[:60]...)))
+		require.Empty(t, droppedIn(t, db))
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(moved, events...)))
+		require.Equal(t, []string{events[60].ID}, droppedIn(t, db), "they came once")
+		require.Equal(t, "60 units, 60 claimed, none", figures(t, db)[0])
+	})
+}
+
+// A packet that another claim has is nobody's to give: a claim that nobody was told of is dropped, and any other is parked.
+func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		c := syncertest.CampaignOf("c", 10)
+		c.Kind = models.KindPacket
+		syncertest.AddCampaigns(t, db, c)
+		amount := int64(7)
+		require.NoError(t, db.Create(&models.PacketRow{ID: "p", CampaignID: "c", Amount: amount}).Error)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		f := newFeed(t, db, w, 0)
+		events := append(singlesOf(models.ModeMySQL, 1, 2), singlesOf("", 3, 1)...)
+		for i := range events {
+			events[i].PacketID = "p"
+			events[i].Amount = &amount
+			f.send(events[i])
+		}
+		require.Equal(t, []string{events[1].ID}, droppedIn(t, db))
+		require.Equal(t, []string{events[2].ID}, syncertest.ParkedIDs(t, db))
+	})
+}
+
+// droppedIn are the claims that the outbox tells the stream of.
+func droppedIn(t *testing.T, db *gorm.DB) (ids []string) {
+	t.Helper()
+	var rows []models.OutboxRow
+	require.NoError(t, db.Where("kind = ?", models.OutboxEvent).Order("id").Find(&rows).Error)
+	for i := range rows {
+		e, err := models.DecodeEvent(rows[i].Payload)
+		require.NoError(t, err)
+		require.Equal(t, models.EventClaimsDropped, e.Type)
+		require.Equal(t, rows[i].CampaignID, e.LotID())
+		ids = append(ids, e.IDs...)
+	}
+	return ids
+}
