@@ -57,7 +57,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		"DIBS_HTTP_ADDR": {"127.0.0.1:1", "127.0.0.1:2"}, "DIBS_METRICS_ADDR": {"127.0.0.1:3", "127.0.0.1:4"}, "DIBS_DATA_DIR": {"/a", "/b"},
 		"DIBS_REDIS_URL": {"redis://a", "redis://b"}, "DIBS_MYSQL_DSN": {"a@tcp(a)/a", "b@tcp(b)/b"}, "DIBS_MYSQL_CONNS": {"4", "1000"}, "DIBS_FINANCE_DSN": {"c@tcp(c)/c", "d@tcp(d)/d"},
 		"DIBS_PARTITIONS": {"2", "256"}, "DIBS_FLUSH_SIZE": {"1", "10000"}, "DIBS_FLUSH_INTERVAL": {"1ms", "1m"}, "DIBS_IDLE_EVICT": {"100ms", "10000h"},
-		"DIBS_DURABILITY": {"fsync", "replica:99"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
+		"DIBS_DURABILITY": {"fsync", "mysql"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
 		"DIBS_USER_RATE": {"0.5", "7"}, "DIBS_USER_RATE_SHARED": {"on", "off"}, "DIBS_NAME": {"one", "two"}, "DIBS_LOG_LEVEL": {"debug", "error"}, "DIBS_LOG_FORMAT": {"json", "text"},
 		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"}, "DIBS_SUBJECT_SECRET": {"****", "****"},
 	}

@@ -160,7 +160,7 @@ func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
 	}
 	m.known[name], m.first[name] = req, claim
 	m.last = now
-	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
+	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim, Epoch: m.c.Epoch}
 }
 
 // adjust takes newer versions only. A new limit counts what is claimed from now on.
