@@ -17,7 +17,7 @@ import (
 type Deps struct {
 	Claimer   claiming.Claimer
 	States    States
-	Hydrator  claiming.Hydrator
+	Loader    claiming.Loader
 	Campaigns Campaigns
 	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
 	Rows      claiming.Rows  // nil: claims are answered without asking MySQL
@@ -79,7 +79,7 @@ func (d *Deps) away() func(ctx context.Context) []string {
 }
 
 func (d *Deps) validate() error {
-	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
+	if d.Claimer == nil || d.States == nil || d.Loader == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
 		d.Applied == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}

@@ -111,7 +111,7 @@ func (s *Server) makeRooms(deps *Deps) error {
 	cfg := &s.cfg
 	s.metrics = newMetrics(cfg.Registerer)
 	s.claiming = claiming.New(claiming.Config{
-		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Rows: deps.Rows,
+		Claimer: deps.Claimer, States: deps.States, Loader: deps.Loader, Campaigns: deps.Campaigns, Mover: deps.Mover, Rows: deps.Rows,
 		Workers:       s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
 		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Attempts: deps.Attempts, Tracer: cfg.Tracer, Logger: cfg.Logger,
@@ -119,7 +119,7 @@ func (s *Server) makeRooms(deps *Deps) error {
 	})
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger,
-		State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
+		State: deps.States.State, Load: deps.Loader.Load, Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
 	})
 	s.claimed = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Applied: deps.Applied, Workers: s.workers, Changed: s.claiming.Changed,

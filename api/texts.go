@@ -76,7 +76,7 @@ var texts = map[string]text{
 		tag:         tagCampaigns,
 		description: "What Redis and MySQL say at a common watermark. Backlog is on its way to MySQL; drift is a fault.",
 		status:      "200",
-		answer:      `{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`,
+		answer:      `{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"lost_claims":0,"lost_units":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`,
 	},
 	"list-campaign-claims": {
 		tag:         tagCampaigns,

@@ -10,7 +10,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/retention"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -81,7 +81,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 	if err != nil {
 		return err
 	}
-	evictor := residency.NewMaintainer(s.hydrator, residency.MinIdle, nil, nil)
+	evictor := lots.NewKeeper(s.loader, lots.MinIdle, nil)
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
@@ -118,7 +118,7 @@ func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func
 	if len(ids) > 0 {
 		// A figure for people: without it there is no total.
 		_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
-			"SELECT COALESCE(SUM(synced_seq - lost_claims - archived_claims), 0) FROM campaigns WHERE id IN ?", ids)
+			"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", ids)
 	}
 	last := time.Now()
 	return func(claims int) {
@@ -137,7 +137,7 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	}
 	for page, err := range sqlstore.Pages(sqlstore.Itself, func(after string) (page []string, err error) {
 		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
-			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims + lost_claims"+
+			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims"+
 			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
 		return page, err
 	}) {

@@ -3,15 +3,13 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"dibs/finance"
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/writer"
 )
 
 const (
@@ -112,62 +110,18 @@ func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error
 	}
 }
 
-// drainEmbedded waits until everything that the embedded Redis holds is in the database: it ends with this process.
+// drainEmbedded waits until the database has everything that the embedded Redis holds: it ends with this process.
 func (s *stack) drainEmbedded() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout/2)
 	defer cancel()
-	for page, err := range s.allCampaigns(ctx) {
-		if err != nil {
-			s.log.Error("what is left in the embedded redis may be lost", "error", err)
-			return
-		}
-		for i := range page {
-			id := page[i].ID
-			if page[i].Residency != models.ResidencyResident && !page[i].IsSharded() {
-				continue // Redis holds nothing of it that counts
-			}
-			if synced, err := s.awaitSynced(ctx, id); !synced {
-				s.log.Error("claims in the embedded redis did not reach the database", "campaign_id", id, "error", err)
-			}
-		}
-	}
-	if err := s.packUp(ctx); err != nil {
-		s.log.Error("campaigns in the embedded redis need a repair when the next one starts", "error", err)
+	if err := writer.NewAppliedStreams(s.db, s.scripts).AwaitApplied(ctx); err != nil {
+		s.log.Error("what is left in the embedded redis may be lost", "error", err)
 	}
 	for p := range s.cfg.Partitions {
 		if s.credits && !s.awaitCredited(ctx, p) {
 			s.log.Error("events in the embedded redis were not credited", "partition", p)
 		}
 	}
-}
-
-// packUp records that everything left the embedded Redis in full, so that a later run with the same database goes on from there.
-func (s *stack) packUp(ctx context.Context) error {
-	_, err := residency.NewMaintainer(s.hydrator, residency.MinIdle, nil, nil).Evict(ctx)
-	return err
-}
-
-// unpack puts right what an earlier run with the same database left in an embedded Redis that was gone with it: claims that
-// were not in the database yet are lost, and said to be. A campaign that can't be put right takes no claims; the others are served.
-func (s *stack) unpack(ctx context.Context) error {
-	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
-	ids, err := s.campaignIDs(ctx, "")
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		done, err := reconciler.Repair(ctx, id, reconcile.RepairHow{})
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return fmt.Errorf("cmd: the database of an earlier run: %w", err)
-		case err != nil:
-			s.log.Error("a campaign of an earlier run takes no claims: run dibs reconcile and then --repair", "campaign_id", id, "error", err)
-		case !done.Left.Agrees():
-			s.log.Warn("the books of a campaign of an earlier run differ: dibs reconcile has the details", "campaign_id", id,
-				"differences", strings.Join(done.Left.Differences, "; "))
-		}
-	}
-	return nil
 }
 
 // awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.

@@ -12,7 +12,7 @@ import (
 	"dibs/consumer"
 	"dibs/internal/webhooks"
 	"dibs/models"
-	"dibs/syncer/reconcile"
+	"dibs/syncer/compare"
 	"dibs/syncer/records"
 )
 
@@ -23,7 +23,7 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 	}
 	deps := &api.ConsoleDeps{
 		Redis: s.scripts, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.scripts,
-		Books: booksOf{reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)},
+		Books: booksOf{compare.New(s.db, s.scripts, s.loader, s.log, nil)},
 	}
 	for _, of := range s.cfg.Sources() {
 		deps.Settings = append(deps.Settings, console.Setting(of))
@@ -142,22 +142,22 @@ func parkedWebhookOf(id string) webhooks.Which {
 }
 
 // booksOf compares and repairs for the console.
-type booksOf struct{ reconciler *reconcile.Reconciler }
+type booksOf struct{ *compare.Comparer }
 
-// Compare compares down to each user and records what it found.
+// Compare compares a campaign and records what it found.
 func (b booksOf) Compare(ctx context.Context, id string) (console.Verdict, error) {
-	found, err := b.reconciler.Compare(ctx, id, reconcile.DepthUsers)
+	found, err := b.Comparer.Compare(ctx, id)
 	if err == nil {
-		err = b.reconciler.Record(ctx, &found)
+		err = b.Record(ctx, &found)
 	}
 	return console.Verdict{Agrees: found.Agrees(), Lines: found.Differences}, err
 }
 
 // Repair repairs, and never gives up what was answered.
 func (b booksOf) Repair(ctx context.Context, id string) (console.Verdict, error) {
-	done, err := b.reconciler.Repair(ctx, id, reconcile.RepairHow{})
+	done, err := b.Comparer.Repair(ctx, id, false)
 	if err == nil {
-		err = b.reconciler.Record(ctx, &done.Left)
+		err = b.Record(ctx, &done.Left)
 	}
 	v := console.Verdict{Agrees: done.Left.Agrees()}
 	for _, step := range done.Steps {

@@ -12,7 +12,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/reconcile"
+	"dibs/syncer/compare"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -64,18 +64,18 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false,
-		"put right what differs, by the rows of claims, the events in the stream and the records in Redis")
-	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing restores")
+		"load what differs again, from the rows of claims, and count the counters from them")
+	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
 	return c
 }
 
 func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
-	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
+	reconciler := compare.New(s.db, s.scripts, s.loader, s.log, nil)
 	ids, err := s.campaignIDs(ctx, flags.campaign)
 	if err != nil {
 		return err
 	}
-	var all []reconcile.Repaired
+	var all []compare.Repaired
 	var failed []error
 	differ := 0
 	for some := range slices.Chunk(ids, reconcileChunk) {
@@ -153,8 +153,8 @@ func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
 const onlyNamed = 20
 
 // reconcileAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
-func reconcileAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {
-	all := make([]reconcile.Repaired, len(ids))
+func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags reconcileFlags) ([]compare.Repaired, error) {
+	all := make([]compare.Repaired, len(ids))
 	failed := make([]error, len(ids))
 	var g errgroup.Group
 	g.SetLimit(reconcileAtOnce)
@@ -168,22 +168,22 @@ func reconcileAll(ctx context.Context, r *reconcile.Reconciler, ids []string, fl
 		})
 	}
 	_ = g.Wait()
-	var left []*reconcile.Comparison
+	var left []*compare.Comparison
 	for i := range all {
 		if failed[i] == nil {
 			left = append(left, &all[i].Left)
 		}
 	}
 	recorded := r.Record(ctx, left...)
-	all = slices.DeleteFunc(all, func(one reconcile.Repaired) bool { return one.Found.CampaignID == "" })
+	all = slices.DeleteFunc(all, func(one compare.Repaired) bool { return one.Found.CampaignID == "" })
 	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
 }
 
-func reconcileOne(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (one reconcile.Repaired, err error) {
+func reconcileOne(ctx context.Context, r *compare.Comparer, id string, flags reconcileFlags) (one compare.Repaired, err error) {
 	if flags.repair {
-		return r.Repair(ctx, id, reconcile.RepairHow{GiveUpClaims: flags.giveUp})
+		return r.Repair(ctx, id, flags.giveUp)
 	}
-	one.Found, err = r.Compare(ctx, id, reconcile.DepthUsers)
+	one.Found, err = r.Compare(ctx, id)
 	one.Left = one.Found
 	return one, err
 }
@@ -215,15 +215,15 @@ func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, e
 	})
 }
 
-func printComparisonJSON(w io.Writer, one *reconcile.Repaired, repair bool) error {
+func printComparisonJSON(w io.Writer, one *compare.Repaired, repair bool) error {
 	if repair {
-		return printJSON(w, []*reconcile.Repaired{one})
+		return printJSON(w, []*compare.Repaired{one})
 	}
-	return printJSON(w, []reconcile.Comparison{one.Found})
+	return printJSON(w, []compare.Comparison{one.Found})
 }
 
 // printComparisons prints a line a campaign, then what differs and what was done about it.
-func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
+func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
 		"redis left", "mysql left", "backlog", "drift", "books"})
@@ -236,6 +236,10 @@ func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
 		one := &all[i]
 		for _, line := range one.Found.Differences {
 			_, _ = fmt.Fprintf(w, "%s: %s\n", one.Found.CampaignID, line)
+		}
+		if lost := &one.Left.MySQL; lost.LostUnits > 0 {
+			_, _ = fmt.Fprintf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
+				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
 		for _, step := range one.Steps {
 			_, _ = fmt.Fprintf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
@@ -252,7 +256,7 @@ func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
 }
 
 // comparisonRow shows how things are now, after a repair if there was one.
-func comparisonRow(one *reconcile.Repaired) table.Row {
+func comparisonRow(one *compare.Repaired) table.Row {
 	c := &one.Left
 	verdict := "agree"
 	switch {
@@ -260,7 +264,7 @@ func comparisonRow(one *reconcile.Repaired) table.Row {
 		verdict = "DIFFER"
 	case !one.Found.Agrees():
 		verdict = "repaired"
-	case c.Backlog != nil && *c.Backlog > 0:
+	case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
 		verdict = "agree so far"
 	}
 	taken := "-"

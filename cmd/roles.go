@@ -24,8 +24,8 @@ import (
 	"dibs/models"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/compare"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/writer"
@@ -199,11 +199,6 @@ func (s *stack) announce(env Env) func(string) {
 
 // serve runs every role. On a stop the API goes first, so that what it took still finds a consumer.
 func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
-	if s.cfg.RedisURL == "" {
-		if err := s.unpack(ctx); err != nil {
-			return err
-		}
-	}
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBack()
 	group, back := errgroup.WithContext(back)
@@ -227,10 +222,10 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	s.parts = newParts(s.registry, s.partsOfAPI)
 	deps := api.Deps{
-		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
+		Claimer: s.scripts, States: s.scripts, Loader: s.loader, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.db, s.scripts), Audit: audit.NewLog(s.db), Groups: s.groups(),
 		Ledger: ledger.New(s.db),
-		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
+		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.loader,
 	}
 	if s.cfg.Durability == lua.MySQL {
 		deps.Rows = committed{campaigns.NewClaims(s.db), s.scripts}
@@ -292,7 +287,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	readers := lua.NewReaders(s.scripts, s.log)
 	applier, err := consumer.NewApplier(consumer.ApplierConfig{
-		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers,
+		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Log: log, Leases: readers, Settle: s.settle(),
 		CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err != nil {
@@ -406,12 +401,12 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	}
 	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
 	registerLeader(s.registry, leader.Leads)
-	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.trimming()), Pruner: retention.NewPruner(s.db),
-		Maintainer: residency.NewMaintainer(s.hydrator, s.cfg.IdleEvict, reconciler.Restore, s.registry), Reconciler: reconciler,
-		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.hydrator.Intact, s.registry),
-		Finalizer:  resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
+		Keeper:   lots.NewKeeper(s.loader, s.cfg.IdleEvict, s.registry),
+		Comparer: compare.New(s.db, s.scripts, s.loader, s.log, s.registry),
+		Relay:    s.relay, Expirer: resolve.NewExpirer(s.relay, s.loader.OK, s.registry),
+		Finalizer:  resolve.NewFinalizer(s.relay, s.loader, clockwork.NewRealClock(), s.registry),
 		CheckReads: func(ctx context.Context) error { return sqlstore.CheckReads(ctx, s.db) },
 		Mover:      s.mover, Leader: leader, Logger: s.log, Heartbeat: &s.pulse,
 	})

@@ -20,9 +20,10 @@ import (
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"
+	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -45,7 +46,7 @@ type stack struct {
 	scripts   *lua.Scripts
 	db        *gorm.DB
 	campaigns *campaigns.Repository
-	hydrator  *residency.Hydrator
+	loader    *lots.Loader
 	mover     *shards.Mover
 	relay     *resolve.Relay
 	resolver  *resolve.Resolver
@@ -222,7 +223,10 @@ func (s *stack) openSQLite(ctx context.Context) error {
 	if _, err := migrations.Up(ctx, pool, db.Name()); err != nil {
 		return err
 	}
-	return s.checkStore(ctx, db)
+	if err := s.checkStore(ctx, db); err != nil || s.cfg.RedisURL != "" {
+		return err
+	}
+	return writer.BeginAnew(ctx, db)
 }
 
 func (s *stack) use(db *gorm.DB) {
@@ -280,21 +284,19 @@ func (s *stack) sqlitePath() (string, error) {
 
 func (s *stack) makeParts(context.Context) error {
 	s.campaigns = campaigns.New(s.db, s.scripts, s.log)
-	s.hydrator = residency.NewHydrator(s.db, s.scripts, s.log, s.registry)
-	s.mover = shards.New(s.db, s.scripts, s.hydrator, s.registry)
+	s.loader = lots.New(s.db, s.scripts, s.log, s.settle(), s.registry)
+	s.mover = shards.New(s.db, s.scripts, s.loader, s.registry)
 	s.campaigns.SettleBy(s.mover)
 	s.relay = resolve.NewRelay(s.db, s.scripts, s.registry)
-	s.relay.LoadDamagedBy(s.hydrator)
+	s.relay.LoadBy(s.loader)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
-	s.closers = append(s.closers, s.deleteApplied)
 	return nil
 }
 
-// deleteApplied deletes rows of the outbox that Redis has, so that the relay need not publish them again.
-func (s *stack) deleteApplied() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := s.relay.DeletePublished(ctx); err != nil {
-		s.log.Warn("events that were published stay in the outbox: the syncer's relay publishes them again", "error", err)
+// settle is how long processes may take to report what they saw of lots. Of an embedded Redis no other process saw anything.
+func (s *stack) settle() time.Duration {
+	if s.cfg.RedisURL == "" {
+		return 0
 	}
+	return lots.Settle
 }

@@ -38,8 +38,8 @@ type Log interface {
 	Add(read *models.StreamRead) error
 	// Positions are where the offset was lately, newest first.
 	Positions(ctx context.Context, partition int) ([]models.Offset, error)
-	// Rewind moves the offset back to an entry that is in the stream, unless somebody else moved it.
-	Rewind(ctx context.Context, partition int, from, back models.Offset) error
+	// Move moves the offset, the generation and the state of a partition, and reports whether it did: else somebody else moved them.
+	Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error)
 }
 
 // Leases say which partitions this process reads.
@@ -55,7 +55,8 @@ type ApplierConfig struct {
 	Partitions int    // number of claim streams; 0 is 1
 	Name       string // of this process, in the group
 	Log        Log
-	Leases     Leases // nil: this process reads all partitions
+	Leases     Leases        // nil: this process reads all partitions
+	Settle     time.Duration // after Redis lost data: how long processes may take to report what they saw of lots
 
 	ReadCount    int           // most entries of one read
 	BlockTime    time.Duration // how long a read waits for entries, and so how long a stop waits for the read
@@ -105,6 +106,7 @@ func (c *ApplierConfig) Validate() error {
 // no acknowledgements in Redis and no pending entries; the group's position is that of the reader, for people to see.
 type Applier struct {
 	cfg     ApplierConfig
+	scripts *lua.Scripts
 	handled metrics.HandlerPrometheusMetricsMiddleware
 	metrics *applierMetrics
 }
@@ -119,8 +121,12 @@ func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	if err != nil {
 		return nil, err
 	}
+	scripts, err := lua.New(cfg.Client, lua.Options{Partitions: cfg.Partitions})
+	if err != nil {
+		return nil, err
+	}
 	return &Applier{
-		cfg: cfg, metrics: m,
+		cfg: cfg, metrics: m, scripts: scripts,
 		handled: metrics.NewPrometheusMetricsBuilder(cfg.Registerer, "dibs", "consumer").NewRouterMiddleware(),
 	}, nil
 }

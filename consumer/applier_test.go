@@ -28,9 +28,9 @@ type memoryLog struct {
 	offsets   map[int]models.Offset
 	turns     map[int]int64
 	positions map[int][]models.Offset // newest first
-	events    []string                // ids in the order in which they came
+	events    []string                // ids in the order in which they came, but those of generations
 	bad       int
-	rewinds   int
+	recovered int // times that the partition went back
 	refuse    bool
 }
 
@@ -47,7 +47,8 @@ func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at mode
 	l.turns[partition]++
 	at, known := l.offsets[partition]
 	if !known {
-		at = models.Offset{EntryID: models.NoEntry}
+		at = models.NoOffset()
+		l.offsets[partition] = at
 	}
 	return l.turns[partition], at, nil
 }
@@ -69,7 +70,9 @@ func (l *memoryLog) Add(read *models.StreamRead) error {
 			l.bad++
 			continue
 		}
-		l.events = append(l.events, read.Events[i].ID)
+		if read.Events[i].Type != models.EventPartitionGeneration {
+			l.events = append(l.events, read.Events[i].ID)
+		}
 	}
 	l.positions[read.Partition] = append([]models.Offset{read.Upto}, l.positions[read.Partition]...)
 	l.offsets[read.Partition] = read.Upto
@@ -82,20 +85,17 @@ func (l *memoryLog) Positions(_ context.Context, partition int) ([]models.Offset
 	return l.positions[partition], nil
 }
 
-func (l *memoryLog) Rewind(_ context.Context, partition int, from, back models.Offset) error {
+func (l *memoryLog) Move(_ context.Context, partition int, from, to models.Offset) (moved bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offsets[partition] == from {
-		l.offsets[partition] = back
-		l.rewinds++
+	if l.offsets[partition] != from {
+		return false, nil
 	}
-	return nil
-}
-
-func (l *memoryLog) rewound() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rewinds > 0
+	l.offsets[partition] = to
+	if to.EntryID != from.EntryID {
+		l.recovered++
+	}
+	return true, nil
 }
 
 func (l *memoryLog) ids() []string {
@@ -169,6 +169,8 @@ func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 		a.stop()
 		require.Zero(t, a.pending(t, models.GroupSyncer))
 		require.EqualValues(t, 500, log.offset(0).Read)
+		require.Zero(t, log.recovered)
+		require.Zero(t, generationOf(t, rdb), "nothing was lost")
 		last := map[string]int{}
 		for i, id := range log.ids() {
 			last[id] = i
@@ -251,8 +253,8 @@ func TestApplier_HandsOnWhatHoldsNoEvent(t *testing.T) {
 	})
 }
 
-// Redis lost the newest entries and has got others since, some under the same ids: the stream is read again from the newest position that
-// is still there. Without the event's id the reader would go on behind an entry that it never read.
+// Redis lost the newest entries and has got others since, some under the same ids: the partition gets a new generation, and the stream is
+// read again from the newest position that is still there. Without the event's id the reader would go on behind an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -267,11 +269,56 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 		require.NoError(t, rdb.XDel(t.Context(), lua.StreamKey(0), last).Err())
 		replaced := rebuild(t, rdb, last)
 		a = startApplier(t, rdb, log, asIs)
+		a.recovers(t, 1)
 		a.claim(t, 0, 4)
-		require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(log.ids(), " "), claimID(4)) }, patience, 2*time.Millisecond)
-		require.Equal(t, 1, log.rewinds)
-		require.Contains(t, log.ids(), replaced, "it has the id of the entry that was applied last")
+		a.eventually(t, 5)
+		require.Equal(t, 1, log.recovered)
+		require.Equal(t, []string{claimID(0), claimID(1), claimID(2), replaced, claimID(4)}, log.ids(), "it has the id of the entry that was applied last")
 	})
+}
+
+// A reader died, or MySQL was restored, after the generation of a partition was raised: the next reader takes a higher one than both
+// servers have.
+func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		inMySQL, inRedis, next int64
+	}{"in MySQL alone": {3, 0, 4}, "in both": {3, 3, 4}, "in a Redis that is ahead": {3, 7, 8}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+				if c.inRedis > 0 {
+					require.NoError(t, rdb.HSet(t.Context(), lua.SignalsKey(0), "generation", c.inRedis).Err())
+				}
+				at := models.NoOffset()
+				at.State, at.Generation = models.PartitionRecovering, c.inMySQL
+				log := &memoryLog{offsets: map[int]models.Offset{0: at}}
+				a := startApplier(t, rdb, log, asIs)
+				a.claim(t, 0, 1)
+				a.recovers(t, c.next)
+				a.eventually(t, 1)
+			})
+		})
+	}
+}
+
+// recovers waits until partition 0 is ok under a generation, in MySQL and in Redis.
+func (a *applierRole) recovers(t *testing.T, generation int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		at := a.log.offset(0)
+		return at.State == models.PartitionOK && at.Generation == generation
+	}, patience, 2*time.Millisecond)
+	require.Equal(t, generation, generationOf(t, a.rdb))
+}
+
+func generationOf(t *testing.T, rdb redis.UniversalClient) int64 {
+	t.Helper()
+	generation, err := rdb.HGet(t.Context(), lua.SignalsKey(0), "generation").Int64()
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(t, err)
+	}
+	return generation
 }
 
 // rebuild writes the stream of partition 0 again, as a Redis has it that lost its end, with another entry at an id.
@@ -306,6 +353,7 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 			a.claim(t, 0, n)
 		}
 		a.eventually(t, 20)
+		a.recovers(t, 1)
 	})
 }
 
@@ -352,11 +400,12 @@ func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 		a = startApplier(t, rdb, log, asIs) // it knows where it was
 		a.claim(t, 0, 1)
 		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(1)) }, patience, time.Millisecond)
-		require.Zero(t, log.rewinds)
+		require.Zero(t, log.recovered)
 	})
 }
 
-// A MySQL that was restored to a time before the stream begins is not taken for a Redis that lost data: its reader waits.
+// A MySQL that was restored to a time before the stream begins is not taken for a Redis that lost data: its reader waits until MySQL was
+// rolled forward.
 func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -377,8 +426,17 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 			require.Eventually(t, func() bool { return applierErrors(t, a.reg) > 2 }, patience, time.Millisecond)
 			a.stop()
 			require.Empty(t, log.ids())
-			require.Zero(t, log.rewinds)
+			require.Zero(t, log.recovered)
+			require.Zero(t, generationOf(t, rdb))
+			require.Equal(t, models.PartitionGap, log.offset(0).State)
 		}
+		first := rdb.XRangeN(t.Context(), lua.StreamKey(0), "-", "+", 1).Val()[0]
+		forward := models.Offset{EntryID: first.ID, EventID: lua.EventIDOf(&first), Read: 11, State: models.PartitionGap}
+		log = &memoryLog{offsets: map[int]models.Offset{0: forward}}
+		a = startApplier(t, rdb, log, asIs)
+		a.claim(t, 0, 12)
+		a.recovers(t, 0)
+		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(12)) }, patience, time.Millisecond)
 	})
 }
 

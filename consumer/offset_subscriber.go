@@ -2,8 +2,6 @@ package consumer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,9 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
-	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
@@ -81,6 +77,8 @@ type offsetReader struct {
 	out        chan *message.Message
 	retry      *backoff.ExponentialBackOff
 	isEmbedded bool // the Redis has no XGROUP SETID
+
+	recovered int64 // generation that this reader has given the partition, and whose entry it reads up to
 }
 
 // run reads whenever this process has the lease of the partition.
@@ -122,6 +120,9 @@ func (r *offsetReader) turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if offset.State == models.PartitionRecovering && offset.Generation != r.recovered { // its reader died
+		return r.recover(ctx, offset)
+	}
 	if err := r.checkStart(ctx, offset); err != nil {
 		return err
 	}
@@ -140,7 +141,9 @@ func (r *offsetReader) turn(ctx context.Context) error {
 		case !isThere && at != offset: // perhaps the offset has moved since
 			return errTurn
 		case !isThere:
-			return r.rewind(ctx, offset)
+			return r.recover(ctx, offset)
+		case offset.State == models.PartitionGap:
+			return r.noGap(ctx, offset)
 		case len(entries) == 0:
 			err = r.await(ctx, at)
 		default:
@@ -159,10 +162,10 @@ func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) err
 		return nil
 	}
 	trimmed, err := r.trimmed(ctx)
-	if err == nil && trimmed != (lua.EntryID{}) {
-		err = fmt.Errorf("%w: MySQL has applied nothing, and the stream is trimmed up to %s", errGap, trimmed)
+	if err != nil || trimmed == (lua.EntryID{}) {
+		return err
 	}
-	return err
+	return r.gap(ctx, offset, trimmed)
 }
 
 func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
@@ -192,7 +195,7 @@ func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (e
 	case execErr != nil && !errors.Is(execErr, redis.Nil):
 		return nil, false, fmt.Errorf("consumer: read: %w", execErr)
 	}
-	isThere = at.IsStart() || isEntry(last.Val(), at)
+	isThere = at.IsStart() || lua.IsEntry(last.Val(), at)
 	if !isThere || len(read.Val()) == 0 {
 		return nil, isThere, nil
 	}
@@ -236,21 +239,6 @@ func (r *offsetReader) createGroup(ctx context.Context) error {
 	return nil
 }
 
-// isEntry reports whether what is at an id is the entry that was applied, and not one that has got its id since.
-func isEntry(found []redis.XMessage, at models.Offset) bool {
-	return len(found) == 1 && eventIDOf(&found[0]) == at.EventID
-}
-
-// eventIDOf is the id of the event of an entry. One that no event of Dibs has, and MySQL does not take, is known by its digest.
-func eventIDOf(entry *redis.XMessage) string {
-	id, _ := entry.Values[redisstream.UUIDHeaderKey].(string)
-	if len(id) > models.CampaignIDLength || !utf8.ValidString(id) {
-		sum := sha256.Sum256([]byte(id))
-		return hex.EncodeToString(sum[:])
-	}
-	return id
-}
-
 // await waits until there are entries after at, or for BlockTime.
 func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 	err := r.cfg.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}).Err()
@@ -288,17 +276,24 @@ func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMes
 	last := &entries[len(entries)-1]
 	read := &models.StreamRead{
 		Partition: r.partition, Turn: turn, Events: make([]models.RawEvent, 0, len(entries)),
-		Upto: models.Offset{EntryID: last.ID, EventID: eventIDOf(last), Read: at.Read + int64(len(entries))},
+		Upto: models.Offset{
+			EntryID: last.ID, EventID: lua.EventIDOf(last), Read: at.Read + int64(len(entries)), Generation: at.Generation, State: at.State,
+		},
 	}
 	for i := range entries {
-		read.Events = append(read.Events, r.decodeOne(&entries[i]))
+		e := r.decodeOne(&entries[i])
+		read.Events = append(read.Events, e)
+		if e.Type == models.EventPartitionGeneration && e.Generation >= read.Upto.Generation {
+			read.Upto.Generation = e.Generation
+			read.Upto.State = models.PartitionOK
+		}
 	}
 	return read
 }
 
 func (r *offsetReader) decodeOne(entry *redis.XMessage) models.RawEvent {
 	payload, _ := entry.Values["payload"].(string)
-	id := eventIDOf(entry)
+	id := lua.EventIDOf(entry)
 	event, err := models.DecodeEvent([]byte(payload))
 	if id == "" && err == nil {
 		err = errNoUUID
@@ -313,74 +308,4 @@ func (r *offsetReader) decodeOne(entry *redis.XMessage) models.RawEvent {
 		e.TraceParent = tracing.ParentIn(metadata)
 	}
 	return e
-}
-
-// rewind moves MySQL's offset, whose entry Redis lacks, back to an entry that Redis has: what follows is read again, and what
-// MySQL has of it is known there.
-func (r *offsetReader) rewind(ctx context.Context, offset models.Offset) error {
-	trimmed, err := r.trimmed(ctx)
-	if err != nil {
-		return err
-	}
-	id, err := lua.ParseEntryID(offset.EntryID)
-	if err != nil {
-		return err
-	}
-	if !trimmed.Less(id) {
-		return fmt.Errorf("%w: MySQL has applied the stream up to %s, and the stream is trimmed up to %s", errGap, offset.EntryID, trimmed)
-	}
-	back, err := r.newestThere(ctx, trimmed, id)
-	if err != nil {
-		return err
-	}
-	r.metrics.lost.WithLabelValues(strconv.Itoa(r.partition)).Inc()
-	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "redis lost entries of a claim stream that MySQL has applied: the stream is read again from"+
-		" an earlier entry", slog.String("stream", r.stream), slog.String("applied", offset.EntryID), slog.String("from", back.EntryID))
-	if err := r.cfg.Log.Rewind(ctx, r.partition, offset, back); err != nil {
-		return err
-	}
-	return errTurn
-}
-
-// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream. What a stream that
-// was trimmed begins with was applied before, unless Redis lost the stream and this is another one.
-func (r *offsetReader) newestThere(ctx context.Context, trimmed, applied lua.EntryID) (models.Offset, error) {
-	positions, err := r.cfg.Log.Positions(ctx, r.partition)
-	if err != nil {
-		return models.Offset{}, err
-	}
-	for _, at := range positions {
-		found, err := r.cfg.Client.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1).Result()
-		if err != nil {
-			return at, fmt.Errorf("consumer: read: %w", err)
-		}
-		if isEntry(found, at) {
-			return at, nil
-		}
-	}
-	start := models.Offset{EntryID: models.NoEntry}
-	if trimmed == (lua.EntryID{}) {
-		return start, nil
-	}
-	first, err := r.cfg.Client.XRangeN(ctx, r.stream, "-", "+", 1).Result()
-	if err != nil {
-		return start, fmt.Errorf("consumer: read: %w", err)
-	}
-	var id lua.EntryID
-	if len(first) > 0 {
-		id, err = lua.ParseEntryID(first[0].ID)
-	}
-	if err == nil && (len(first) == 0 || !id.Less(applied)) {
-		err = r.cfg.Client.Del(ctx, lua.TrimmedKey(r.partition)).Err()
-		return start, err
-	}
-	if err != nil {
-		return start, err
-	}
-	info, err := r.cfg.Client.XInfoStream(ctx, r.stream).Result()
-	if err != nil {
-		return start, fmt.Errorf("consumer: read: %w", err)
-	}
-	read := max(1, info.EntriesAdded-info.Length+1)
-	return models.Offset{EntryID: first[0].ID, EventID: eventIDOf(&first[0]), Read: read}, nil
 }

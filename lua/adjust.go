@@ -12,9 +12,6 @@ import (
 // statusHeld is adjust.lua's reply when Redis holds this definition already, or a newer one.
 const statusHeld = 3
 
-// statusOther is adjust.lua's and push.lua's reply when Redis holds another load than MySQL knows, or a fenced campaign.
-const statusOther = 4
-
 // ChangeID names a version of a campaign's definition. It is part of the ids of the events of lines that the change crosses, so that
 // readers know an event that is added twice. It is a UUIDv7, as versions are times.
 func ChangeID(c *models.Campaign) string {
@@ -30,7 +27,7 @@ func ChangeID(c *models.Campaign) string {
 
 // Adjust brings a changed definition to Redis, where the next claim works by it, and returns the state after it. If the change itself
 // crosses a line, low stock or sold out, its event is added in the same step. A version that Redis holds already changes nothing.
-// Errors: ErrAbsent, ErrDamaged, ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Errors: ErrAbsent (it is away, too), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error) {
 	do := s.adjustCall(c)
 	reply, err := s.run(ctx, s.adjust, do.keys, do.args)
@@ -46,8 +43,8 @@ func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error)
 func (s *Scripts) adjustCall(c *models.Campaign) call {
 	k := s.KeysOf(c.ID)
 	at := models.NewTime(s.opts.Clock()).Format(models.TimeLayout)
-	args := append([]any{c.Version, c.Epoch, ChangeID(c), at, s.serverNow()}, fixed(c)...)
-	return call{[]string{k.State, k.Stream}, append(args, definition(c)...)}
+	args := append([]any{c.Version, ChangeID(c), at, s.serverNow()}, fixed(c)...)
+	return call{[]string{k.State, k.Stream, k.Signals}, append(args, definition(c)...)}
 }
 
 // readAdjust reads a reply of adjust.lua.

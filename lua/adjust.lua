@@ -1,27 +1,30 @@
--- adjust.lua brings a changed definition to a campaign that Redis holds, and adds an event to the claim stream for each line that
--- the change crosses, in one step. What was claimed stays claimed.
+-- adjust.lua brings a changed definition to a lot that Redis holds, and says so in the claim stream, as well as for each line that the
+-- change crosses, in one step. What was claimed stays claimed.
 --
--- The first write is an XADD or an HSET, either of which Redis refuses whole, see claim.lua.
+-- The first write is an XADD, which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] stream  stream  the claim stream of the partition
+-- KEYS[3] signals hash    of the partition, see away.lua
 --
 -- ARGV[1]    version   of the definition; one that is not newer than what is here changes nothing
--- ARGV[2]    epoch     the load that MySQL knows
--- ARGV[3]    event_id  of the events, the same for this version whoever brings it; the name of the event is added to it
--- ARGV[4]    at        when, as JSON shows it
--- ARGV[5]    now_ms    milliseconds since 1970; empty: this server's clock
--- ARGV[6..13] pairs of a field of state that never changes and its value; another value here is damage
--- ARGV[14..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
+-- ARGV[2]    event_id  of the events, the same for this version whoever brings it; the name of the event is added to it
+-- ARGV[3]    at        when, as JSON shows it
+-- ARGV[4]    now_ms    milliseconds since 1970; empty: this server's clock
+-- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
+-- ARGV[13..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
 --
--- Reply {0} adjusted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} this version or a newer one is here already · {4} another load is here, or one that is not to be trusted; untouched
-local state_key, stream_key = KEYS[1], KEYS[2]
-local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 6, 14
+-- Reply {0} adjusted · {1} absent: the campaign is not here, or away · {2, which} damaged: the key of that number
+--   {3} this version or a newer one is here already
+local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
+local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13
+
+-- include away.lua
 
 local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
+if is_away(state_key, signals_key) then return {1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 
 local function number(text)
@@ -36,7 +39,6 @@ local held = redis.call('HMGET', state_key, ARGV[FIXED], ARGV[FIXED + 2], ARGV[F
 for i = 1, 4 do
   if held[i] ~= ARGV[FIXED - 1 + 2 * i] then return {2, 1} end
 end
-if tonumber(counts[2]) ~= tonumber(ARGV[2]) or counts[5] == 'fenced' then return {4} end
 if version <= tonumber(counts[1]) then return {3} end
 
 local new = {}
@@ -45,7 +47,7 @@ for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 -- A limit that stays goes on counting. A new one counts the claims that follow: last_ms, behind which no claim is made, is set between.
 local from_ms, limits = '0', {}
 if counts[4] ~= '0' then
-  local now_ms, last_ms = tonumber(ARGV[5]), number(counts[9]) or 0
+  local now_ms, last_ms = tonumber(ARGV[4]), number(counts[9]) or 0
   if not now_ms then
     local time = redis.call('TIME')
     now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -72,12 +74,16 @@ if total and low and new.status ~= 'closed' then
   if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
 end
 
--- Writes. From here on nothing can fail.
+-- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+local campaign_id, shard = string.match(state_key, ':c:([^#]*)#?(%d*)$')
+redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2] .. ':changed', 'metadata', '', 'payload',
+  '{"v":1,"type":"campaign.changed","id":"' .. ARGV[2] .. ':changed","campaign_id":"' .. campaign_id .. '"' ..
+  (shard ~= '' and ',"shard":' .. shard or '') .. ',"epoch":' .. counts[2] .. ',"version":' .. ARGV[1] .. ',"at":"' .. ARGV[3] .. '"}')
 for _, name in ipairs(crossed) do
-  local id = ARGV[3] .. ':' .. name
+  local id = ARGV[2] .. ':' .. name
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
-    '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. string.match(state_key, ':c:(.*)$') ..
-    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[4] .. '"}')
+    '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
+    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[3] .. '"}')
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))

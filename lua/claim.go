@@ -70,7 +70,7 @@ func (s *Scripts) ClaimAfter(
 		return nil, CampaignView{}, err
 	}
 	k := KeysOf(m.ID, m.Partition)
-	keys := []string{k.State, k.Users, k.Keys, k.Stream}
+	keys := []string{k.State, k.Users, k.Keys, k.Stream, k.Signals}
 	if m.Kind == models.KindPacket {
 		keys = append(keys, k.Waves)
 	}
@@ -131,12 +131,12 @@ func (s *Scripts) serverNow() string {
 // claimArgs lays out ARGV as the header of claim.lua says.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 6+len(table.starts)+columns*len(reqs))
+	args := make([]any, 0, 7+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
-	args = append(args, seen.Epoch, seen.Seq)
+	args = append(args, seen.Epoch, seen.Seq, seen.Units)
 	subjects := subjectColumns(reqs)
 	args = append(args, strings.Join(subjects, " "))
 	first := len(args)

@@ -9,21 +9,23 @@
 -- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> record of what the subject holds, see read_record
 -- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim, for replay
 -- KEYS[4] stream  stream  the claim stream of the partition
--- KEYS[5] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
+-- KEYS[5] signals hash    of the partition, see away.lua
+-- KEYS[6] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
--- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted
--- ARGV[11]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
--- ARGV[12..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
+-- ARGV[10]    seen_seq      the highest seq that the caller saw
+-- ARGV[11]    seen_units    the units that the caller saw sold, ever
+-- ARGV[12]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
+-- ARGV[13..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
 --             (the quantity of packets is 1). Then a column for each subject: its field of users, "" of a claim without it. Behind
 --             them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
--- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
+-- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
 -- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that
 -- was taken, in the order of their claims. Of claims refused with 13 or 14 follows the field limits of the state, which their codes refer to
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
@@ -31,26 +33,27 @@
 --   11 not_released: packets are there, their time has not come
 --   12 dry: this shard of the campaign has fewer units free; others may have them. Packets stay with their shard
 --   13 limit: 1300 and the number of the limit in limits · 14 invalid: 1400 and the number of the limit whose subject the claim lacks
--- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
+-- or {1} absent: the campaign is not here, or away
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis was rolled back behind what the caller saw; the campaign is fenced and takes no claim of anybody
-local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- or {4, epoch, seq} rolled back: Redis was rolled back behind what the caller saw; the campaign takes no claim of anybody until it is
+--   loaded or goes on behind what was seen
+local state_key, users_key, keys_key, stream_key, signals_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local find, sub, match = string.find, string.sub, string.match
-local FIRST_CLAIM, PER_CLAIM, DAYS = 12, 6, 5
+local FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5
 
 -- include users_records.lua
 
-local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day'}
+local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day', 'sold'}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
 local numbers = #names
-names[numbers + 1] = 'limits'
+names[numbers + 1], names[numbers + 2], names[numbers + 3] = 'limits', 'generation', 'token'
 -- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
-if not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
+if fields[numbers + 3] or not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 for i = 2, numbers do
   -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan". A shard may owe units.
   local text = fields[i]
@@ -58,16 +61,16 @@ for i = 2, numbers do
 end
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
--- MySQL has not confirmed the load, or has no proof yet that nothing was lost. The caller has that done.
-if status == 'loading' or status == 'fenced' then return {1} end
+if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- The campaign has live claims, so both hashes were written, and one that is missing was lost. A campaign that lost every claim has
 -- none of them, and its seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
-local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
-if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then
-  redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
+local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
+if epoch_here < tonumber(ARGV[9]) or seq < tonumber(ARGV[10]) or sold < tonumber(ARGV[11]) then
+  redis.call('HSET', state_key, 'token', 'seen') -- for callers, too, who did not see what was lost
+  redis.call('HINCRBY', signals_key, 'stops', 1) -- they report what they saw
   return {4, epoch_here, seq}
 end
 
@@ -162,7 +165,7 @@ end
 
 -- Column c of claim i is ARGV[c + i].
 local columns = PER_CLAIM
-for name in string.gmatch(ARGV[11], '[%l_]+') do
+for name in string.gmatch(ARGV[12], '[%l_]+') do
   columns = columns + 1
   if subjects[name] then subjects[name].column = columns end
 end
@@ -252,7 +255,7 @@ local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n %
 local tens = tens_of(seq)
 
 local dry = shard and not waves_key and -12 or -7
-local reply = {0, now_ms, 0, epoch_here, seq}
+local reply = {0, now_ms, 0, epoch_here, seq, sold}
 local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
 local made, seq_text = 0, nil -- claims that this call took; the text of the last one's seq
@@ -324,7 +327,7 @@ for i = 1, claims do
       break
     end
 
-    remaining, taken, seq, made = remaining - quantity, taken + quantity, seq + 1, made + 1
+    remaining, taken, sold, seq, made = remaining - quantity, taken + quantity, sold + quantity, seq + 1, made + 1
     digit = digit + 1
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     seq_text = tens .. DIGIT[digit]
@@ -352,13 +355,13 @@ for i = 1, claims do
     new_keys[at - 1], new_keys[at] = key, claim
     answer = seq
   until true
-  reply[5 + i] = answer
+  reply[6 + i] = answer
 end
 if remaining > 0 then reply[3] = remaining end
-local tail = 5 + claims
+local tail = 6 + claims
 if is_limited then reply[tail + 1 + (waves_key and made or 0)] = fields[numbers + 1] end
 if made == 0 then return reply end
-reply[5] = seq
+reply[5], reply[6] = seq, sold
 
 -- A line that this call crossed has one event. The next call starts below the line, until a restock. A shard does not know the stock of
 -- its campaign: it has no low_stock_at, and is not sold out.
@@ -382,7 +385,7 @@ if #crossed > 0 then
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
-redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'seq', seq_text, 'last_ms', now_text)
+redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'sold', sold == seq and seq_text or sold, 'seq', seq_text, 'last_ms', now_text)
 for i = 1, waves_key and made or 0 do reply[tail + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do

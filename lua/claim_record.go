@@ -23,10 +23,9 @@ const (
 	digestLength = 8  // bytes of the digest of a body
 )
 
-// The record of a claim ends with the state of its release.
+// The record of a released claim ends with it.
 const (
-	releasePending = ":b" // a load left the claim out of the counts; release.lua has not added its event
-	releaseDone    = ":r" // the units were returned and the event was added
+	releaseDone = ":r" // the units were returned
 )
 
 // ClaimRecord is a claim that MySQL holds, for Rebuild, Release and UserRecords. They do not hold on to its bytes.
@@ -87,7 +86,7 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 		text = text[keyLength:]
 	}
 	if m.Kind != models.KindPacket { // a replay is the first answer, whatever became of the claim
-		text = strings.TrimSuffix(strings.TrimSuffix(text, releasePending), releaseDone)
+		text = strings.TrimSuffix(text, releaseDone)
 	}
 	seqText, atText, found := strings.Cut(text, ":")
 	if m.Kind == models.KindPacket {

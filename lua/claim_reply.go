@@ -34,7 +34,7 @@ const codeScale = 100
 const firstRefusal = 2
 
 // headLength is how many elements a reply has before the first claim's.
-const headLength = 5
+const headLength = 6
 
 func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
 	if len(reply) < headLength+len(reqs) {
@@ -45,7 +45,7 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	if !ok {
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
-	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
+	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3], Units: head[4]}, Remaining: head[1]}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
 		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {

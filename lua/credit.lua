@@ -5,6 +5,7 @@
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
 -- KEYS[3] moves   zset    ids of the moves that this load was credited in the last hour, by when that was; the state has their number
+-- KEYS[4] signals hash  of the partition, see away.lua
 --
 -- ARGV[1] epoch  the load that MySQL knows
 -- ARGV[2] from   the number of the shard that the units come from; 0: the total of the campaign was raised
@@ -13,16 +14,19 @@
 -- ARGV[5] at     when, as JSON shows it
 --
 -- Reply {0, units that were credited; 0: they were before}
---   {1} absent: the shard is not here · {2, which} damaged: the key of that number; nothing was changed
---   {3} another load is here, or one that is not to be trusted; untouched
-local state_key, stream_key, moves_key = KEYS[1], KEYS[2], KEYS[3]
+--   {1} absent: the shard is not here, or away · {2, which} damaged: the key of that number; nothing was changed
+--   {3} another load is here; untouched
+local state_key, stream_key, moves_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, units, move = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local KEPT_MS = 3600000 -- who sends a credit has read within seconds that MySQL lacks it
+
+-- include away.lua
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, stream_type, moves_type = type_of(state_key), type_of(stream_key), type_of(moves_key)
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
+if is_away(state_key, signals_key) then return {1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 if moves_type ~= 'zset' and moves_type ~= 'none' then return {2, 3} end
 local held = redis.call('HMGET', state_key, 'epoch', 'total', 'in', 'ups', 'moves')
@@ -32,8 +36,7 @@ for i = 1, 5 do
   held[i] = tonumber(held[i])
 end
 local epoch, total, came, ups = held[1], held[2], held[3], held[4]
-local status = redis.call('HGET', state_key, 'status')
-if epoch ~= tonumber(ARGV[1]) or status == 'fenced' or status == 'loading' then return {3} end
+if epoch ~= tonumber(ARGV[1]) then return {3} end
 if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- somebody deleted it: what was credited is not known
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local now_ms = math.floor(redis.call('TIME')[1] * 1000)

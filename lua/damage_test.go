@@ -53,7 +53,6 @@ func dump(t testing.TB, rdb redis.UniversalClient) map[string]string {
 func TestWrongTypeChangesNothing(t *testing.T) {
 	keysOf := map[string]func(k lua.CampaignKeys) []string{
 		"claim":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },
-		"load":   func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 		"adjust": func(k lua.CampaignKeys) []string { return []string{k.State, k.Stream} },
 		"state":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 
@@ -70,12 +69,9 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 				if script == "release" && !claimed {
 					continue // there is no claim to release
 				}
-				if script == "load" {
-					require.NoError(t, rdb.Del(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Err())
-				}
 				for i, key := range keys(b.keys) {
 					for kind, put := range plant {
-						if kind == "stream" && key == b.keys.Stream || kind == "hash" && key != b.keys.Stream && script != "load" ||
+						if kind == "stream" && key == b.keys.Stream || kind == "hash" && key != b.keys.Stream ||
 							kind == "hash" && key == b.keys.State {
 							continue // the right type
 						}
@@ -106,8 +102,6 @@ func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest
 		require.Equal(b.t, []models.Outcome{models.OutcomeDamaged, models.OutcomeDamaged, models.OutcomeDamaged},
 			b.outcomes(known, want("u", 1, ""), want("w", 2, "x")), name)
 		return
-	case "load":
-		_, err = b.s.Load(b.t.Context(), b.c)
 	case "adjust":
 		c := *b.c
 		c.Version++
@@ -154,6 +148,7 @@ func TestGarbageInStateChangesNothing(t *testing.T) {
 				try(field, value, "claim", "state")
 			}
 			try("version", value, "state", "adjust")
+			try("sold", value, "claim", "state")
 			try("status", value, "claim", "state")
 			try("hold_for_ms", value, "state", "adjust")
 			try("kind", value, "state", "adjust")
@@ -280,6 +275,7 @@ func TestDumpTellsAChange(t *testing.T) {
 		b := newBundle(t, rdb, nil)
 		b.claim(want("u", 1, ""))
 		before := dump(t, rdb)
+		delete(before, b.keys.Signals) // it changes when data is lost
 		require.Len(t, before, 4)
 		b.claim(want("u", 1, ""))
 		after := dump(t, rdb)

@@ -5,6 +5,7 @@
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
+-- KEYS[3] signals hash  of the partition, see away.lua
 --
 -- ARGV[1] epoch  the load that the caller saw
 -- ARGV[2] to     the number of the shard that the units are for; 0: they leave the total
@@ -14,14 +15,17 @@
 -- ARGV[6] at     when, as JSON shows it
 --
 -- Reply {0, units that were debited}
---   {1} absent: the shard is not here · {2, which} damaged: the key of that number; nothing was changed
---   {3} another load is here, or one that is not to be trusted; untouched
-local state_key, stream_key = KEYS[1], KEYS[2]
+--   {1} absent: the shard is not here, or away · {2, which} damaged: the key of that number; nothing was changed
+--   {3} another load is here; untouched
+local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
 local to, want, move = ARGV[2], tonumber(ARGV[3]), ARGV[5]
+
+-- include away.lua
 
 local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
+if is_away(state_key, signals_key) then return {1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 local held = redis.call('HMGET', state_key, 'epoch', 'total', 'taken', 'out')
 for i = 1, 4 do
@@ -29,8 +33,7 @@ for i = 1, 4 do
   held[i] = tonumber(held[i])
 end
 local epoch, total, taken, out = held[1], held[2], held[3], held[4]
-local status = redis.call('HGET', state_key, 'status')
-if epoch ~= tonumber(ARGV[1]) or status == 'fenced' or status == 'loading' then return {3} end
+if epoch ~= tonumber(ARGV[1]) then return {3} end
 
 local free = total
 if ARGV[4] ~= '1' then free = math.max(0, total - taken) end

@@ -2,14 +2,19 @@ package lua
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/models"
 )
 
 // EntryID is the id of an entry of a stream.
@@ -84,19 +89,21 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
-// trimBelow notes what may be gone: all that went before came before what goes now.
+// trimBelow notes what may be gone: all that went before came before what goes now. Of a stream that lacks the entry that MySQL has applied
+// last nothing goes: Redis lost data, and what MySQL lacks may have any id.
 //
-// KEYS stream, trimmed. ARGV the first id that stays, the id before it, how many entries go at most. Reply {how many went}
+// KEYS stream, trimmed. ARGV the first id that stays, the id before it, how many entries go at most, the id of that entry. Reply {how many went}
 const trimBelow = `
+if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
 local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
 if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
 return {gone}`
 
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
-// so many, and only whole nodes of 100 entries. Errors as Stream.
-func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
+// so many, and only whole nodes of 100 entries; none if Redis lacks the one that MySQL has applied last. Errors as Stream.
+func (s *Scripts) TrimBelow(ctx context.Context, partition int, id, applied EntryID, most int64) (int64, error) {
 	keys := []string{StreamKey(partition), TrimmedKey(partition)}
-	trimmed, _, err := s.ask(ctx, s.trim, keys, []any{id.String(), id.previous().String(), most})
+	trimmed, _, err := s.ask(ctx, s.trim, keys, []any{id.String(), id.previous().String(), most, applied.String()})
 	return trimmed, err
 }
 
@@ -117,7 +124,7 @@ func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	return n, classifyError("memory usage", err)
 }
 
-// Tips reads the id of the last entry of some claim streams, by partition; one that has none is left out. Errors as Stream.
+// Tips reads the id of the last entry of some claim streams; zero where there is none. Errors as Stream.
 func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, error) {
 	last := make([]*redis.XMessageSliceCmd, len(partitions))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -129,14 +136,56 @@ func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, 
 	if err != nil {
 		return nil, classifyError("xrevrange", err)
 	}
-	tips := make(map[int]EntryID, len(partitions))
+	tips := make(map[int]EntryID, len(last))
 	for i, entries := range last {
-		if len(entries.Val()) > 0 {
-			tips[partitions[i]], err = ParseEntryID(entries.Val()[0].ID)
-			if err != nil {
-				return nil, err
-			}
+		if len(entries.Val()) == 0 {
+			tips[partitions[i]] = EntryID{}
+			continue
+		}
+		tips[partitions[i]], err = ParseEntryID(entries.Val()[0].ID)
+		if err != nil {
+			return nil, err
 		}
 	}
 	return tips, nil
+}
+
+// Lacking are the partitions of which Redis lacks the entry at an offset of MySQL. At the beginning there is none to lack. Errors as Stream.
+func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (lacking []int, err error) {
+	found := make(map[int]*redis.XMessageSliceCmd, len(offsets))
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for partition, at := range offsets {
+			if !at.IsStart() {
+				found[partition] = p.XRangeN(ctx, StreamKey(partition), at.EntryID, at.EntryID, 1)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, classifyError("xrange", err)
+	}
+	for partition, entries := range found {
+		if !IsEntry(entries.Val(), offsets[partition]) {
+			lacking = append(lacking, partition)
+		}
+	}
+	return lacking, nil
+}
+
+// IsEntry reports whether what is at the id of an offset is the entry that was applied, and not one that has got its id since.
+func IsEntry(found []redis.XMessage, at models.Offset) bool {
+	return len(found) == 1 && EventIDOf(&found[0]) == at.EventID
+}
+
+// uuidField is the field of an entry with the id of its event, as watermill-redisstream has it.
+const uuidField = "_watermill_message_uuid"
+
+// EventIDOf is the id of the event of an entry. One that no event of Dibs has, and MySQL does not take, is known by its digest.
+func EventIDOf(entry *redis.XMessage) string {
+	id, _ := entry.Values[uuidField].(string)
+	if len(id) > models.CampaignIDLength || !utf8.ValidString(id) {
+		sum := sha256.Sum256([]byte(id))
+		return hex.EncodeToString(sum[:])
+	}
+	return id
 }

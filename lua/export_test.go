@@ -38,15 +38,17 @@ func ClaimOutcomes() []models.Outcome {
 // Statuses are the first elements of a reply that the Go caller knows, by script.
 func Statuses() map[string][]int {
 	return map[string][]int{
-		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
-		"load":   {statusOK, statusThere, statusDamaged, statusIncomplete, statusBehind},
-		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld, statusOther},
-		"push":   {statusOK, statusAbsent, statusDamaged, statusPosition, statusOther},
-		"state":  {statusOK, statusAbsent, statusDamaged},
-		"fence":  {statusOK, statusAbsent, statusDamaged, statusElse},
-		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
+		"claim":      {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
+		"load":       {statusOK, statusToken, statusGeneration, statusIncomplete},
+		"resume":     {statusOK, statusToken, statusGeneration},
+		"adjust":     {statusOK, statusAbsent, statusDamaged, statusHeld},
+		"push":       {statusOK, statusAbsent, statusDamaged, statusPosition},
+		"generation": {statusOK, statusAbsent},
+		"state":      {statusOK, statusAbsent, statusDamaged},
+		"fence":      {statusOK, statusToken, statusElse},
+		"evict":      {statusOK, statusElse},
 
-		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
+		"release": {statusOK, statusDamaged, statusElse},
 		"debit":   {statusOK, statusAbsent, statusDamaged, statusElse},
 		"credit":  {statusOK, statusAbsent, statusDamaged, statusElse},
 	}
@@ -78,14 +80,12 @@ func (u *UserRecords) Texts() map[string]string {
 // Names that only tests use from outside.
 const (
 	ReleasedNow    = releasedNow
-	ReleasedByLoad = releasedByLoad
+	ReleasedAway   = releasedAway
 	ReleasedBefore = releasedBefore
 )
 
 var (
-	GenerationKey = generationKey
-	NoListKey     = noListKey
-	SignalsKey    = signalsKey
+	NoListKey = noListKey
 )
 
 // DialNode dials a node of the cluster behind a URL.

@@ -1,20 +1,66 @@
--- fence.lua stops the claims of a campaign, because what Redis holds of it is not to be trusted.
+-- fence.lua leaves a loader's token in a lot, also where Redis has none. Until load.lua or resume.lua takes it away the lot takes no
+-- claims. The token holds for LEASE_MS after the loader sent it last: then another loader may replace it.
 --
--- KEYS[1] state  hash  definition and counters of the campaign
+-- KEYS[1] state   hash  definition and counters of the lot
+-- KEYS[2] users   hash  must be there when units are taken
+-- KEYS[3] keys    hash  must be there when units are taken
+-- KEYS[4] signals hash  of the partition, see away.lua
 --
--- ARGV[1] epoch  the load that is not to be trusted, as all before it; a state without a readable epoch is fenced, too
+-- ARGV[1] token
+-- ARGV[2] how    load: of a lot that is away · reload: of any · renew: it holds for longer · leave: the loader gives up
 --
--- Reply {0} it takes no claims · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} a newer load is here, untouched
-local state_key, epoch = KEYS[1], tonumber(ARGV[1])
+-- Reply {0, held, epoch, seq, sold} the token is there, unless the loader gives up. held says what is beside it: 0 nothing · 1 the lot, stopped · 2 the lot, of an
+--   older generation · 3 what no script works on
+--   {1} the lot is live, untouched · {3} another loader loads it, untouched
+local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, how, LEASE_MS, EMPTY_MS = ARGV[1], ARGV[2], 3000, 600000
 
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local generation = redis.call('HGET', signals_key, 'generation') or '0'
 local state_type = redis.call('TYPE', state_key)['ok']
-if state_type == 'none' then return {1} end
-if state_type ~= 'hash' then return {2, 1} end
-local held = redis.call('HMGET', state_key, 'status', 'epoch')
-local held_epoch = tonumber(held[2] or '')
-if held_epoch and held_epoch > epoch then return {3} end
-if held[1] == 'fenced' then return {0} end
+local held, numbers = 0, {0, 0, 0}
+local left = redis.call('EXISTS', users_key, keys_key)
 
-redis.call('HSET', state_key, 'status', 'fenced')
-return {0}
+if state_type == 'hash' then
+  local fields = redis.call('HMGET', state_key, 'epoch', 'seq', 'sold', 'taken', 'generation', 'token', 'token_ms')
+  local other = fields[6]
+  if other and other ~= token and now_ms < (tonumber(fields[7] or '') or 0) + LEASE_MS then return {3} end
+  if how == 'leave' or how == 'renew' then
+    if other ~= token then return {3} end
+    redis.call('HSET', state_key, 'token_ms', how == 'renew' and now_ms or 0)
+    return {0, 0, 0, 0, 0}
+  end
+  local whole = true
+  for i = 1, 4 do
+    local text = fields[i]
+    if not text or #text > 15 or not string.find(text, '^%d+$') then whole = false else numbers[i] = tonumber(text) end
+  end
+  local function is(key, wanted)
+    local kind = redis.call('TYPE', key)['ok']
+    return kind == 'hash' or kind == 'none' and not wanted
+  end
+  if not whole then
+    held = (fields[1] or left > 0) and 3 or 0
+  elseif not is(users_key, numbers[4] > 0) or not is(keys_key, numbers[4] > 0) then
+    held = 3
+  elseif fields[5] ~= generation then
+    held = 2
+  elseif not other and how ~= 'reload' then
+    return {1}
+  else
+    held = 1
+  end
+elseif how == 'leave' or how == 'renew' then
+  return {3}
+elseif state_type ~= 'none' then
+  redis.call('UNLINK', state_key)
+  held = 3
+elseif left > 0 then
+  held = 3
+end
+
+redis.call('HSET', state_key, 'token', token, 'token_ms', now_ms)
+if held == 0 then redis.call('PEXPIRE', state_key, EMPTY_MS) end -- of a loader that died
+if held == 1 then redis.call('HINCRBY', signals_key, 'stops', 1) end -- processes report what they saw
+return {0, held, numbers[1], numbers[2], numbers[3]}

@@ -101,7 +101,7 @@ func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
 		require.ErrorIs(t, b.s.NewGroup(t.Context(), 0, "third"), lua.ErrUnavailable)
 		_, err = b.s.IsPending(t.Context(), 0, "slow", ids[0])
 		require.ErrorIs(t, err, lua.ErrUnavailable)
-		_, err = b.s.TrimBelow(t.Context(), 0, ids[0], 1)
+		_, err = b.s.TrimBelow(t.Context(), 0, ids[0], ids[len(ids)-1], 1)
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 	})
 }
@@ -113,7 +113,10 @@ func TestTrimBelowLeavesTheEntryAndThoseAfterIt(t *testing.T) {
 			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, Values: []string{"payload", "{}"}}).Err())
 		}
 		ids := b.entries()
-		n, err := b.s.TrimBelow(t.Context(), 0, ids[250], 1000)
+		n, err := b.s.TrimBelow(t.Context(), 0, ids[250], ids[len(ids)-1].Next(), 1000)
+		require.NoError(t, err)
+		require.Zero(t, n, "Redis lacks what MySQL has applied last")
+		n, err = b.s.TrimBelow(t.Context(), 0, ids[250], ids[len(ids)-1], 1000)
 		require.NoError(t, err)
 		left := b.entries()
 		require.Equal(t, ids[n:], left)
@@ -136,15 +139,15 @@ func TestTrimBelowNeverTakesBackWhatItNoted(t *testing.T) {
 		ids := b.entries()
 		isEmbedded := !strings.HasSuffix(t.Name(), "/real") // it trims to the entry
 		if !isEmbedded {
-			n, err := b.s.TrimBelow(t.Context(), 0, ids[50], 1000)
+			n, err := b.s.TrimBelow(t.Context(), 0, ids[50], ids[len(ids)-1], 1000)
 			require.NoError(t, err)
 			require.Zero(t, n, "the first node is needed")
 			require.Empty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val(), "nothing is gone")
 		}
-		_, err := b.s.TrimBelow(t.Context(), 0, ids[250], 1000)
+		_, err := b.s.TrimBelow(t.Context(), 0, ids[250], ids[len(ids)-1], 1000)
 		require.NoError(t, err)
 		noted := rdb.Get(t.Context(), lua.TrimmedKey(0)).Val()
-		n, err := b.s.TrimBelow(t.Context(), 0, ids[240], 1000)
+		n, err := b.s.TrimBelow(t.Context(), 0, ids[240], ids[len(ids)-1], 1000)
 		require.NoError(t, err)
 		require.Zero(t, n)
 		require.Equal(t, noted, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // header is the comment that a script opens with; body is the rest.
@@ -83,9 +84,13 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	require.NoError(t, err)
 	_, err = shards.credit("m", 2, 1, 1)
 	require.NoError(t, err)
-	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
-	_, err = b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: 1}), time.Second)
+	_, err = b.fence("one", lua.FenceAny)
 	require.NoError(t, err)
+	require.NoError(t, b.s.Resume(t.Context(), &lua.Load{Campaign: b.c, Token: "one", Sold: 2}))
+	_, _, err = b.s.NextGeneration(t.Context(), 0, 1)
+	require.NoError(t, err)
+	_, errs := b.s.Evict(t.Context(), []models.Campaign{*b.c}, time.Second)
+	require.NoError(t, errs[0])
 	keys, argv = map[string]int{}, map[string]int{}
 	for name, source := range lua.Sources() {
 		for _, args := range sent {
@@ -115,25 +120,25 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 			require.Contains(t, lua.Statuses()[name], status, "%s: a reply that the header and Go know", name)
 		}
 	}
-	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 12, 6, 5\n")
+	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5\n")
 	head, _ := header(lua.Sources()["claim"])
-	require.Contains(t, head, "-- ARGV[12..]  six a claim, in columns,")
-	require.Equal(t, 11+2*6, argv["claim"])
+	require.Contains(t, head, "-- ARGV[13..]  six a claim, in columns,")
+	require.Equal(t, 12+2*6, argv["claim"])
 	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
 	head, _ = header(lua.Sources()["adjust"])
-	require.Equal(t, []int{1, 2, 3, 4, 5, 6, 14}, numbers(t, `ARGV\[(\d+)`, head))
-	require.Contains(t, lua.Sources()["adjust"], "FIXED, FIRST_PAIR = tonumber(ARGV[1]), 6, 14\n")
-	require.Greater(t, argv["adjust"], 13)
-	require.Equal(t, 1, argv["adjust"]%2, "five, then pairs")
+	require.Equal(t, []int{1, 2, 3, 4, 5, 13}, numbers(t, `ARGV\[(\d+)`, head))
+	require.Contains(t, lua.Sources()["adjust"], "FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13\n")
+	require.Greater(t, argv["adjust"], 12)
+	require.Equal(t, 0, argv["adjust"]%2, "four, then pairs")
 	head, _ = header(lua.Sources()["load"])
-	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
-	require.Equal(t, 1, argv["load"]%2, "five, then pairs")
-	require.Equal(t, []int{1, 5}, []int{argv["fence"], argv["evict"]})
+	require.Equal(t, upTo(1, 9), numbers(t, `ARGV\[(\d+)`, head))
+	require.Equal(t, 0, argv["load"]%2, "eight, then pairs")
+	require.Equal(t, []int{2, 4, 7, 3}, []int{argv["fence"], argv["evict"], argv["resume"], argv["generation"]})
 	require.Zero(t, argv["state"])
-	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 2, 8\n")
+	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 1, 8\n")
 	head, _ = header(lua.Sources()["release"])
-	require.Contains(t, head, "-- ARGV[2..]  eight a claim:")
-	require.Equal(t, 1+2*8, argv["release"])
+	require.Contains(t, head, "-- ARGV[1..]  eight a claim:")
+	require.Equal(t, 2*8, argv["release"])
 	head, _ = header(lua.Sources()["push"])
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
 	require.Equal(t, 5+2, argv["push"])
@@ -162,9 +167,11 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
 	for name, source := range lua.Sources() {
 		_, body := header(source)
-		named := regexp.MustCompile(`(?m)^local ([a-z_, ]+) = ((?:KEYS\[\d\](?:, )?)+)`).FindStringSubmatch(body)
-		require.NotNil(t, named, name)
-		names := strings.Split(named[1], ", ")[:strings.Count(named[2], "KEYS[")]
+		var names []string
+		for _, named := range regexp.MustCompile(`(?m)^local ([a-z_, ]+) = ((?:KEYS\[\d+\](?:, )?)+)`).FindAllStringSubmatch(body, -1) {
+			names = append(names, strings.Split(named[1], ", ")[:strings.Count(named[2], "KEYS[")]...)
+		}
+		require.NotEmpty(t, names, name)
 		if slices.Contains(names, "waves_key") {
 			names = append(names, "list") // that waves names: with the tag of the partition, as Go made it
 		}

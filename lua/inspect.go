@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -74,7 +73,7 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 	key := s.KeysOf(campaignID).Keys
 	pipe := s.rdb.Pipeline()
 	n := pipe.HLen(ctx, key)
-	isArchived := pipe.HExists(ctx, key, archivedField)
+	isArchived := pipe.HExists(ctx, key, namelessField)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, classifyError("hlen", err)
 	}
@@ -89,7 +88,7 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error {
 	return s.scanHash(ctx, s.KeysOf(campaignID).Users, usersAtOnce, func(page []string) error {
 		for i := 0; i+1 < len(page); i += 2 {
-			if page[i] != archivedField {
+			if page[i] != namelessField {
 				each(page[i], page[i+1])
 			}
 		}
@@ -114,77 +113,30 @@ func (s *Scripts) scanHash(ctx context.Context, key string, most int64, each fun
 	}
 }
 
-// PacketList is a list of packets that a campaign gives away from a time of release on.
-type PacketList struct {
-	Key       string
-	ReleaseMs int64 // milliseconds since 1970; 0 is at once
-	Packets   int64 // 0 when the key holds no list
-	OfLoad    bool  // its name is the one that the load gives it
-}
-
-// PacketLists are the lists that load epoch of a campaign gives packets away from, as claim.lua finds them. Errors as State.
-func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int64) ([]PacketList, error) {
-	keys := s.KeysOf(campaignID)
-	named, err := s.rdb.ZRangeWithScores(ctx, keys.Waves, 0, -1).Result()
+// CountPackets counts the packets that Redis gives away of a campaign, as claim.lua finds them. Errors as State.
+func (s *Scripts) CountPackets(ctx context.Context, campaignID string) (packets int64, err error) {
+	lists, err := s.rdb.ZRange(ctx, s.KeysOf(campaignID).Waves, 0, -1).Result()
 	if err != nil && !isWrongType(err) {
-		return nil, classifyError("zrange", err)
-	}
-	lists := make([]PacketList, len(named))
-	for i := range named {
-		key := fmt.Sprint(named[i].Member)
-		release := int64(named[i].Score)
-		lists[i] = PacketList{Key: key, ReleaseMs: release, OfLoad: key == keys.Packets(epoch, release)}
+		return 0, classifyError("zrange", err)
 	}
 	for chunk := range slices.Chunk(lists, listsAtOnce) {
 		lengths := make([]*redis.IntCmd, len(chunk))
 		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			for i := range chunk {
-				lengths[i] = p.LLen(ctx, chunk[i].Key)
+				lengths[i] = p.LLen(ctx, chunk[i])
 			}
 			return nil
 		})
-		for i := range chunk {
-			n, err := lengths[i].Result()
+		for _, length := range lengths {
+			n, err := length.Result()
 			if err != nil && !isWrongType(err) {
-				return nil, classifyError("llen", err)
+				return 0, classifyError("llen", err)
 			}
-			chunk[i].Packets = n
+			packets += n
 		}
 	}
-	return lists, nil
+	return packets, nil
 }
 
+// isWrongType reports whether a key holds something of another type.
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
-
-// HeldPacketLists returns those of some lists of packets, by their keys, that Redis holds. Errors as State.
-func (s *Scripts) HeldPacketLists(ctx context.Context, keys []string) (held []string, err error) {
-	for chunk := range slices.Chunk(keys, listsAtOnce) {
-		found := make([]*redis.IntCmd, len(chunk))
-		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, key := range chunk {
-				found[i] = p.Exists(ctx, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, classifyError("exists", err)
-		}
-		for i, key := range chunk {
-			if found[i].Val() > 0 {
-				held = append(held, key)
-			}
-		}
-	}
-	return held, nil
-}
-
-// DropPacketLists removes lists of packets, by their keys. The caller knows that no load gives packets away from them. Errors as
-// State.
-func (s *Scripts) DropPacketLists(ctx context.Context, keys []string) error {
-	for chunk := range slices.Chunk(keys, listsAtOnce) {
-		if err := s.rdb.Unlink(ctx, chunk...).Err(); err != nil {
-			return classifyError("unlink", err)
-		}
-	}
-	return nil
-}

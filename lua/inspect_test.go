@@ -2,7 +2,6 @@ package lua_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -34,45 +33,6 @@ func TestScanUserRecordsFindsEveryUser(t *testing.T) {
 
 		require.NoError(t, rdb.Set(t.Context(), b.keys.Users, "no hash", 0).Err())
 		require.Error(t, b.s.ScanUserRecords(t.Context(), b.c.ID, func(_, _ string) {}))
-	})
-}
-
-func TestPacketListsAreThoseThatClaimsAreTakenFrom(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb)
-		p.push(0, "a", 1, "b", 2)
-		later := noon.Add(time.Second).UnixMilli()
-		p.push(time.Second, "c", 3)
-		at := func() []lua.PacketList {
-			lists, err := p.s.PacketLists(t.Context(), p.c.ID, p.c.Epoch)
-			require.NoError(t, err)
-			return lists
-		}
-		first, second := p.keys.Packets(p.c.Epoch, 0), p.keys.Packets(p.c.Epoch, later)
-		require.Equal(t, []lua.PacketList{{first, 0, 2, true}, {second, later, 1, true}}, at())
-		p.claim(want("u", 1, ""))
-		require.Equal(t, []lua.PacketList{{first, 0, 1, true}, {second, later, 1, true}}, at())
-
-		stray := p.keys.Packets(p.c.Epoch-1, 0)
-		require.NoError(t, rdb.RPush(t.Context(), stray, "1:x").Err())
-		require.NoError(t, rdb.ZAdd(t.Context(), p.keys.Waves, redis.Z{Score: 5, Member: stray}).Err())
-		require.NoError(t, rdb.Set(t.Context(), second, "no list", 0).Err())
-		require.Equal(t, []lua.PacketList{{first, 0, 1, true}, {stray, 5, 1, false}, {second, later, 0, true}}, at())
-
-		many := []string{stray, "dibs:{p0}:none"}
-		for i := range 1000 {
-			many = append(many, p.keys.Packets(p.c.Epoch, int64(i+1)))
-		}
-		held, err := p.s.HeldPacketLists(t.Context(), append(many, first))
-		require.NoError(t, err)
-		require.Equal(t, []string{stray, first}, held)
-		require.NoError(t, p.s.DropPacketLists(t.Context(), many))
-		held, err = p.s.HeldPacketLists(t.Context(), slices.Concat(many, []string{first}))
-		require.NoError(t, err)
-		require.Equal(t, []string{first}, held)
-
-		require.NoError(t, rdb.Set(t.Context(), p.keys.Waves, "no set", 0).Err())
-		require.Empty(t, at())
 	})
 }
 

@@ -27,7 +27,7 @@ type CampaignKeys struct {
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
 	Moves  string // zset: of a shard, the moves of units that the load was credited lately
 
-	Evicted string // string: tombstone of the last eviction
+	Signals string // hash: of the partition, see SignalsKey
 
 	Answers string // hash: kind of answer -> how often; for people who watch, see Scripts.CountAnswers
 }
@@ -118,7 +118,7 @@ func slotOfKey(key string) int {
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
 	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves",
-		Evicted: base + ":evicted", Answers: base + ":answers"}
+		Signals: SignalsKey(partition), Answers: base + ":answers"}
 }
 
 // StreamKey names the claim stream of a partition.
@@ -127,9 +127,6 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // TrimmedKey names a string of a partition: entries of its claim stream up to this id may have been trimmed. It is missing before
 // the first trim.
 func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
-
-// signalsKey names a hash of a partition: what API processes look for many times a second.
-func signalsKey(partition int) string { return prefix(partition) + "signals" }
 
 // readerKey names the lease of the reader of a partition in group syncer.
 func readerKey(partition int) string { return prefix(partition) + "reader" }
@@ -152,8 +149,10 @@ func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// generationKey names the generation of a partition's stream. It is there as long as nothing of the stream was lost.
-func generationKey(partition int) string { return prefix(partition) + "birth" }
+// SignalsKey names a hash of a partition. Its field generation counts how often Redis lost data of it; lots of an older one are away.
+// Its field stops counts the lots that were stopped because someone had seen more of them, and that processes are to report. Its field
+// offset tells when to ask MySQL for rows, see Scripts.Signal.
+func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
 // triesKey names the count of a user's tries over all API processes.
 func triesKey(userID string) string { return "dibs:tries:" + userID }
@@ -179,10 +178,10 @@ func processKey(id string) string { return "dibs:process:" + id }
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"
 
-// staged names the hashes that are staged for load epoch of a campaign.
-func (k CampaignKeys) staged(epoch int64) (users, keys string) {
+// staged names what is staged for load epoch of a lot.
+func (k CampaignKeys) staged(epoch int64) (users, keys, waves string) {
 	number := ":" + strconv.FormatInt(epoch, 10)
-	return k.Users + number, k.Keys + number
+	return k.Users + number, k.Keys + number, k.Waves + number
 }
 
 // Packets names the list of packets that load epoch of a campaign gives away from a time of release on, in milliseconds since 1970;

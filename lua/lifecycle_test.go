@@ -37,24 +37,6 @@ func TestLoadWritesOnceAndWhole(t *testing.T) {
 	})
 }
 
-func TestLoadRefusesWhatIsLeftOfALoss(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		b.claim(want("u", 1, "k"))
-		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
-		for _, left := range []string{b.keys.Users, b.keys.Keys} {
-			before := snapshot(t.Context(), t, rdb)
-			_, err := b.s.Load(t.Context(), b.c)
-			require.ErrorIs(t, err, lua.ErrDamaged)
-			require.ErrorContains(t, err, left)
-			require.Equal(t, []models.Outcome{models.OutcomeDamaged}, b.outcomes(want("u", 1, "k")))
-			require.Equal(t, before, snapshot(t.Context(), t, rdb))
-			require.NoError(t, rdb.Del(t.Context(), left).Err())
-		}
-		require.Equal(t, []models.Outcome{models.OutcomeAbsent}, b.outcomes(want("u", 1, "k")))
-	})
-}
-
 // Counters that say claims were made while the records of them are gone mean a loss, never a fresh campaign.
 func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -85,41 +67,22 @@ func TestAdjustTakesNewerVersionsOnly(t *testing.T) {
 	})
 }
 
-// A load that MySQL does not know, older or newer, is not changed by what MySQL knows.
-func TestAdjustRefusesAnotherLoad(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
-		for _, epoch := range []int64{3, 5} {
-			c := *b.c
-			c.Version, c.Total, c.Epoch = c.Version+1, 99, epoch
-			b.unchanged("another load", func() {
-				_, err := b.s.Adjust(t.Context(), &c)
-				require.ErrorIs(t, err, lua.ErrOther, "MySQL knows load %d", epoch)
-			})
-		}
-	})
-}
-
 // A claim moves the time since which no one has claimed; a replay and a refusal don't.
 func TestAClaimKeepsItsCampaignFromEviction(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
-		evicted := func(seq int64) bool {
-			gone, err := b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: 1, Seq: seq}), 30*time.Minute)
-			require.NoError(t, err)
-			return gone
-		}
+		evicted := func() bool { return evict(t, b.s, b.c, 30*time.Minute) }
 		b.setClock(noon.Add(time.Hour))
 		known := want("u", 1, "k")
 		b.claim(known)
-		require.False(t, evicted(1), "it was claimed from just now")
+		require.False(t, evicted(), "it was claimed from just now")
 		require.Equal(t, noon.Add(time.Hour).UnixMilli(), b.state().LastMs)
 		b.setClock(noon.Add(90*time.Minute - time.Millisecond))
 		b.claim(known)
-		require.False(t, evicted(1))
+		require.False(t, evicted())
 		b.setClock(noon.Add(90 * time.Minute))
 		require.Equal(t, []models.Outcome{models.OutcomeSoldOut}, b.outcomes(want("v", 100, "")))
-		require.True(t, evicted(1))
+		require.True(t, evicted())
 	})
 }
 
@@ -132,7 +95,7 @@ func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrAbsent)
 		_, err = b.s.Adjust(t.Context(), b.c)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		require.Empty(t, snapshot(t.Context(), t, rdb))
+		require.Len(t, snapshot(t.Context(), t, rdb), 1, "the signals")
 	})
 }
 

@@ -25,7 +25,7 @@ func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) 
 	if d.Taken {
 		taken = 1
 	}
-	return s.move(ctx, s.debit, d.Shard, []string{k.State, k.Stream}, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
+	return s.move(ctx, s.debit, d.Shard, []string{k.State, k.Stream, k.Signals}, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
 }
 
 // Credit brings a shard the units of a move that MySQL has applied.
@@ -40,7 +40,7 @@ type Credit struct {
 // Credit brings a shard its units once, however often it is sent. Errors as Debit.
 func (s *Scripts) Credit(ctx context.Context, c *Credit) (units int64, err error) {
 	k := s.KeysOf(c.Shard)
-	return s.move(ctx, s.credit, c.Shard, []string{k.State, k.Stream, k.Moves}, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
+	return s.move(ctx, s.credit, c.Shard, []string{k.State, k.Stream, k.Moves, k.Signals}, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
 }
 
 func (s *Scripts) atText() string { return models.NewTime(s.opts.Clock()).Format(models.TimeLayout) }

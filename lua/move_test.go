@@ -41,6 +41,7 @@ func newShards(t *testing.T, rdb redis.UniversalClient, units int64) *shardsOf {
 		require.True(t, loaded)
 		l.shards[n] = c
 	}
+	forgetLoads(t, rdb, lua.StreamKey(0))
 	return l
 }
 
@@ -117,7 +118,7 @@ func TestMove_CreditCountsOnce(t *testing.T) {
 func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
-		for field, value := range map[string]string{"epoch": "2", "status": "fenced"} {
+		for field, value := range map[string]string{"epoch": "2"} {
 			for shard := 1; shard <= 2; shard++ {
 				l.set(shard, "epoch", "1")
 				l.set(shard, field, value)
@@ -166,20 +167,15 @@ func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 		require.NoError(t, err)
 		moves := l.s.KeysOf(l.shards[2].ID).Moves
 		require.EqualValues(t, 1, rdb.ZCard(t.Context(), moves).Val())
-		require.NoError(t, l.s.Fence(t.Context(), l.shards[2].ID, 1))
 		next := *l.shards[2]
 		next.Epoch = 2
-		r, err := l.s.NewRebuild(t.Context(), &next, 1, true)
-		require.NoError(t, err)
-		r.SetUnits(6, lua.Shares{In: 6})
-		loaded, err := r.Finish(t.Context())
-		require.NoError(t, err)
-		require.True(t, loaded)
+		reload(t, l.s, &next, func(st *lua.Staging) {
+			st.Total = 6
+			st.Shares = lua.Shares{In: 6}
+		})
 		require.Zero(t, rdb.Exists(t.Context(), moves).Val())
 		require.Equal(t, []int64{6, 6, 0}, []int64{l.field(2, "total"), l.field(2, "in"), l.field(2, "out")})
-		gone, err := l.s.Evict(t.Context(), &next, 0)
-		require.NoError(t, err)
-		require.True(t, gone)
+		require.True(t, evict(t, l.s, &next, 0))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +24,14 @@ type packets struct {
 
 func newPackets(t testing.TB, rdb redis.UniversalClient) *packets {
 	t.Helper()
+	return newPacketsOf(t, rdb, func(*models.Campaign) {})
+}
+
+func newPacketsOf(t testing.TB, rdb redis.UniversalClient, define func(c *models.Campaign)) *packets {
+	t.Helper()
 	return &packets{bundle: newBundle(t, rdb, func(c *models.Campaign) {
 		c.Kind, c.Currency, c.Total, c.PerUser = models.KindPacket, "CNY", 1000, 1 // MySQL's total counts what Redis is not told of yet
+		define(c)
 	})}
 }
 
@@ -123,27 +128,36 @@ func TestPackets_ComeBackWithARebuild(t *testing.T) {
 		p.push(time.Hour, "c", 7)
 		keyed := want("u", 1, "k")
 		first := p.claim(keyed)[0].Claim
-		old := p.keys.Waves
-		lists := rdb.ZRange(t.Context(), old, 0, -1).Val()
+		lists := rdb.ZRange(t.Context(), p.keys.Waves, 0, -1).Val()
 		require.Len(t, lists, 2)
-		require.NoError(t, p.s.Fence(t.Context(), p.c.ID, 1))
 		p.c.Epoch = 2
-		r, err := p.s.NewRebuild(t.Context(), p.c, 1, true)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(t.Context(), &lua.ClaimRecord{
-			ID: []byte(first.ID), UserID: []byte("u"), KeyDigest: []byte(p.events()[0].Key), Seq: 1, Quantity: 1, At: first.ClaimedAt.Time,
-			Live: true, PacketID: []byte("a"), Amount: 5,
-		}))
-		loaded, err := r.Finish(t.Context())
-		require.NoError(t, err)
-		require.True(t, loaded)
-		require.Zero(t, rdb.Exists(t.Context(), append(lists, old)...).Val(), "what the earlier load left is gone")
-		require.Equal(t, []int64{1, 1, 0}, []int64{p.state().Total, p.state().Taken, p.state().Pushed})
+		reload(t, p.s, p.c, func(st *lua.Staging) {
+			require.NoError(t, st.Add(t.Context(), &lua.ClaimRecord{
+				ID: []byte(first.ID), UserID: []byte("u"), KeyDigest: []byte(p.events()[0].Key), Seq: 1, Quantity: 1, At: first.ClaimedAt.Time,
+				Live: true, PacketID: []byte("a"), Amount: 5,
+			}))
+			require.NoError(t, st.AddPacket(t.Context(), &models.Packet{ID: "b", Amount: 6}, 0))
+			st.SetPushed(3)
+			st.Seq = 1
+			st.Sold = 1
+		})
+		require.Zero(t, rdb.Exists(t.Context(), lists...).Val(), "what the earlier load left is gone")
+		require.Equal(t, []int64{2, 1, 3}, []int64{p.state().Total, p.state().Taken, p.state().Pushed})
+		require.Equal(t, []string{"b:6"}, p.take("w"))
 		require.Equal(t, []string{"sold_out"}, p.take("w"))
-		pushed, err := p.s.Push(t.Context(), p.c.ID, &lua.Push{Epoch: 2, After: 0, Upto: 3, Units: 2, Packets: []models.Packet{{ID: "b", Amount: 6}}})
-		require.NoError(t, err)
-		require.EqualValues(t, 3, pushed)
 		require.Equal(t, first, p.claim(keyed)[0].Claim)
+	})
+}
+
+// Packets stay with their shard: it says itself that they are gone, or not released yet.
+func TestPackets_OfAShardAreNeverDry(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		p := newPacketsOf(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })
+		require.Equal(t, []string{"sold_out"}, p.take("ada"))
+		p.push(time.Hour, "p1", 1)
+		require.Equal(t, []string{"not_released"}, p.take("ada"))
+		p.push(0, "p2", 2)
+		require.Equal(t, []string{"p2:2", "not_released"}, p.take("ada", "bob"))
 	})
 }
 
@@ -172,9 +186,10 @@ func TestPush_IsOnceHoweverOftenItIsSent(t *testing.T) {
 		}
 		_, err := p.s.Push(t.Context(), "none", push)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		require.NoError(t, p.s.Fence(t.Context(), p.c.ID, 1))
+		_, errs := p.s.Fence(t.Context(), "loader", lua.FenceAny, []string{p.c.ID})
+		require.NoError(t, errs[0])
 		_, err = p.s.Push(t.Context(), p.c.ID, &lua.Push{Epoch: 1, After: 4, Upto: 5, Units: 1})
-		require.ErrorIs(t, err, lua.ErrOther)
+		require.ErrorIs(t, err, lua.ErrAbsent)
 		coupons := newBundle(t, rdb, nil)
 		_, err = coupons.s.Push(t.Context(), coupons.c.ID, &lua.Push{Epoch: 1, Upto: 1})
 		require.ErrorIs(t, err, lua.ErrDamaged)
@@ -229,14 +244,6 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 					require.ErrorContains(t, err, key, name)
 					require.Equal(t, before, dump(t, rdb), name)
 				}
-				if of == "waves" {
-					_, err = p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1, Seq: 1}), time.Millisecond)
-					p.at(time.Hour)
-					if err == nil {
-						_, err = p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1, Seq: 1}), time.Millisecond)
-					}
-					require.ErrorIs(t, err, lua.ErrDamaged, name)
-				}
 				require.NoError(t, rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis
 			}
 		}
@@ -264,11 +271,7 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 		p := newPackets(t, rdb)
 		p.push(0, "a", 1)
 		p.push(time.Hour, "b", 2)
-		evict := func() bool {
-			gone, err := p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1}), 10*time.Minute)
-			require.NoError(t, err)
-			return gone
-		}
+		evict := func() bool { return evict(t, p.s, p.c, 10*time.Minute) }
 		p.at(30 * time.Minute)
 		require.False(t, evict(), "a wave is to come")
 		p.at(65 * time.Minute)
@@ -276,7 +279,7 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 		p.at(71 * time.Minute)
 		require.True(t, evict())
 		for _, key := range rdb.Keys(t.Context(), "*").Val() {
-			require.True(t, strings.HasSuffix(key, ":evicted"), key)
+			require.Contains(t, []string{p.keys.Stream, p.keys.Signals}, key)
 		}
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"dibs/models"
 )
 
 // call is what a call of a script sends.
@@ -51,37 +49,4 @@ func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []
 		s.opts.Observe(one.name, share, answers[i].err)
 	}
 	return answers
-}
-
-// LoadAll is Load for many campaigns in one round trip. An error is of its campaign alone.
-func (s *Scripts) LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error) {
-	calls := make([]call, len(cs))
-	for i := range cs {
-		calls[i] = s.loadCall(&cs[i], &staged{})
-	}
-	loaded = make([]bool, len(cs))
-	errs = make([]error, len(cs))
-	for i, a := range s.runPipelined(ctx, s.load, calls) {
-		errs[i] = a.err
-		if a.err == nil {
-			loaded[i], errs[i] = readLoad(&cs[i], calls[i].keys, a.reply)
-		}
-	}
-	return loaded, errs
-}
-
-// AdjustAll is Adjust for many campaigns in one round trip, without their states. An error is of its campaign alone.
-func (s *Scripts) AdjustAll(ctx context.Context, cs []models.Campaign) []error {
-	calls := make([]call, len(cs))
-	errs := make([]error, len(cs))
-	for i := range cs {
-		calls[i] = s.adjustCall(&cs[i])
-	}
-	for i, a := range s.runPipelined(ctx, s.adjust, calls) {
-		errs[i] = a.err
-		if a.err == nil {
-			errs[i] = readAdjust(&cs[i], calls[i].keys, a.reply)
-		}
-	}
-	return errs
 }

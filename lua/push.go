@@ -16,7 +16,7 @@ const statusPosition = 3
 
 // Push is a run of packets of one time of release, on its way to Redis.
 type Push struct {
-	Epoch     int64           // the load that MySQL knows
+	Epoch     int64           // the load, as it was read
 	After     int64           // the position up to which Redis has packets
 	Upto      int64           // the position up to which it has them after this
 	Units     int64           // packets between the two that no one has taken
@@ -26,13 +26,13 @@ type Push struct {
 
 // Push brings the next packets of a campaign to Redis, each once however often it is sent. It returns the position up to which Redis
 // has packets: p.Upto, or another one if Redis was not at p.After, and then nothing was changed. Errors: ErrAbsent, ErrDamaged,
-// ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
 	if len(p.Packets) > PushMax {
 		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)
 	}
 	k := s.KeysOf(campaignID)
-	keys := []string{k.State, k.Waves, k.Packets(p.Epoch, p.ReleaseMs)}
+	keys := []string{k.State, k.Waves, k.Packets(p.Epoch, p.ReleaseMs), k.Signals}
 	args := append(make([]any, 0, 5+len(p.Packets)), p.Epoch, p.After, p.Upto, p.Units, p.ReleaseMs)
 	for i := range p.Packets {
 		args = append(args, packetEntry(&p.Packets[i]))

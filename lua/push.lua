@@ -5,31 +5,35 @@
 -- KEYS[1] state  hash  definition and counters of the campaign; its field pushed is the position up to which packets were pushed
 -- KEYS[2] waves  zset  list -> time of release in milliseconds since 1970, 0 is at once
 -- KEYS[3] list   list  "amount:id" of each packet of one time of release, in the order in which they are given away
+-- KEYS[4] signals hash of the partition, see away.lua
 --
--- ARGV[1] epoch       the load that MySQL knows
+-- ARGV[1] epoch       the load that the caller saw
 -- ARGV[2] after       the value of pushed that the caller expects
 -- ARGV[3] upto        the value of pushed after this call
 -- ARGV[4] units       packets between the two that no one has taken, with those that returned to the sender
 -- ARGV[5] release_ms  the time of release
 -- ARGV[6..] amount:id of each packet
 --
--- Reply {0, upto} pushed · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3, pushed} pushed is another than after, untouched · {4} another load is here, or one that is not to be trusted; untouched
-local state_key, waves_key, list_key = KEYS[1], KEYS[2], KEYS[3]
+-- Reply {0, upto} pushed · {1} absent: the campaign is not here, or away, or another load is · {2, which} damaged: the key of that number
+--   {3, pushed} pushed is another than after, untouched
+local state_key, waves_key, list_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_PACKET = 6
+
+-- include away.lua
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, waves_type, list_type = type_of(state_key), type_of(waves_key), type_of(list_key)
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
+if is_away(state_key, signals_key) then return {1} end
 if waves_type ~= 'zset' and waves_type ~= 'none' then return {2, 2} end
 if list_type ~= 'list' and list_type ~= 'none' then return {2, 3} end
-local held = redis.call('HMGET', state_key, 'epoch', 'pushed', 'total', 'kind', 'status')
+local held = redis.call('HMGET', state_key, 'epoch', 'pushed', 'total', 'kind')
 for i = 1, 3 do
   if not held[i] or not string.find(held[i], '^%d+$') or #held[i] > 15 then return {2, 1} end
 end
 if held[4] ~= 'packet' then return {2, 1} end
-if tonumber(held[1]) ~= tonumber(ARGV[1]) or held[5] == 'fenced' then return {4} end
+if tonumber(held[1]) ~= tonumber(ARGV[1]) then return {1} end
 local pushed, upto = tonumber(held[2]), tonumber(ARGV[3])
 if pushed ~= tonumber(ARGV[2]) then return {3, pushed} end
 

@@ -25,15 +25,15 @@ type Released int
 // What release.lua does for a claim, by its codes.
 const (
 	releasedNow     Released = 0 // its units were returned and its event was added
-	releasedByLoad  Released = 1 // a load had left it out of the counts already; its event was added
+	releasedAway    Released = 1 // its event was added; Redis does not hold the lot
 	releasedBefore  Released = 2 // both were done before
 	ReleasedDamaged Released = 3 // Redis holds no such claim, or the user holds less: nothing was changed for it
 )
 
 // Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and adds the event of
 // each to the claim stream. The stock gets its units back, and so does each limit that counted the claim and whose window in the
-// record of its subject is the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable,
-// ErrOutcomeUnknown (safe to send again).
+// record of its subject is the claim's. Errors: ErrOther (a loader is at it), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send
+// again).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)
@@ -43,8 +43,8 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
 	}
 	k := s.KeysOf(c.ID)
-	keys := []string{k.State, k.Users, k.Keys, k.Stream}
-	args := append(make([]any, 0, 1+8*len(releases)), c.Epoch)
+	keys := []string{k.State, k.Users, k.Keys, k.Stream, k.Signals}
+	args := make([]any, 0, 8*len(releases))
 	finder := windowFinder{zone: zone}
 	for i := range releases {
 		args, err = appendReleaseArgs(args, &releases[i], &finder)
@@ -64,7 +64,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	case statusOK:
 		return s.decodeReleases(len(releases), reply)
 	case statusElse:
-		return nil, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
+		return nil, fmt.Errorf("%w: %s: a process loads it", ErrOther, c.ID)
 	}
 	return nil, refusal(s.release.name, c.ID, keys, code, reply)
 }

@@ -1,49 +1,56 @@
 -- release.lua gives back what released claims of one campaign took, each once, and adds their events to the claim stream, in one step.
 --
--- The record of a claim ends with the state of its release. As claim.lua wrote it, nothing was given back. With :b behind it, a
--- load from MySQL left the claim out of the counts, and its event is missing. With :r behind it, all is done. The script checks
--- everything before it writes, and the first write is an XADD, see claim.lua.
+-- The record of a claim that was given back ends with :r. A load leaves it so, too, unless MySQL has yet to bring the release here.
+-- Where Redis has neither the lot nor a loader's token, the events alone are added: the next load counts from MySQL's rows.
+-- The script checks everything before it writes, and the first write is an XADD, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> record of what the subject holds, see read_record
 -- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
+-- KEYS[5] signals hash    of the partition, see away.lua
 --
--- ARGV[1]    epoch  the load that MySQL knows
--- ARGV[2..]  eight a claim:  field of keys; record, as claim.lua wrote it; user id; quantity in units; when it was made in ms, and
+-- ARGV[1..]  eight a claim:  field of keys; record, as claim.lua wrote it; user id; quantity in units; when it was made in ms, and
 --            for each kind of window ";", its first letter and its number; event id; event, JSON; other subjects, "name\nvalue" each,
 --            joined by "\n"
 --
 -- Reply {0, then a code for each claim}
---   0 given back, event added · 1 event added, a load had given it back · 2 nothing, both were done before
+--   0 given back, event added · 1 event added: the lot is away · 2 nothing, it was done before
 --   3 damaged: the record of this claim or of its user; nothing was changed for it
--- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number; nothing was changed
--- or {3} another load is here, or one that is not to be trusted; nothing was changed
-local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FIRST_CLAIM, PER_CLAIM = 2, 8
+-- or {2, which} damaged: the key of that number; nothing was changed
+-- or {3} later: someone loads the lot; nothing was changed
+local state_key, users_key, keys_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FIRST_CLAIM, PER_CLAIM = 1, 8
 
 -- include users_records.lua
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
-if state_type == 'none' then return {1} end
-if state_type ~= 'hash' then return {2, 1} end
-local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'ups', 'status', 'limits')
-local ups = fields[4] -- of a shard, see lua.Shares
-fields[4] = ups or '0'
-for i = 1, 4 do
+if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
+if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
+local fields = redis.call('HMGET', state_key, 'taken', 'released', 'ups', 'limits', 'generation', 'token')
+if fields[6] then return {3} end
+local claims, reply = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM, {0}
+if state_type == 'none' or fields[5] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
+  for i = 1, claims do
+    local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
+    redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
+    reply[i + 1] = 1
+  end
+  return reply
+end
+local ups = fields[3] -- of a shard, see lua.Shares
+fields[3] = ups or '0'
+for i = 1, 3 do
   if not fields[i] or not string.find(fields[i], '^%d+$') or #fields[i] > DIGITS then return {2, 1} end
 end
-if tonumber(fields[1]) ~= tonumber(ARGV[1]) or fields[5] == 'fenced' then return {3} end
-local user_limits, subjects = read_limits(0, 0, fields[6])
+local user_limits, subjects = read_limits(0, 0, fields[4])
 if not user_limits then return {2, 1} end
 -- There is a claim, so both hashes were written.
 if users_type ~= 'hash' then return {2, 2} end
 if keys_type ~= 'hash' then return {2, 3} end
-if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
-local taken, released = tonumber(fields[2]), tonumber(fields[3])
+local taken, released = tonumber(fields[1]), tonumber(fields[2])
 
-local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
 local names, user_ids = {}, {}
 for i = 1, claims do
   local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
@@ -67,19 +74,13 @@ local function without(limits, record, quantity, at_ms, windows_of_claim, is_use
   return write_record(limits, windows, counts, is_user)
 end
 
-local reply = {0}
 local key_here, user_here = {}, {} -- records that this call changed, so that its claims of one user see each other
-local added, given = {}, 0 -- claims whose event is added, by their place in ARGV; how many of them are given back
+local added = {} -- claims that are given back, by their place in ARGV
 
 local function give_back(i, at)
   local name, whole, user, quantity = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local record = key_here[name] or records[i]
   if record == whole .. ':r' then return 2 end
-  if record == whole .. ':b' then
-    key_here[name] = whole .. ':r'
-    added[#added + 1] = at
-    return 1
-  end
   local units = user_here[user] or users[i]
   if record ~= whole or not units or quantity > taken then return 3 end
   local at_ms, windows = tonumber(string.match(ARGV[at + 4], '^%d+')), {}
@@ -97,7 +98,7 @@ local function give_back(i, at)
   key_here[name] = whole .. ':r'
   for field, left in pairs(after) do user_here[field] = left end
   added[#added + 1] = at
-  taken, released, given = taken - quantity, released + 1, given + 1
+  taken, released = taken - quantity, released + 1
   return 0
 end
 
@@ -114,7 +115,6 @@ for name, record in pairs(key_here) do
   n = n + 2
 end
 redis.call('HSET', keys_key, unpack(changed))
-if given == 0 then return reply end
 changed, n = {}, 0
 for user, record in pairs(user_here) do
   changed[n + 1], changed[n + 2] = user, record

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,18 +24,18 @@ var (
 	ErrAbsent = errors.New("lua: campaign not in redis")
 	// ErrDamaged says that a key of the campaign holds something a script refuses to work on. Nothing was changed.
 	ErrDamaged = errors.New("lua: campaign damaged in redis")
-	// ErrBehindTombstone says that a load has less of a campaign than Redis evicted. Nothing was changed.
-	ErrBehindTombstone = errors.New("lua: the load is behind the last eviction")
-	// ErrOther says that Redis holds another load of the campaign than the one that was meant, or one that is not to be trusted.
-	// Nothing was changed.
+	// ErrOther says that Redis holds another load of the campaign than the one that was meant, or that another loader is at it. Nothing
+	// was changed.
 	ErrOther = errors.New("lua: another load of the campaign in redis")
+	// ErrGeneration says that a partition has another generation in Redis than MySQL knows: one of them lost data. Nothing was changed.
+	ErrGeneration = errors.New("lua: the partition has another generation")
 )
 
 //go:embed *.lua
 var sources embed.FS
 
-//go:embed shared/users_records.lua
-var usersRecords string
+//go:embed shared/*.lua
+var shared embed.FS
 
 // script is a script with its name, which stands in messages and metrics, its text and its digest.
 type script struct {
@@ -44,13 +45,22 @@ type script struct {
 
 func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
 
-// Source is the text of the script of a name: its file, and in it the text that it shares with another.
+// include is a line of a script in whose place a file of shared stands.
+var include = regexp.MustCompile(`-- include (\w+\.lua)\n`)
+
+// Source is the text of the script of a name: its file, and in it the texts that it shares with others.
 func Source(name string) string {
 	source, err := sources.ReadFile(name + ".lua")
 	if err != nil { // a name with a slip in it: no Scripts can be made
 		panic(err)
 	}
-	return strings.Replace(string(source), "-- include users_records.lua\n", usersRecords, 1)
+	return include.ReplaceAllStringFunc(string(source), func(line string) string {
+		text, err := shared.ReadFile("shared/" + include.FindStringSubmatch(line)[1])
+		if err != nil {
+			panic(err)
+		}
+		return string(text)
+	})
 }
 
 func embedded(name string) script { return newScript(name, Source(name)) }
@@ -73,7 +83,7 @@ type Scripts struct {
 
 	days dayTables
 
-	claim, load, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
+	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -94,6 +104,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		rdb: rdb, opts: opts,
 		claim:   embedded("claim"),
 		load:    embedded("load"),
+		resume:  embedded("resume"),
 		adjust:  embedded("adjust"),
 		push:    embedded("push"),
 		state:   embedded("state"),
@@ -103,7 +114,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		debit:   embedded("debit"),
 		credit:  embedded("credit"),
 
-		generation:   newScript("generation", replaceGeneration),
+		generation:   embedded("generation"),
 		installation: newScript("installation", setInstallation),
 		trim:         newScript("trim", trimBelow),
 	}, nil
@@ -128,7 +139,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit}
+	return []script{s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.generation}
 }
 
 // Within maxTryAgain a script is sent again to a cluster that moves its slot, every tryAgainEvery.
@@ -231,11 +242,8 @@ func badReply(name string, reply []any) error {
 
 // refusal is the error of a reply that says that a script did nothing, for one of the reasons that scripts have in common.
 func refusal(name, id string, keys []string, code int64, reply []any) error {
-	switch code {
-	case statusAbsent:
+	if code == statusAbsent {
 		return fmt.Errorf("%w: %s", ErrAbsent, id)
-	case statusOther:
-		return fmt.Errorf("%w: %s", ErrOther, id)
 	}
 	return damaged(name, keys, reply)
 }

@@ -1,7 +1,9 @@
 package lua
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -9,14 +11,14 @@ import (
 	"dibs/models"
 )
 
-// ShardView is what Redis holds of a shard of a campaign at one moment. Err is ErrAbsent for one
-// that Redis does not hold, or that takes no claims (its numbers are set nevertheless), ErrDamaged,
-// or that of a Redis that is away.
+// ShardView is what Redis holds of a shard of a campaign at one moment. Err is ErrAbsent for one that Redis does not hold, or that is away
+// (its numbers are set nevertheless), ErrDamaged, or that of a Redis that is away.
 type ShardView struct {
 	Position
 	Shares
 
 	Status       models.Status
+	Version      int64
 	Total, Taken int64
 	Err          error
 }
@@ -36,48 +38,59 @@ func (v *ShardView) Lacks() int64 { return max(0, v.Taken-v.Total) }
 
 // IsSame reports whether no unit became free in the shard between an earlier view and this one.
 func (v *ShardView) IsSame(o *ShardView) bool {
-	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups && !v.Before(o.Position)
+	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups && !v.IsBehind(o.Position)
 }
 
 // Shards reads lots, each at one moment, in one round trip to each server. One whose server does
 // not answer in time has an error of its own.
 func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
 	commands := make([]*redis.MapStringStringCmd, len(ids))
+	generations := make([]*redis.StringCmd, len(ids))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range ids {
-			commands[i] = p.HGetAll(ctx, s.KeysOf(id).State)
+			k := s.KeysOf(id)
+			commands[i] = p.HGetAll(ctx, k.State)
+			generations[i] = p.HGet(ctx, k.Signals, "generation")
 		}
 		return nil
 	})
 	views := make([]ShardView, len(ids))
 	for i, command := range commands {
-		views[i] = shardView(ids[i], command)
+		views[i] = shardView(ids[i], command, generations[i])
 	}
 	return views
 }
 
-func shardView(id string, command *redis.MapStringStringCmd) (v ShardView) {
+func shardView(id string, command *redis.MapStringStringCmd, generation *redis.StringCmd) (v ShardView) {
 	values, err := command.Result()
 	switch {
 	case err != nil && isWrongType(err):
 		return ShardView{Err: fmt.Errorf("%w: %s", ErrDamaged, id)}
 	case values == nil: // while a server hangs, go-redis fails commands that others have answered
 		return ShardView{Err: classifyError("hgetall", err)}
-	case len(values) == 0:
+	case generation.Err() != nil && !errors.Is(generation.Err(), redis.Nil):
+		return ShardView{Err: classifyError("hget", generation.Err())}
+	case values["epoch"] == "":
 		return ShardView{Err: fmt.Errorf("%w: %s", ErrAbsent, id)}
 	}
 	f := &fields{text: values}
 	v = ShardView{
-		Position: Position{Epoch: f.number("epoch"), Seq: f.number("seq"), Version: f.number("version")},
-		Shares:   sharesOf(f), Status: models.Status(values["status"]), Total: f.total(id), Taken: f.number("taken"),
+		Position: Position{Epoch: f.number("epoch"), Seq: f.number("seq"), Units: f.number("sold")}, Version: f.number("version"),
+		Shares: sharesOf(f), Status: models.Status(values["status"]), Total: f.total(id), Taken: f.number("taken"),
 	}
 	switch {
 	case f.err != nil:
 		v.Err = fmt.Errorf("%w: %s: %w", ErrDamaged, id, f.err)
-	case v.Status == models.StatusLoading, v.Status == models.StatusFenced:
-		v.Err = fmt.Errorf("%w: %s is %s", ErrAbsent, id, v.Status)
+	case isAway(values, generation.Val()):
+		v.Err = fmt.Errorf("%w: %s is loaded, or has to be", ErrAbsent, id)
 	}
 	return v
+}
+
+// isAway reports whether a lot is away, by the fields of its state and the generation of its partition, as shared/away.lua does.
+func isAway(fields map[string]string, generation string) bool {
+	_, hasToken := fields["token"]
+	return hasToken || fields["generation"] != cmp.Or(generation, "0")
 }
 
 func sharesOf(f *fields) Shares {

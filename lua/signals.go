@@ -2,11 +2,61 @@ package lua
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
 )
+
+// Signals are what a partition tells all processes, see SignalsKey.
+type Signals struct {
+	Generation int64
+	Stops      int64
+}
+
+// Signals reads those of all partitions, in one round trip to each server. A partition whose server does not answer is left out.
+func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
+	replies := make([]*redis.SliceCmd, s.Partitions())
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for partition := range replies {
+			replies[partition] = p.HMGet(ctx, SignalsKey(partition), "generation", "stops")
+		}
+		return nil
+	})
+	all := make(map[int]Signals, len(replies))
+	for partition, reply := range replies {
+		if fields := reply.Val(); len(fields) == 2 {
+			all[partition] = Signals{Generation: numberOf(fields[0]), Stops: numberOf(fields[1])}
+		}
+	}
+	return all
+}
+
+// numberOf reads a number of Redis; what is none, or missing, is 0.
+func numberOf(value any) int64 {
+	text, _ := value.(string)
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// NextGeneration gives a partition a higher generation: all its lots are away then. isNext is false if Redis has inForce already, which is
+// no lower. Errors as Stream.
+func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation int64) (isNext bool, inForce int64, err error) {
+	event, payload, err := newEvent(&models.Event{Type: models.EventPartitionGeneration, Generation: generation, At: s.at()})
+	if err != nil {
+		return false, 0, err
+	}
+	keys := []string{SignalsKey(partition), StreamKey(partition)}
+	code, reply, err := s.ask(ctx, s.generation, keys, []any{generation, event, payload})
+	if err != nil {
+		return false, 0, err
+	}
+	if len(reply) == 2 {
+		inForce, _ = reply[1].(int64)
+	}
+	return code == statusOK, inForce, nil
+}
 
 // signalOffset is a field of the signals of a partition: how far MySQL has applied its claim stream.
 const signalOffset = "offset"
@@ -16,7 +66,7 @@ const signalOffset = "offset"
 func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
-			p.HSet(ctx, signalsKey(partition), signalOffset, at.EntryID+" "+at.EventID)
+			p.HSet(ctx, SignalsKey(partition), signalOffset, at.EntryID+" "+at.EventID)
 		}
 		return nil
 	})
@@ -29,7 +79,7 @@ func (s *Scripts) Signaled(ctx context.Context, partitions []int) []string {
 	read := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, partition := range partitions {
-			read[i] = p.HGet(ctx, signalsKey(partition), signalOffset)
+			read[i] = p.HGet(ctx, SignalsKey(partition), signalOffset)
 		}
 		return nil
 	})

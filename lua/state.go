@@ -21,7 +21,8 @@ type State struct {
 	Total      int64
 	Taken      int64 // by live claims
 	Seq        int64 // accepted claims so far
-	Released   int64 // claims of these that were released
+	Sold       int64 // units of all claims so far, lost ones included
+	Released   int64 // claims that were released
 	LowStockAt int64
 	PerUser    int64     // units; 0: no limit
 	PerDay     int64     // units that a user may take a day; 0: no limit
@@ -35,17 +36,8 @@ type State struct {
 // Remaining is the units that can be claimed yet. It is 0 if total was lowered below what is taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
-// Position is how far the campaign is. A campaign that is being loaded has no definition yet.
-func (s *State) Position() Position {
-	at := Position{Epoch: s.Epoch, Seq: s.Seq, Version: s.Version, Released: s.Released}
-	if s.Status == models.StatusLoading {
-		at.Version = 0
-	}
-	return at
-}
-
-// Progress is the position by load and claims alone.
-func (s *State) Progress() Position { return Position{Epoch: s.Epoch, Seq: s.Seq} }
+// Position is how far the campaign is.
+func (s *State) Position() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Units: s.Sold} }
 
 // Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {
@@ -59,7 +51,7 @@ func (s *State) Drift(books *models.Books) int64 {
 	if s.SameDefinition(books) {
 		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)
 	}
-	return books.Claimed + books.ParkedUnits - s.Taken
+	return books.Claimed + books.ParkedUnits + books.LostUnits - s.Taken
 }
 
 // Stock puts both servers' figures together; Redis must have been read after the books. Backlog is the units that are in Redis and not
@@ -67,14 +59,14 @@ func (s *State) Drift(books *models.Books) int64 {
 // Redis is drift, too: Redis has lost something.
 func (s *State) Stock(books *models.Books) models.Stock {
 	st := models.Stock{
-		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: s.Taken, Synced: books.Claimed,
-		Parked: books.ParkedUnits, AsOf: models.NewTime(s.AsOf),
+		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: max(0, s.Taken-books.LostUnits), Synced: books.Claimed,
+		Parked: books.ParkedUnits, LostClaims: books.LostClaims, LostUnits: books.LostUnits, AsOf: models.NewTime(s.AsOf),
 	}
 	st.Low = s.LowStockAt > 0 && st.Remaining <= s.LowStockAt
-	switch at := books.SyncedSeq + books.ParkedClaims; {
-	case at < s.Seq:
-		st.Backlog = max(0, s.Taken-books.Claimed-books.ParkedUnits)
-	case at > s.Seq || books.Released == s.Released: // a release on its way to Redis is a lag, too
+	switch at := books.Sold + books.ParkedUnits + books.LostUnits + books.GivenUpUnits; {
+	case at < s.Sold:
+		st.Backlog = max(0, s.Taken-books.Claimed-books.ParkedUnits-books.LostUnits)
+	case at > s.Sold || books.Released == s.Released: // a release on its way to Redis is a lag, too
 		st.Drift = s.Drift(books)
 	}
 	return st
@@ -88,7 +80,7 @@ func (s *State) SameDefinition(books *models.Books) bool {
 // State reads a campaign's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	k := s.KeysOf(campaignID)
-	keys := []string{k.State, k.Users, k.Keys}
+	keys := []string{k.State, k.Users, k.Keys, k.Signals}
 	reply, err := s.run(ctx, s.state, keys, nil)
 	if err != nil {
 		return State{}, err
@@ -123,7 +115,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.total(campaignID), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
 		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"),
-		Released: f.number("released"),
+		Released: f.number("released"), Sold: f.number("sold"),
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
@@ -147,8 +139,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 
 var (
 	kinds    = []string{string(models.KindCoupon), string(models.KindPacket)}
-	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed), string(models.StatusLoading),
-		string(models.StatusFenced)}
+	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed)}
 )
 
 // errField says what is wrong with a field of a state.

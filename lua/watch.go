@@ -30,11 +30,13 @@ type Watched struct {
 func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
 	states := make([]*redis.MapStringStringCmd, len(campaignIDs))
 	answers := make([]*redis.MapStringStringCmd, len(campaignIDs))
+	generations := make([]*redis.StringCmd, len(campaignIDs))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range campaignIDs {
 			keys := s.KeysOf(id)
 			states[i] = p.HGetAll(ctx, keys.State)
 			answers[i] = p.HGetAll(ctx, keys.Answers)
+			generations[i] = p.HGet(ctx, keys.Signals, "generation")
 		}
 		return nil
 	})
@@ -50,7 +52,7 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 			away++
 			continue
 		}
-		seen[i] = s.watched(id, states[i], answers[i].Val())
+		seen[i] = s.watched(id, states[i], answers[i].Val(), generations[i].Val())
 		seen[i].State.AsOf = now
 	}
 	if away < len(seen) {
@@ -59,11 +61,13 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 	return seen, err
 }
 
-func (s *Scripts) watched(campaignID string, state *redis.MapStringStringCmd, answers map[string]string) (w Watched) {
+func (s *Scripts) watched(
+	campaignID string, state *redis.MapStringStringCmd, answers map[string]string, generation string,
+) (w Watched) {
 	switch {
 	case state.Val() == nil:
 		w.Err = ErrDamaged
-	case len(state.Val()) == 0:
+	case len(state.Val()) == 0, isAway(state.Val(), generation):
 		w.Err = ErrAbsent
 	default:
 		w.State, w.Err = s.stateOf(campaignID, &fields{text: state.Val()})

@@ -27,7 +27,7 @@ func TestWatchReadsManyCampaignsAtOnce(t *testing.T) {
 		require.NoError(t, b.s.CountAnswers(t.Context(), refused(map[string]int64{"sold_out": 2, "paused": 1})))
 		require.NoError(t, b.s.CountAnswers(t.Context(), refused(map[string]int64{"sold_out": 3})))
 		require.NoError(t, rdb.Set(t.Context(), b.s.KeysOf("text").State, "no hash", 0).Err())
-		require.NoError(t, rdb.HSet(t.Context(), b.s.KeysOf("half").State, "total", 5).Err())
+		require.NoError(t, rdb.HSet(t.Context(), b.s.KeysOf("half").State, "total", 5, "generation", "0").Err())
 
 		seen, err := b.s.Watch(t.Context(), []string{"none", b.c.ID, "text", "half"})
 		require.NoError(t, err)

@@ -23,24 +23,16 @@ const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
 	StatusClosed Status = "closed"
-
-	// StatusLoading is the status in Redis while MySQL has not confirmed the load yet: claims find the campaign absent. MySQL never
-	// holds it.
-	StatusLoading Status = "loading"
-	// StatusFenced is the status in Redis while its state of the campaign is in doubt, until MySQL proves or rebuilds it: claims find
-	// the campaign absent. MySQL never holds it.
-	StatusFenced Status = "fenced"
 )
 
 // Residency is where the stock of a campaign is.
 type Residency string
 
-// The states of residency.
+// The states of residency, by the entries of the claim stream that MySQL has applied.
 const (
 	ResidencyNone     Residency = "none"     // never loaded into Redis
-	ResidencyResident Residency = "resident" // in Redis, which decides
-	ResidencyEvicted  Residency = "evicted"  // taken out of Redis when MySQL held all of it
-	ResidencyLost     Residency = "lost"     // Redis lost some or all of it: no claims until MySQL proves that it holds all
+	ResidencyResident Residency = "resident" // loaded into Redis, which decides
+	ResidencyEvicted  Residency = "evicted"  // taken out of Redis
 )
 
 const (
@@ -99,14 +91,17 @@ type Campaign struct {
 	// LoadAttempts counts the loads that were started; the next epoch comes from it.
 	LoadAttempts int64
 
-	Residency       Residency `gorm:"default:none"`
-	ResidencyReason string    // why it is lost
-	ResidencyAt     *time.Time
-	// StreamGeneration is the generation of the claim stream when the campaign was loaded: while the stream has the same one, none of
-	// its entries was lost. The tags keep the name of the column, and of the field in the digests that are stored.
-	StreamGeneration string `gorm:"column:stream_birth" json:"StreamBirth"` //nolint:tagliatelle // as stored digests have it
-	SeenSeq          int64  // highest seq that an API process saw in this epoch and that Redis did not hold afterwards
-	LostClaims       int64  // seqs that a repair gave up: no row will ever have them
+	Residency   Residency `gorm:"default:none"`
+	ResidencyAt *time.Time
+	// Generation is that of its partition when it was loaded last.
+	Generation int64 `json:"-"`
+
+	// What processes saw of the lot in Redis when its partition lost data, or when they found less there. They only rise.
+	SeenEpoch, SeenSeq, SeenUnits int64 `json:"-"`
+	// What was sold and lost: it has no row. Its units are not for sale, unless an operator gives them up.
+	LostClaims                  int64
+	LostUnits                   int64 `json:"-"`
+	GivenUpClaims, GivenUpUnits int64 `json:"-"`
 
 	// The counters, moved by the writer in the transaction that inserts the claims.
 	// The database computes Remaining from Total, RedisTotal and Claimed. It is never below 0, and of a
@@ -114,13 +109,15 @@ type Campaign struct {
 	// before they have it.
 	Remaining int64 `gorm:"->"` // units
 	Claimed   int64 // units of live claims
-	SyncedSeq int64 // accepted claims that have their row; seq in Redis less this is the backlog
+	SyncedSeq int64 // accepted claims that have their row
+	Sold      int64 `json:"-"` // units of these, released or not
 
 	ReleasedClaims int64 // claims that were released or expired, ever; moved in the transaction that did it
 
 	// What was moved out of claims; the counters above count it still. It is no part of the digests that are stored.
 	ArchivedClaims   int64 `json:"-"`
 	ArchivedUnits    int64 `json:"-"` // of live claims
+	ArchivedSold     int64 `json:"-"` // units of all of them
 	ArchivedReleased int64 `json:"-"` // claims
 
 	// RedisTotal is what Redis may still sell by while a lower Total is on its way to it; else 0.

@@ -66,6 +66,8 @@ type Stock struct {
 	Synced     int64  `json:"synced" doc:"of these, in MySQL"`
 	Backlog    int64  `json:"backlog" doc:"of these, on their way to MySQL"`
 	Parked     int64  `json:"parked" doc:"of these, refused by MySQL: a person has to decide"`
+	LostClaims int64  `json:"lost_claims" doc:"claims that Redis accepted and lost: their units are not for sale"`
+	LostUnits  int64  `json:"lost_units" doc:"units of these"`
 	Drift      int64  `json:"drift" doc:"Redis less MySQL at a common watermark; 0 unless something is wrong"`
 	Low        bool   `json:"low"`
 	AsOf       Time   `json:"as_of"`

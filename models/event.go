@@ -28,6 +28,12 @@ const (
 	EventClaimsDropped    EventType = "claims.dropped"
 	EventUnitsDebited     EventType = "units.debited"
 	EventUnitsCredited    EventType = "units.credited"
+
+	EventCampaignChanged     EventType = "campaign.changed" // a lot works by a definition
+	EventLotLoaded           EventType = "lot.loaded"
+	EventLotResumed          EventType = "lot.resumed"
+	EventLotEvicted          EventType = "lot.evicted"
+	EventPartitionGeneration EventType = "partition.generation" // of no campaign
 )
 
 // ModeMySQL is the mode of claims that are answered only once MySQL has their row.
@@ -77,6 +83,14 @@ type Event struct {
 	Peer int    `json:"peer,omitempty"`
 	Move string `json:"move,omitempty"`
 
+	// Only in lot.loaded and lot.resumed: the units that were ever sold of the lot, and the claims that MySQL had of it, with their Quantity
+	// units. Seq is the highest that was used. Version is that of the definition, also in campaign.changed.
+	Sold    int64 `json:"sold,omitempty"`
+	Claims  int64 `json:"claims,omitempty"`
+	Version int64 `json:"version,omitempty"`
+	// Generation is how often Redis lost data of the partition; also of partition.generation.
+	Generation int64 `json:"generation,omitempty"`
+
 	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last. In
 	// claims.dropped: the claims, which were never answered.
 	IDs  []string   `json:"ids,omitempty"`
@@ -117,6 +131,8 @@ func (e *Event) validate() error {
 		return fmt.Errorf("%w: v is %d, this reader knows %d", ErrEvent, e.V, EventVersion)
 	case e.ID == "" || len(e.ID) > CampaignIDLength:
 		return fmt.Errorf("%w: id %s", ErrEvent, strconv.Quote(e.ID))
+	case e.Type == EventPartitionGeneration && e.Generation > 0:
+		return nil
 	case CheckCampaignID(e.CampaignID) != nil:
 		return fmt.Errorf("%w: campaign_id %s", ErrEvent, strconv.Quote(e.CampaignID))
 	case e.Shard < 0 || e.Shard > ShardsMax:
@@ -138,6 +154,11 @@ func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == Event
 
 // IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
+
+// IsOfLot reports whether an event says what became of a lot in Redis.
+func (e *Event) IsOfLot() bool {
+	return e.Type == EventLotLoaded || e.Type == EventLotResumed || e.Type == EventLotEvicted || e.Type == EventCampaignChanged
+}
 
 func (e *Event) validateResolution() error {
 	switch {

@@ -59,7 +59,18 @@ func events() []models.Event {
 	credited.ID += ":credited"
 	return append(all, models.Event{
 		V: 1, Type: models.EventCampaignClosed, ID: "gala-closed", CampaignID: "gala", UserID: "host", Amount: new(int64(0)), Currency: "CNY", At: at,
-	}, debited, credited)
+	}, debited, credited,
+		models.Event{
+			V: 1, Type: models.EventLotLoaded, ID: "load-3", CampaignID: "gala", Shard: 2, Epoch: 3, Seq: 17, Sold: 30, Claims: 16, Quantity: 28,
+			Version: 5, Generation: 1, At: at,
+		},
+		models.Event{
+			V: 1, Type: models.EventLotResumed, ID: "load-4", CampaignID: "spring", Epoch: 4, Seq: 18, Sold: 31, Claims: 16, Quantity: 28,
+			Generation: 1, At: at,
+		},
+		models.Event{V: 1, Type: models.EventLotEvicted, ID: "evict-3", CampaignID: "gala", Shard: 2, Epoch: 3, At: at},
+		models.Event{V: 1, Type: models.EventCampaignChanged, ID: "spring-6:changed", CampaignID: "spring", Epoch: 3, Version: 6, At: at},
+		models.Event{V: 1, Type: models.EventPartitionGeneration, ID: "generation-2", Generation: 2, At: at})
 }
 
 // TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for field.

@@ -41,7 +41,7 @@ func TestEveryRefusalOfACampaignNamesItsField(t *testing.T) {
 	for field, spoil := range map[string]func(*Campaign){
 		"id":               func(c *Campaign) { c.ID = "a b" },
 		"kind":             func(c *Campaign) { c.Kind = "voucher" },
-		"status":           func(c *Campaign) { c.Status = StatusLoading },
+		"status":           func(c *Campaign) { c.Status = "away" },
 		"name":             func(c *Campaign) { c.Name = strings.Repeat("n", NameLength+1) },
 		"total":            func(c *Campaign) { c.Total = UnitsMax + 1 },
 		"per_user":         func(c *Campaign) { c.PerUser = -1 },

@@ -9,7 +9,13 @@ type Offset struct {
 	EntryID string // of the last entry, as Redis writes it; NoEntry is none
 	EventID string // of that entry's event
 	Read    int64  // entries up to here since the stream began
+
+	Generation int64          // of the partition there
+	State      PartitionState // of the partition
 }
+
+// NoOffset is where a stream begins.
+func NoOffset() Offset { return Offset{EntryID: NoEntry, State: PartitionOK} }
 
 // IsStart reports whether nothing was read or applied yet.
 func (o *Offset) IsStart() bool { return o.EntryID == NoEntry }

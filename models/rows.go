@@ -94,14 +94,21 @@ type Setting struct {
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
 
-// StreamRecord is a row of streams: what a claim stream has to hold if Redis lost nothing of it.
+// PartitionState is how a partition is.
+type PartitionState string
+
+// The states of a partition.
+const (
+	PartitionOK         PartitionState = "ok"
+	PartitionRecovering PartitionState = "recovering" // Redis lost data: entries that MySQL lacks are read first
+	PartitionGap        PartitionState = "gap"        // MySQL is older than the claim stream begins
+)
+
+// StreamRecord is a row of streams: how far a claim stream is applied.
 type StreamRecord struct {
-	Partition  int    `gorm:"column:partition_no;primaryKey;autoIncrement:false"`
-	Generation string `gorm:"column:birth"` // as Redis holds it
-	Tip        string // highest entry id that was seen in the stream
-	TipAt      time.Time
-	Added      int64  // entries that were ever in the stream then; 0 is not known
-	Loss       string // what Redis lost of the stream last
+	Partition  int `gorm:"column:partition_no;primaryKey;autoIncrement:false"`
+	State      PartitionState
+	Generation int64 // how often Redis lost data of the partition
 
 	OffsetID      string     // entry that was applied last, see Offset
 	OffsetEventID string     // its event

@@ -10,7 +10,7 @@ import (
 
 // A campaign of several shards is spread over as many places in Redis. Its total is dealt out to
 // them. Each shard works like a campaign of its own under the id that ShardID makes: it is loaded,
-// claimed from, evicted, fenced and rebuilt by itself. Units move to where they are asked for. A
+// claimed from and evicted by itself. Units move to where they are asked for. A
 // user has one shard, which knows all that the user holds.
 
 // ShardsMax bounds the shards of a campaign.
@@ -168,4 +168,5 @@ type ShardsOf struct {
 
 	LowStockAt int64 `json:"-"`
 	Released   int64 `json:"-"` // claims
+	Sold       int64 `json:"-"` // units of all claims so far, lost ones included
 }

@@ -22,7 +22,11 @@ type Books struct {
 	SyncedSeq int64 // accepted claims that have their row
 	Remaining int64 // units
 	Released  int64 // claims that were released or expired, ever
-	At        time.Time
+	Sold      int64 // units of all claims that have their row
+
+	LostClaims, LostUnits int64 // that Redis sold and lost, and that are withheld
+	GivenUpUnits          int64 // of these, that an operator put up for sale again; LostUnits does not count them
+	At                    time.Time
 
 	Version, AppliedVersion int64 // of the definition: the newest, and the newest that Redis is known to have
 
@@ -38,8 +42,8 @@ type Books struct {
 // Stock is what the books say of a campaign that Redis does not hold: all of it is in MySQL.
 func (b *Books) Stock(id string) Stock {
 	st := Stock{CampaignID: id, Total: b.Total, Claimed: b.Claimed + b.ParkedUnits, Synced: b.Claimed,
-		Parked: b.ParkedUnits, AsOf: NewTime(b.At)}
-	st.Remaining = max(0, st.Total-st.Claimed)
+		Parked: b.ParkedUnits, LostClaims: b.LostClaims, LostUnits: b.LostUnits, AsOf: NewTime(b.At)}
+	st.Remaining = max(0, st.Total-st.Claimed-st.LostUnits)
 	st.Low = b.LowStockAt > 0 && st.Remaining <= b.LowStockAt
 	return st
 }

@@ -31,10 +31,10 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	pool.SetMaxOpenConns(1) // counters are a connection's
 	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
 	maintainer, expirer := h.Maintainer(), resolve.NewExpirer(relay, nil, nil)
-	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clockwork.NewRealClock(), nil)
+	finalizer := resolve.NewFinalizer(relay, h.Loader(), clockwork.NewRealClock(), nil)
 	for name, job := range map[string]func(ctx context.Context) (int, error){
-		"watch streams": maintainer.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,
-		"check shards": shards.New(h.DB, h.Scripts, h.Hydrator(), nil).Check,
+		"complete streams": func(ctx context.Context) (int, error) { return 0, maintainer.Complete(ctx) }, "expire": expirer.Expire, "finalize": finalizer.Finalize,
+		"check shards": shards.New(h.DB, h.Scripts, h.Loader(), nil).Check,
 	} {
 		call := func() {
 			_, err := job(t.Context())

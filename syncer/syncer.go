@@ -8,8 +8,8 @@ import (
 
 	"dibs/internal/pulse"
 	"dibs/internal/sleep"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/compare"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/shards"
@@ -28,8 +28,8 @@ const (
 type Config struct {
 	Trimmer    *retention.Trimmer
 	Pruner     *retention.Pruner
-	Maintainer *residency.Maintainer
-	Reconciler *reconcile.Reconciler
+	Keeper     *lots.Keeper
+	Comparer   *compare.Comparer
 	Relay      *resolve.Relay
 	Expirer    *resolve.Expirer
 	Finalizer  *resolve.Finalizer
@@ -62,13 +62,11 @@ func (s *Syncer) jobs() []job {
 	c := &s.cfg
 	const leader = true
 	return []job{
-		// Claims go on for so long on a Redis that was rolled back, if no API process saw more. Trimming comes after it, as it takes away
-		// what would tell.
-		{name: "watch and trim streams", every: time.Second, leader: !leader, round: s.watchAndTrim, following: nil},
-		{name: "maintain", every: time.Second, leader: !leader, round: s.maintain, following: nil},
+		{name: "trim streams", every: time.Second, leader: !leader, round: quiet(c.Trimmer.Trim), following: nil},
+		{name: "keep lots", every: time.Second, leader: leader, round: c.Keeper.Keep, following: c.Keeper.ResetMetrics},
 		{
-			name: "compare", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Reconcile),
-			following: c.Reconciler.ResetMetrics,
+			name: "compare", every: 2 * time.Second, leader: leader, round: quiet(c.Comparer.Round),
+			following: c.Comparer.ResetMetrics,
 		},
 		{name: "relay", every: 250 * time.Millisecond, leader: leader, round: quiet(c.Relay.Relay), following: c.Relay.ResetMetrics},
 		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
@@ -129,11 +127,6 @@ func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.C
 	}
 }
 
-// maintain runs in every process; some of it is for the leader.
-func (s *Syncer) maintain(ctx context.Context) error {
-	return s.cfg.Maintainer.Maintain(ctx, s.cfg.Leader.Leads())
-}
-
 func (s *Syncer) finalize(ctx context.Context) error {
 	n, err := s.cfg.Finalizer.Finalize(ctx)
 	if n > 0 {
@@ -152,11 +145,4 @@ func (s *Syncer) expire(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// watchAndTrim does not wait for maintain: while that restores a large campaign, streams are still observed each second.
-func (s *Syncer) watchAndTrim(ctx context.Context) error {
-	_, err := s.cfg.Maintainer.Watch(ctx)
-	_, trimErr := s.cfg.Trimmer.Trim(ctx)
-	return errors.Join(err, trimErr)
 }

@@ -165,7 +165,7 @@ func TestClaim_UnknownCampaignIsNotRemembered(t *testing.T) {
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
 	room.Put(apitest.Coupon("new", 1))
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim).Code, "created in the meantime, brought to Redis by the claim")
-	require.Equal(t, 2, room.Hydrates)
+	require.Equal(t, 2, room.Loads)
 }
 
 func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
@@ -176,7 +176,7 @@ func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	room.Campaigns["c1"].InRedis = false
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-	require.Equal(t, 1, room.Hydrates)
+	require.Equal(t, 1, room.Loads)
 
 	room.Campaigns["c1"].InRedis = false
 	room.Fail = errors.New("lost: it was loaded before")
@@ -185,7 +185,7 @@ func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	}
-	require.Equal(t, 2, room.Hydrates, "MySQL is not asked for every call")
+	require.Equal(t, 2, room.Loads, "MySQL is not asked for every call")
 }
 
 func TestClaim_MySQLAwayDoesNotStopClaims(t *testing.T) {

@@ -20,11 +20,11 @@ type StateReader interface {
 	State(ctx context.Context, campaignID string) (lua.State, error)
 }
 
-// Hydrator loads a campaign into Redis when MySQL proves that this is safe. Errors: models.ErrNotFound
+// Loader loads campaigns into Redis. Errors: models.ErrNotFound
 // when there is no such campaign; any other leaves the campaign unavailable.
-type Hydrator interface {
-	Hydrate(ctx context.Context, campaignID string) (lua.Meta, error)
-	// Recover is Hydrate for a caller that saw a later position than Redis has now.
+type Loader interface {
+	Load(ctx context.Context, campaignID string) (lua.Meta, error)
+	// Recover is Load for a caller that saw a later position than Redis has now.
 	Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error)
 }
 

@@ -29,9 +29,9 @@ type lane struct {
 	used      atomic.Int64   // nanoseconds since 1970
 	logSome   rate.Sometimes // a Redis that is away fails every call
 
-	hydrating  sync.Mutex
-	hydratedAt time.Time // the last attempt
-	hydrated   bool      // by the last attempt
+	loading  sync.Mutex
+	loadedAt time.Time // the last attempt
+	loaded   bool      // by the last attempt
 }
 
 func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
@@ -73,7 +73,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
 	replies, view, err := l.send(reqs)
-	if err == nil && l.handleMissing(replies, view) && l.hydrate() {
+	if err == nil && l.handleMissing(replies, view) && l.load() {
 		replies, view, err = l.send(reqs) // the first call made no claim
 	}
 	if err != nil {
@@ -133,29 +133,29 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 	}
 }
 
-// hydrateEvery bounds how often MySQL is asked for a campaign that it can't restore.
-const hydrateEvery = 100 * time.Millisecond
+// loadEvery bounds how often MySQL is asked for a campaign that it can't restore.
+const loadEvery = 100 * time.Millisecond
 
-// hydrate has the campaign loaded into Redis and reports whether to call again.
-func (l *lane) hydrate() bool {
-	l.hydrating.Lock()
-	defer l.hydrating.Unlock()
+// load has the campaign loaded into Redis and reports whether to call again.
+func (l *lane) load() bool {
+	l.loading.Lock()
+	defer l.loading.Unlock()
 	now := l.cfg.Clock()
-	if now.Sub(l.hydratedAt) < hydrateEvery {
-		return l.hydrated
+	if now.Sub(l.loadedAt) < loadEvery {
+		return l.loaded
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	_, err := l.cfg.Hydrator.Recover(ctx, l.meta.ID, l.latest.position())
+	_, err := l.cfg.Loader.Recover(ctx, l.meta.ID, l.latest.position())
 	if err != nil {
 		l.logSome.Do(func() {
 			l.cfg.Logger.Warn("campaign is not in redis and was not loaded, its claims are refused",
 				slog.String("campaign_id", l.meta.ID), slog.Any("error", err))
 		})
 	}
-	l.hydratedAt = now
-	l.hydrated = err == nil
-	return l.hydrated
+	l.loadedAt = now
+	l.loaded = err == nil
+	return l.loaded
 }
 
 // latest is the latest position of a campaign that this process saw in Redis.

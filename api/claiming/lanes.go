@@ -99,9 +99,8 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	}
 	defer ls.lookups.Release(1)
 	state, err := ls.cfg.States.State(ctx, id)
-	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
-	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
+	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) {
+		meta, err = ls.cfg.Loader.Load(ctx, id)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			meta, err = ls.byShard(ctx, id, err)
 		}
@@ -111,7 +110,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 		return meta, at, err
 	}
 	if ls.cfg.Rows == nil {
-		at = state.Progress()
+		at = state.Position()
 	}
 	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
 	defer cancel()
@@ -119,18 +118,12 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	if err != nil { // claims go on without MySQL
 		return state.Meta, at, nil
 	}
-	if isRolledBack(&state, &c) {
-		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
-		return meta, at, err
-	}
-	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}), nil
+	return state.Meta, at.Later(knownOf(&c)), nil
 }
 
-// isRolledBack reports whether Redis was restored to a time before a change, an eviction or a loss that MySQL knows of. c was read after
-// state: what it has more of claims came in the meantime.
-func isRolledBack(state *lua.State, c *models.Campaign) bool {
-	behind := state.Position().Behind(lua.Position{Epoch: c.Epoch, Version: c.AppliedVersion})
-	return behind != "" || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost
+// knownOf is what MySQL knows of a lot: what was sold has a row, was lost, or was seen by some process.
+func knownOf(c *models.Campaign) lua.Position {
+	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
 
 func (ls *lanes) add(meta lua.Meta) *lane {

@@ -2,7 +2,6 @@ package claiming_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -33,7 +32,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
 	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
+		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: now.Now,
 	})
 	s.KeepInMemory(8, time.Minute)
@@ -55,45 +54,6 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	now.Add(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
-}
-
-// A first claim finds Redis and MySQL saying different things.
-func TestLanes_ARedisThatWasRolledBackIsLoadedAnew(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		books    models.Campaign
-		hydrates int
-		unnoted  int64 // loads
-	}{
-		"evicted since then":       {models.Campaign{Residency: models.ResidencyEvicted}, 1, 0},
-		"lost since then":          {models.Campaign{Residency: models.ResidencyLost}, 1, 0},
-		"changed since then":       {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5}, 1, 0},
-		"as it was":                {models.Campaign{Residency: models.ResidencyResident, Version: 5, AppliedVersion: 5}, 0, 0},
-		"a change is on its way":   {models.Campaign{Residency: models.ResidencyResident, Version: 6, AppliedVersion: 5}, 0, 0},
-		"loaded again, not noted":  {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5, Epoch: 1}, 0, 1},
-		"loaded, evicted by epoch": {models.Campaign{Residency: models.ResidencyEvicted, Epoch: 1}, 1, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c.books.ID, c.books.Total = "c1", 5
-			room := apitest.NewFake(c.books)
-			room.Campaigns["c1"].Unnoted = c.unnoted
-			h := apitest.NewServer(t, room, api.Config{})
-			require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-			require.Equal(t, c.hydrates, room.Hydrates)
-
-			room = apitest.NewFake(c.books)
-			room.Campaigns["c1"].Unnoted = c.unnoted
-			room.HydrateFails = errors.New("not proven")
-			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
-			if c.hydrates == 0 {
-				require.Equal(t, 201, w.Code)
-				return
-			}
-			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-			require.Zero(t, room.Sent(), "the state of that time serves no claim")
-		})
-	}
 }
 
 // slowStates is a Redis whose states wait at a gate.
@@ -206,7 +166,7 @@ func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		remaining int64
-		hydrates  int
+		loads     int
 	}{"of the campaign": {0, 1}, "of a user": {7, 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -214,8 +174,8 @@ func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 			room.OnClaim = answering(models.OutcomeDamaged, c.remaining)
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-			require.Equal(t, c.hydrates, room.Hydrates)
-			require.Equal(t, 1+c.hydrates, room.Sent(), "what was loaded again is asked again, once")
+			require.Equal(t, c.loads, room.Loads)
+			require.Equal(t, 1+c.loads, room.Sent(), "what was loaded again is asked again, once")
 		})
 	}
 }

@@ -2,38 +2,32 @@ package claiming
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"dibs/lua"
-	"dibs/models"
 )
 
 const (
-	lossesEvery   = 500 * time.Millisecond // how often the streams are checked; a repair waits longer than that for reports
-	reportTimeout = 10 * time.Second       // of all campaigns of a partition
-	reportsMax    = 8                      // at once
+	signalsEvery  = 200 * time.Millisecond // how often the signals are read; a load waits longer than that for reports
+	reportTimeout = 10 * time.Second       // of all campaigns of all partitions
 )
 
-// Losses learns of claim streams that lost entries, and takes reports of what was answered before.
+// Losses learns of partitions that lost data and of lots that were stopped, and takes reports of what was answered before.
 type Losses interface {
-	// Generations returns the generations of the claim streams that answer, by partition. A stream that lost entries gets another one.
-	Generations(ctx context.Context) map[int]string
-	// Report records the position that a campaign or shard had in Redis when this process last claimed from it.
-	Report(ctx context.Context, campaignID string, seen lua.Position) error
+	// Signals are those of the partitions that answer.
+	Signals(ctx context.Context) map[int]lua.Signals
+	// Report records the positions that lots had in Redis when this process last claimed from them.
+	Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
-// ReportLosses checks the claim streams until ctx ends. When one has a new generation, it reports the positions of all campaigns of that
-// partition that this process has claimed from: no one else may know of the last claims, and perhaps no other claim comes. It returns
-// false when the process stops.
+// ReportLosses reads the signals until ctx ends. When a partition has a new generation, or a lot of it was stopped, it reports the positions
+// of all lots of that partition that this process has claimed from: no one else may know of the last claims, and perhaps no other claim
+// comes. It returns false when the process stops.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {
-		reporter := reporter{routes: s, losses: losses, known: make(map[int]string)}
-		ticker := time.NewTicker(lossesEvery)
+		reporter := reporter{routes: s, losses: losses, known: make(map[int]lua.Signals)}
+		ticker := time.NewTicker(signalsEvery)
 		defer ticker.Stop()
 		for {
 			reporter.check(ctx)
@@ -50,35 +44,35 @@ func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 type reporter struct {
 	routes *Routes
 	losses Losses
-	known  map[int]string // generation by partition, as of the last report
+	known  map[int]lua.Signals // by partition, as of the last report
 }
 
 func (r *reporter) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	for partition, generation := range r.generations(ctx) {
-		known, seen := r.known[partition]
-		if seen && known == generation {
+	for partition, now := range r.signals(ctx) {
+		known, isKnown := r.known[partition]
+		if isKnown && known == now {
 			continue
 		}
-		if seen {
+		if isKnown {
 			if err := r.report(ctx, partition); err != nil {
 				r.routes.logSome.Do(func() {
-					r.routes.cfg.Logger.WarnContext(ctx, "redis lost claims, and what this process answered could not be reported to mysql yet;"+
-						" it is tried again", slog.Int("partition", partition), slog.Any("error", err))
+					r.routes.cfg.Logger.WarnContext(ctx, "what this process saw of campaigns could not be reported to mysql yet; it is tried again",
+						slog.Int("partition", partition), slog.Any("error", err))
 				})
 				continue
 			}
 		}
-		r.known[partition] = generation
+		r.known[partition] = now
 	}
 }
 
-// generations asks Redis until ctx ends. A command that a stalled Redis does not answer ends at its own timeout, whatever becomes of its
+// signals asks Redis until ctx ends. A command that a stalled Redis does not answer ends at its own timeout, whatever becomes of its
 // context, and a stop does not wait for it.
-func (r *reporter) generations(ctx context.Context) map[int]string {
-	answer := make(chan map[int]string, 1)
-	go func() { answer <- r.losses.Generations(ctx) }()
+func (r *reporter) signals(ctx context.Context) map[int]lua.Signals {
+	answer := make(chan map[int]lua.Signals, 1)
+	go func() { answer <- r.losses.Signals(ctx) }()
 	select {
 	case all := <-answer:
 		return all
@@ -87,24 +81,13 @@ func (r *reporter) generations(ctx context.Context) map[int]string {
 	}
 }
 
-// report reports all campaigns of a partition. A campaign that MySQL does not know is no failure.
+// report reports all lots of a partition.
 func (r *reporter) report(ctx context.Context, partition int) error {
-	var reports errgroup.Group
-	reports.SetLimit(reportsMax)
-	var mu sync.Mutex
-	var failed []error
-	for id, seen := range r.routes.lanes.positions(partition) {
-		reports.Go(func() error {
-			if err := r.losses.Report(ctx, id, seen); err != nil && !errors.Is(err, models.ErrNotFound) {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = append(failed, err)
-			}
-			return nil
-		})
+	seen := r.routes.lanes.positions(partition)
+	if len(seen) == 0 {
+		return nil
 	}
-	_ = reports.Wait()
-	return errors.Join(failed[:min(len(failed), 1)]...)
+	return r.losses.Report(ctx, seen)
 }
 
 // positions are the latest positions of the campaigns of a partition that this process has claimed from.

@@ -23,20 +23,20 @@ import (
 	"dibs/models"
 )
 
-// losses are claim streams whose generations a test sets.
+// losses are partitions whose signals a test sets.
 type losses struct {
-	mu          sync.Mutex
-	generations map[int]string
-	reports     map[string]lua.Position
-	err         error
-	checks      int
+	mu      sync.Mutex
+	signals map[int]lua.Signals
+	reports map[string]lua.Position
+	err     error
+	checks  int
 }
 
-func (l *losses) Generations(context.Context) map[int]string {
+func (l *losses) Signals(context.Context) map[int]lua.Signals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checks++
-	return l.generations
+	return l.signals
 }
 
 func (l *losses) asked() int {
@@ -45,19 +45,20 @@ func (l *losses) asked() int {
 	return l.checks
 }
 
-func (l *losses) Report(_ context.Context, id string, seen lua.Position) error {
+func (l *losses) Report(_ context.Context, seen map[string]lua.Position) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
-		l.reports[id] = seen
+		maps.Copy(l.reports, seen)
 	}
 	return l.err
 }
 
-func (l *losses) set(generation string, err error) {
+func (l *losses) set(now lua.Signals, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.generations, l.err = map[int]string{0: generation}, err
+	l.signals, l.err = map[int]lua.Signals{0: now}, err
+	clear(l.reports)
 }
 
 func (l *losses) reported() map[string]lua.Position {
@@ -66,7 +67,8 @@ func (l *losses) reported() map[string]lua.Position {
 	return maps.Clone(l.reports)
 }
 
-// A process reports what it answered as soon as a stream has another generation, though no other claim comes, and until MySQL takes it.
+// A process reports what it answered as soon as a partition has another generation, or a lot of it was stopped, though no other claim comes,
+// and until MySQL takes it.
 func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	t.Parallel()
 	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
@@ -76,10 +78,10 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	room.Put(models.Campaign{ID: "quiet", Total: 100, Version: 1})
 	d := &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}
 	l := &losses{reports: make(map[string]lua.Position)}
-	l.set("first", nil)
+	l.set(lua.Signals{}, nil)
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Groups: &apitest.Groups{}, Ledger: apitest.Ledger{}, Applied: d,
+		Claimer: scripts, States: scripts, Loader: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Groups: &apitest.Groups{}, Ledger: apitest.Ledger{}, Applied: d,
 		Losses: l, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -100,13 +102,15 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	require.Eventually(t, func() bool { return l.asked() > 1 }, time.Minute, time.Millisecond)
 	require.Empty(t, l.reported(), "nothing was lost")
 
-	l.set("", errors.New("mysql is away"))
+	l.set(lua.Signals{Generation: 1}, errors.New("mysql is away"))
 	asked := l.asked()
 	require.Eventually(t, func() bool { return l.asked() > asked+1 }, time.Minute, time.Millisecond)
 	require.Empty(t, l.reported())
-	l.set("second", nil)
-	require.Eventually(t, func() bool { return len(l.reported()) > 0 }, time.Minute, time.Millisecond)
-	require.Equal(t, map[string]lua.Position{"spring": {Epoch: 1, Seq: 2}}, l.reported())
+	for _, now := range []lua.Signals{{Generation: 1}, {Generation: 1, Stops: 1}} {
+		l.set(now, nil)
+		require.Eventually(t, func() bool { return len(l.reported()) > 0 }, time.Minute, time.Millisecond)
+		require.Equal(t, map[string]lua.Position{"spring": {Epoch: 1, Seq: 2, Units: 2}}, l.reported())
+	}
 	stop()
 	require.NoError(t, <-served)
 }

@@ -20,25 +20,18 @@ import (
 	"dibs/models"
 )
 
-// watchful is a hydrator that can't bring anything back, and remembers what it was told.
+// watchful is a loader that can't bring anything back, and remembers what it was told.
 type watchful struct {
 	*apitest.Definitions
 	mu   sync.Mutex
 	told []lua.Position
 }
 
-func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
+func (w *watchful) Recover(_ context.Context, _ string, seen lua.Position) (lua.Meta, error) {
 	w.mu.Lock()
 	w.told = append(w.told, seen)
 	w.mu.Unlock()
-	state, err := w.Scripts.State(ctx, id)
-	if err == nil {
-		err = w.Scripts.Fence(ctx, id, state.Epoch)
-	}
-	if err == nil {
-		err = apitest.ErrLost
-	}
-	return lua.Meta{}, err
+	return lua.Meta{}, apitest.ErrLost
 }
 
 // A process that was notified of a claim takes no other from a Redis that has forgotten it, and says how far it was.
@@ -52,7 +45,7 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
+		Claimer: scripts, States: scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	claim := func(user string) int {
@@ -71,11 +64,12 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 
 	require.Equal(t, http.StatusServiceUnavailable, claim("c"))
 	require.Equal(t, http.StatusServiceUnavailable, claim("d"))
-	state, err := scripts.State(t.Context(), "spring")
+	_, err = scripts.State(t.Context(), "spring")
+	require.ErrorIs(t, err, lua.ErrAbsent, "it is stopped")
+	held, err := rdb.Client().HMGet(t.Context(), key, "taken", "seq").Result()
 	require.NoError(t, err)
-	require.Equal(t, []int64{1, 1}, []int64{state.Taken, state.Seq}, "nothing was taken")
-	require.Equal(t, models.StatusFenced, state.Status)
-	require.Equal(t, lua.Position{Epoch: 1, Seq: 2}, w.told[0])
+	require.Equal(t, []any{"1", "1"}, held, "nothing was taken")
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 2, Units: 2}, w.told[0])
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP dibs_rolled_back_total Calls that took nothing because Redis was rolled back behind what this process had seen of the campaign.
 # TYPE dibs_rolled_back_total counter
@@ -86,30 +80,44 @@ dibs_rolled_back_total 1
 // A process that is new to a campaign learns from MySQL what Redis must not be behind of.
 func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	t.Parallel()
-	rdb := testenv.Redis(t)
-	scripts, err := lua.New(rdb.Client(), lua.Options{})
-	require.NoError(t, err)
-	room := apitest.NewFake()
-	c := models.Campaign{ID: "spring", Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: 100, Version: 1, Epoch: 1}
-	_, err = scripts.Load(t.Context(), &c)
-	require.NoError(t, err)
-	c.SyncedSeq, c.Residency = 5, models.ResidencyResident // five claims have rows that Redis knows nothing of
-	room.Put(c)
-	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
-	h := realServerWith(t, w)
-	rec := httptest.NewRecorder()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"u"}`))
-	req.Header.Set("Content-Type", "application/json")
-	h.ServeHTTP(rec, req)
-	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
-	require.Equal(t, []lua.Position{{Epoch: 1, Seq: 5}}, w.told)
+	for name, c := range map[string]struct {
+		inMySQL models.Campaign
+		told    lua.Position
+	}{
+		"rows":               {models.Campaign{Epoch: 1, Sold: 5}, lua.Position{Epoch: 1, Units: 5}},
+		"what was lost":      {models.Campaign{Epoch: 1, Sold: 2, LostUnits: 2, GivenUpUnits: 1}, lua.Position{Epoch: 1, Units: 5}},
+		"what others saw":    {models.Campaign{Epoch: 1, Sold: 2, SeenUnits: 5, SeenSeq: 3}, lua.Position{Epoch: 1, Seq: 3, Units: 5}},
+		"a load":             {models.Campaign{Epoch: 2}, lua.Position{Epoch: 2}},
+		"no more than Redis": {models.Campaign{Epoch: 1}, lua.Position{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
+			require.NoError(t, err)
+			one := models.Campaign{ID: "spring", Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: 100, Version: 1, Epoch: 1}
+			_, err = scripts.Load(t.Context(), &one)
+			require.NoError(t, err)
+			c.inMySQL.ID, c.inMySQL.Total, c.inMySQL.Version = "spring", 100, 1
+			room := apitest.NewFake()
+			room.Put(c.inMySQL)
+			w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
+			code := apitest.Ask(realServerWith(t, w), http.MethodPost, "/v1/campaigns/spring/claims", apitest.OneClaim).Code
+			if c.told == (lua.Position{}) {
+				require.Equal(t, http.StatusCreated, code)
+				require.Empty(t, w.told)
+				return
+			}
+			require.Equal(t, http.StatusServiceUnavailable, code)
+			require.Equal(t, []lua.Position{c.told}, w.told)
+		})
+	}
 }
 
 func realServerWith(t *testing.T, w *watchful) http.Handler {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: w.Scripts, States: w.Scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
+		Claimer: w.Scripts, States: w.Scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	return apitest.AtHome(s.Handler())

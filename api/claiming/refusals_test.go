@@ -59,7 +59,7 @@ func newRoom(campaigns ...models.Campaign) (*hanging, func(path, body string) (i
 	room := &hanging{Fake: apitest.NewFake(campaigns...)}
 	group := &workers.Group{}
 	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Hydrator: room.Fake, Campaigns: room.Fake, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
+		Claimer: room, States: room, Loader: room.Fake, Campaigns: room.Fake, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
 		QueueWait: time.Second, CallTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
 	})
 	ask := func(id, body string) (int, wire.ProblemJSON) {

@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Claimer   Claimer
 	States    StateReader
-	Hydrator  Hydrator
+	Loader    Loader
 	Campaigns Campaigns
 	Mover     Mover
 	Rows      Rows // nil: claims are answered without asking MySQL

@@ -117,7 +117,7 @@ func (s *shop) process(t *testing.T, w *watchful) http.Handler {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	server, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: s.scripts, States: s.scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups,
+		Claimer: s.scripts, States: s.scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups,
 		Ledger: apitest.Ledger{}, Applied: w, Rows: s.table, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestRows_OneQuestionServesEveryClaimOfAFlush(t *testing.T) {
 	for i := range claims {
 		go func() { codes <- s.claim(t, fmt.Sprint("user-", i), "").Code }()
 	}
-	require.Eventually(t, func() bool { return s.rdb.XLen(t.Context(), lua.StreamKey(0)).Val() == claims }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.rdb.XLen(t.Context(), lua.StreamKey(0)).Val() == 1+claims }, time.Minute, time.Millisecond)
 	before := len(s.questions())
 	s.commit(t.Context())
 	for range claims {

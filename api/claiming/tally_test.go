@@ -23,7 +23,7 @@ func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
 	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 8, ClaimsInFlight: 1,
+		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 8, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
 	})
 	h := http.NewServeMux()

@@ -11,13 +11,15 @@ type Event struct {
 	CampaignID string        `json:"campaign_id"`
 	At         models.Time   `json:"at"`
 	Name       string        `json:"name,omitempty"`
-	Status     models.Status `json:"status" enum:"open,paused,closed,loading,fenced" doc:"fenced and loading: takes no claims until its state is proven"`
+	Status     models.Status `json:"status" enum:"open,paused,closed"`
 	Total      int64         `json:"total"`
 	Remaining  int64         `json:"remaining" doc:"what can still be claimed"`
 	Claimed    int64         `json:"claimed"`
 	Synced     int64         `json:"synced" doc:"of these, in MySQL"`
 	Backlog    int64         `json:"backlog" doc:"of these, on their way to MySQL"`
 	Parked     int64         `json:"parked" doc:"of these, refused by MySQL: a person has to decide"`
+	LostClaims int64         `json:"lost_claims,omitempty" doc:"claims that Redis accepted and lost: their units are not for sale"`
+	LostUnits  int64         `json:"lost_units,omitempty" doc:"units of these"`
 	Drift      int64         `json:"drift" doc:"Redis less MySQL at a common watermark; 0 unless something is wrong"`
 	Low        bool          `json:"low"`
 

@@ -160,9 +160,8 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 		e.Claimed = b.Claimed
 		e.Synced = b.Claimed
 		e.Parked = b.ParkedUnits
-		if books.Campaign.Residency == models.ResidencyLost {
-			e.Status = models.StatusFenced
-		}
+		e.LostClaims = b.LostClaims
+		e.LostUnits = b.LostUnits
 		h.at = time.Time{}
 		return e
 	}
@@ -174,6 +173,8 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 	e.Synced = st.Synced
 	e.Backlog = st.Backlog
 	e.Parked = st.Parked
+	e.LostClaims = st.LostClaims
+	e.LostUnits = st.LostUnits
 	e.Drift = st.Drift
 	e.Low = st.Low
 	if books.Books.At.IsZero() { // MySQL was never read: what it holds is not known, and not 0

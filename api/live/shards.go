@@ -13,7 +13,7 @@ import (
 type Shard struct {
 	models.ShardFigures
 
-	Status models.Status `json:"status" enum:"open,paused,closed,loading,fenced,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
+	Status models.Status `json:"status" enum:"open,paused,closed,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
 }
 
 // What a shard is while Redis does not answer.
@@ -37,7 +37,6 @@ func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.C
 	}
 	e.First = h.at.IsZero()
 	h.addRates(&e, now, &lua.Watched{Answers: w.Answers})
-	fenced := 0
 	var out, in int64
 	known := true
 	for i := range books.Shards {
@@ -50,16 +49,10 @@ func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.C
 		shard := past.event(now, seen, of)
 		e.add(&shard)
 		e.Shards = append(e.Shards, shardOf(&shard, seen, &of.Campaign))
-		if shard.Status == models.StatusFenced || shard.Status == models.StatusLoading {
-			fenced++
-		}
 	}
 	e.MovesOpen = known && out != in
-	if fenced == len(e.Shards) {
-		e.Status = models.StatusFenced
-	}
 	e.AcceptedPerS = math.Round(10*e.AcceptedPerS) / 10
-	e.Remaining = max(0, e.Total-e.Claimed)
+	e.Remaining = max(0, e.Total-e.Claimed-e.LostUnits)
 	e.Low = c.LowStockAt > 0 && e.Remaining <= c.LowStockAt
 	return e
 }
@@ -70,6 +63,8 @@ func (e *Event) add(o *Event) {
 	e.Synced += o.Synced
 	e.Backlog += o.Backlog
 	e.Parked += o.Parked
+	e.LostClaims += o.LostClaims
+	e.LostUnits += o.LostUnits
 	e.Drift += o.Drift
 	e.AcceptedPerS += o.AcceptedPerS
 	e.BacklogAgeMs = max(e.BacklogAgeMs, o.BacklogAgeMs)
@@ -91,7 +86,7 @@ func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
 		s.Status = statusAway
 	case w.Err == nil:
 		s.Seq = w.State.Seq
-	case e.Status != models.StatusFenced:
+	default:
 		s.Status = statusNotLoaded
 	}
 	return s

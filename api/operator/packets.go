@@ -80,7 +80,7 @@ func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketB
 	if err != nil {
 		return added, s.refuseChange(ctx, "add packets", id, err)
 	}
-	if _, err := s.cfg.Hydrate(ctx, id); err != nil {
+	if _, err := s.cfg.Load(ctx, id); err != nil {
 		s.logSome.Do(func() {
 			s.cfg.Logger.WarnContext(ctx, "packets are stored but not in redis yet; the syncer brings them there",
 				slog.String("campaign_id", id), slog.Any("error", err))

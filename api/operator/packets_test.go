@@ -36,7 +36,7 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	w = apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k1")
 	require.Equal(t, 200, w.Code, w.Body)
 	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
-	require.Equal(t, 3, room.Hydrates, "redis is told right away")
+	require.Equal(t, 3, room.Loads, "redis is told right away")
 
 	got := room.Campaigns["p"].Batches
 	require.Len(t, got, 2)
@@ -87,7 +87,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 // packetServer answers requests for packets that wait for others as long as this.
 func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
-		Campaigns: room, State: room.State, Hydrate: room.Hydrate, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
+		Campaigns: room, State: room.State, Load: room.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	routes.WaitForPosts(wait)
 	mux := http.NewServeMux()
@@ -136,7 +136,7 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 	w = apitest.Ask(h, "POST", "/v1/campaigns/none/packets", apitest.ASplit, "Idempotency-Key: k2")
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
 	require.Empty(t, room.Campaigns["p"].Batches)
-	require.Zero(t, room.Hydrates)
+	require.Zero(t, room.Loads)
 }
 
 // The longest list there may be, with the longest ids and amounts, fits; one more packet does not.
@@ -160,7 +160,7 @@ func TestPackets_WhatIsStoredIsAnsweredThoughRedisIsAway(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()
 	h := apitest.NewServer(t, room, api.Config{})
-	room.HydrateFails = http.ErrServerClosed
+	room.LoadFails = http.ErrServerClosed
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2").Code)
-	require.Equal(t, 1, room.Hydrates)
+	require.Equal(t, 1, room.Loads)
 }

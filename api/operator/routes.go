@@ -31,8 +31,8 @@ type Config struct {
 	Ledger    Ledger
 	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent, and those of a Redis that is away.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
-	// Hydrate loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.
-	Hydrate func(ctx context.Context, campaignID string) (lua.Meta, error)
+	// Load loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.
+	Load func(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
 	Logger  *slog.Logger

@@ -30,7 +30,7 @@ func (s *Routes) GetShards(ctx context.Context, in *campaignInput) (*ShardsOutpu
 func shardsState(of *models.ShardsOf) lua.State {
 	st := lua.State{
 		Meta: lua.Meta{ID: of.CampaignID, Kind: models.KindCoupon, Shards: len(of.Shards)}, Version: -1, Total: of.Total,
-		LowStockAt: of.LowStockAt, Released: of.Released, AsOf: time.Now().UTC(),
+		LowStockAt: of.LowStockAt, Released: of.Released, Sold: of.Sold, AsOf: time.Now().UTC(),
 	}
 	for i := range of.Shards {
 		st.Taken += of.Shards[i].Claimed

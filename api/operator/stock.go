@@ -50,7 +50,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 		case !books.InRedis && books.Shards <= 1:
 			return books.Stock(in.ID), nil
 		}
-		if books.SyncedSeq+books.ParkedClaims != state.Seq || books.Released != state.Released {
+		if books.Sold+books.ParkedUnits+books.LostUnits+books.GivenUpUnits != state.Sold || books.Released != state.Released {
 			err = errLag
 		}
 		return state.Stock(&books), err
@@ -61,20 +61,24 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	return &StockOutput{stock}, nil
 }
 
-// readStock reads MySQL first: Redis, read later, is then never behind it. A campaign that was evicted, or never claimed from, is not
-// loaded for someone who looks: MySQL has all of it.
+// readStock reads MySQL first: Redis, read later, is then never behind it. MySQL learns of a load later than claims are made. A campaign that
+// was evicted, or never claimed from, is not loaded for someone who looks: MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
 	if err == nil && books.Shards > 1 {
 		of, err := s.cfg.Campaigns.ShardsOf(ctx, id)
 		return books, shardsState(&of), err
 	}
-	if err != nil || !books.InRedis {
+	if err != nil {
 		return books, lua.State{}, err
 	}
 	state, err := s.cfg.State(ctx, id)
-	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		_, err = s.cfg.Hydrate(ctx, id)
+	if err != nil && !books.InRedis {
+		return books, lua.State{}, nil
+	}
+	books.InRedis = true
+	if errors.Is(err, lua.ErrAbsent) {
+		_, err = s.cfg.Load(ctx, id)
 		if err == nil {
 			state, err = s.cfg.State(ctx, id)
 		}

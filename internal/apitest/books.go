@@ -138,7 +138,7 @@ func (r *Fake) Books(_ context.Context, id string) (models.Books, error) {
 		return models.Books{}, models.ErrNotFound
 	}
 	return models.Books{
-		Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
+		Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Sold: c.taken - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
 		ParkedClaims: c.Parked, ParkedUnits: c.Parked, InRedis: !c.Evicted, Total: c.Total, LowStockAt: c.LowStockAt, At: Now,
 		Version: c.Version, AppliedVersion: c.Version,
 	}, nil

@@ -17,7 +17,7 @@ type Fake struct {
 	Mu         sync.Mutex
 	Campaigns  map[string]*Campaign
 	Calls      [][]lua.ClaimRequest
-	Hydrates   int
+	Loads      int
 	Used       map[string]bool // what UseOnce was asked for
 	StateReads int
 
@@ -30,12 +30,12 @@ type Fake struct {
 	Absent   atomic.Int64 // so many resolutions don't find the row
 	// Fail is what MySQL's side answers.
 	Fail error
-	// HydrateFails is what the Hydrator alone answers.
-	HydrateFails error
-	Ready        error
-	RedisFails   error                       // what Redis answers those who watch
-	RedisAway    map[string]error            // and what it answers of one campaign or shard
-	Answers      map[string]map[string]int64 // as of lua.Answers, by campaign
+	// LoadFails is what the Loader alone answers.
+	LoadFails  error
+	Ready      error
+	RedisFails error                       // what Redis answers those who watch
+	RedisAway  map[string]error            // and what it answers of one campaign or shard
+	Answers    map[string]map[string]int64 // as of lua.Answers, by campaign
 
 	Looked atomic.Int64 // claims looked for
 
@@ -49,7 +49,6 @@ type Campaign struct {
 	InRedis bool
 	Moved   lua.Shares // of a shard
 	Evicted bool       // by the books
-	Unnoted int64      // loads that the books do not have
 	taken   int64
 	seq     int64
 	byKey   map[string]lua.ClaimRequest
@@ -100,9 +99,9 @@ func (r *Fake) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs 
 	return replies, lua.CampaignView{Remaining: remaining}, err
 }
 
-// Recover is Hydrate.
+// Recover is Load.
 func (r *Fake) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
-	return r.Hydrate(ctx, id)
+	return r.Load(ctx, id)
 }
 
 func (r *Fake) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
@@ -177,8 +176,8 @@ func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 	}
 	return lua.State{
 		Shares: c.Moved,
-		Meta:   c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total,
-		Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt, PerUser: c.PerUser, PerDay: c.PerUserPerDay,
+		Meta:   c.meta(), Status: c.Status, Epoch: c.Epoch, Version: c.Version, Total: c.Total,
+		Taken: c.taken, Seq: c.seq, Sold: c.taken, LowStockAt: c.LowStockAt, PerUser: c.PerUser, PerDay: c.PerUserPerDay,
 		AsOf: Now,
 	}, nil
 }
@@ -188,13 +187,13 @@ func (c *Campaign) meta() lua.Meta {
 	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs, Shards: c.Shards}
 }
 
-// Hydrate brings a campaign into Redis.
-func (r *Fake) Hydrate(_ context.Context, id string) (lua.Meta, error) {
+// Load brings a campaign into Redis.
+func (r *Fake) Load(_ context.Context, id string) (lua.Meta, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	r.Hydrates++
-	if r.Fail != nil || r.HydrateFails != nil {
-		return lua.Meta{}, errors.Join(r.Fail, r.HydrateFails)
+	r.Loads++
+	if r.Fail != nil || r.LoadFails != nil {
+		return lua.Meta{}, errors.Join(r.Fail, r.LoadFails)
 	}
 	c := r.Campaigns[id]
 	if c == nil {
@@ -218,7 +217,7 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps are this Fake, in every place.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
+		Claimer: r, States: r, Loader: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
 		Ledger: Ledger{},
 		Ready:  func(context.Context) error { return r.Ready },
 	}

@@ -25,8 +25,8 @@ type Definitions struct {
 // ErrLost is what Definitions answers for a campaign that was in Redis before.
 var ErrLost = errors.New("lost: it was in redis before")
 
-// Hydrate loads a campaign the first time.
-func (d *Definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) {
+// Load loads a campaign the first time.
+func (d *Definitions) Load(ctx context.Context, id string) (lua.Meta, error) {
 	c, err := d.Get(ctx, id)
 	if err != nil {
 		return lua.Meta{}, err
@@ -47,9 +47,9 @@ func (d *Definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) 
 	return d.Scripts.MetaOf(&c)
 }
 
-// Recover is Hydrate.
+// Recover is Load.
 func (d *Definitions) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
-	return d.Hydrate(ctx, id)
+	return d.Load(ctx, id)
 }
 
 // Change brings the change to Redis.
@@ -75,7 +75,7 @@ func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.H
 	}
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	s, err := api.New(cfg, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
+		Claimer: scripts, States: scripts, Loader: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
 		Audit: d.Audit, Groups: &Groups{}, Ledger: Ledger{}, Applied: d, Ready: ready,
 	})
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ var imports = map[string][]string{
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "lua", "models"},
 	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
-	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua the key names only, see keyNames
+	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua a few names only, see consumerNames
 	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
 	"internal/webhooks":   {"internal/sqlstore", "models"},
 	"internal/ledger":     {"internal/sqlstore", "internal/migrations", "models"},
@@ -59,27 +59,25 @@ var imports = map[string][]string{
 	// The packages of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"internal/migrations"},
 	"syncer/adder":      {"models"},
-	"syncer/writer":     {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/adder"},
+	"syncer/writer":     {"internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/adder"},
 	"internal/audit":    {"internal/sqlstore", "models"},
 	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
 		"syncer/writer"},
-	"syncer/recovery":  {"lua", "models"},
-	"syncer/residency": {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
-	"syncer/resolve": {"internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/campaigns",
-		"syncer/residency", "syncer/writer"},
-	"syncer/reconcile": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns",
-		"syncer/recovery", "syncer/residency", "syncer/writer"},
+	"syncer/lots":    {"internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/writer"},
+	"syncer/resolve": {"internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/lots", "syncer/writer"},
+	"syncer/compare": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/lots",
+		"syncer/writer"},
 	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":   {"internal/sqlstore", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
-		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",
+		"syncer/compare", "syncer/lots", "syncer/resolve", "syncer/retention", "syncer/shards",
 	},
 	// The strategies of the lab: only proof/trials imports them.
 	"proof/lab": {
 		"api", "consumer", "internal/sqlstore", "lua", "internal/migrations", "models", "consumer/redisbatch",
-		"syncer/campaigns", "syncer/residency", "syncer/writer",
+		"syncer/campaigns", "syncer/lots", "syncer/writer",
 	},
 
 	"client": {}, // storefronts import it, and nothing of ours with it

@@ -8,12 +8,15 @@ import (
 	"strings"
 )
 
-// keyNames are the only names of package lua that the consumer may use: those of keys and of entry ids. It reads streams and runs no
-// scripts.
-var keyNames = []string{"EntryID", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey"}
+// consumerNames are the only names of package lua that the consumer may use: those of keys and of entries, and what gives a partition its
+// next generation. It reads streams and knows nothing of lots.
+var consumerNames = []string{
+	"EntryID", "EventIDOf", "IsEntry", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey",
+	"New", "NextGeneration", "Options", "Scripts",
+}
 
-// ConsumerViolations returns one line for each word of package lua in a production file of the consumer that is not
-// a key name.
+// ConsumerViolations returns one line for each word of package lua in a production file of the consumer that it may not use. Of scripts,
+// which its fields of that name are, it may run those of consumerNames.
 func ConsumerViolations(file *ast.File) []string {
 	name := importedAs(file, module+"/lua")
 	if name == "" {
@@ -25,9 +28,15 @@ func ConsumerViolations(file *ast.File) []string {
 		if !ok {
 			return true
 		}
-		pkg, ok := selector.X.(*ast.Ident)
-		if ok && pkg.Name == name && !slices.Contains(keyNames, selector.Sel.Name) {
-			found = append(found, fmt.Sprintf("consumer uses lua.%s: it may use only key names", selector.Sel.Name))
+		isLua := false
+		switch of := selector.X.(type) {
+		case *ast.Ident:
+			isLua = of.Name == name
+		case *ast.SelectorExpr:
+			isLua = of.Sel.Name == "scripts"
+		}
+		if isLua && !slices.Contains(consumerNames, selector.Sel.Name) {
+			found = append(found, fmt.Sprintf("consumer uses lua.%s: it may use only names of keys and entries", selector.Sel.Name))
 		}
 		return true
 	})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"dibs/lua"
-	"dibs/models"
 )
 
 // dba looks at campaigns in MySQL again and again, as DBAs do, and holds each look against the one before and against Redis.
@@ -87,7 +86,7 @@ func (d *dba) mayHaveRisen(past, now *glance) bool {
 
 func (d *dba) compare(ctx context.Context, id string, first *glance) {
 	state, err := d.scripts.State(ctx, id)
-	if err != nil || state.Status == models.StatusLoading || state.Status == models.StatusFenced {
+	if err != nil {
 		return // it gives nothing away
 	}
 	again, err := d.glance(ctx, id)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -70,9 +69,9 @@ func answeredSoFar(r *rush) int {
 	}
 }
 
-// TestFastAnswersAreLostWithRedisAndNothingIsSoldTwice is the control of the test above: a Redis that keeps nothing is killed
-// before anything was booked. The count finds every answered claim lost, and the stock is not sold again.
-func TestFastAnswersAreLostWithRedisAndNothingIsSoldTwice(t *testing.T) {
+// TestFastAnswersAreLostWithRedis is the control of the test above: a Redis that keeps nothing is killed before anything was booked. The
+// count finds every answered claim lost. That none of them is sold again see TestRedisLosesDataInMidRush.
+func TestFastAnswersAreLostWithRedis(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, consumers: -1, syncers: -1})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 500})
@@ -83,10 +82,6 @@ func TestFastAnswersAreLostWithRedisAndNothingIsSoldTwice(t *testing.T) {
 	s.redis.Start()
 	require.NotZero(t, tally.Accepted)
 	require.Equal(t, tally.Accepted, lostOf(t, s, c, tally))
-	for _, url := range s.urls() {
-		got := claimOnce(t, url, c.ID, "late", 1, "late")
-		require.Equal(t, http.StatusServiceUnavailable, got.status, got.body)
-	}
 	t.Logf("%d of %d answered claims lost", lostOf(t, s, c, tally), tally.Accepted)
 }
 

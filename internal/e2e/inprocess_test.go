@@ -16,7 +16,7 @@ import (
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/shards"
@@ -85,9 +85,10 @@ func (p *inProcess) serve(i int) string {
 	if p.swaps.clock != nil {
 		cfg.Clock = p.swaps.clock(i)
 	}
+	loader := lots.New(db, scripts, quiet, lots.Settle, nil)
 	server, err := api.New(cfg, api.Deps{
-		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
-		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), nil), Claims: campaigns.NewClaims(db),
+		Claimer: claimer, States: scripts, Loader: loader,
+		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, loader, nil), Claims: campaigns.NewClaims(db),
 		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Applied: writer.NewAppliedStreams(db, scripts), Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

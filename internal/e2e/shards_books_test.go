@@ -97,8 +97,12 @@ func aLimitADay(t *testing.T, s *system) {
 
 func unsyncedClaimsAreFound(t *testing.T, s *system) {
 	t.Helper()
-	s.consumers[0].kill9()
 	sl := s.sell(t, 40, fourShards, 1, evenly)
+	for shard := 1; shard <= fourShards; shard++ {
+		sl.took(onShard(10+shard, fourShards, shard), 1) // loads wait for MySQL
+	}
+	sl.requireBooks(fourShards)
+	s.consumers[0].kill9()
 	var claims []models.Claim
 	for shard := 1; shard <= fourShards; shard++ {
 		claims = append(claims, sl.took(onShard(shard, fourShards, shard), 1))
@@ -106,7 +110,7 @@ func unsyncedClaimsAreFound(t *testing.T, s *system) {
 	}
 	stock, err := stockOf(t.Context(), s.apis[0].url, sl.id)
 	require.NoError(t, err)
-	require.Equal(t, []int64{4, 4, 36}, []int64{stock.Claimed, stock.Backlog, stock.Remaining})
+	require.Equal(t, []int64{8, 4, 32}, []int64{stock.Claimed, stock.Backlog, stock.Remaining})
 	s.consumers[0].restart()
 	for _, claim := range claims {
 		eventually(t, upTimeout, "the claim is not found", func() bool { return lookedUp(t, s.apis[0].url, claim.ID).status == http.StatusOK })
@@ -175,7 +179,7 @@ func TestIdleShardsLeaveRedis(t *testing.T) {
 		eventually(t, upTimeout, "a shard does not leave Redis", func() bool {
 			for shard := 1; shard <= fourShards; shard++ {
 				keys, err := s.keysIn(t.Context(), models.ShardID(sl.id, shard))
-				if err != nil || len(keys) != 1 || keys[0] != s.keysOf(models.ShardID(sl.id, shard)).Evicted {
+				if err != nil || len(keys) != 0 {
 					return false
 				}
 			}

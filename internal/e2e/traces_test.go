@@ -19,6 +19,7 @@ import (
 	"dibs/api/claiming"
 	"dibs/internal/tracing"
 	"dibs/lua"
+	"dibs/models"
 )
 
 // heldFirst holds the first script call back until gate is closed.
@@ -122,7 +123,7 @@ func TestAClaimIsTracedFromItsRequestToItsFlush(t *testing.T) {
 	require.ElementsMatch(t, contexts(consumed), flushed)
 }
 
-// tracesInStream are the traces of the entries of the stream, "" for an entry without metadata.
+// tracesInStream are the traces of the claims in the stream, "" for an entry without metadata.
 func tracesInStream(t *testing.T, rdb redis.UniversalClient) (ids []string) {
 	t.Helper()
 	entries, err := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
@@ -130,6 +131,9 @@ func tracesInStream(t *testing.T, rdb redis.UniversalClient) (ids []string) {
 	for _, entry := range entries {
 		msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(entry.Values)
 		require.NoError(t, err)
+		if !strings.Contains(string(msg.Payload), string(models.EventClaimAccepted)) {
+			continue
+		}
 		parent := msg.Metadata.Get("traceparent")
 		require.Equal(t, parent == "", entry.Values["metadata"] == "")
 		ids = append(ids, strings.Split(parent+"--", "-")[1])

@@ -27,8 +27,6 @@ type lot struct {
 	campaignID string
 	shard      int
 	partition  int
-	generation string
-	residency  models.Residency
 	synced     int64
 	highest    int64     // seq of a row of claims
 	highestAt  time.Time // of that row
@@ -45,8 +43,7 @@ func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // stream is what is known of a claim stream: every claim that was made before a time has its row, or is parked.
 type stream struct {
-	generation string
-	at         time.Time
+	at time.Time
 }
 
 // books reads campaigns, those of the ids that exist, and how far the ledger of each goes.
@@ -95,7 +92,7 @@ func (b *book) end(at time.Time) {
 // row, as a missing seq below it shows, and the time up to which MySQL last had every claim of the stream.
 func (b *book) bound(l *lot, s *stream) {
 	var recorded time.Time
-	if s != nil && l.recorded(s) {
+	if s != nil {
 		recorded = s.at
 	}
 	l.gapsFrom = recorded
@@ -116,25 +113,13 @@ func (b *book) bound(l *lot, s *stream) {
 	}
 }
 
-// recorded reports whether what is known of a claim stream holds for the claims of the lot.
-func (l *lot) recorded(s *stream) bool {
-	switch l.residency {
-	case models.ResidencyEvicted, models.ResidencyNone:
-		return true
-	case models.ResidencyResident:
-		return s.generation == l.generation
-	default:
-		return false
-	}
-}
-
 func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 	known := make(map[int]*stream)
-	query := "SELECT partition_no, birth, complete_at FROM streams"
+	query := "SELECT partition_no, complete_at FROM streams WHERE state = 'ok'"
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, nil, func(scan func(...any) error) error {
 		var partition int
 		s := &stream{}
-		err := scan(&partition, &s.generation, &s.at)
+		err := scan(&partition, &s.at)
 		known[partition] = s
 		return err
 	})
@@ -147,21 +132,20 @@ func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 // lots reads campaigns with their lots, by one statement: it sees counters and rows as of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
-	query := "SELECT campaign_id, shard, shards, partition_no, currency, stream_birth, synced_seq, residency, updated_at," +
+	query := "SELECT campaign_id, shard, shards, partition_no, currency, synced_seq + lost_claims + given_up_claims AS synced_seq, updated_at," +
 		" closed_told_at IS NOT NULL AS archivable," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
 		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at," +
 		" COUNT(*) OVER () AS all_rows FROM defined_lots AS lots WHERE campaign_id IN ?"
 	var all []struct {
-		CampaignID, Currency, StreamBirth string
-		Shard, Shards, PartitionNo        int
-		SyncedSeq, Highest, Archived      int64
-		AllRows                           int
-		Residency                         models.Residency
-		UpdatedAt                         time.Time
-		HighestAt                         *time.Time
-		Archivable                        bool
+		CampaignID, Currency         string
+		Shard, Shards, PartitionNo   int
+		SyncedSeq, Highest, Archived int64
+		AllRows                      int
+		UpdatedAt                    time.Time
+		HighestAt                    *time.Time
+		Archivable                   bool
 	}
 	if err := r.db.WithContext(ctx).Raw(query, ids).Scan(&all).Error; err != nil {
 		return nil, fmt.Errorf("ledger: lots: %w", err)
@@ -188,8 +172,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 			continue // it has no claims
 		}
 		l := &lot{
-			campaignID: b.id, shard: row.Shard, partition: row.PartitionNo, generation: row.StreamBirth, residency: row.Residency,
-			synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived,
+			campaignID: b.id, shard: row.Shard, partition: row.PartitionNo, synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived,
 		}
 		if row.HighestAt != nil {
 			l.highestAt = row.HighestAt.UTC()

@@ -13,8 +13,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 
@@ -31,7 +30,7 @@ func told(h *syncertest.Stack, campaignID string) (all []string) {
 	for _, entry := range entries {
 		e, err := models.DecodeEvent([]byte(fmt.Sprint(entry.Values["payload"])))
 		require.NoError(h.T, err)
-		if e.CampaignID == campaignID && e.Type != models.EventCampaignLowStock && e.Type != models.EventCampaignSoldOut {
+		if e.CampaignID == campaignID && !e.IsOfLot() && e.Type != models.EventCampaignLowStock && e.Type != models.EventCampaignSoldOut {
 			events = append(events, e)
 		}
 	}
@@ -57,8 +56,7 @@ func lines(h *syncertest.Stack, events []models.Event) (all []string) {
 // recorded has the streams recorded as the syncer does, some moments after the last claim.
 func recorded(h *syncertest.Stack) {
 	h.T.Helper()
-	_, err := h.Maintainer().Watch(h.T.Context())
-	require.NoError(h.T, err)
+	require.NoError(h.T, h.Maintainer().Complete(h.T.Context()))
 	h.Exec("UPDATE streams SET complete_at = ?", time.Now().UTC().Add(2*time.Second))
 }
 
@@ -105,6 +103,7 @@ func used(h *syncertest.Stack) (id string) {
 		return h.Campaign(id).ReleasedClaims == int64(len(claims)-10)
 	}, 10*time.Second, time.Millisecond)
 	h.Shut(id)
+	h.Sync() // the releases
 	finish(h, relay)
 	return id
 }
@@ -112,7 +111,7 @@ func used(h *syncertest.Stack) (id string) {
 func finish(h *syncertest.Stack, relay *resolve.Relay) {
 	h.T.Helper()
 	clock := clockwork.NewFakeClock()
-	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clock, nil)
+	finalizer := resolve.NewFinalizer(relay, h.Loader(), clock, nil)
 	for range 2 {
 		_, err := finalizer.Finalize(h.T.Context())
 		require.NoError(h.T, err)
@@ -139,6 +138,7 @@ func TestLedger_HasTheMoneyOfPackets(t *testing.T) {
 	id := h.OpenPackets(syncertest.SplitOf(20, 12345))
 	h.Take(id, syncertest.Asks("u", 13)...)
 	h.Shut(id)
+	h.Sync()
 	_, relay := resolver(h)
 	finish(h, relay)
 	recorded(h)
@@ -210,10 +210,12 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	at := slices.IndexFunc(read(h, id, 100), func(e models.Event) bool { return e.UserID == "u-3" })
 	require.Equal(t, -1, at)
 	require.Less(t, len(read(h, id, 100)), 10)
-	h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
+	h.Repair(id, true)
 	_, relay := resolver(h)
 	syncertest.ApplyOutbox(t, h.DB, relay)
-	require.EqualValues(t, 10, h.Campaign(id).SyncedSeq, "a claim that was given up counts, or its seq would look like one on its way")
+	h.Sync()
+	c := h.Campaign(id)
+	require.EqualValues(t, 10, c.SyncedSeq+c.GivenUpClaims, "a claim that was given up counts, or its seq would look like one on its way")
 	recorded(h)
 	events := read(h, id, 3)
 	require.Equal(t, told(h, id), lines(h, events))
@@ -229,9 +231,11 @@ func TestLedger_ReadsTheArchive(t *testing.T) {
 	recorded(h)
 	want := read(h, id, 100)
 	archive := func(before time.Time) int64 {
-		evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
+		evictor := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
 		evict := func(ctx context.Context, id string) error {
+			h.Sync()
 			_, err := evictor.EvictOne(ctx, id)
+			h.Sync() // as the consumer does
 			return err
 		}
 		n, err := retention.NewArchiver(h.DB, evict, func(int) {}).Archive(t.Context(), id, before)

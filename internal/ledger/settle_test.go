@@ -46,7 +46,7 @@ func (d *day) recorded(at string) {
 	d.t.Helper()
 	require.NoError(d.t, d.db.Exec("DELETE FROM streams").Error)
 	for p := range syncertest.Partitions {
-		require.NoError(d.t, d.db.Exec("INSERT INTO streams (partition_no, birth, tip, tip_at, complete_at) VALUES (?, 'b', '0-0', ?, ?)", p, at, at).Error)
+		require.NoError(d.t, d.db.Exec("INSERT INTO streams (partition_no, complete_at) VALUES (?, ?)", p, at).Error)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		require.Equal(t, []models.SettlementMissing{{CampaignID: d.id, Reason: "parked claims wait for a decision: see dibs reconcile"}}, s.Missing)
 
 		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
-		require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq + 1, lost_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
 		d.decide(models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(32_05))}, "2026-10-25T13:00:00Z")
 		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 		s = d.settle("2026-10-25", "Europe/Berlin")

@@ -37,7 +37,7 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 		require.NoError(t, writer.Park(t.Context(), db, &given[i], []byte(payload), "a test"))
 	}
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
-	require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq + 2, lost_claims = 2 WHERE id = ?", models.ShardID(d.id, 1)).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 2 WHERE id = ?", models.ShardID(d.id, 1)).Error)
 	ids := []string{given[0].ID, given[1].ID}
 	d.decide(models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: ids, Quantity: 2, Amount: new(int64(2_000))}, "2026-10-25T13:00:00Z")
 	d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")

@@ -35,34 +35,6 @@ func (h *Stack) AddPackets(id string, batch models.PacketBatch) {
 	require.NoError(h.T, err)
 }
 
-// RequireOwners checks that packets, claims, events and Redis agree: each packet that was taken has one owner, by one claim, whose
-// event named its amount; the others are in Redis; and so many were taken.
-func (h *Stack) RequireOwners(id string, taken int) {
-	h.T.Helper()
-	h.RequireBooks(id, int64(taken))
-	owners := map[string]string{}
-	var sum, left int64
-	for _, p := range PacketsOf(h.T, h.DB, id) {
-		sum += p.Amount
-		if p.ClaimID == nil {
-			left++
-			require.Nil(h.T, p.UserID)
-			continue
-		}
-		owners[*p.ClaimID] = fmt.Sprint(p.ID, ":", p.Amount, ":", *p.UserID)
-	}
-	require.Len(h.T, owners, taken)
-	var claims []models.ClaimRow
-	require.NoError(h.T, h.DB.Where("campaign_id = ?", id).Find(&claims).Error)
-	require.Len(h.T, claims, taken)
-	for i := range claims {
-		c := &claims[i]
-		require.Equal(h.T, fmt.Sprint(*c.PacketID, ":", *c.Amount, ":", c.UserID), owners[c.ID])
-	}
-	require.Equal(h.T, left, h.InLists(id), "packets that no one took are in redis")
-	require.Empty(h.T, ParkedIDs(h.T, h.DB))
-}
-
 // InLists counts the packets of a campaign in Redis.
 func (h *Stack) InLists(id string) (n int64) {
 	h.T.Helper()

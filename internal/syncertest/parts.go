@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,9 +14,10 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
+	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -26,12 +28,27 @@ import (
 // Partitions is the number of claim streams that OpenScripts works with.
 const Partitions = 3
 
-// OpenScripts are the scripts on the Redis that all tests share, over Partitions claim streams. Campaign ids must be unique.
+// servers are the Redis of OpenRedis, by test.
+//
+//nolint:gochecknoglobals // a test asks more than once
+var servers sync.Map
+
+// OpenRedis is a Redis of a test's own, the same one each time that the test asks: a load waits until MySQL has all of a claim stream.
+func OpenRedis(t testing.TB) *redis.Client {
+	t.Helper()
+	server, isThere := servers.Load(t)
+	if !isThere {
+		server = testenv.Redis(t)
+		servers.Store(t, server)
+		t.Cleanup(func() { servers.Delete(t) })
+	}
+	return server.(*testenv.RedisServer).Client() //nolint:forcetypeassert // see above
+}
+
+// OpenScripts are the scripts on OpenRedis, over Partitions claim streams.
 func OpenScripts(t testing.TB) *lua.Scripts {
 	t.Helper()
-	scripts, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: Partitions})
-	require.NoError(t, err)
-	return scripts
+	return ScriptsOn(t, OpenRedis(t), Partitions)
 }
 
 // NewCampaigns makes a repository that logs nothing.
@@ -56,9 +73,16 @@ func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.S
 	campaigns := NewCampaigns(t, db, scripts)
 	_, _, err := campaigns.Create(t.Context(), CampaignOf(id, total))
 	require.NoError(t, err)
-	_, err = NewHydrator(t, db, scripts).Hydrate(t.Context(), id)
+	_, err = NewLoader(t, db, scripts).Load(t.Context(), id)
 	require.NoError(t, err)
+	SyncOpen(t, db)
 	return campaigns, scripts, id
+}
+
+// SyncOpen applies the streams of OpenRedis to their ends.
+func SyncOpen(t *testing.T, db *gorm.DB) {
+	t.Helper()
+	SyncStreams(t, db, OpenRedis(t), OpenScripts(t), StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond}))
 }
 
 // Stored makes a campaign that is in MySQL and was never loaded.
@@ -82,16 +106,19 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	return replies[0].Outcome
 }
 
-// NewHydrator makes a hydrator that logs nothing.
-func NewHydrator(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *residency.Hydrator {
+// settle is how long a loader waits for reports in tests, which make them before.
+const settle = 10 * time.Millisecond
+
+// NewLoader makes a loader that logs nothing.
+func NewLoader(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *lots.Loader {
 	t.Helper()
-	return residency.NewHydrator(db, scripts, Quiet(), nil)
+	return lots.New(db, scripts, Quiet(), settle, nil)
 }
 
-// NewMaintainer makes a maintainer with a hydrator of its own, which evicts lots that have been idle for so long, and restores none.
-func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Duration) *residency.Maintainer {
+// NewMaintainer makes a maintainer with a loader of its own, which evicts lots that have been idle for so long, and restores none.
+func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Duration) *lots.Keeper {
 	t.Helper()
-	return residency.NewMaintainer(NewHydrator(t, db, scripts), idle, nil, nil)
+	return lots.NewKeeper(NewLoader(t, db, scripts), idle, nil)
 }
 
 // ApplyOutbox applies every row of the outbox that Redis has not had, however young.

@@ -12,8 +12,8 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/compare"
+	"dibs/syncer/lots"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -57,24 +57,27 @@ func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
 	}
 	_, _, err := NewCampaigns(h.T, h.DB, h.Scripts).Create(h.T.Context(), c)
 	require.NoError(h.T, err)
-	require.NoError(h.T, h.Hydrate(c.ID))
+	h.Sync()
+	require.NoError(h.T, h.Load(c.ID))
+	h.Sync()
 	return c.ID
 }
 
-// Hydrator makes a hydrator, as another process would have it.
-func (h *Stack) Hydrator() *residency.Hydrator { return NewHydrator(h.T, h.DB, h.Scripts) }
+// Loader makes a loader, as another process would have it.
+func (h *Stack) Loader() *lots.Loader { return NewLoader(h.T, h.DB, h.Scripts) }
 
-// Hydrate hydrates a campaign by a hydrator of its own.
-func (h *Stack) Hydrate(id string) error {
-	_, err := h.Hydrator().Hydrate(h.T.Context(), id)
+// Load loads a campaign by a loader of its own.
+func (h *Stack) Load(id string) error {
+	_, err := h.Loader().Load(h.T.Context(), id)
 	return err
 }
 
 // Reload fences a campaign in Redis and loads it again from MySQL.
 func (h *Stack) Reload(id string) {
 	h.T.Helper()
-	require.NoError(h.T, h.Scripts.Fence(h.T.Context(), id, h.Campaign(id).Epoch))
-	require.NoError(h.T, h.Hydrate(id))
+	h.Sync()
+	require.NoError(h.T, h.Loader().Reload(h.T.Context(), id))
+	h.Sync()
 }
 
 // Campaign reads a campaign from MySQL.
@@ -140,10 +143,16 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 // Sync applies each stream to MySQL up to its end, as the consumer does.
 func (h *Stack) Sync() {
 	h.T.Helper()
-	applied := writer.NewAppliedStreams(h.DB, h.Scripts)
-	require.Eventually(h.T, func() bool { // what comes while it waits is read by the next try
-		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
-		ctx, cancel := context.WithTimeout(h.T.Context(), 2*time.Second)
+	SyncStreams(h.T, h.DB, h.Redis, h.Scripts, h.Writer)
+}
+
+// SyncStreams is Sync without a Stack.
+func SyncStreams(t testing.TB, db *gorm.DB, rdb redis.UniversalClient, scripts *lua.Scripts, w *writer.Writer) {
+	t.Helper()
+	applied := writer.NewAppliedStreams(db, scripts)
+	require.Eventually(t, func() bool { // what comes while it waits is read by the next try
+		Apply(t, rdb, w, scripts.Partitions())
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		return applied.AwaitApplied(ctx) == nil
 	}, time.Minute, time.Millisecond)
@@ -162,8 +171,9 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 	t.Helper()
 	turn, at, err := w.Begin(t.Context(), partition)
 	require.NoError(t, err)
-	if !at.IsStart() && len(rdb.XRangeN(t.Context(), lua.StreamKey(partition), at.EntryID, at.EntryID, 1).Val()) == 0 { // Redis lost it
-		require.NoError(t, w.Rewind(t.Context(), partition, at, models.Offset{EntryID: models.NoEntry}))
+	there := rdb.XRangeN(t.Context(), lua.StreamKey(partition), at.EntryID, at.EntryID, 1).Val()
+	if !at.IsStart() && !lua.IsEntry(there, at) { // Redis lost it
+		recoverOne(t, rdb, w, partition, at)
 		turn, at, err = w.Begin(t.Context(), partition)
 		require.NoError(t, err)
 	}
@@ -172,6 +182,27 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 		require.NoError(t, err)
 		at, more = applySome(t, rdb, w, &models.StreamRead{Partition: partition, Turn: turn, Upto: at}, room)
 	}
+}
+
+// recoverOne does what the consumer does of a partition of which Redis lost data.
+func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at models.Offset) {
+	t.Helper()
+	scripts := ScriptsOn(t, rdb, lua.PartitionsMax)
+	next := at
+	next.State = models.PartitionRecovering
+	next.Generation = 1 + max(at.Generation, scripts.Signals(t.Context())[partition].Generation)
+	moved, err := w.Move(t.Context(), partition, at, next)
+	require.True(t, moved)
+	require.NoError(t, err)
+	isNext, _, err := scripts.NextGeneration(t.Context(), partition, next.Generation)
+	require.True(t, isNext)
+	require.NoError(t, err)
+	back := models.NoOffset()
+	back.State = next.State
+	back.Generation = next.Generation
+	moved, err = w.Move(t.Context(), partition, next, back)
+	require.True(t, moved)
+	require.NoError(t, err)
 }
 
 // applySome reads once from a stream, behind read.Upto, and reports whether there was anything.
@@ -187,8 +218,12 @@ func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *
 		e, err := models.DecodeEvent(payload)
 		require.NoError(t, err)
 		read.Events = append(read.Events, models.RawEvent{Event: e, Payload: payload})
-		read.Upto = models.Offset{
-			EntryID: entry.ID, EventID: fmt.Sprint(entry.Values["_watermill_message_uuid"]), Read: read.Upto.Read + 1,
+		read.Upto.EntryID = entry.ID
+		read.Upto.EventID = fmt.Sprint(entry.Values["_watermill_message_uuid"])
+		read.Upto.Read++
+		if e.Type == models.EventPartitionGeneration && e.Generation >= read.Upto.Generation {
+			read.Upto.Generation = e.Generation
+			read.Upto.State = models.PartitionOK
 		}
 	}
 	require.NoError(t, w.Add(read))
@@ -263,29 +298,28 @@ func (h *Stack) RequireBooks(id string, units int64) {
 }
 
 // Leader makes what the syncer that leads compares and maintains with. It evicts nothing.
-func (h *Stack) Leader() (*reconcile.Reconciler, *residency.Maintainer) {
+func (h *Stack) Leader() (*compare.Comparer, *lots.Keeper) {
 	h.T.Helper()
-	hydrator := h.Hydrator()
-	reconciler := reconcile.New(h.DB, h.Scripts, hydrator, Quiet(), nil)
-	return reconciler, residency.NewMaintainer(hydrator, 24*time.Hour, reconciler.Restore, nil)
+	loader := h.Loader()
+	return compare.New(h.DB, h.Scripts, loader, Quiet(), nil), lots.NewKeeper(loader, 24*time.Hour, nil)
 }
 
 // Maintainer makes the maintainer of the syncer that leads.
-func (h *Stack) Maintainer() *residency.Maintainer {
+func (h *Stack) Maintainer() *lots.Keeper {
 	h.T.Helper()
 	_, maintainer := h.Leader()
 	return maintainer
 }
 
 // Reconciler makes a reconciler.
-func (h *Stack) Reconciler() *reconcile.Reconciler {
-	return reconcile.New(h.DB, h.Scripts, h.Hydrator(), Quiet(), nil)
+func (h *Stack) Reconciler() *compare.Comparer {
+	return compare.New(h.DB, h.Scripts, h.Loader(), Quiet(), nil)
 }
 
 // Compare compares a campaign as closely as there is.
-func (h *Stack) Compare(id string) reconcile.Comparison {
+func (h *Stack) Compare(id string) compare.Comparison {
 	h.T.Helper()
-	found, err := h.Reconciler().Compare(h.T.Context(), id, reconcile.DepthUsers)
+	found, err := h.Reconciler().Compare(h.T.Context(), id)
 	require.NoError(h.T, err)
 	return found
 }
@@ -300,9 +334,9 @@ func (h *Stack) Exec(sql string, args ...any) {
 func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
 
 // Repair repairs a campaign.
-func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
+func (h *Stack) Repair(id string, givesUp bool) compare.Repaired {
 	h.T.Helper()
-	done, err := h.Reconciler().Repair(h.T.Context(), id, how)
+	done, err := h.Reconciler().Repair(h.T.Context(), id, givesUp)
 	require.NoError(h.T, err)
 	return done
 }

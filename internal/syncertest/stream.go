@@ -71,5 +71,5 @@ func (s *Stream) Left() (first, n int) {
 	return 0, 0
 }
 
-// Died is what a step panics with, to end a hydration in its tracks.
+// Died is what a step panics with, to end a load in its tracks.
 type Died struct{}

@@ -202,7 +202,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
-			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
+			Claimer: scripts, States: scripts, Loader: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }
@@ -214,12 +214,12 @@ type noBooks struct {
 	claimed.Resolver
 }
 
-func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {
+func (noBooks) Load(context.Context, string) (lua.Meta, error) {
 	return lua.Meta{}, models.ErrNotFound
 }
 
 func (n noBooks) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
-	return n.Hydrate(ctx, id)
+	return n.Load(ctx, id)
 }
 
 // Get says that MySQL is away, so that what Redis holds is believed.

@@ -10,7 +10,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 
 	"github.com/stretchr/testify/require"
 )
@@ -62,9 +62,9 @@ func benchHolds(b *testing.B, s *sheet) {
 type held struct {
 	*whole
 
-	past    *broker // whose clock is at
-	at      atomic.Int64
-	hydrate *residency.Hydrator
+	past *broker // whose clock is at
+	at   atomic.Int64
+	load *lots.Loader
 }
 
 func newHeld(b *testing.B, w *whole) *held {
@@ -73,7 +73,7 @@ func newHeld(b *testing.B, w *whole) *held {
 	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load, Clock: func() time.Time { return time.UnixMilli(h.at.Load()) }})
 	require.NoError(b, err)
 	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
-	h.hydrate = residency.NewHydrator(w.store.gorm, scripts, slog.New(slog.DiscardHandler), nil)
+	h.load = lots.New(w.store.gorm, scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
 	return h
 }
 
@@ -87,7 +87,7 @@ func (h *held) fall(b *testing.B) (id string) {
 		ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, PerUser: 3, HoldForMs: dueHold.Milliseconds(),
 	})
 	require.NoError(b, err)
-	meta, err := h.hydrate.Hydrate(b.Context(), id)
+	meta, err := h.load.Load(b.Context(), id)
 	require.NoError(b, err)
 	h.past.fill(b, meta, "user-1", amount(dueClaims), true)
 	h.broker.fill(b, meta, "today-1", 1, true) // or it would leave Redis, idle for a year

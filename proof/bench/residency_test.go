@@ -13,19 +13,23 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
+	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
 )
 
 const (
 	bigClaims   = 1_000_000 // of the campaign that is rebuilt
-	smallClaims = 10_000    // of the one that is hydrated
-	hydrations  = 50        // of that one, a round
+	smallClaims = 10_000    // of the one that is loaded
+	loads       = 50        // of that one, a round
+
+	residentPartitions = 64 // so that another campaign has a stream of its own
 
 	othersPerCall = 16 // claims of the campaign beside, over one connection
 	heldNoted     = 500 * time.Microsecond
@@ -35,8 +39,9 @@ const (
 type resident struct {
 	*broker
 	store      *store
-	hydrator   *residency.Hydrator
-	evictor    *residency.Maintainer
+	loader     *lots.Loader
+	evictor    *lots.Keeper
+	writer     *writer.Writer
 	big, small string
 	pid        int // of Redis
 }
@@ -50,7 +55,7 @@ func benchResidency(b *testing.B, s *sheet) {
 	first := r.mayPreferRedis(b)
 	s.takeTurns([]func(){
 		func() { s.rebuild(b, r, rebuild) },
-		func() { s.hydrate(b, r, fmt.Sprintf("hydration of %d claims", smallClaims)) },
+		func() { s.loadSmall(b, r, fmt.Sprintf("load of %d claims", smallClaims)) },
 		func() {
 			if first {
 				r.preferRedis(b, true)
@@ -62,8 +67,8 @@ func benchResidency(b *testing.B, s *sheet) {
 	})
 	s.ratio(b, beside+" / without", beside, alone, 0.8)
 	s.goal(b, rebuild, atMost, 30)
-	s.note("Aims: a hydration of 10,000 in less than 200 ms at p99, no command that holds Redis" +
-		" for more than 2 ms. Rebuild and hydration by the hydrator of `dibs api`, with the eviction that follows each.")
+	s.note("Aims: a load of 10,000 in less than 200 ms at p99, no command that holds Redis" +
+		" for more than 2 ms. Rebuild and load by the loader of `dibs api`, with the eviction that follows each.")
 	s.note("Held by a command: the longest that SLOWLOG has, whose clock goes on while Redis waits for a core; how long it waited in all, by the kernel, stands beside it.")
 	if first {
 		s.note("Redis goes first: a control. Its thread is given a core whenever it wants one (`chrt -f`), so what SLOWLOG has then are commands that are slow themselves.")
@@ -77,8 +82,12 @@ func newResident(b *testing.B) *resident {
 	b.Helper()
 	server := testenv.Redis(b, fmt.Sprint("slowlog-log-slower-than ", heldNoted.Microseconds()), "slowlog-max-len 100000")
 	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
-	r.hydrator = residency.NewHydrator(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), nil)
-	r.evictor = residency.NewMaintainer(r.hydrator, residency.MinIdle, nil, nil)
+	var err error
+	r.scripts, err = lua.New(r.rdb, lua.Options{Partitions: residentPartitions})
+	require.NoError(b, err)
+	r.loader = lots.New(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
+	r.evictor = lots.NewKeeper(r.loader, lots.MinIdle, nil)
+	r.writer = syncertest.StartWriter(b, writer.Config{DB: r.store.gorm, FlushInterval: time.Millisecond})
 	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
 	require.NoError(b, err)
 	r.pid, err = strconv.Atoi(info["Server"]["process_id"])
@@ -111,19 +120,30 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
 		" (SELECT n, LOWER(LPAD(HEX(1764000000000 + n DIV 20), 12, '0')) AS ms, MD5(CONCAT(?, n)) AS noise FROM planted WHERE n <= ?) p",
 		id, id, claims)
-	exec("UPDATE lots SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, claimed = ? WHERE id = ?",
-		claims, claims, id)
+	exec("UPDATE lots SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, sold = ?, claimed = ? WHERE id = ?",
+		claims, claims, claims, id)
 	return id
 }
 
-// load hydrates a campaign and reports how long that took.
+// apply has MySQL apply what the streams of both campaigns have: a load relies on that.
+func (r *resident) apply(b *testing.B) {
+	b.Helper()
+	for _, id := range []string{r.big, r.small} {
+		p := lua.PartitionOf(id, residentPartitions)
+		syncertest.ApplyOne(b, r.rdb, r.writer, p)
+		require.NoError(b, writer.NewAppliedStreams(r.store.gorm, r.scripts).AwaitPartitions(longAfter(b), []int{p}))
+	}
+}
+
+// load loads a campaign and reports how long that took.
 func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	b.Helper()
 	started := time.Now()
-	_, err := r.hydrator.Hydrate(longAfter(b), id)
+	_, err := r.loader.Load(longAfter(b), id)
 	took := time.Since(started)
 	require.NoError(b, err)
 	require.Equal(b, claims, r.taken(b, lua.Meta{ID: id}))
+	r.apply(b)
 	return took
 }
 
@@ -134,6 +154,7 @@ func (r *resident) evict(b *testing.B) {
 		n, err := r.evictor.Evict(b.Context())
 		return err == nil && n == 1
 	}, time.Minute, time.Millisecond) // which it must be idle for
+	r.apply(b)
 	require.Eventually(b, func() bool {
 		info, err := r.rdb.InfoMap(b.Context(), "memory").Result()
 		return err == nil && info["Memory"]["lazyfree_pending_objects"] == "0"
@@ -154,11 +175,11 @@ func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
 	held(s, name)
 }
 
-// hydrate brings the small campaign back and evicts it, again and again.
-func (s *sheet) hydrate(b *testing.B, r *resident, name string) {
+// load brings the small campaign back and evicts it, again and again.
+func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
 	held := r.watchHeld(b)
 	var took []time.Duration
-	for range amount(hydrations) {
+	for range amount(loads) {
 		took = append(took, r.load(b, r.small, smallClaims))
 		r.evict(b)
 	}
@@ -229,9 +250,13 @@ func (r *resident) prefer(b *testing.B, first bool) error {
 	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
 }
 
-// others claims from another campaign: alone, while the big one is rebuilt, and alone again.
+// others claims from another campaign, of another partition: alone, while the big one is rebuilt, and alone again. MySQL gets none of its
+// claims.
 func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
 	m := r.campaign(b, plenty)
+	for m.Partition == lua.PartitionOf(r.big, residentPartitions) || m.Partition == lua.PartitionOf(r.small, residentPartitions) {
+		m = r.campaign(b, plenty)
+	}
 	before := r.claimFor(b, m, span(3*time.Second))
 	ctx, cancel := context.WithCancel(b.Context())
 	rate := make(chan float64, 1)

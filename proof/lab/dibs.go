@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/writer"
 
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
@@ -46,7 +48,7 @@ func openStore(ctx context.Context, dsn string, log *slog.Logger) (*gorm.DB, err
 	return sqlstore.Open(ctx, sqlstore.Config{DSN: dsn, Logger: log})
 }
 
-// migrate brings the lab's database to Dibs' schema.
+// migrate brings the lab's database to Dibs' schema. Redis is empty: the lab removes what it made there.
 func migrate(ctx context.Context, dsn string) error {
 	db, err := openSQL(dsn, 2)
 	if err != nil {
@@ -56,7 +58,11 @@ func migrate(ctx context.Context, dsn string) error {
 	if _, err := migrations.Up(ctx, db, migrations.MySQL); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	return nil
+	store, err := openStore(ctx, dsn, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return errors.Join(writer.BeginAnew(ctx, store), sqlstore.Close(store))
 }
 
 // definition is the campaign in Dibs' words.

@@ -9,7 +9,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -62,7 +62,7 @@ func (s *dibsPackages) Prepare(ctx context.Context) error {
 		if _, _, err := campaigns.New(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
 			return fmt.Errorf("lab: prepare: %w", err)
 		}
-		_, err := residency.NewHydrator(db, s.scripts, s.log, nil).Hydrate(ctx, s.Campaign.ID)
+		_, err := lots.New(db, s.scripts, s.log, 0, nil).Load(ctx, s.Campaign.ID)
 		return err
 	})
 }

@@ -40,14 +40,21 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		return err
 	},
 	"state": func(ctx context.Context, f *fixture) error { _, err := f.s.State(ctx, f.c.ID); return err },
-	"fence": func(ctx context.Context, f *fixture) error { return f.s.Fence(ctx, f.c.ID, f.c.Epoch) },
-	"evict": func(ctx context.Context, f *fixture) error {
-		seen := f.seen()
-		row := *f.c
-		row.Epoch = seen.Epoch
-		row.SyncedSeq = seen.Seq
-		_, err := f.s.Evict(ctx, &row, 0)
+	"fence": func(ctx context.Context, f *fixture) error { return f.fence(ctx) },
+	"resume": func(ctx context.Context, f *fixture) error {
+		if err := f.fence(ctx); err != nil {
+			return err
+		}
+		f.c.Epoch = 2
+		return f.s.Resume(ctx, &lua.Load{Campaign: f.c, Token: token, Seq: 7, Sold: 9, Rows: 3, RowUnits: 5})
+	},
+	"generation": func(ctx context.Context, f *fixture) error {
+		_, _, err := f.s.NextGeneration(ctx, f.meta.Partition, 1+f.s.Signals(ctx)[f.meta.Partition].Generation)
 		return err
+	},
+	"evict": func(ctx context.Context, f *fixture) error {
+		_, errs := f.s.Evict(ctx, []models.Campaign{*f.c}, 0)
+		return errs[0]
 	},
 	"push": func(ctx context.Context, f *fixture) error {
 		rain := *f.c
@@ -137,8 +144,12 @@ func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error
 	return f, err
 }
 
-func (f *fixture) seen() lua.Position {
-	return lua.Position{Epoch: f.c.Epoch, Seq: int64(len(f.claimed))}
+// token is that of a loader.
+const token = "loader"
+
+func (f *fixture) fence(ctx context.Context) error {
+	_, errs := f.s.Fence(ctx, token, lua.FenceAny, []string{f.c.ID})
+	return errs[0]
 }
 
 func ask(user string, quantity int64, key string) lua.ClaimRequest {

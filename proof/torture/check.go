@@ -200,8 +200,7 @@ func (t *try) repeats(answered *try) bool {
 func (rd *round) checkRow(l *ledger, one *request, answered *try, made *row) {
 	c := answered.claim
 	if made.user != one.user || c.UserID != one.user || made.quantity != one.quantity || c.Quantity != one.quantity ||
-		made.seq != c.Seq && !rd.excused(answered.ended) || // a repair may have given it another seq
-		!made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
+		made.seq != c.Seq || !made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
 		rd.brokenf("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
 	}
 	if hold := one.c.hold; hold == 0 && c.ExpiresAt != nil || hold > 0 && (c.ExpiresAt == nil || !c.ExpiresAt.Equal(c.ClaimedAt.Add(hold))) {

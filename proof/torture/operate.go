@@ -77,9 +77,9 @@ func (rd *round) upgrade(ctx context.Context, all []*campaign) {
 // seeEvictions notes which campaigns have left Redis.
 func (rd *round) seeEvictions(ctx context.Context, all []*campaign) {
 	for _, l := range rd.w.inForce {
-		n, err := rd.w.rdb.Exists(ctx, lua.KeysOf(l.id, l.partition).Evicted).Result()
+		n, err := rd.w.rdb.Exists(ctx, lua.KeysOf(l.id, l.partition).State).Result()
 		for _, c := range all {
-			if err == nil && n > 0 && c.id == l.campaign {
+			if err == nil && n == 0 && c.id == l.campaign {
 				c.acting(withEviction)()
 			}
 		}

@@ -20,7 +20,7 @@ func (rd *round) readBooks(ctx context.Context) {
 			if c.shards > 1 {
 				rd.readShards(ctx, c)
 			}
-			if c.shards == 1 || !rd.lossy { // the sums of several follow a repair of one
+			if c.shards == 1 || !rd.lossy { // the sums of several follow a load of one whose counters are put right
 				rd.readCampaign(ctx, c)
 			}
 		}
@@ -33,26 +33,26 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	started := time.Now()
-	var total, remaining, claimed, synced, lost, unitsWait, claimsWait, units, rows int64
+	var total, remaining, claimed, synced, lostUnits, unitsWait, claimsWait, units, rows int64
 	var open bool // a change of total that Redis does not work by yet: remaining follows then
-	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_claims,
+	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_units,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
 		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
-		Scan(&open, &total, &remaining, &claimed, &synced, &lost, &unitsWait, &claimsWait, &units, &rows)
+		Scan(&open, &total, &remaining, &claimed, &synced, &lostUnits, &unitsWait, &claimsWait, &units, &rows)
 	if err != nil {
 		return // no one is shown anything
 	}
 	rd.report.BooksRead++
-	remains := func(t int64) bool { return remaining == max(0, t-claimed) }
-	agrees := open && remaining >= max(0, total-claimed) || slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
-	if !agrees || claimed+unitsWait != units || synced+claimsWait != rows+lost {
-		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d, and %d claims of %d units that wait,"+
-			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lost, claimsWait, unitsWait, rows, units)
+	remains := func(t int64) bool { return remaining == max(0, t-claimed-lostUnits) }
+	agrees := open && remaining >= max(0, total-claimed-lostUnits) || slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
+	if !agrees || claimed+unitsWait != units || synced+claimsWait != rows {
+		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_units %d, and %d claims of %d units that wait,"+
+			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lostUnits, claimsWait, unitsWait, rows, units)
 	}
 	if rd.undone() {
-		return // releases are missing in MySQL until the relay has applied them; the check at the end does not let that pass
+		return // releases are missing in MySQL until their entries are applied; the check at the end does not let that pass
 	}
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
 		rd.brokenf("I1: %s has rows of %d units, its total was %v", c.id, units, most)
@@ -64,21 +64,21 @@ func (rd *round) readShards(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	// Of a connection that broke nothing more is read.
-	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq, c.lost_claims,
+	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
 		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard
 		WHERE c.campaign_id = ? GROUP BY c.id`, []any{c.id}, func(scan func(...any) error) error {
 		var id string
-		var claimed, synced, lost, unitsWait, claimsWait, units, rows int64
-		if err := scan(&id, &claimed, &synced, &lost, &unitsWait, &claimsWait, &units, &rows); err != nil {
+		var claimed, synced, unitsWait, claimsWait, units, rows int64
+		if err := scan(&id, &claimed, &synced, &unitsWait, &claimsWait, &units, &rows); err != nil {
 			return err
 		}
 		rd.report.BooksRead++
-		if claimed+unitsWait != units || synced+claimsWait != rows+lost {
-			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d, and %d claims of %d units that wait, beside %d rows of %d units",
-				id, claimed, synced, lost, claimsWait, unitsWait, rows, units)
+		if claimed+unitsWait != units || synced+claimsWait != rows {
+			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, and %d claims of %d units that wait, beside %d rows of %d units",
+				id, claimed, synced, claimsWait, unitsWait, rows, units)
 		}
 		return nil
 	})

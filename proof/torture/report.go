@@ -22,7 +22,7 @@ type Report struct {
 	Claims         int64  `json:"claims"`                        // rows
 	Answered       int64  `json:"claims_answered"`               // claims that a client was notified of
 	Lost           int64  `json:"claims_lost"`                   // of these, without a row, by a fault that may lose them
-	GivenUp        int64  `json:"seqs_given_up"`                 // seqs that a repair gave up
+	GivenUp        int64  `json:"seqs_given_up"`                 // claims that were lost and that the operator gave up
 	GivenUpSharded int64  `json:"seqs_given_up_sharded_packets"` // of these, in packet campaigns of several shards
 	Ghosts         int64  `json:"ghost_credits"`                 // credits of packets whose claim was lost so
 	Uncredited     int64  `json:"uncredited"`                    // claims of packets without a credit, as their event was lost so

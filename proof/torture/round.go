@@ -36,7 +36,7 @@ type round struct {
 	undoing   bool      // MySQL was restored in this round, or is being so
 	open      time.Time // when its clients started
 
-	operating sync.RWMutex // held for reading while an operator does something, who waits for a repair after a loss
+	operating sync.RWMutex // held for reading while an operator does something, who waits until all is up again after a loss
 
 	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
@@ -45,7 +45,7 @@ type round struct {
 type loss struct{ from, till time.Time }
 
 // Claims may be lost from before a fault and those beside it, when they were not in MySQL yet, until Dibs has seen that Redis lost
-// something. Where several faults happened together no one may have been left to see it before the repair.
+// something. Where several faults happened together no one may have been left to see it before all processes are up.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second
@@ -113,7 +113,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 		do   func() error
 	}{
 		{"suffered", func() error { return rd.injectFaults(ctx, o) }},
-		{"healed", func() error { return rd.heal(ctx) }},
+		{"healed", func() error { return errors.Join(rd.heal(ctx), rd.giveUp(ctx)) }},
 		{"sold out", func() error { return rd.settle(ctx) }},
 		{"drained", func() error { return rd.drain(ctx, o) }},
 		{"checked", func() error { return rd.check(ctx) }},
@@ -169,15 +169,11 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	return errors.Join(err, operating)
 }
 
-// backWithin is how long a campaign may go without a certain answer once all faults are over and no claim was lost, while the crowd
-// goes on.
+// backWithin is how long a campaign may go without a certain answer once all faults are over, while the crowd goes on and no person acts.
 const backWithin = 15 * time.Second
 
 // awaitAnswers waits until each campaign is answered again. One that Redis lost is loaded again while claims are released and expire.
 func (rd *round) awaitAnswers(ctx context.Context) {
-	if len(rd.losses) > 0 {
-		return // a repair may have to decide
-	}
 	over := time.Now()
 	for {
 		quiet := rd.gauge.quietSince(over)

@@ -119,7 +119,7 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 		err = rd.heal(ctx)
 		rd.operating.Unlock()
 		rd.closeLosses(0)
-		rd.waitForRecovery(ctx, time.Now())
+		rd.awaitAnswers(ctx)
 	}
 	rd.reportFaults(b)
 	return err
@@ -162,8 +162,8 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once the books are
-// repaired.
+// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once all processes are
+// up.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -174,7 +174,7 @@ func (rd *round) closeLosses(later time.Duration) {
 	}
 }
 
-// maxRecoveryWait bounds a breath: where claims were lost, a repair may have to decide first.
+// maxRecoveryWait bounds a breath.
 const maxRecoveryWait = 900 * time.Millisecond
 
 // waitForRecovery waits until each campaign was answered since then.

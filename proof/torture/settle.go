@@ -18,7 +18,8 @@ import (
 // cacheFor is how long an API process may go on saying that a campaign is sold out: 50 ms, for a call that took its time.
 const cacheFor = 150 * time.Millisecond
 
-// heal waits until every process answers, and has the books repaired where a fault may have lost claims.
+// heal waits until every process answers. Claims go on without a person; campaigns that a restored MySQL has forgotten the operator makes
+// again.
 func (rd *round) heal(ctx context.Context) error {
 	if err := rd.w.Try(rd.w.startSQL); err != nil { // a full disk may end it after there is space again
 		return err
@@ -28,28 +29,29 @@ func (rd *round) heal(ctx context.Context) error {
 			return err
 		}
 	}
-	rd.mu.Lock()
-	lost := len(rd.losses) > 0
-	rd.mu.Unlock()
-	if !lost {
+	if !rd.undone() {
 		return nil
 	}
-	return rd.repair(ctx)
+	o := &operator{caller: newCaller(), w: rd.w}
+	defer o.close()
+	for _, c := range rd.all() {
+		if err := o.addAgain(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // repairTries is how often an operator repairs the books at least: one repair may take longer than healWithin.
 const repairTries = 3
 
-// repair does what an operator does after Redis lost something, until the books agree.
-func (rd *round) repair(ctx context.Context) error {
-	if rd.undone() {
-		o := &operator{caller: newCaller(), w: rd.w}
-		defer o.close()
-		for _, c := range rd.all() {
-			if err := o.addAgain(ctx, c); err != nil {
-				return err
-			}
-		}
+// giveUp does what an operator does after the rush if Redis lost something: what is lost is for sale again, and the books agree.
+func (rd *round) giveUp(ctx context.Context) error {
+	rd.mu.Lock()
+	lost := len(rd.losses) > 0
+	rd.mu.Unlock()
+	if !lost {
+		return nil
 	}
 	flags := []string{"reconcile", "--repair", "--give-up-claims"}
 	deadline := time.Now().Add(healWithin)
@@ -252,22 +254,24 @@ var errUndrained = errors.New("torture: on its way")
 
 func (rd *round) drained(ctx context.Context, o *operator) error {
 	for _, c := range rd.all() {
-		var untold, uncredited, unclosed int64
+		var untold, uncredited, unclosed, unreturned int64
 		err := rd.w.db.QueryRowContext(ctx, `SELECT
 			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?),
 			(SELECT COUNT(*) FROM `+everyClaim+` c LEFT JOIN account_entries e ON e.claim_id = c.id
 			 WHERE c.campaign_id = ? AND c.amount IS NOT NULL AND e.claim_id IS NULL),
-			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL)`, c.id, c.id, c.id).
-			Scan(&untold, &uncredited, &unclosed)
+			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL),
+			EXISTS (SELECT 1 FROM packets WHERE campaign_id = ? AND returned_at IS NOT NULL) AND
+			 NOT EXISTS (SELECT 1 FROM account_entries WHERE campaign_id = ? AND user_id = ?)`, c.id, c.id, c.id, c.id, c.id, sender(c)).
+			Scan(&untold, &uncredited, &unclosed, &unreturned)
 		if err != nil {
 			return wrap(err)
 		}
 		if len(rd.losses) > 0 {
 			uncredited = 0 // finance lost the event, MySQL had it already: docs/finance.md says how to credit these
 		}
-		if untold+uncredited+unclosed > 0 {
-			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not published: %d", errUndrained, c.id,
-				untold, uncredited, unclosed)
+		if untold+uncredited+unclosed+unreturned > 0 {
+			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not published: %d, returned but not credited: %d",
+				errUndrained, c.id, untold, uncredited, unclosed, unreturned)
 		}
 		if missing, err := rd.undelivered(ctx, c); err != nil || missing > 0 && rd.owesWebhooks() {
 			return errors.Join(err, fmt.Errorf("%w: %s: %d claims for the receiver of webhooks", errUndrained, c.id, missing))

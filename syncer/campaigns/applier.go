@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
@@ -13,15 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrLost says that a campaign was in Redis before and is not there now, or not as MySQL knows it. Nothing is claimed until
-// it is rebuilt: claims that were answered since then may not be in MySQL yet.
-var ErrLost = errors.New("campaigns: campaign lost from redis")
-
-// ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was checked.
-var ErrMoved = fmt.Errorf("%w, or loaded or evicted in the meantime", ErrLost)
-
-// MySQLRolledBack begins the reason of a campaign that is lost because MySQL was restored.
-const MySQLRolledBack = "mysql was rolled back"
+// ErrMoved says that a lot was loaded or evicted while it was changed.
+var ErrMoved = fmt.Errorf("%w: the campaign was loaded or evicted meanwhile", lua.ErrUnavailable)
 
 // Applier sends the newest definition of a campaign to Redis. Any number may run at once, in any process.
 type Applier struct {
@@ -54,59 +46,35 @@ func SamePartition(c *models.Campaign, partitions int) error {
 	return nil
 }
 
-// Apply compares Redis with MySQL and sends Redis what it lacks: packets, and the definition. The campaign is resident.
-// Errors: ErrLost, models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
+// Apply compares Redis with MySQL and sends Redis what it lacks: packets, and the definition. A lot that is away gets them when it is
+// loaded. The entry of the change tells MySQL that Redis has it. Errors: models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error {
 	c, err := a.Read(ctx, id)
 	if err != nil {
 		return err
 	}
-	if !IsResident(&c) {
-		return fmt.Errorf("%w: %s: it is %s", ErrMoved, id, c.Residency)
-	}
-	state, err := a.scripts.State(ctx, id)
-	switch {
-	case errors.Is(err, lua.ErrAbsent):
-		return fmt.Errorf("%w: %s: epoch %d was loaded, nothing is there", ErrMoved, id, c.Epoch)
-	case err != nil:
+	err = a.send(ctx, &c)
+	if err != nil && !errors.Is(err, lua.ErrAbsent) {
 		return fmt.Errorf("campaigns: apply %s: %w", id, err)
-	case state.Epoch != c.Epoch:
-		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrMoved, id, state.Epoch, c.Epoch)
-	}
-	if c.Kind == models.KindPacket {
-		if err := a.push(ctx, &c, &state); err != nil { // before the version, which says that Redis knows them
-			return err
-		}
-	}
-	if state.Version < c.Version {
-		if _, err := a.scripts.Adjust(ctx, &c); err != nil {
-			return fmt.Errorf("campaigns: apply %s: %w", id, err)
-		}
-	}
-	if c.AppliedVersion == c.Version {
-		return nil
-	}
-	return RecordApplied(ctx, a.db, []string{id}, c.Version)
-}
-
-// RecordApplied is the second transaction of a change: Redis works by that version of some lots now, so remaining is exact again. If a
-// definition has changed once more, remaining becomes exact with that change.
-func RecordApplied(ctx context.Context, db *gorm.DB, ids []string, version int64) error {
-	err := sqlstore.Retry(ctx, func() error {
-		return sqlstore.On(db.WithContext(ctx)).Run("UPDATE lots SET redis_total = CASE WHEN (SELECT version FROM definitions"+
-			" WHERE definitions.campaign_id = lots.campaign_id) = ? THEN 0 ELSE redis_total END,"+
-			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id IN ?",
-			version, version, version, ids)
-	})
-	if err != nil {
-		return fmt.Errorf("campaigns: apply %s: %w", ids, err)
 	}
 	return nil
 }
 
-// Known is how far Redis must be with a campaign that is resident by its books, but for its releases, see residency.Hydrator.
-func Known(c *models.Campaign) lua.Position {
-	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), Version: c.AppliedVersion}
+// send sends a lot that is live what it lacks.
+func (a Applier) send(ctx context.Context, c *models.Campaign) error {
+	state, err := a.scripts.State(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if c.Kind == models.KindPacket {
+		if err := a.push(ctx, c, &state); err != nil { // before the version, which says that Redis knows them
+			return err
+		}
+	}
+	if state.Version < c.Version {
+		_, err = a.scripts.Adjust(ctx, c)
+	}
+	return err
 }
 
 // IsResident reports whether Redis holds the campaign, as far as MySQL knows.

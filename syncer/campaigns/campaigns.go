@@ -194,7 +194,7 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	var c models.Campaign
 	err := r.db.WithContext(ctx).Table("campaigns").Select("claimed", "synced_seq", "remaining", "released_claims", "version",
 		"applied_version",
-		"total", "low_stock_at", "residency", "epoch", "shards").
+		"total", "low_stock_at", "residency", "epoch", "shards", "sold", "lost_claims", "lost_units", "given_up_units").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
@@ -215,7 +215,8 @@ func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	books := models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
-		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt,
+		InRedis: IsResident(c), Total: c.Total, LowStockAt: c.LowStockAt, Sold: c.Sold, LostClaims: c.LostClaims, LostUnits: c.LostUnits,
+		GivenUpUnits: c.GivenUpUnits,
 	}
 	if c.IsSharded() {
 		books.Shards = c.Shards

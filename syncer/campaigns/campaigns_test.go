@@ -160,7 +160,7 @@ func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
 		b, err := repo.Books(t.Context(), "c")
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), b.At, time.Minute)
-		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, Version: 1, Total: 100, At: b.At}, b)
+		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Sold: 6, Remaining: 94, Version: 1, Total: 100, At: b.At}, b)
 		_, err = repo.Books(t.Context(), "none")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
@@ -178,6 +178,9 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, c.Version, last)
 			last = c.Version
+			syncertest.SyncOpen(t, db)
+			c, err = repo.Get(t.Context(), id)
+			require.NoError(t, err)
 			require.Equal(t, c.Version, c.AppliedVersion)
 			require.Equal(t, c.Total, c.Remaining)
 			state, err := scripts.State(t.Context(), id)
@@ -221,6 +224,28 @@ func TestCampaigns_ShardsAreLockedBeforeTheirCampaign(t *testing.T) {
 		require.NoError(t, <-locked, name)
 	}
 	require.Equal(t, models.StatusPaused, h.Campaign(id).Status)
+}
+
+// What a shard lost is not free, in the shard and in its campaign.
+func TestSumShards_CountsWhatAShardLost(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		c := syncertest.CampaignOf("c", 100)
+		c.Shards = 2
+		_, _, err := repo.Create(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, db.Exec("UPDATE lots SET sold = 3, claimed = 3, synced_seq = 3, lost_claims = 1, lost_units = 2, given_up_claims = 1,"+
+			" given_up_units = 4 WHERE id = 'c#1'").Error)
+		require.NoError(t, campaigns.SumShards(t.Context(), db, "c"))
+		b, err := repo.Books(t.Context(), "c")
+		require.NoError(t, err)
+		require.Equal(t, []int64{3, 1, 2, 4, 95}, []int64{b.Sold, b.LostClaims, b.LostUnits, b.GivenUpUnits, b.Remaining})
+		of, err := repo.ShardsOf(t.Context(), "c")
+		require.NoError(t, err)
+		require.EqualValues(t, 9, of.Sold)
+		require.EqualValues(t, 45, of.Shards[0].Free)
+	})
 }
 
 func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
@@ -280,7 +305,10 @@ func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 		events := syncertest.ClaimsOf(id, 1, 6) // 12 units
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:3]))
 		for _, step := range []struct{ total, remaining int64 }{{5, 0}, {20, 14}, {6, 0}, {8, 2}} {
-			c, err := repo.Change(t.Context(), id, models.Change{Total: &step.total})
+			_, err := repo.Change(t.Context(), id, models.Change{Total: &step.total})
+			require.NoError(t, err)
+			syncertest.SyncOpen(t, db)
+			c, err := repo.Get(t.Context(), id)
 			require.NoError(t, err)
 			require.Equal(t, step.remaining, c.Remaining, "total %d", step.total)
 		}
@@ -296,7 +324,7 @@ func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 func around(t *testing.T, before func() error) *lua.Scripts {
 	t.Helper()
 	opts := lua.Options{Partitions: syncertest.Partitions}
-	return syncertest.Hooked(t, testenv.SharedRedis(t).Client(), opts, syncertest.Hooks{Before: func(name string) error {
+	return syncertest.Hooked(t, syncertest.OpenRedis(t), opts, syncertest.Hooks{Before: func(name string) error {
 		if name == "adjust" {
 			return before()
 		}
@@ -323,6 +351,7 @@ func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
 			_, err := repo.Change(t.Context(), id, models.Change{Total: &total})
 			require.NoError(t, err)
 			require.Equal(t, want, seen, "between, on the way to %d", total)
+			syncertest.SyncOpen(t, db)
 			require.Equal(t, total, syncertest.BooksOf(t, db, id).Remaining, "after")
 		}
 	})
@@ -344,19 +373,15 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 		require.Equal(t, int64(100), syncertest.BooksOf(t, db, id).Remaining, "redis still hands out 100")
 
 		sweeper := syncertest.NewMaintainer(t, db, ears, time.Hour)
-		_, err = sweeper.Attend(t.Context(), true)
-		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.ErrorIs(t, sweeper.Attend(t.Context()), lua.ErrUnavailable)
 		isAway = false
-		n, err := sweeper.Attend(t.Context(), true)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
+		require.NoError(t, sweeper.Attend(t.Context()))
+		syncertest.SyncOpen(t, db)
 		state, err := scripts.State(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, int64(30), state.Total)
 		require.Equal(t, int64(30), syncertest.BooksOf(t, db, id).Remaining)
-		n, err = sweeper.Attend(t.Context(), true)
-		require.NoError(t, err)
-		require.Zero(t, n, "nothing is left to do")
+		require.NoError(t, sweeper.Attend(t.Context()), "nothing is left to do")
 	})
 }
 
@@ -372,9 +397,10 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	require.NoError(t, db.Exec("UPDATE lots SET residency = ?, epoch = 1 WHERE id <> ?", models.ResidencyResident, id).Error)
 	require.NoError(t, db.Exec("UPDATE lots SET total = 7 WHERE id = ?", id).Error)
 	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
-	n, err := syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context(), true)
+	require.NoError(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()))
+	state, err := scripts.State(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.EqualValues(t, 7, state.Total)
 }
 
 func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
@@ -389,6 +415,7 @@ func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
+		syncertest.SyncOpen(t, db)
 		c, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		state, err := scripts.State(t.Context(), id)
@@ -409,7 +436,10 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 		require.NoError(t, db.Exec("UPDATE lots SET total = ?, applied_version = ? WHERE id = ?", before.Total, before.AppliedVersion, id).Error)
 		require.NoError(t, db.Exec("UPDATE definitions SET version = ? WHERE campaign_id = ?", before.Version, id).Error)
 
-		after, err := repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
+		_, err = repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
+		require.NoError(t, err)
+		syncertest.SyncOpen(t, db)
+		after, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		state, err := scripts.State(t.Context(), id)
 		require.NoError(t, err)
@@ -442,30 +472,30 @@ func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
 	})
 }
 
-// TestHydrator_LeavesACampaignOfAnotherPartitionAlone: who has another number of partitions finds nothing where it looks, and must
+// TestLoader_LeavesACampaignOfAnotherPartitionAlone: who has another number of partitions finds nothing where it looks, and must
 // neither load a second stock there nor write the campaign off.
-func TestHydrator_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
+func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		repo, scripts, _ := syncertest.Live(t, db, 100)
-		other, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: 7})
+		other, err := lua.New(syncertest.OpenRedis(t), lua.Options{Partitions: 7})
 		require.NoError(t, err)
 		var id string
 		for id == "" || lua.PartitionOf(id, 7) == lua.PartitionOf(id, syncertest.Partitions) {
 			id = syncertest.Stored(t, db, scripts, 100)
 		}
-		stranger := syncertest.NewHydrator(t, db, other)
-		_, err = stranger.Hydrate(t.Context(), id)
+		stranger := syncertest.NewLoader(t, db, other)
+		_, err = stranger.Load(t.Context(), id)
 		require.ErrorIs(t, err, campaigns.ErrPartitions, "not loaded yet")
-		_, err = syncertest.NewHydrator(t, db, scripts).Hydrate(t.Context(), id)
+		_, err = syncertest.NewLoader(t, db, scripts).Load(t.Context(), id)
 		require.NoError(t, err)
 
 		before, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		for range 2 {
-			_, err = stranger.Hydrate(t.Context(), id)
+			_, err = stranger.Load(t.Context(), id)
 			require.ErrorIs(t, err, campaigns.ErrPartitions, "resident")
-			require.ErrorIs(t, stranger.Examine(t.Context(), id), campaigns.ErrPartitions)
+			require.ErrorIs(t, stranger.Reload(t.Context(), id), campaigns.ErrPartitions)
 		}
 		after, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
@@ -506,6 +536,7 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 		_, err := repo.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
 		require.NoError(t, err)
 		syncertest.ApplyOutbox(t, h.DB, relay)
+		h.Sync()
 	}
 	told := func() (all []string) {
 		t.Helper()
@@ -514,7 +545,7 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 		for _, entry := range entries {
 			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
 			require.NoError(t, err)
-			if e.CampaignID == id && e.Type != models.EventClaimAccepted {
+			if e.CampaignID == id && e.Remaining != nil {
 				all = append(all, fmt.Sprintf("%s, %d left", e.Type, *e.Remaining))
 			}
 		}
@@ -529,6 +560,7 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	require.Equal(t, want, told(), "in redis")
 	change(200, 80)
 	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+	h.Sync()
 	change(200, 150)
 	require.Equal(t, want, told(), "180 remain")
 	change(170, 150)
@@ -537,7 +569,8 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	change(20, 150)
 	want = append(want, "campaign.sold_out, 0 left")
 	require.Equal(t, want, told())
-	require.NoError(t, h.Hydrate(id))
+	require.NoError(t, h.Load(id))
+	h.Sync()
 	require.Equal(t, want, told(), "a load crosses nothing")
 	change(200, 150)
 	change(100, 150)

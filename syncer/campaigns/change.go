@@ -39,16 +39,8 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	var failed []error
 	for i := range lots {
 		lot := &lots[i]
-		if !IsResident(lot) || lot.AppliedVersion == lot.Version {
-			continue // Redis gets it whole when it is loaded, or has it
-		}
-		switch err := r.applier.Apply(ctx, lot.ID); {
-		case errors.Is(err, ErrLost):
-			// No claim is taken before it is rebuilt, and then from this very definition.
-			r.log.WarnContext(ctx, "campaign changed while redis has lost it: the change is in mysql, and in force once it is rebuilt",
-				slog.String("campaign_id", lot.ID), slog.Any("error", err))
-		case err != nil:
-			failed = append(failed, err)
+		if lot.AppliedVersion != lot.Version {
+			failed = append(failed, r.applier.Apply(ctx, lot.ID))
 		}
 	}
 	if c.IsSharded() && c.Total != before.Total && r.settler != nil {
@@ -57,8 +49,8 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 				slog.Any("error", err))
 		}
 	}
-	if len(failed) > 0 {
-		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, errors.Join(failed...))
+	if err := errors.Join(failed...); err != nil {
+		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
 	}
 	return r.Get(ctx, id)
 }
@@ -81,7 +73,7 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 }
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
-// Redis says remains: redis_total holds the highest total that Redis may work by, until RecordApplied.
+// Redis says remains: redis_total holds the highest total that Redis may work by, until the entry of the change is applied.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	if err := lockCampaign(tx, id); err != nil {
 		return models.Campaign{}, err
@@ -172,7 +164,7 @@ func writeChange(tx *gorm.DB, c *models.Campaign) error {
 // publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not
 // hold. For one that Redis holds adjust.lua adds them to the stream; a campaign that is loaded in the meantime gets the same ids.
 func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
-	if IsResident(after) || after.Residency == models.ResidencyLost || after.Status == models.StatusClosed {
+	if IsResident(after) || after.Status == models.StatusClosed {
 		return nil
 	}
 	var rows []models.OutboxRow
@@ -191,8 +183,8 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 
 // crossed lists the stock lines that a change crosses, as adjust.lua does.
 func crossed(before, after *models.Campaign) (events []models.Event) {
-	had := max(0, before.Total-before.Claimed)
-	has := max(0, after.Total-after.Claimed)
+	had := max(0, before.Total-before.Claimed-before.LostUnits)
+	has := max(0, after.Total-after.Claimed-after.LostUnits)
 	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
 		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: lua.ChangeID(after) + ":low_stock", Remaining: &has})
 	}

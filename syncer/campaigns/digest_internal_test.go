@@ -19,5 +19,5 @@ func TestDigestOf_IsTheOneThatIsStored(t *testing.T) {
 		TimeZone: "Europe/Berlin", StartsAt: &starts, LowStockAt: 10, HoldForMs: 900_000,
 	})
 	require.NoError(t, err)
-	require.Equal(t, "249f1bf3a2074f0ae32392980f79b37b70984db7678d26d7e8caca4d67d65833", digest)
+	require.Equal(t, "dbc4e4a025d86d44ec5cd361bbebb1ae47c35a2634efc6fffacfb7e3f662319b", digest)
 }

@@ -50,7 +50,7 @@ func (r *Repository) applyPackets(ctx context.Context, id string) {
 		lots, err = ReadLots(r.db.WithContext(ctx), id)
 	}
 	for i := range lots {
-		if lot := &lots[i]; err == nil && IsResident(lot) && lot.AppliedVersion != lot.Version {
+		if lot := &lots[i]; err == nil && lot.AppliedVersion != lot.Version {
 			err = r.applier.Apply(ctx, lot.ID)
 		}
 	}

@@ -23,7 +23,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	if err != nil {
 		return err
 	}
-	p := pusher{Applier: a, c: c, pushed: state.Pushed, upto: state.Pushed, not: parked.Packets()}
+	p := pusher{Applier: a, c: c, epoch: state.Epoch, pushed: state.Pushed, upto: state.Pushed, not: parked.Packets()}
 	if err := p.addAll(ctx, last); err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
@@ -55,6 +55,7 @@ type pusher struct {
 	Applier
 
 	c         *models.Campaign
+	epoch     int64 // of the load
 	pushed    int64 // Redis knows the packets up to this position
 	upto      int64 // position of the last packet of the run
 	releaseMs int64
@@ -106,7 +107,7 @@ func (p *pusher) add(ctx context.Context, row pushRow) error {
 // send sends the run to Redis, without what another pusher has sent in the meantime.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
-		call := lua.Push{Epoch: p.c.Epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}
+		call := lua.Push{Epoch: p.epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}
 		for i := range p.run {
 			if p.run[i].position <= p.pushed {
 				continue

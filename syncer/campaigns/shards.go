@@ -37,7 +37,8 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	}
 	var set []string
 	var args []any
-	for _, column := range []string{"claimed", "synced_seq", "released_claims", "lost_claims"} {
+	for _, column := range []string{"claimed", "synced_seq", "released_claims", "sold", "lost_claims", "lost_units",
+		"given_up_claims", "given_up_units"} {
 		// MySQL reads from the table that it changes in a derived table alone.
 		sum := "SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0"
 		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
@@ -89,8 +90,8 @@ const (
 )
 
 // Excess is by how many units the shards of campaigns, and moves on their way from a shard of at
-// least this number, have more than the total; below 0 they have less. Campaigns that have exactly
-// the total are left out, and those of which MySQL lacks some sums. An empty id is all.
+// least this number, have more than the total; below 0 they have less. Sums of flushes that wait for a
+// locked shard count. Campaigns that have exactly the total are left out. An empty id is all.
 func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
 	var rows []struct {
 		ID    string
@@ -98,9 +99,9 @@ func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error
 	}
 	query := "SELECT id, units FROM (SELECT w.campaign_id AS id, (SELECT SUM(s.total) FROM lots s WHERE s.campaign_id = w.campaign_id" +
 		" AND s.shard > 0) + COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = w.campaign_id" +
-		" AND m.from_shard >= ?), 0) - w.total AS units FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0" +
-		" AND (w.campaign_id = ? OR ? = '') AND d.shards > 1 AND d.kind <> ? AND d.status <> ? AND NOT EXISTS (SELECT 1 FROM stock_flushes f" +
-		" WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id)) x WHERE units <> 0"
+		" AND m.from_shard >= ?), 0) + COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id), 0)" +
+		" - w.total AS units FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0" +
+		" AND (w.campaign_id = ? OR ? = '') AND d.shards > 1 AND d.kind <> ? AND d.status <> ?) x WHERE units <> 0"
 	err = sqlstore.On(db).Scan(&rows, query, from, id, id, models.KindPacket, models.StatusClosed)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: units of shards: %w", err)

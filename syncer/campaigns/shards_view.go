@@ -7,6 +7,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
 )
@@ -46,24 +47,30 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 }
 
 func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
+	parked, err := writer.ReadParked(ctx, r.db.ConnPool, c.ID)
+	if err != nil {
+		return f, err
+	}
 	_, shard := models.SplitShardID(c.ID)
 	f = models.ShardFigures{
-		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed, Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
+		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed + parked.Units + c.LostUnits,
+		Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
 	}
 	released := c.ReleasedClaims
-	if IsResident(c) || c.Residency == models.ResidencyLost {
-		state, err := r.applier.scripts.State(ctx, c.ID)
-		switch {
-		case err == nil:
-			f.Claimed = state.Taken
-			f.Seq = state.Seq
-			released = state.Released
-			f.Granted = state.Total
-		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
-			return f, err
-		}
+	sold := c.Sold + parked.Units + c.LostUnits + c.GivenUpUnits
+	state, err := r.applier.scripts.State(ctx, c.ID)
+	switch {
+	case err == nil:
+		f.Claimed = state.Taken
+		f.Seq = state.Seq
+		released = state.Released
+		sold = state.Sold
+		f.Granted = state.Total
+	case IsResident(c) && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
+		return f, err
 	}
 	of.Released += released
+	of.Sold += sold
 	f.Free = max(0, f.Granted-f.Claimed)
 	return f, nil
 }

@@ -16,13 +16,13 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
-		for _, id := range []string{"new", "busy", "evicted", "lost", "closed"} {
+		for _, id := range []string{"new", "busy", "evicted", "other", "closed"} {
 			_, _, err := repo.Create(t.Context(), syncertest.CampaignOf(id, 100))
 			require.NoError(t, err)
 		}
 		for id, set := range map[string]map[string]any{
 			"busy":    {"residency": models.ResidencyResident, "claimed": 7, "synced_seq": 6},
-			"evicted": {"residency": models.ResidencyEvicted}, "lost": {"residency": models.ResidencyLost},
+			"evicted": {"residency": models.ResidencyEvicted},
 		} {
 			require.NoError(t, db.Table("lots").Where("id = ?", id).UpdateColumns(set).Error)
 		}
@@ -31,7 +31,7 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 		active, err := repo.Active(t.Context(), 10)
 		require.NoError(t, err)
 		require.Equal(t, "busy", active[0], "moved last")
-		require.ElementsMatch(t, []string{"busy", "new", "lost"}, active)
+		require.ElementsMatch(t, []string{"busy", "new", "other"}, active)
 		active, err = repo.Active(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, []string{"busy"}, active)
@@ -53,9 +53,9 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 			f.ID = fmt.Sprint("f", i)
 			require.NoError(t, db.Create(&f).Error)
 		}
-		all, err = repo.BooksOfAll(t.Context(), []string{"busy", "new", "lost"})
+		all, err = repo.BooksOfAll(t.Context(), []string{"busy", "new", "other"})
 		require.NoError(t, err)
-		require.Equal(t, []int64{7, 1, 0}, []int64{all["busy"].FlushMs, all["new"].FlushMs, all["lost"].FlushMs},
+		require.Equal(t, []int64{7, 1, 0}, []int64{all["busy"].FlushMs, all["new"].FlushMs, all["other"].FlushMs},
 			"the slowest of the last seconds, and there was one, and none")
 		none, err := repo.BooksOfAll(t.Context(), nil)
 		require.NoError(t, err)

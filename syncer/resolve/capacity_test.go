@@ -103,7 +103,6 @@ func capacity(t *testing.T, db *gorm.DB, image string) {
 			_, err := r.Redeem(t.Context(), taken[i].ID, "order-4711")
 			require.NoError(t, err)
 		}
-		require.NoError(t, relay.DeletePublished(t.Context()))
 	})
 	measure("release", few, func() {
 		for i := range few {
@@ -115,7 +114,7 @@ func capacity(t *testing.T, db *gorm.DB, image string) {
 	measure("expiry, one campaign", hot-2*few, func() { require.Equal(t, hot-2*few, expire(h, expirer(h, resolve.ExpireBatch))) })
 	ids := manyHolds(t, h, ms, 300, 1)
 	measure("expiry, 300 campaigns", len(ids), func() { require.Equal(t, 300, expire(h, expirer(h, resolve.ExpireBatch))) })
-	idle := resolve.NewFinalizer(relay, h.Hydrator(), nil, nil)
+	idle := resolve.NewFinalizer(relay, h.Loader(), nil, nil)
 	measure("a second of 800 idle campaigns: expire, relay, finalize", 1, func() {
 		expire(h, expirer(h, resolve.ExpireBatch))
 		for range 4 {

@@ -50,7 +50,7 @@ type Expirer struct {
 }
 
 // NewExpirer makes an expirer whose decisions relay applies to Redis; reg may be nil. intact returns those of some partitions whose holds may
-// end: a MySQL that was restored may have lost redeems. See residency.Hydrator.Intact; nil is all of them.
+// end: a MySQL that is behind may lack redeems. See lots.Loader.OK; nil is all of them.
 func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {
@@ -108,7 +108,7 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 	return expired, more, errors.Join(failed...)
 }
 
-// ofIntact are the lots of partitions that are intact.
+// ofIntact are the lots of partitions that MySQL has applied to the tip.
 func (e *Expirer) ofIntact(ctx context.Context, lots []heldLot) ([]heldLot, error) {
 	if e.intact == nil || len(lots) == 0 {
 		return lots, nil

@@ -8,6 +8,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
@@ -25,23 +26,28 @@ func manyHolds(t testing.TB, h *syncertest.Stack, ms *atomic.Int64, held, claims
 	g.SetLimit(8)
 	ids = make([]string, held)
 	repository := campaigns.New(h.DB, h.Scripts, syncertest.Quiet())
-	hydrator := h.Hydrator()
+	loader := h.Loader()
+	metas := make([]lua.Meta, held)
 	for i := range ids {
 		c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), int64(claims))
 		c.HoldForMs = time.Minute.Milliseconds()
 		ids[i] = c.ID
 		g.Go(func() error {
-			if _, _, err := repository.Create(t.Context(), c); err != nil {
-				return err
-			}
-			meta, err := hydrator.Hydrate(t.Context(), c.ID)
-			if err == nil {
-				_, _, err = h.Scripts.Claim(t.Context(), meta, syncertest.Asks("u", claims))
-			}
+			_, _, err := repository.Create(t.Context(), c)
 			return err
 		})
 	}
 	require.NoError(t, g.Wait())
+	for i, id := range ids {
+		var err error
+		metas[i], err = loader.Load(t.Context(), id)
+		require.NoError(t, err)
+		h.Sync()
+	}
+	for _, meta := range metas {
+		_, _, err := h.Scripts.Claim(t.Context(), meta, syncertest.Asks("u", claims))
+		require.NoError(t, err)
+	}
 	w, err := writer.New(writer.Config{DB: h.DB, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, unsynced(h)))

@@ -9,7 +9,6 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
 // heldFlush is a row of stock_flushes in whose range a hold may have ended.
@@ -31,16 +30,13 @@ type openHold struct {
 func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard) }
 
 // dueQuery reads the first due rows of each lot, those that wait longest first. The rows of one lot may be very many: it goes over a window
-// of all due rows, so that a lot with few is not behind them. A lot whose redeems were lost with a MySQL that was restored waits until it
-// has them again.
+// of all due rows, so that a lot with few is not behind them.
 func dueQuery(db sqlstore.Database) string {
-	const lot = " FROM lots WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 	return "SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, (SELECT hold_for_ms FROM definitions WHERE definitions.campaign_id = f.campaign_id) AS hold_for_ms FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(db, "stock_flushes_due") +
-		" WHERE due_ms <= ? AND (SELECT residency_reason" + lot + ") NOT LIKE '" + campaigns.MySQLRolledBack + "%'" +
-		" ORDER BY due_ms, id LIMIT ?) AS due) AS f WHERE n <= ? ORDER BY due_ms, id"
+		" WHERE due_ms <= ? ORDER BY due_ms, id LIMIT ?) AS due) AS f WHERE n <= ? ORDER BY due_ms, id"
 }
 
 // due reads the lots in which a hold may have ended.

@@ -341,7 +341,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	h.Take(free, syncertest.Asks("u", 5)...)
 	ms.Add((time.Minute + 40*time.Second).Milliseconds())
 	tx := h.DB.Begin()
-	require.NoError(t, tx.Exec("UPDATE lots SET residency_reason = 'mine' WHERE id = ?", locked).Error)
+	require.NoError(t, tx.Exec("UPDATE lots SET updated_at = '2020-01-01 00:00:00.000' WHERE id = ?", locked).Error)
 	reg := prometheus.NewRegistry()
 	e := resolve.NewExpirer(relay(h), nil, reg)
 	n, err := e.Expire(t.Context())
@@ -435,7 +435,7 @@ func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
 	id := h.Create(40, hold(time.Second))
 	h.Take(id, syncertest.Asks("u", 40)...)
 	ms.Add(1000)
-	for _, step := range []string{"found", "claims moved", "books moved", "committed", "campaign read", "applied", "marked"} {
+	for _, step := range []string{"found", "claims moved", "books moved", "committed", "campaign read", "applied"} {
 		require.True(t, killedAt(step, func(step func(string)) {
 			_, _ = resolve.ExpirerWithStep(expirer(h, 5), step).Expire(t.Context())
 		}), step)

@@ -10,11 +10,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Eager has r leave no row to the process that wrote it, and delete each row at once.
-func Eager(r *Relay) *Relay {
-	r.deleteDelay = 0
-	return RelayAfter(r, 0)
-}
+// Eager has r leave no row to the process that wrote it.
+func Eager(r *Relay) *Relay { return RelayAfter(r, 0) }
 
 // RelayAfter has r leave rows to the process that wrote them for that long.
 func RelayAfter(r *Relay, after time.Duration) *Relay {

@@ -11,7 +11,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,12 +40,12 @@ const (
 //
 // None of this begins before the campaign was drained for ReturnDelay, under the same load and definition each time. A Redis that
 // dies and forgets the close gives packets away again: if it does so within that time, the next round finds it behind the
-// definition that was in force, and takes it for lost; if later, the close is on its disk.
+// definition that was in force, and has it loaded again; if later, the close is on its disk.
 //
 // Finalize is for one goroutine; several processes at once do no harm.
 type Finalizer struct {
 	relay    *Relay
-	hydrator *residency.Hydrator
+	loader   *lots.Loader
 	clock    clockwork.Clock
 	returned prometheus.Counter
 	cursors  map[string]int64   // by campaign: the place of a packet up to which step 1 is done
@@ -58,9 +58,9 @@ type Finalizer struct {
 }
 
 // NewFinalizer makes a finalizer whose events relay publishes; reg may be nil.
-func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Clock, reg prometheus.Registerer) *Finalizer {
+func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg prometheus.Registerer) *Finalizer {
 	f := &Finalizer{
-		relay: relay, hydrator: hydrator, clock: clock, cursors: make(map[string]int64), drained: make(map[string]drained),
+		relay: relay, loader: loader, clock: clock, cursors: make(map[string]int64), drained: make(map[string]drained),
 		batch: returnBatch, delay: ReturnDelay,
 		returned: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that no one took and that this process returned.",
@@ -143,24 +143,28 @@ func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (
 	return now.Sub(seen.since) >= f.delay, nil
 }
 
-// drainedNow says whether each claim of a closed campaign that Redis ever accepted has its row, and none can come any more.
-// Once that is so it stays so, unless Redis forgets.
+// drainedNow says whether each claim of a closed campaign that Redis ever accepted has its row, and none can come any more: MySQL has
+// applied the stream to its tip, and Redis knows that the campaign is closed, or does not hold it.
 func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, error) {
-	switch {
-	case c.IsSharded():
+	if c.IsSharded() {
 		return f.shardsDrained(ctx, c)
-	case c.Residency == models.ResidencyLost:
-		return false, fmt.Errorf("%w: %s: redis lost it: %s", ErrUndrained, c.ID, c.ResidencyReason)
-	case campaigns.IsResident(c):
-		if isDrained, err := f.drainedInRedis(ctx, c); err != nil || !isDrained {
-			return false, err
-		}
-	default: // MySQL has all of it, and a load reads that it is closed before a claim is taken
-		if err := f.mustBeGone(ctx, c); err != nil {
-			return false, err
-		}
 	}
-	return f.noneParked(ctx, c, true)
+	if c.LostUnits > 0 && c.Kind == models.KindPacket {
+		return false, fmt.Errorf("%w: %s: %d claims are lost: `dibs reconcile --repair --give-up-claims` gives them up", ErrUndrained, c.ID, c.LostClaims)
+	}
+	state, err := f.loader.Live(ctx, c.ID)
+	switch {
+	case errors.Is(err, lua.ErrAbsent):
+	case err == nil && state.Version < c.Version && c.AppliedVersion == c.Version:
+		return false, errors.Join(fmt.Errorf("%w: %s: redis has forgotten that it was closed", ErrUndrained, c.ID), f.loader.Reload(ctx, c.ID))
+	case errors.Is(err, lots.ErrAway), err == nil && state.Version < c.Version: // the leader brings it to Redis
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+	case state.Status != models.StatusClosed:
+		return false, fmt.Errorf("%w: %s: redis says that it is %s", ErrUndrained, c.ID, state.Status)
+	}
+	return f.noneParked(ctx, c)
 }
 
 // shardsDrained is drainedNow for a campaign of several shards: each of them is drained.
@@ -177,52 +181,14 @@ func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool
 	return true, nil
 }
 
-// noneParked returns otherwise if no claim of a campaign is parked: a parked claim was answered, and its packet is its user's.
-func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign, otherwise bool) (bool, error) {
-	parked, err := f.hydrator.Parked(ctx, c.ID)
+// noneParked reports whether no claim of a campaign is parked: a parked claim was answered, and its packet is its user's.
+func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign) (bool, error) {
+	parked, err := f.loader.Parked(ctx, c.ID)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUndrained, err)
 	}
 	if names := parked.Names(); len(names) > 0 {
 		return false, fmt.Errorf("%w: %s: %s", ErrUndrained, c.ID, names)
 	}
-	return otherwise, nil
-}
-
-// mustBeGone returns nil if Redis can't take claims of a campaign that MySQL says is not there.
-func (f *Finalizer) mustBeGone(ctx context.Context, c *models.Campaign) error {
-	state, err := f.relay.scripts.State(ctx, c.ID)
-	switch {
-	case errors.Is(err, lua.ErrAbsent):
-		return nil
-	case err != nil:
-		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
-	case state.Status != models.StatusOpen && state.Status != models.StatusPaused: // closed, fenced, or an unconfirmed load
-		return nil
-	}
-	return fmt.Errorf("%w: %s: it is %s, yet redis holds load %d of it, %s", ErrUndrained, c.ID, c.Residency, state.Epoch, state.Status)
-}
-
-// drainedInRedis is drainedNow for a campaign that is in Redis. Parked claims may count as drained.
-func (f *Finalizer) drainedInRedis(ctx context.Context, c *models.Campaign) (bool, error) {
-	if c.AppliedVersion != c.Version {
-		return false, nil // the resumer brings it to Redis
-	}
-	state, err := f.hydrator.Sound(ctx, c.ID)
-	switch {
-	case errors.Is(err, lua.ErrAbsent):
-		return false, nil // evicted just now: the next round sees
-	case errors.Is(err, campaigns.ErrLost):
-		return false, fmt.Errorf("%w: %w", ErrUndrained, err)
-	case err != nil:
-		return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
-	case state.Epoch != c.Epoch:
-		return false, nil
-	case state.Status != models.StatusClosed:
-		return false, fmt.Errorf("%w: %s: redis says that it is %s", ErrUndrained, c.ID, state.Status)
-	}
-	if state.Seq == c.SyncedSeq {
-		return true, nil
-	}
-	return f.noneParked(ctx, c, false) // without parked ones, claims are on their way
+	return true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
+	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -21,11 +22,12 @@ import (
 )
 
 const (
-	relayAfter          = 2 * time.Second        // the process that wrote a row applies and deletes it first
-	forgetAfter         = 200 * time.Millisecond // how long rows that Redis has wait to be deleted with others
-	relayPage           = 500                    // rows that are read at a time
-	applyAtOnce         = 8                      // campaigns whose rows are applied at the same time
-	maxUnreachablePages = 3                      // pages in a row that an unreachable Redis refuses before a round ends
+	relayAfter          = 2 * time.Second // the process that wrote a row applies it first
+	relayPage           = 500             // rows that are read at a time
+	applyAtOnce         = 8               // campaigns whose rows are applied at the same time
+	maxUnreachablePages = 3               // pages in a row that an unreachable Redis refuses before a round ends
+	sendAgain           = time.Minute     // a row that Redis may have lost, in a stream that has no later entries
+	maxSent             = 100_000         // rows that are remembered while MySQL has not applied their entries
 
 	// Between two tries of a row that can't be applied, doubled each time.
 	damagedWait    = time.Second
@@ -39,26 +41,28 @@ var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 // errRow says that one row can't be applied, which says nothing of the others.
 var errRow = errors.New("resolve: row of outbox can't be applied")
 
-// Relay applies the rows of outbox to Redis, each at least once. A row takes two steps, and anybody may repeat either:
-//
-//  1. Redis gets it. A released claim is known there by its record, so that its quota comes back once.
-//  2. The row is deleted.
-//
-// Any number may run at once.
+// Relay brings the rows of outbox to Redis, each at least once. A released claim is known there by its record, so that its quota comes back
+// once. What Redis replies confirms nothing: the writer deletes a row when it applies the entry of its event. A row that is there still
+// once MySQL has applied the stream up to where it ended then was lost with Redis, and is brought again. Any number may run at once.
 type Relay struct {
-	db          *gorm.DB
-	scripts     *lua.Scripts
-	metrics     *relayMetrics
-	after       time.Duration // is relayAfter, but in tests
-	deleteDelay time.Duration // is forgetAfter, but in tests; 0 is not at all
-	steps       steps.Steps
+	db      *gorm.DB
+	scripts *lua.Scripts
+	metrics *relayMetrics
+	after   time.Duration // is relayAfter, but in tests
+	steps   steps.Steps
 
-	hydrator *residency.Hydrator // nil: lots whose keys are damaged wait
+	loader *lots.Loader // nil: lots that are damaged or stopped wait
 
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 
-	mu      sync.Mutex
-	applied []string // rows that Redis has, to be deleted
+	sent map[string]sentRow // by row, of those that Redis has had; Relay's own
+}
+
+// sentRow is where the claim stream of a row ended when Redis had had it.
+type sentRow struct {
+	partition int
+	tip       lua.EntryID
+	at        time.Time
 }
 
 // tries of a row that can't be applied.
@@ -70,13 +74,14 @@ type tries struct {
 // NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
 func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
-		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, deleteDelay: forgetAfter, damaged: make(map[string]tries),
+		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, damaged: make(map[string]tries),
+		sent: make(map[string]sentRow),
 	}
 }
 
-// LoadDamagedBy has lots loaded again of which Redis lost a key. Of a closed campaign no claim notices that. It is called before any other
-// method.
-func (r *Relay) LoadDamagedBy(h *residency.Hydrator) { r.hydrator = h }
+// LoadBy has lots loaded of which Redis lost a key, or which a loader left. Of a closed campaign no claim notices that. It is called before
+// any other method.
+func (r *Relay) LoadBy(l *lots.Loader) { r.loader = l }
 
 // Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
 // applied now are returned as an error after the others had their turn.
@@ -85,6 +90,12 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	offsets, err := r.offsets(ctx) // before the rows: one that is there still has not been applied up to here
+	if err != nil {
+		return 0, err
+	}
+	sent := r.sent
+	r.sent = make(map[string]sentRow)
 	before := r.damaged // a row that is gone is not damaged any more
 	r.damaged = make(map[string]tries)
 	if isEmpty {
@@ -97,7 +108,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
-		page = r.due(page, before)
+		page = r.unsent(r.due(page, before), sent, offsets)
 		n, bad, err := r.apply(ctx, page)
 		r.remember(page, bad)
 		applied += n
@@ -161,46 +172,77 @@ func isAway(err error) bool {
 	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
 }
 
-// Apply applies rows, those of a campaign in their order, deletes those that Redis has now, and returns how many these are. A campaign
-// that fails does not stop the others.
-func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
-	applied, _, err = r.apply(ctx, rows)
-	return applied, err
+// offsets are how far MySQL has applied the streams of the rows that Redis has had.
+func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
+	partitions := make(map[int]bool)
+	for _, one := range r.sent {
+		partitions[one.partition] = true
+	}
+	if len(partitions) == 0 {
+		return nil, nil
+	}
+	all, err := writer.Offsets(ctx, r.db.ConnPool, slices.Collect(maps.Keys(partitions))...)
+	if err != nil {
+		return nil, fmt.Errorf("resolve: relay: %w", err)
+	}
+	applied := make(map[int]lua.EntryID, len(all))
+	for p, at := range all {
+		applied[p], err = lua.ParseEntryID(at.EntryID)
+		if err != nil {
+			return nil, fmt.Errorf("resolve: relay: %w", err)
+		}
+	}
+	return applied, nil
 }
 
-// apply is Apply, which also names the rows that can't be applied, whatever becomes of others.
+// unsent leaves out rows that Redis has had and whose entries MySQL may be about to apply.
+func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied map[int]lua.EntryID) []models.OutboxRow {
+	return slices.DeleteFunc(page, func(row models.OutboxRow) bool {
+		one, known := sent[row.ID]
+		if !known || !applied[one.partition].Less(one.tip) || time.Since(one.at) > sendAgain {
+			return false
+		}
+		r.sent[row.ID] = one
+		return true
+	})
+}
+
+// Apply brings rows to Redis, those of a campaign in their order, and returns how many it had then. A campaign that fails does not stop the
+// others.
+func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
+	done, _, err := r.deliver(ctx, rows)
+	return len(done), err
+}
+
+// apply is Apply, which also names the rows that can't be applied, whatever becomes of others, and remembers those that Redis has had.
 func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
-	if forgetErr := r.forget(ctx, done); forgetErr != nil {
-		return 0, bad, errors.Join(err, forgetErr)
+	if len(done) == 0 {
+		return 0, bad, err
+	}
+	byRow := make(map[string]int, len(rows))
+	var partitions []int
+	for i := range rows {
+		byRow[rows[i].ID] = lua.PartitionOf(rows[i].CampaignID, r.scripts.Partitions())
+		partitions = append(partitions, byRow[rows[i].ID])
+	}
+	slices.Sort(partitions)
+	tips, tipsErr := r.scripts.Tips(ctx, slices.Compact(partitions))
+	for _, id := range done {
+		if tipsErr == nil && len(r.sent) < maxSent {
+			r.sent[id] = sentRow{byRow[id], tips[byRow[id]], time.Now()}
+		}
 	}
 	return len(done), bad, err
 }
 
-// applyDecided is Apply for decisions that this process just committed. Their rows are deleted some moments later, with those of others,
-// so that this costs no commit of its own. A process that dies before leaves rows that the leader's relay applies again.
+// applyDecided is Apply for decisions that this process just committed.
 func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {
 		rows[i] = decided[i].outbox
 	}
-	done, _, err := r.deliver(ctx, rows)
-	if len(done) == 0 {
-		return err
-	}
-	if r.deleteDelay == 0 {
-		return errors.Join(err, r.forget(ctx, done))
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.applied) == 0 {
-		time.AfterFunc(r.deleteDelay, func() {
-			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
-			defer cancel()
-			_ = r.DeletePublished(ctx) // the leader's relay does it again
-		})
-	}
-	r.applied = append(r.applied, done...)
+	_, _, err := r.deliver(ctx, rows)
 	return err
 }
 
@@ -241,15 +283,6 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 	return done, bad, errors.Join(failed...)
 }
 
-// DeletePublished deletes the rows that Redis has and that wait for it. A process calls it when it ends.
-func (r *Relay) DeletePublished(ctx context.Context) error {
-	r.mu.Lock()
-	ids := r.applied
-	r.applied = nil
-	r.mu.Unlock()
-	return r.forget(ctx, ids)
-}
-
 // campaigns reads the campaigns of releases.
 func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
@@ -273,20 +306,6 @@ func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[str
 	}
 	r.steps.At("campaign read")
 	return known, nil
-}
-
-// forget is step 2.
-func (r *Relay) forget(ctx context.Context, ids []string) error {
-	for part := range slices.Chunk(ids, campaigns.OutboxAtOnce) {
-		err := sqlstore.Retry(ctx, func() error {
-			return sqlstore.On(r.db.WithContext(ctx)).Run("DELETE FROM outbox WHERE id IN ?", part)
-		})
-		if err != nil {
-			return fmt.Errorf("resolve: delete rows of outbox that redis has: %w", err)
-		}
-		r.steps.At("marked")
-	}
-	return nil
 }
 
 // measure sets the age of the oldest row that Redis has not had, and reports whether there is none.

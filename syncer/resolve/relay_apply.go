@@ -7,7 +7,6 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
 // applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that
@@ -57,28 +56,25 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 
 // release gives back in Redis what the claims of rows took, all of one campaign.
 //
-// MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
-// Redis, and no load started: only the event is left to publish, because each later load reads rows that say released. While a
-// load is under way the rows wait for its end: it may have read the claims before they were released.
+// A lot that is live gets each back once. Of one that is away the event alone is left to publish, because the next load reads rows that
+// say released. While someone loads it the rows wait for the end: the load may have read the claims before they were released. A loader
+// may have died, and perhaps nobody claims any more: then the lot is loaded here.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
-	switch {
-	case c == nil:
+	if c == nil {
 		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
-	case campaigns.IsResident(c):
-	case c.LoadAttempts > c.Epoch:
-		return nil, nil, nil
-	default:
-		done, err = r.publish(ctx, rows)
-		return done, nil, err
 	}
 	releases, ids, bad, err := releasesOf(rows)
 	if len(releases) == 0 {
 		return nil, bad, err
 	}
 	outcomes, releaseErr := r.scripts.Release(ctx, c, releases)
-	if errors.Is(releaseErr, lua.ErrDamaged) && r.hydrator != nil { // the next round finds the lot loaded
-		_, err := r.hydrator.Hydrate(ctx, c.ID)
-		releaseErr = errors.Join(releaseErr, err)
+	isStopped := errors.Is(releaseErr, lua.ErrOther)
+	if r.loader != nil && (isStopped || errors.Is(releaseErr, lua.ErrDamaged)) { // the next round finds the lot loaded
+		_, loadErr := r.loader.Recover(ctx, c.ID, lua.Position{})
+		err = errors.Join(err, loadErr)
+	}
+	if isStopped {
+		return nil, bad, err
 	}
 	if releaseErr != nil {
 		return nil, bad, errors.Join(fmt.Errorf("resolve: outbox of %s: %w", c.ID, releaseErr), err)

@@ -81,10 +81,11 @@ func TestRelay_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
 	r := relay(h)
 	_, err := r.Relay(t.Context())
 	require.ErrorIs(t, err, lua.ErrDamaged)
-	require.Len(t, unapplied(t, h.DB), 2, "without a hydrator they wait")
-	r.LoadDamagedBy(h.Hydrator())
+	require.Len(t, unapplied(t, h.DB), 2, "without a loader they wait")
+	r.LoadBy(h.Loader())
 	require.Eventually(t, func() bool {
 		_, _ = r.Relay(t.Context())
+		h.Sync()
 		return len(unapplied(t, h.DB)) == 0
 	}, time.Minute, time.Millisecond)
 	h.Sync()
@@ -92,4 +93,31 @@ func TestRelay_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
+}
+
+// A loader that gave up, or died, leaves its token. In a closed campaign no claim has the lot loaded.
+func TestRelay_AClosedCampaignThatALoaderLeftIsLoaded(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	claims := h.Take(id, syncertest.Asks("u", 3)...)
+	h.Shut(id)
+	for _, how := range []string{lua.FenceAny, lua.FenceLeave} {
+		_, errs := h.Scripts.Fence(t.Context(), "gone", how, []string{id})
+		require.NoError(t, errs[0])
+	}
+	require.True(t, killedAt("committed", func(step func(string)) {
+		_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claims[0], "")
+	}))
+	r := relay(h)
+	r.LoadBy(h.Loader())
+	require.Eventually(t, func() bool {
+		_, _ = r.Relay(t.Context())
+		h.Sync()
+		return len(unapplied(t, h.DB)) == 0
+	}, time.Minute, time.Millisecond)
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 1}, []int64{state.Taken, state.Released})
+	require.Empty(t, h.Compare(id).Differences)
 }

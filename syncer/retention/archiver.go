@@ -21,6 +21,11 @@ var ErrNotArchivable = errors.New("retention: claims can't be archived now")
 // archivePage is how many claims one transaction moves.
 const archivePage = 1000
 
+const (
+	evictedWait = 2 * time.Second // for the entry of an eviction to be applied to MySQL
+	evictedPoll = 20 * time.Millisecond
+)
+
 // Archiver moves claims of closed campaigns out of the table claims, to claims_archive. The counters of a campaign, and of a shard, keep counting them, and
 // archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
 // leaves nothing to mend.
@@ -50,11 +55,32 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 		if err := a.evict(ctx, lotID); err != nil {
 			return moved, err
 		}
+		if err := a.awaitEvicted(ctx, lotID); err != nil {
+			return moved, err
+		}
 		if err := a.archiveLot(ctx, lotID, before, &moved); err != nil {
 			return moved, err
 		}
 	}
 	return moved, nil
+}
+
+// awaitEvicted waits for a while until MySQL has applied the entry of an eviction. If it has not, or someone loads the lot, move says so.
+func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
+	for end := time.Now().Add(evictedWait); time.Now().Before(end); {
+		var residency models.Residency
+		err := sqlstore.On(a.db.WithContext(ctx)).Scan(&residency, "SELECT residency FROM lots WHERE id = ?", lotID)
+		if err != nil {
+			return fmt.Errorf("retention: archive %s: %w", lotID, err)
+		}
+		if residency != models.ResidencyResident {
+			return nil
+		}
+		if err := sleep.For(ctx, evictedPoll); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // archiveLot moves the claims of a campaign of one shard, or of a shard, and adds to moved how many.
@@ -157,12 +183,13 @@ func (a *Archiver) read(
 }
 
 func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, claims []models.ClaimRow) error {
-	var units, released int64
+	var units, sold, released int64
 	ids := make([]any, len(claims))
 	var orders, ordered []any
 	for i := range claims {
 		c := &claims[i]
 		ids[i] = c.ID
+		sold += c.Quantity
 		if c.Status.Live() {
 			units += c.Quantity
 		} else {
@@ -191,11 +218,11 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 		return err
 	}
 	a.steps.At("deleted")
-	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
+	// A load into Redis reads counters and rows by one snapshot.
 	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
-		" archived_released = archived_released + ?"+
+		" archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
 		" WHERE id = ? AND residency IN (?, ?) AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
-		len(ids), units, released, lotID,
+		len(ids), units, sold, released, lotID,
 		string(models.ResidencyEvicted), string(models.ResidencyNone), string(models.StatusClosed))
 	if err != nil {
 		return err

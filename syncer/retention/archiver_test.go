@@ -9,8 +9,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/syncertest"
 	"dibs/models"
-	"dibs/syncer/reconcile"
-	"dibs/syncer/residency"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 
@@ -37,9 +36,11 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 
 // archiver is one of small pages that evicts as the command does.
 func archiver(h *syncertest.Stack) *retention.Archiver {
-	evictor := residency.NewMaintainer(h.Hydrator(), residency.MinIdle, nil, nil)
+	evictor := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
 	return retention.ArchiverWithPage(retention.NewArchiver(h.DB, func(ctx context.Context, id string) error {
+		h.Sync()
 		_, err := evictor.EvictOne(ctx, id)
+		h.Sync() // as the consumer does
 		return err
 	}, func(int) {}), 7)
 }
@@ -48,10 +49,8 @@ func inAMinute() time.Time { return time.Now().Add(time.Minute) }
 
 func requireAgrees(h *syncertest.Stack, id string) {
 	h.T.Helper()
-	found, err := h.Reconciler().Compare(h.T.Context(), id, reconcile.DepthUsers)
-	require.NoError(h.T, err)
-	require.Empty(h.T, found.Differences)
-	require.NotNil(h.T, found.Rows)
+	h.Sync()
+	require.Empty(h.T, h.Compare(id).Differences)
 }
 
 // archived are the ids in claims_archive, in order of seq.
@@ -73,11 +72,11 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	after := h.Campaign(id)
 	require.Equal(t, []int64{before.Claimed, before.SyncedSeq, before.Remaining, before.ReleasedClaims},
 		[]int64{after.Claimed, after.SyncedSeq, after.Remaining, after.ReleasedClaims})
-	require.Equal(t, []int64{30, 28, 2}, []int64{after.ArchivedClaims, after.ArchivedUnits, after.ArchivedReleased})
+	require.Equal(t, []int64{30, 28, 30, 2}, []int64{after.ArchivedClaims, after.ArchivedUnits, after.ArchivedSold, after.ArchivedReleased})
 	requireAgrees(h, id)
 
-	require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
-	require.NoError(t, h.Hydrate(id), "someone asks for it")
+	require.Empty(t, h.Repair(id, false).Steps)
+	require.NoError(t, h.Load(id), "someone asks for it")
 	requireAgrees(h, id)
 	require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("u-1", ""))[0].Outcome)
 	n, err = archiver(h).Archive(t.Context(), id, inAMinute())
@@ -96,7 +95,7 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.Create(100, func(c *models.Campaign) { c.Shards = 3 })
 	for shard, users := range map[int]int{1: 9, 3: 8} {
-		require.NoError(t, h.Hydrate(models.ShardID(id, shard)))
+		require.NoError(t, h.Load(models.ShardID(id, shard)))
 		h.Take(models.ShardID(id, shard), syncertest.Asks("u", users)...)
 	}
 	h.Sync()
@@ -123,8 +122,8 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 		require.Equal(t, claims, h.Campaign(models.ShardID(id, shard)).ArchivedClaims)
 	}
 	requireAgrees(h, id)
-	require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
-	require.NoError(t, h.Hydrate(models.ShardID(id, 3)), "someone asks for it")
+	require.Empty(t, h.Repair(id, false).Steps)
+	require.NoError(t, h.Load(models.ShardID(id, 3)), "someone asks for it")
 	requireAgrees(h, id)
 	log, err := audit.NewLog(h.DB).List(t.Context(), models.AuditQuery{CampaignID: id, Limit: 100})
 	require.NoError(t, err)
@@ -142,7 +141,7 @@ func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
 	was := h.Campaign(id)
 	h.Exec("UPDATE lots SET claimed = 3, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
 	h.Sync() // with fewer claims than were evicted MySQL may have been rolled back
-	h.Repair(id, reconcile.RepairHow{})
+	h.Repair(id, false)
 	is := h.Campaign(id)
 	require.Equal(t, []int64{was.Claimed, was.Remaining, was.ReleasedClaims}, []int64{is.Claimed, is.Remaining, is.ReleasedClaims})
 	require.GreaterOrEqual(t, is.SyncedSeq, int64(30))
@@ -161,7 +160,9 @@ func TestArchiver_EventsThatComeAgainAreKnown(t *testing.T) {
 	was := h.Campaign(id)
 	_, at, err := h.Writer.Begin(t.Context(), 0)
 	require.NoError(t, err)
-	require.NoError(t, h.Writer.Rewind(t.Context(), 0, at, models.Offset{EntryID: models.NoEntry}))
+	moved, err := h.Writer.Move(t.Context(), 0, at, models.NoOffset())
+	require.NoError(t, err)
+	require.True(t, moved)
 	h.Sync()
 	is := h.Campaign(id)
 	is.UpdatedAt, is.ResidencyAt = was.UpdatedAt, was.ResidencyAt
@@ -218,7 +219,8 @@ func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	a := retention.ArchiverWithStep(archiver(h), func(step string) {
 		if step == "moved" && !loaded {
 			loaded = true
-			require.NoError(t, h.Hydrate(id))
+			require.NoError(t, h.Load(id))
+			h.Sync()
 		}
 	})
 	n, err := a.Archive(t.Context(), id, inAMinute())

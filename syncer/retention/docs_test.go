@@ -16,7 +16,6 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/reconcile"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/writer"
@@ -160,8 +159,9 @@ func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	resolver := resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), syncertest.Quiet())
 	_, err = resolver.Release(t.Context(), claims[0], "")
 	require.NoError(t, err)
+	h.Sync()
 	h.Exec("UPDATE lots SET claimed = 1 WHERE id = ?", id)
-	require.NotEmpty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
+	require.NotEmpty(t, h.Repair(id, false).Steps)
 	h.Shut(id)
 	h.Exec("UPDATE definitions SET closed_told_at = created_at")
 	n, err := archiver(h).Archive(t.Context(), id, inAMinute())

@@ -7,7 +7,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
-	"dibs/syncer/reconcile"
+	"dibs/syncer/compare"
 	"dibs/syncer/retention"
 
 	"github.com/google/uuid"
@@ -155,7 +155,7 @@ func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 		var kept []string
 		for i := range 8 {
 			at := time.Now().Add(time.Duration(i) * time.Second)
-			r := models.Repair{ID: idAt(at), CampaignID: fmt.Sprint("c", i%2), What: reconcile.RepairRedis, At: at.UTC()}
+			r := models.Repair{ID: idAt(at), CampaignID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
 			require.NoError(t, db.Create(&r).Error)
 			if i > 1 {
 				kept = append(kept, r.ID)

@@ -112,7 +112,7 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 		var first lua.EntryID
 		first, err = t.firstKept(ctx, partition, &stream, groups, applied)
 		if err == nil {
-			trimmed, err = t.trimBelow(ctx, partition, first)
+			trimmed, err = t.trimBelow(ctx, partition, first, applied)
 		}
 	}
 	if err != nil {
@@ -154,12 +154,12 @@ func (t *Trimmer) firstKept(
 	return first, nil
 }
 
-func (t *Trimmer) trimBelow(ctx context.Context, partition int, first lua.EntryID) (trimmed int64, err error) {
+func (t *Trimmer) trimBelow(ctx context.Context, partition int, first, applied lua.EntryID) (trimmed int64, err error) {
 	if first == (lua.EntryID{}) || first == (lua.EntryID{}).Next() { // a group that has read nothing
 		return 0, nil
 	}
 	for range trimCalls {
-		n, err := t.Streams.TrimBelow(ctx, partition, first, t.call)
+		n, err := t.Streams.TrimBelow(ctx, partition, first, applied, t.call)
 		trimmed += n
 		t.metrics.trimmed.Add(float64(n))
 		if err != nil || n == 0 {

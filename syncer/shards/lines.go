@@ -42,14 +42,12 @@ func lineOf(c *stockLevel) line {
 }
 
 // Check completes what others left: totals that shards don't have yet, and moves without a credit.
-// It loads shards that Redis was rolled back with, and publishes the lines that the stock of
-// campaigns of several shards has crossed, by what MySQL has applied. It returns how many that
+// It publishes the lines that the stock of campaigns of several shards has crossed, by what MySQL has applied. It returns how many that
 // were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)
-	loaded, loadErr := m.loadBehind(ctx)
-	done = settled + finished + loaded
+	done = settled + finished
 	fetch := func(after string) (page []stockLevel, err error) {
 		err = m.db.WithContext(ctx).Raw("SELECT id, total, remaining, low_stock_at, told_line FROM defined_lots WHERE id > ? AND shard = 0"+
 			" AND shards > 1 AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
@@ -63,7 +61,7 @@ func (m *Mover) Check(ctx context.Context) (done int, err error) {
 		done++
 		return m.publishLine(ctx, c, now)
 	})
-	return done, errors.Join(settleErr, finishErr, loadErr, err)
+	return done, errors.Join(settleErr, finishErr, err)
 }
 
 // settleAll settles the campaigns whose shards have more or less than their totals.
@@ -103,45 +101,6 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 		m.metrics.oldest.Set(oldest.Seconds())
 	}
 	return len(open), errors.Join(failed...)
-}
-
-// exchanged are the units that shards gave to others and got from them, by MySQL.
-const exchanged = "SELECT x.campaign_id, x.shard, SUM(x.gave) AS gave, SUM(x.got) AS got FROM (" +
-	"SELECT campaign_id, from_shard AS shard, SUM(units) AS gave, 0 AS got FROM stock_moves WHERE from_shard > 0 AND to_shard > 0" +
-	" GROUP BY campaign_id, from_shard UNION ALL SELECT campaign_id, to_shard, 0, SUM(units) FROM stock_moves" +
-	" WHERE from_shard > 0 AND to_shard > 0 AND credited_at IS NOT NULL GROUP BY campaign_id, to_shard) x" +
-	" JOIN lots l ON l.campaign_id = x.campaign_id AND l.shard = x.shard AND l.residency = ?" +
-	" JOIN definitions d ON d.campaign_id = x.campaign_id AND d.status <> ? GROUP BY x.campaign_id, x.shard"
-
-// loadBehind loads the shards that Redis was rolled back with: it knows fewer of their moves than
-// MySQL.
-func (m *Mover) loadBehind(ctx context.Context) (loaded int, err error) {
-	var rows []struct {
-		CampaignID string
-		Shard      int
-		Gave, Got  int64
-	}
-	err = m.db.WithContext(ctx).Raw(exchanged, models.ResidencyResident, models.StatusClosed).Scan(&rows).Error
-	failed := []error{wrapped(err)}
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = models.ShardID(rows[i].CampaignID, rows[i].Shard)
-	}
-	for i, v := range m.scripts.Shards(ctx, ids) { // read later: it knows no less
-		if v.Err == nil && (v.Out < rows[i].Gave || v.In < rows[i].Got) {
-			loaded++
-			failed = append(failed, m.reload(ctx, ids[i], v.Epoch))
-		}
-	}
-	return loaded, errors.Join(failed...)
-}
-
-// reload has a shard loaded again, though it takes claims.
-func (m *Mover) reload(ctx context.Context, id string, epoch int64) error {
-	if err := m.scripts.Fence(ctx, id, epoch); err != nil {
-		return wrapped(err)
-	}
-	return m.load(ctx, id)
 }
 
 // publishLine records the line that a campaign is at. Those that it crossed downwards are published

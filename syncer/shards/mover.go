@@ -37,9 +37,10 @@ const (
 	appliedTimeout = 2 * time.Second
 )
 
-// Loader loads a lot into Redis when that is safe.
+// Loader loads lots into Redis, see lots.Loader.
 type Loader interface {
-	Hydrate(ctx context.Context, id string) (lua.Meta, error)
+	Load(ctx context.Context, id string) (lua.Meta, error)
+	Reload(ctx context.Context, id string) error
 }
 
 // Mover moves units. Any number of movers may work on a campaign at once, in any processes.
@@ -154,7 +155,7 @@ func (m *Mover) load(ctx context.Context, ids ...string) error {
 	var loads errgroup.Group
 	for _, id := range ids {
 		loads.Go(func() error {
-			_, err := m.loader.Hydrate(ctx, id)
+			_, err := m.loader.Load(ctx, id)
 			return wrapped(err)
 		})
 	}
@@ -319,14 +320,25 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 		switch {
 		case errors.Is(err, lua.ErrDamaged): // perhaps what it was credited is not known
 			isLoaded = true
-			err = m.reload(ctx, id, o.Epoch)
+			err = m.loader.Reload(ctx, id)
+			if err == nil {
+				err = m.awaitLoad(ctx, id)
+			}
 		case isOther(err):
 			isLoaded = true
 			err = m.load(ctx, id)
+			if err == nil {
+				err = m.awaitLoad(ctx, id)
+			}
 		}
 		failed = append(failed, wrapped(err))
 	}
 	return isLoaded, errors.Join(failed...)
+}
+
+// awaitLoad waits until MySQL knows the load of a shard: it has applied its entry.
+func (m *Mover) awaitLoad(ctx context.Context, id string) error {
+	return m.awaitApplied(ctx, []int{lua.PartitionOf(id, m.scripts.Partitions())})
 }
 
 // snapshot is what Redis holds of the shards of a campaign, in order.

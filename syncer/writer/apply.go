@@ -43,13 +43,14 @@ func newStore(db *gorm.DB, t tuning) *store {
 
 // applied is what a transaction did with the rows of a batch.
 type applied struct {
-	written []*models.RawEvent // claims that got their row
-	moves   []*models.RawEvent // halves of moves that MySQL lacked, and debits that are proven
-	sums    map[adder.Lot]*adder.Tally
-	known   int // MySQL had them
-	dropped int // nobody was told of them, and their units are sold
-	parked  []parkedRow
-	waiting map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
+	written  []*models.RawEvent // claims that got their row
+	moves    []*models.RawEvent // halves of moves that MySQL lacked, and debits that are proven
+	sums     map[adder.Lot]*adder.Tally
+	known    int // MySQL had them
+	dropped  int // nobody was told of them, and their units are sold
+	parked   []parkedRow
+	released []Delta             // by decisions that MySQL had forgotten
+	waiting  map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
 }
 
 // application is one attempt at a transaction.
@@ -91,7 +92,7 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in this order: streams, claims, moves, packets, lots.
+// run is the transaction. Locks are taken in this order: streams, claims, moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -118,12 +119,28 @@ func (a *application) run() error {
 	if err := a.insertParked(); err != nil {
 		return err
 	}
+	if err := a.decide(); err != nil {
+		return fmt.Errorf("decisions: %w", err)
+	}
+	places, err := a.countBefore()
+	if err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
 	a.sums = a.b.sums
 	if len(moves) > 0 || len(a.written) < len(a.b.rows) {
 		a.sums = sumOf(slices.Concat(a.written, a.moves))
 	}
 	if err := a.moveLots(); err != nil {
 		return err
+	}
+	if err := MoveCounters(a.ctx, a.tx, a.released, a.clock.Now()); err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
+	if err := a.applyLots(places); err != nil {
+		return fmt.Errorf("lots: %w", err)
+	}
+	if err := a.confirm(); err != nil {
+		return fmt.Errorf("outbox: %w", err)
 	}
 	a.steps.At("books moved")
 	if err := moveOffsets(a.ctx, a.tx, a.b.streams, a.clock.Now()); err != nil {

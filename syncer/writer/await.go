@@ -3,12 +3,12 @@ package writer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"dibs/internal/sleep"
 	"dibs/lua"
+	"dibs/models"
 
 	"gorm.io/gorm"
 )
@@ -27,16 +27,8 @@ func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
-// IsApplied reports whether MySQL has applied a claim stream up to entry id. applied is MySQL's
-// offset, tip the last entry of the stream: an offset after it means that Redis lost the end of the
-// stream, and the answer is no. Of an empty stream it is yes. Whoever asks whether MySQL is
-// complete asks this.
-func IsApplied(applied, id, tip lua.EntryID) bool {
-	return tip == lua.EntryID{} || !applied.Less(id) && !tip.Less(applied)
-}
-
-// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error
-// says that it has not until ctx ended, or that one of the servers does not answer.
+// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
+// ctx ended, or that one of the servers does not answer.
 func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 	all := make([]int, a.scripts.Partitions())
 	for p := range all {
@@ -47,43 +39,53 @@ func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 
 // AwaitPartitions is AwaitApplied for some partitions.
 func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) error {
+	_, err := a.Await(ctx, partitions)
+	return err
+}
+
+// Await is AwaitPartitions, and returns those that are applied also when others are not. Redis lost nothing of them that MySQL has.
+func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied []int, err error) {
 	tips, err := a.scripts.Tips(ctx, partitions)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	left := slices.Sorted(maps.Keys(tips))
+	left := slices.Clone(partitions)
 	for {
 		left, err = a.behind(ctx, tips, left)
+		applied = slices.DeleteFunc(slices.Clone(partitions), func(p int) bool { return slices.Contains(left, p) })
 		if err != nil || len(left) == 0 {
-			return err
+			return applied, err
 		}
 		if err := sleep.For(ctx, appliedPoll); err != nil {
-			return fmt.Errorf("writer: partitions %v are not applied: %w", left, err)
+			return applied, fmt.Errorf("writer: partitions %v are not applied: %w", left, err)
 		}
 	}
 }
 
-// behind are those of some partitions whose offset is before their tip.
+// behind are those of some partitions that are not ok, whose offset is before their tip, or whose entry at the offset Redis lacks.
 func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
 	if len(partitions) == 0 {
 		return nil, nil
 	}
 	offsets, err := Offsets(ctx, a.db.ConnPool, partitions...)
 	if err != nil {
-		return nil, err
+		return partitions, err
 	}
-	now, err := a.scripts.Tips(ctx, partitions) // an offset read before can't be behind these, unless Redis lost entries
-	if err != nil {
-		return nil, err
-	}
+	at := make(map[int]models.Offset)
 	for _, p := range partitions {
 		applied, err := lua.ParseEntryID(offsets[p].EntryID)
-		if err != nil {
-			return nil, err
-		}
-		if !IsApplied(applied, tips[p], now[p]) {
+		switch {
+		case err != nil:
+			return partitions, err
+		case applied.Less(tips[p]) || offsets[p].State != models.PartitionOK:
 			left = append(left, p)
+		default:
+			at[p] = offsets[p]
 		}
 	}
-	return left, nil
+	lacking, err := a.scripts.Lacking(ctx, at)
+	if err != nil {
+		return partitions, err
+	}
+	return append(left, lacking...), nil
 }

@@ -21,6 +21,8 @@ type batch struct {
 	streams []adder.Taken
 	rows    []*models.RawEvent         // sorted by id, which is the order of the primary key
 	sums    map[adder.Lot]*adder.Tally // of all rows
+	lots    []*models.RawEvent         // loads, evictions and the like, in the order of the stream
+	told    []*models.RawEvent         // what was decided here and brought to Redis by the outbox
 	since   time.Time                  // when the oldest entry came
 	careful bool                       // lots that somebody locks are found, and not waited for
 	whole   bool                       // all of it is written, or nothing
@@ -36,8 +38,13 @@ func gather(streams []adder.Taken) *batch {
 		}
 		for _, read := range s.Reads {
 			for j := range read.Events {
-				if e := &read.Events[j]; e.Unreadable != "" || adder.HasRow(&e.Event) {
+				switch e := &read.Events[j]; {
+				case e.Unreadable != "" || adder.HasRow(&e.Event):
 					b.rows = append(b.rows, e)
+				case e.IsOfLot():
+					b.lots = append(b.lots, e)
+				case e.Type != models.EventPartitionGeneration:
+					b.told = append(b.told, e)
 				}
 			}
 		}

@@ -144,10 +144,10 @@ const (
 	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
 		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
-	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots FORCE INDEX (PRIMARY)" +
-		" ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard SET lots.claimed = lots.claimed + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
+	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots FORCE INDEX (PRIMARY) ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
+		" SET lots.claimed = lots.claimed + f.units, lots.sold = lots.sold + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
 		" lots.total = lots.total + f.moved, lots.updated_at = ?"
-	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, synced_seq = synced_seq + f.claims," +
+	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, sold = sold + f.units, synced_seq = synced_seq + f.claims," +
 		" total = total + f.moved, updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 )
 

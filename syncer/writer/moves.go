@@ -46,8 +46,22 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	if isProof && e.Peer > 0 {
 		debit := models.Event{Type: models.EventUnitsDebited, CampaignID: e.CampaignID, Shard: e.Peer, Quantity: e.Quantity}
 		a.moves = append(a.moves, &models.RawEvent{Event: debit})
+		if err := a.reloadGiver(e); err != nil {
+			return false, err
+		}
 	}
 	return a.creditMove(e)
+}
+
+// reloadGiver notes that the giver of a proven move is to be loaded again: Redis may have forgotten the debit as well. The note stands in
+// the move, as somebody may lock the giver's row.
+func (a *application) reloadGiver(e *models.Event) error {
+	var epoch int64
+	err := a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?", e.CampaignID, e.Peer).Scan(&epoch)
+	if err == nil {
+		_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
+	}
+	return err
 }
 
 // insertMove reports whether MySQL had no row of the move. It reads none before: two flushes at once would lock the gap.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"gorm.io/gorm"
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
@@ -17,7 +20,7 @@ import (
 // positionSlots bounds the positions that MySQL keeps of a stream: one for each second, modulo it.
 const positionSlots = 100
 
-const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read FROM streams WHERE partition_no IN "
+const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read, generation, state FROM streams WHERE partition_no IN "
 
 // Offsets reads how far MySQL has applied some claim streams, by partition. A stream of which it has no row has applied
 // nothing.
@@ -28,7 +31,7 @@ func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[in
 	}
 	for _, p := range partitions {
 		if _, known := offsets[p]; !known {
-			offsets[p] = models.Offset{EntryID: models.NoEntry}
+			offsets[p] = models.NoOffset()
 		}
 	}
 	return offsets, nil
@@ -40,7 +43,7 @@ func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock
 	err := sqlstore.ScanAll(ctx, q, query, sqlstore.Args(partitions), func(scan func(...any) error) error {
 		var p int
 		var o models.Offset
-		err := scan(&p, &o.EntryID, &o.EventID, &o.Read)
+		err := scan(&p, &o.EntryID, &o.EventID, &o.Read, &o.Generation, &o.State)
 		offsets[p] = o
 		return err
 	})
@@ -58,14 +61,34 @@ func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryI
 
 // newOffset makes the row of a stream that has none.
 func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partition int) error {
-	query := "INSERT INTO streams (partition_no, birth, tip, tip_at) VALUES (?, '', '', '1970-01-01 00:00:00.000')"
+	query := "INSERT INTO streams (partition_no) VALUES (?)"
 	if dialect == migrations.SQLite {
 		query += " ON CONFLICT DO NOTHING"
 	} else {
-		query += " ON DUPLICATE KEY UPDATE birth = birth"
+		query += " ON DUPLICATE KEY UPDATE partition_no = partition_no"
 	}
 	_, err := db.ExecContext(ctx, query, partition)
 	return err
+}
+
+// BeginAnew has the streams begin anew, for a Redis that begins empty with each process: all that is known of the last one is in the
+// database.
+func BeginAnew(ctx context.Context, db *gorm.DB) error {
+	start := models.NoOffset()
+	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err := tx.Exec("UPDATE streams SET offset_id = ?, offset_event_id = '', offset_read = 0, state = ?", start.EntryID, start.State).Error
+		if err == nil {
+			err = tx.Exec("DELETE FROM stream_positions").Error
+		}
+		if err == nil {
+			err = tx.Exec("UPDATE lots SET residency = ? WHERE residency = ?", models.ResidencyEvicted, models.ResidencyResident).Error
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("writer: begin anew: %w", err)
+	}
+	return nil
 }
 
 // errMoved says which streams of a flush are not where their entries begin.
@@ -113,17 +136,19 @@ func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, no
 	if len(streams) == 0 {
 		return nil
 	}
-	var ids, events, reads, args []any
+	var ids, events, reads, generations, states, args []any
 	for i := range streams {
 		s := &streams[i]
 		ids = append(ids, s.Partition, s.Upto.EntryID)
 		events = append(events, s.Partition, s.Upto.EventID)
 		reads = append(reads, s.Partition, s.Upto.Read)
+		generations = append(generations, s.Partition, s.Upto.Generation)
+		states = append(states, s.Partition, s.Upto.State)
 	}
 	choose := "CASE partition_no" + strings.Repeat(" WHEN ? THEN ?", len(streams)) + " END"
 	query := "UPDATE streams SET offset_id = " + choose + ", offset_event_id = " + choose + ", offset_read = " + choose +
-		", offset_at = ? WHERE partition_no IN " + sqlstore.Marks(len(streams))
-	args = append(append(append(ids, events...), reads...), now.UTC().Format(sqlstore.TimeLayout))
+		", generation = " + choose + ", state = " + choose + ", offset_at = ? WHERE partition_no IN " + sqlstore.Marks(len(streams))
+	args = append(slices.Concat(ids, events, reads, generations, states), now.UTC().Format(sqlstore.TimeLayout))
 	for i := range streams {
 		args = append(args, streams[i].Partition)
 	}
@@ -172,26 +197,26 @@ func (w *Writer) Positions(ctx context.Context, partition int) (positions []mode
 	return positions, nil
 }
 
-// Rewind moves the offset of a stream, of which Redis lost the entry at from, back to an entry that it has. What follows is
-// read again; rows that MySQL has stay as they are. If the offset is not at from, somebody else moved it, and nothing is done.
-func (w *Writer) Rewind(ctx context.Context, partition int, from, back models.Offset) error {
-	err := sqlstore.InTx(ctx, w.db, func(tx *sqlstore.Tx) error {
-		stream := []adder.Taken{{Partition: partition, From: from, Upto: back}}
+// Move moves a partition, whose offset, generation and state are from, to others, and reports whether it did: else somebody else moved
+// it. Of an offset that goes back the later positions are forgotten; what follows is read again, and rows that MySQL has stay as they are.
+func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
+	err = sqlstore.InTx(ctx, w.db, func(tx *sqlstore.Tx) error {
+		stream := []adder.Taken{{Partition: partition, From: from, Upto: to}}
 		if err := lockOffsets(ctx, tx, stream); err != nil {
 			return err
 		}
 		if err := moveOffsets(ctx, tx, stream, w.clock.Now()); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, back.Read)
+		_, err := tx.ExecContext(ctx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read)
 		return err
 	})
-	var moved *errMoved
+	var other *errMoved
 	switch {
-	case errors.As(err, &moved):
-		return nil
+	case errors.As(err, &other):
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("writer: partition %d: %w", partition, err)
+		return false, fmt.Errorf("writer: partition %d: %w", partition, err)
 	}
-	return nil
+	return true, nil
 }

@@ -74,7 +74,7 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	offsets, err := readOffsets(ctx, w.db.ConnPool, []int{partition}, "")
 	at, known := offsets[partition]
 	if err == nil && !known {
-		at = models.Offset{EntryID: models.NoEntry}
+		at = models.NoOffset()
 		err = newOffset(ctx, w.db.ConnPool, w.db.Name(), partition)
 	}
 	if err != nil {

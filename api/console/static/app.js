@@ -95,12 +95,12 @@
   // marksOf says what deserves attention, the worst first; else what the campaign is.
   const marksOf = (e, {starts, ends}) => {
     const marks = [], now = Date.parse(e.at);
-    const out = (e.shards || []).filter((s) => s.status === 'fenced' || s.status === 'away').length;
-    if (e.status === 'fenced') marks.push(['fenced: takes no claims until MySQL has proven what is true', 'bad']);
+    const out = (e.shards || []).filter((s) => s.status === 'away').length;
     if (out) marks.push([`${out} of ${plural(e.shards.length, 'shard')} ${out === 1 ? 'takes' : 'take'} no claims`, 'bad']);
     if (e.parked) marks.push([`${plural(e.parked, 'unit')} parked`, 'bad']);
+    if (e.lost_units) marks.push([`${plural(e.lost_units, 'unit')} lost`, 'bad']);
     if (e.drift) marks.push([`drift of ${plural(e.drift, 'unit')}`, 'bad']);
-    if (e.status && e.status !== 'open' && e.status !== 'fenced') marks.push([e.status, 'warn']);
+    if (e.status && e.status !== 'open') marks.push([e.status, 'warn']);
     if (e.low && e.remaining > 0) marks.push(['low', 'warn']);
     if (e.remaining === 0 && e.total > 0) marks.push(['sold out', 'warn']);
     if (e.status === 'open' && Date.parse(starts) > now) marks.push(['scheduled', '']);
@@ -151,7 +151,7 @@
       const state = s.status.replaceAll('_', ' ');
       [s.shard, s.partition, whole.format(s.granted), null, whole.format(s.claimed), `${whole.format(s.synced_seq)} of ${whole.format(s.seq)}`, state]
         .forEach((text, j) => { if (text !== null) set(cells[j], String(text)); });
-      cells[6].className = s.status === 'fenced' || s.status === 'away' ? 'bad' : '';
+      cells[6].className = s.status === 'away' ? 'bad' : '';
     });
     set($('[data-figure=moves]'), e.moves_open ? 'units are on their way between shards' : '');
   };

@@ -50,21 +50,26 @@ CREATE TABLE IF NOT EXISTS lots (
   claimed           BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in lot 0 of all lots of the campaign',
   synced_seq        BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in lot 0 of all lots of the campaign',
   released_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
-  lost_claims       BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
-  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, of one shard never below what Redis says remains; of a shard it promises nothing while units move',
+  sold              BIGINT NOT NULL DEFAULT 0 COMMENT 'units of claims that have their row, released or not: it never falls',
+  lost_claims       BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that Redis accepted and lost: no row has them',
+  lost_units        BIGINT NOT NULL DEFAULT 0 COMMENT 'units of these: not for sale',
+  given_up_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were lost and that an operator gave up',
+  given_up_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of these: for sale again',
+  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed - lost_units, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, never below what Redis says remains; of a shard it promises nothing while units move',
   applied_version   BIGINT NOT NULL DEFAULT 0 COMMENT 'last version of the definition that Redis is known to hold',
   epoch             INT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
   load_attempts     INT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
-  residency         VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted (complete here), lost (takes no claims)',
-  residency_reason  VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'why it is lost',
+  residency         VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted',
   residency_at      DATETIME(3) NULL COMMENT 'UTC, since when it is where it is',
-  stream_birth      VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'mark of the claim stream, in streams, when the lot was loaded',
-  fence_tip         VARCHAR(120) NOT NULL DEFAULT '' COMMENT 'of a lost lot: mark of the claim stream and its highest entry id after Redis took no more claims; empty: not known',
-  loader            VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'who loads a lot of the campaign into Redis; empty: no one',
-  loading_until     DATETIME(3) NULL COMMENT 'UTC, until when the loader has it to itself, unless that is renewed',
-  seen_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
+  generation        BIGINT NOT NULL DEFAULT 0 COMMENT 'of the partition, in streams, when the lot was loaded',
+  reload_upto       INT NOT NULL DEFAULT 0 COMMENT 'loads up to this epoch were made of rows that MySQL lacked when it applied them: such a lot is loaded again',
+  loader            VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'who began the last load',
+  seen_epoch        INT NOT NULL DEFAULT 0 COMMENT 'highest epoch that processes saw in Redis',
+  seen_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq that they saw',
+  seen_units        BIGINT NOT NULL DEFAULT 0 COMMENT 'most units that they saw sold, ever',
   archived_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
   archived_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
+  archived_sold     BIGINT NOT NULL DEFAULT 0 COMMENT 'units of all of them; sold counts them still',
   archived_released BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
   updated_at        DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the counters',
   PRIMARY KEY (campaign_id, shard),
@@ -161,6 +166,7 @@ CREATE TABLE IF NOT EXISTS stock_moves (
   units       BIGINT NOT NULL COMMENT 'units',
   debited_at  DATETIME(3) NOT NULL COMMENT 'UTC, when they left from_shard',
   credited_at DATETIME(3) NULL COMMENT 'UTC, when to_shard got them; NULL: they are on their way',
+  reload_upto INT NULL COMMENT 'from_shard is loaded again if its epoch is no higher: only a credit proves that the units left it; NULL: its debit came first',
   PRIMARY KEY (id),
   KEY stock_moves_open (credited_at, campaign_id),
   KEY stock_moves_of_campaign (campaign_id, from_shard)
@@ -235,14 +241,11 @@ CREATE TABLE IF NOT EXISTS streams (
   offset_read BIGINT NOT NULL DEFAULT 0 COMMENT 'entries up to that one since the stream began',
   offset_at   DATETIME(3) NULL COMMENT 'UTC, when the offset moved last',
   complete_at DATETIME(3) NOT NULL DEFAULT '1970-01-01 00:00:00.000' COMMENT 'UTC, by the clock of Redis: every claim that was made before has its row or is parked',
-  birth       VARCHAR(64) NOT NULL COMMENT 'mark that Redis holds too, as long as nothing of the stream was lost',
-  tip         VARCHAR(41) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never decreases',
-  tip_at      DATETIME(3) NOT NULL COMMENT 'UTC',
-  added       BIGINT NOT NULL DEFAULT 0 COMMENT 'entries that were ever in the stream when tip was seen',
-  loss        VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'what Redis lost of the stream last; empty when it never lost any',
+  state       VARCHAR(16) NOT NULL DEFAULT 'ok' COMMENT 'ok, recovering (Redis lost data: what it has is read first), gap (this database is older than the stream begins)',
+  generation  BIGINT NOT NULL DEFAULT 0 COMMENT 'how often Redis lost data of the partition',
   PRIMARY KEY (partition_no)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a claim stream: how far it is applied here, and how to tell that Redis lost some of it';
+  COMMENT='one row a claim stream: how far it is applied here';
 
 CREATE TABLE IF NOT EXISTS stream_positions (
   partition_no INT NOT NULL COMMENT 'which claim stream',
@@ -378,29 +381,29 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 -- Lots with the definition of their campaign. low_stock_at is the campaign's: no shard announces anything.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
 SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
-  l.synced_seq, l.released_claims, l.lost_claims, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
+  l.synced_seq, l.sold, l.released_claims, l.lost_claims, l.lost_units, l.given_up_claims, l.given_up_units, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
   CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.public, d.version, d.changes,
-  d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency, l.residency_reason,
-  l.residency_at, l.stream_birth, l.fence_tip, l.seen_seq, l.archived_claims, l.archived_units, l.archived_released,
+  d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency,
+  l.residency_at, l.generation, l.reload_upto, l.seen_epoch, l.seen_seq, l.seen_units, l.archived_claims, l.archived_units, l.archived_sold,
+  l.archived_released,
   d.closed_told_at, d.told_line
 FROM lots l JOIN definitions d ON d.campaign_id = l.campaign_id;
 
 -- A campaign as its operator sees it: of all its lots together.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
 SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaining,
-  claimed, synced_seq, released_claims, lost_claims,
+  claimed, synced_seq, sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units,
   per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, public, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
-  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, archived_claims, archived_units,
-  archived_released, closed_told_at, told_line
+  residency, residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard = 0;
 
 -- The shards of campaigns that are spread over several.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, partition_no, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
-  released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
-  version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
-  residency_at, stream_birth, seen_seq, archived_claims, archived_units, archived_released, closed_told_at, told_line
+  sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  version, changes, created_digest, created_at, updated_at, applied_version, epoch, residency,
+  residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard > 0;
 
 -- One campaign's line costs a few look-ups by index, however many flushes there are. Whoever may read the tables may read the view, also

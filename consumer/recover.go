@@ -1,0 +1,151 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"dibs/internal/sleep"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// recover takes care of a partition whose entry at MySQL's offset Redis lacks: Redis lost data.
+//
+//  1. The partition is recovering, under its next generation, first in MySQL, then in Redis: all its lots are away.
+//  2. Processes report to MySQL what they saw of each lot.
+//  3. The stream is read again from the newest entry that both servers have. Rows that MySQL has stay. When the entry of the generation
+//     is applied, the partition is ok.
+//
+// A reader that dies leaves the partition recovering, and the next one begins again.
+func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error {
+	trimmed, err := r.trimmed(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := lua.ParseEntryID(offset.EntryID)
+	if err != nil {
+		return err
+	}
+	if !offset.IsStart() && !trimmed.Less(id) && trimmed != (lua.EntryID{}) {
+		return r.gap(ctx, offset, trimmed)
+	}
+	now, err := r.stop(ctx, offset)
+	if err != nil {
+		return err
+	}
+	r.metrics.lost.WithLabelValues(strconv.Itoa(r.partition)).Inc()
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "redis lost entries of a claim stream that MySQL has applied: the campaigns of the partition"+
+		" take no claims until the stream is read again", slog.String("stream", r.stream), slog.String("applied", offset.EntryID),
+		slog.Int64("generation", now.Generation))
+	if err := sleep.For(ctx, r.cfg.Settle); err != nil {
+		return err
+	}
+	back, err := r.newestThere(ctx, id)
+	if err != nil {
+		return err
+	}
+	back.Generation = now.Generation
+	back.State = models.PartitionRecovering
+	moved, err := r.cfg.Log.Move(ctx, r.partition, now, back)
+	if err == nil && moved {
+		r.recovered = now.Generation
+	}
+	if err != nil {
+		return err
+	}
+	return errTurn
+}
+
+// stop is step 1 of recover, and returns where the partition is then in MySQL.
+func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offset, error) {
+	generation := at.Generation + 1
+	for {
+		next := at
+		next.State = models.PartitionRecovering
+		next.Generation = generation
+		moved, err := r.cfg.Log.Move(ctx, r.partition, at, next)
+		if err != nil {
+			return next, err
+		}
+		if !moved {
+			return next, errTurn
+		}
+		isNext, inForce, err := r.scripts.NextGeneration(ctx, r.partition, generation)
+		if err != nil || isNext {
+			return next, err
+		}
+		at = next
+		generation = inForce + 1
+	}
+}
+
+// gap notes that MySQL is older than the stream begins. Claims go on; nothing is applied or loaded.
+func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lua.EntryID) error {
+	if offset.State != models.PartitionGap {
+		to := offset
+		to.State = models.PartitionGap
+		if _, err := r.cfg.Log.Move(ctx, r.partition, offset, to); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: MySQL has applied the stream up to %s, and the stream is trimmed up to %s", errGap, offset.EntryID, trimmed)
+}
+
+// noGap notes that there is no gap any more.
+func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
+	to := offset
+	to.State = models.PartitionOK
+	if _, err := r.cfg.Log.Move(ctx, r.partition, offset, to); err != nil {
+		return err
+	}
+	return errTurn
+}
+
+// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream. What a stream that
+// was trimmed begins with was applied before, unless Redis lost the stream and this is another one.
+func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (models.Offset, error) {
+	trimmed, err := r.trimmed(ctx) // by now: the leading syncer may have trimmed until Redis lost data
+	if err != nil {
+		return models.Offset{}, err
+	}
+	positions, err := r.cfg.Log.Positions(ctx, r.partition)
+	if err != nil {
+		return models.Offset{}, err
+	}
+	for _, at := range positions {
+		found, err := r.cfg.Client.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1).Result()
+		if err != nil {
+			return at, fmt.Errorf("consumer: read: %w", err)
+		}
+		if lua.IsEntry(found, at) {
+			return at, nil
+		}
+	}
+	start := models.NoOffset()
+	if trimmed == (lua.EntryID{}) {
+		return start, nil
+	}
+	first, err := r.cfg.Client.XRangeN(ctx, r.stream, "-", "+", 1).Result()
+	if err != nil {
+		return start, fmt.Errorf("consumer: read: %w", err)
+	}
+	var id lua.EntryID
+	if len(first) > 0 {
+		id, err = lua.ParseEntryID(first[0].ID)
+	}
+	if err == nil && (len(first) == 0 || !id.Less(applied)) {
+		err = r.cfg.Client.Del(ctx, lua.TrimmedKey(r.partition)).Err()
+		return start, err
+	}
+	if err != nil {
+		return start, err
+	}
+	info, err := r.cfg.Client.XInfoStream(ctx, r.stream).Result()
+	if err != nil {
+		return start, fmt.Errorf("consumer: read: %w", err)
+	}
+	read := max(1, info.EntriesAdded-info.Length+1)
+	return models.Offset{EntryID: first[0].ID, EventID: lua.EventIDOf(&first[0]), Read: read}, nil
+}

@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+)
+
+// goesOnWithin is the promise: so long after Redis is back claims are answered again, without a person. A busy machine gets more than the
+// second that processes have to report what they saw.
+const goesOnWithin = 10 * time.Second
+
+// TestRedisLosesDataInMidRush: Redis loses what API processes have answered. Claims go on by themselves, no answered unit is sold again,
+// and what was lost is counted, shown and withheld.
+func TestRedisLosesDataInMidRush(t *testing.T) {
+	t.Parallel()
+	flushed := func(s *system) { require.NoError(s.t, s.rdb.FlushAll(s.t.Context()).Err()) }
+	killed := func(s *system) {
+		require.NoError(s.t, s.rdb.ConfigSet(s.t.Context(), "save", "").Err())
+		s.redis.Kill()
+		s.redis.Start()
+	}
+	for _, loss := range []struct {
+		name              string
+		hasSnapshot       bool // Redis comes back as it was earlier in the rush
+		isSynced, isEarly bool // the consumer keeps up; it never ran
+		strike            func(s *system)
+	}{
+		{name: "flushed", isSynced: true, strike: flushed},
+		{name: "flushed while the consumer is away", strike: flushed},
+		{name: "flushed before MySQL had anything", isEarly: true, strike: flushed},
+		{name: "back from an older snapshot", hasSnapshot: true, isSynced: true, strike: killed},
+		{name: "back from an older snapshot while the consumer is away", hasSnapshot: true, strike: killed},
+		{name: "back without anything", strike: killed},
+	} {
+		t.Run(loss.name, func(t *testing.T) {
+			t.Parallel()
+			users := testenv.Pick(1_500, 10_000)
+			s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_STREAM_KEEP": "1h"}})
+			if loss.isEarly {
+				s.consumers[0].kill9()
+			}
+			c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 6 / 10, PerUser: 1})
+			rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50, PerSecond: 500})
+			rush.reaches(users * 2 / 10)
+			if !loss.isSynced && !loss.isEarly {
+				s.consumers[0].kill9()
+			}
+			if loss.hasSnapshot {
+				require.NoError(t, s.rdb.Save(t.Context()).Err())
+			}
+			rush.reaches(users * 4 / 10)
+			loss.strike(s)
+			if !loss.isSynced {
+				s.consumers[0].restart()
+			}
+			back := time.Now()
+			tally := merged()
+			book1(t, &tally, s.firstYes(c, "prober"))
+			went := time.Since(back)
+			require.Less(t, went, goesOnWithin)
+			tally = merged(tally, rush.wait())
+			lost, withheld := s.requireNoneTooMany(c, tally)
+			if !loss.isSynced {
+				require.Positive(t, lost)
+			}
+			t.Logf("claims went on after %s, %d answered claims lost, %d units withheld", went.Round(time.Millisecond), lost, withheld)
+		})
+	}
+}
+
+// firstYes claims, each time with a key of its own, until a claim is accepted.
+func (s *system) firstYes(c campaign, user string) (got reply) {
+	s.t.Helper()
+	for n := 0; got.status != http.StatusCreated; n++ {
+		got = claimOnce(s.t, s.urls()[n%len(s.apis)], c.ID, user, 1, fmt.Sprint(user, "-", n))
+		require.Less(s.t, n, 100_000, "no claim is accepted any more: %s", got.body)
+	}
+	return got
+}
+
+// requireNoneTooMany checks a campaign of single units after a loss, when more was wanted than there is: units of rows and those that are
+// withheld make its total, and each row someone was told of or is in doubt about. It returns how many claims were answered and have no row,
+// and how many units are withheld.
+func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withheld int64) {
+	t := s.t
+	t.Helper()
+	eventually(t, drainWithin, "MySQL does not get there", func() bool {
+		state, err := s.scripts.State(t.Context(), c.ID)
+		if err != nil {
+			return false
+		}
+		var synced, claims int64
+		err = s.db.QueryRowContext(t.Context(), "SELECT synced_seq, lost_claims, lost_units FROM campaigns WHERE id = ?", c.ID).
+			Scan(&synced, &claims, &withheld)
+		return err == nil && synced+claims == state.Seq && state.Remaining() == 0
+	})
+	rows, err := readRows(t.Context(), s.db, c.ID)
+	require.NoError(t, err)
+	require.Equal(t, c.Total, unitsOf(rows)+withheld)
+	for id := range tally.Claims {
+		if _, there := rows[id]; !there {
+			lost++
+		}
+	}
+	require.LessOrEqual(t, lost, withheld, "an answered unit is sold again")
+	for id, row := range rows {
+		_, told := tally.Claims[id]
+		_, doubts := tally.InDoubt[row.user]
+		require.True(t, told || doubts, "no one knows of %s %+v", id, row)
+	}
+	for _, url := range s.urls() {
+		require.Equal(t, "sold_out", claimOnce(t, url, c.ID, "late", 1, "").code())
+	}
+	got := runDibs(t, s.settings, "reconcile")
+	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)
+	return lost, withheld
+}
+
+// TestLostUnitsAreWithheldUntilSomeoneGivesThemUp: Redis loses all while the consumer is behind, and no one claims after that. What was
+// answered is known, shown and not for sale, until an operator says that it is.
+func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{})
+	api := s.apis[0].url
+	c := openCampaign(t, api, campaign{Total: 20})
+	took := func(prefix string, n int) {
+		for i := range n {
+			require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api, c.ID, fmt.Sprint(prefix, i), 1, "").status)
+		}
+	}
+	soldOut := func() {
+		require.Equal(t, "sold_out", claimUntilAnswered(t, api, c.ID, "late", 1, "").code())
+	}
+	took("booked-", 5)
+	s.awaitSynced(c.ID, 5)
+	s.consumers[0].stop()
+	took("answered-", 10)
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	s.consumers[0].restart()
+	took("after-", 5)
+	soldOut()
+	s.awaitSynced(c.ID, 10)
+
+	stock, err := stockOf(t.Context(), api, c.ID)
+	require.NoError(t, err)
+	require.Equal(t, []int64{10, 0, 10, 10, 0}, []int64{stock.Claimed, stock.Remaining, stock.LostClaims, stock.LostUnits, stock.Drift})
+	var remaining int64
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT remaining FROM stock_watch WHERE campaign_id = ?", c.ID).Scan(&remaining))
+	require.Zero(t, remaining)
+	compared := runDibs(t, s.settings, "reconcile", "--campaign", c.ID)
+	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
+	require.Contains(t, compared.stdout, "10 claims of 10 units are lost")
+	compared = runDibs(t, s.settings, "reconcile", "--campaign", c.ID, "--repair")
+	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
+	soldOut()
+
+	compared = runDibs(t, s.settings, "reconcile", "--campaign", c.ID, "--repair", "--give-up-claims")
+	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
+	require.Contains(t, compared.stdout, "given up: 10 units are for sale again")
+	took("again-", 10)
+	soldOut()
+	compared = runDibs(t, s.settings, "reconcile")
+	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
+}
+
+// settled asks again while the outcome is unknown or the campaign takes no claims: what it was told last.
+func settled(ask func() string) (code string) {
+	for code == "" || code == "outcome_unknown" || code == "unavailable" {
+		code = ask()
+	}
+	return code
+}

@@ -1,0 +1,32 @@
+package lua
+
+import (
+	"time"
+
+	"dibs/models"
+)
+
+// fixed is the part of a campaign that never changes, as fields of its state: the four pairs that adjust.lua compares.
+func fixed(c *models.Campaign) []any {
+	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
+}
+
+// definition is the part of a campaign that a change may change, as fields of its state. The total of packets
+// changes with Push, that of a shard with Debit and Credit.
+func definition(c *models.Campaign) []any {
+	fields := []any{"status", string(c.Status)}
+	fields = append(fields, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay, "limits", formatLimits(c.Limits))
+	fields = append(fields, "starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt)
+	if c.Kind != models.KindPacket && !models.IsShardID(c.ID) {
+		fields = append(fields, "total", c.Total)
+	}
+	return fields
+}
+
+// unixMs is 0 for no time, and at least 1 for any time: a time before 1970 is past, and 0 would be none.
+func unixMs(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return max(1, t.UnixMilli())
+}

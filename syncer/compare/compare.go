@@ -1,0 +1,352 @@
+package compare
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/lots"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+)
+
+// comparePause, compareTries bound the attempts to compare a busy campaign.
+const comparePause, compareTries = 20 * time.Millisecond, 5
+
+// Comparer compares campaigns. Round is for one goroutine, the others for any number.
+type Comparer struct {
+	db      *gorm.DB
+	scripts *lua.Scripts
+	loader  *lots.Loader
+	log     *slog.Logger
+	metrics *metrics
+	loop    loop
+}
+
+// New makes a comparer; reg may be nil.
+func New(db *gorm.DB, scripts *lua.Scripts, loader *lots.Loader, log *slog.Logger, reg prometheus.Registerer) *Comparer {
+	return &Comparer{db: db, scripts: scripts, loader: loader, log: log, metrics: newMetrics(reg), loop: loop{past: make(map[string]*past)}}
+}
+
+// Compare compares one campaign, with its rows. A busy one is compared again until both servers are at one watermark; if that never happens
+// the counters and rows of MySQL are compared with each other only. A difference is checked twice. Errors: models.ErrNotFound, those of
+// lua.Scripts and of the database.
+func (c *Comparer) Compare(ctx context.Context, id string) (Comparison, error) {
+	return c.compare(ctx, id, true)
+}
+
+func (c *Comparer) compare(ctx context.Context, id string, countsRows bool) (Comparison, error) {
+	isConfirmed := false
+	for try := 1; ; try++ {
+		found, isSettled, err := c.once(ctx, id, countsRows)
+		switch {
+		case err != nil:
+			return Comparison{}, fmt.Errorf("compare: %s: %w", id, err)
+		case isSettled && (found.Agrees() || isConfirmed) || try >= compareTries:
+			return found, nil
+		}
+		isConfirmed = isSettled && !found.Agrees()
+		if err := sleep.For(ctx, comparePause); err != nil {
+			return Comparison{}, fmt.Errorf("compare: %s: %w", id, err)
+		}
+	}
+}
+
+// once compares a campaign, MySQL first. isSettled is false if Redis was not at MySQL's watermark.
+func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found Comparison, isSettled bool, err error) {
+	books, err := c.read(ctx, id, countsRows)
+	if err != nil {
+		return found, false, err
+	}
+	if books.IsSharded() {
+		found, err = c.shards(ctx, books, countsRows)
+		return found, true, err
+	}
+	found = books.comparison()
+	state, err := c.scripts.State(ctx, id)
+	switch {
+	case errors.Is(err, lua.ErrAbsent): // nothing is asked of a Redis that need not hold it
+		if found.Residency == models.ResidencyResident {
+			found.Residency = models.ResidencyEvicted
+		}
+		return found, true, nil
+	case errors.Is(err, lua.ErrDamaged):
+		found.differf("%v", err)
+		return found, true, nil
+	case err != nil:
+		return found, false, err
+	}
+	found.Residency = models.ResidencyResident // MySQL may not know yet
+	found.Redis = &RedisFigures{
+		Epoch: state.Epoch, Status: state.Status, Total: state.Total, Taken: state.Taken, Remaining: state.Remaining(), Seq: state.Seq,
+		Released: state.Released,
+	}
+	found.Backlog = new(max(0, state.Seq-books.SyncedSeq-books.parked.Claims-books.LostClaims-books.GivenUpClaims))
+	isSettled, err = c.isAt(ctx, books.Partition, books.offset)
+	if err != nil || !isSettled {
+		return found, false, err
+	}
+	books.with(&found, &state)
+	if countsRows {
+		err = c.records(ctx, books, &found, &state)
+	}
+	return found, true, err
+}
+
+// isAt reports whether the last entry of a claim stream is the one that MySQL had applied last.
+func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset) (bool, error) {
+	tips, err := c.scripts.Tips(ctx, []int{partition})
+	if err != nil {
+		return false, err
+	}
+	at, err := lua.ParseEntryID(offset.EntryID)
+	return err == nil && tips[partition] == at, err
+}
+
+// books are what MySQL says of a lot at one moment, sums that wait included.
+type books struct {
+	models.Campaign
+
+	offset       models.Offset
+	parked       *writer.ParkedClaims
+	untold       int64 // releases that wait in the outbox
+	untoldUnits  int64
+	rows         *RowFigures
+	packets      int64 // that no one took
+	ownedPackets int64
+}
+
+func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books, error) {
+	b := &books{}
+	err := sqlstore.InSnapshot(ctx, c.db, func(tx *sqlstore.Tx) error {
+		campaignID, shard := models.SplitShardID(id)
+		var claims, units, moved int64
+		const waiting = " FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = ? AND f.shard = ?)"
+		err := tx.QueryRowContext(ctx, "SELECT id, kind, status, shards, partition_no, total, version, applied_version, epoch, residency, redis_total, remaining,"+
+			" claimed, synced_seq, sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, archived_claims, archived_units,"+
+			" archived_sold, archived_released, (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?),"+
+			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id WHERE o.campaign_id = lots.id AND o.kind = ?),"+
+			" (SELECT COALESCE(SUM(f.claims), 0)"+waiting+", (SELECT COALESCE(SUM(f.units), 0)"+waiting+", (SELECT COALESCE(SUM(f.moved), 0)"+waiting+
+			" FROM defined_lots AS lots WHERE id = ?",
+			models.OutboxRelease, models.OutboxRelease, campaignID, shard, campaignID, shard, campaignID, shard, id).
+			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch, &b.Residency, &b.RedisTotal, &b.Remaining,
+				&b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims, &b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits,
+				&b.ArchivedClaims, &b.ArchivedUnits, &b.ArchivedSold, &b.ArchivedReleased, &b.untold, &b.untoldUnits, &claims, &units, &moved)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = models.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		b.SyncedSeq += claims
+		b.Sold += units
+		b.Claimed += units
+		b.Total += moved
+		if b.IsSharded() {
+			return nil
+		}
+		offsets, err := writer.Offsets(ctx, tx, b.Partition)
+		if err != nil {
+			return err
+		}
+		b.offset = offsets[b.Partition]
+		b.parked, err = writer.ReadParked(ctx, tx, id)
+		if err != nil || !countsRows {
+			return err
+		}
+		return b.count(ctx, tx)
+	})
+	return b, err
+}
+
+// count adds up the rows of a lot.
+func (b *books) count(ctx context.Context, tx *sqlstore.Tx) error {
+	const live = "CASE WHEN status IN ('claimed', 'redeemed') THEN "
+	campaignID, shard := models.SplitShardID(b.ID)
+	r := &RowFigures{Archived: b.ArchivedClaims}
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(quantity), 0), COALESCE(SUM("+live+"quantity ELSE 0 END), 0),"+
+		" COALESCE(SUM("+live+"0 ELSE 1 END), 0), COALESCE(MAX(seq), 0) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+		Scan(&r.Claims, &r.sold, &r.Units, &r.Released, &r.Last)
+	r.Claims += b.ArchivedClaims
+	r.sold += b.ArchivedSold
+	r.Units += b.ArchivedUnits
+	r.Released += b.ArchivedReleased
+	b.rows = r
+	if err == nil && b.Kind == models.KindPacket {
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(claim_id), COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0)"+
+			" FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&b.ownedPackets, &b.packets)
+	}
+	return err
+}
+
+// comparison compares MySQL with itself.
+func (b *books) comparison() Comparison {
+	found := Comparison{
+		CampaignID: b.ID, Residency: b.Residency, Rows: b.rows, Differences: []string{},
+		MySQL: MySQLFigures{
+			Epoch: b.Epoch, Total: b.Total, Claimed: b.Claimed, Remaining: b.Remaining, SyncedSeq: b.SyncedSeq, LostClaims: b.LostClaims,
+			LostUnits: b.LostUnits, Released: b.ReleasedClaims, Untold: b.untold, ParkedClaims: b.parked.Claims, ParkedUnits: b.parked.Units,
+		},
+	}
+	for _, line := range b.parked.Names() {
+		found.differf("%s", line)
+	}
+	if b.rows == nil {
+		return found
+	}
+	for _, one := range []struct {
+		name         string
+		counter, row int64
+	}{
+		{"synced_seq", b.SyncedSeq, b.rows.Claims}, {"sold", b.Sold, b.rows.sold}, {"claimed", b.Claimed, b.rows.Units},
+		{"released_claims", b.ReleasedClaims, b.rows.Released},
+	} {
+		if one.counter != one.row {
+			found.differf("campaigns.%s is %d, the rows of claims add up to %d", one.name, one.counter, one.row)
+		}
+	}
+	if b.Kind == models.KindPacket && b.ownedPackets+b.ArchivedClaims < b.rows.Claims {
+		found.differf("%d packets have owners, there are %d rows of claims", b.ownedPackets, b.rows.Claims)
+	}
+	return found
+}
+
+// with compares MySQL with what Redis holds at the same watermark.
+func (b *books) with(found *Comparison, state *lua.State) {
+	taken := b.Claimed + b.untoldUnits + b.parked.Units + b.LostUnits
+	least := taken - b.untoldUnits // a release may have reached Redis already
+	if state.Taken < least || state.Taken > taken {
+		found.differf("redis has %d units taken, mysql %d claimed, %d of parked claims and %d lost", state.Taken, b.Claimed, b.parked.Units, b.LostUnits)
+	}
+	if state.Released > b.ReleasedClaims || state.Released < b.ReleasedClaims-b.untold {
+		found.differf("redis knows %d releases, mysql %d", state.Released, b.ReleasedClaims)
+	}
+	if sold := b.Sold + b.parked.Units + b.LostUnits + b.GivenUpUnits; state.Sold != sold {
+		found.differf("redis has sold %d units, mysql knows of %d", state.Sold, sold)
+	}
+	if b.rows != nil && state.Seq < b.rows.Last {
+		found.differf("redis would give seq %d again, rows have seqs up to %d", state.Seq+1, b.rows.Last)
+	}
+	if state.Epoch != b.Epoch {
+		found.differf("redis holds load %d, mysql knows load %d", state.Epoch, b.Epoch)
+	}
+	if b.Kind != models.KindPacket && state.Total != b.Total && (models.IsShardID(b.ID) || state.Version == b.Version && b.AppliedVersion == b.Version) {
+		found.differf("redis has a total of %d, mysql of %d", state.Total, b.Total)
+	}
+	if b.RedisTotal != 0 && b.AppliedVersion == b.Version {
+		found.differf("campaigns.redis_total is %d, though no change is on its way", b.RedisTotal)
+	}
+	drift := int64(0)
+	switch {
+	case state.Taken < least:
+		drift = least - state.Taken
+	case state.Taken > taken:
+		drift = taken - state.Taken
+	}
+	if drift == 0 && b.rows != nil {
+		drift = b.rows.Units - b.Claimed
+	}
+	found.Drift = &drift
+}
+
+// records compares how many records of claims Redis has, and how many packets it gives away.
+func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, state *lua.State) error {
+	n, err := c.scripts.CountClaimRecords(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	packets := int64(0)
+	if b.Kind == models.KindPacket && state.Status != models.StatusClosed { // what is left of a closed one is on its way to the sender
+		packets, err = c.scripts.CountPackets(ctx, b.ID)
+	}
+	if err != nil {
+		return err
+	}
+	again, err := c.scripts.State(ctx, b.ID)
+	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Pushed != state.Pushed {
+		return nil //nolint:nilerr // claims came meanwhile: another comparison tells
+	}
+	if want := b.rows.Claims - b.rows.Archived + b.parked.Claims; n != want {
+		found.differf("redis holds records of %d claims, mysql has %d", n, want)
+	}
+	want := max(0, b.packets-int64(len(b.parked.Packets()))-b.LostUnits)
+	if b.Kind == models.KindPacket && state.Status != models.StatusClosed && b.AppliedVersion == b.Version && packets != want {
+		found.differf("redis has %d packets to give away, mysql has %d", packets, want)
+	}
+	return nil
+}
+
+// shards compares each lot of a campaign, and the sums of the shards with the campaign.
+func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Comparison, error) {
+	found := Comparison{
+		CampaignID: b.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
+		Redis: &RedisFigures{Total: b.Total}, MySQL: MySQLFigures{Total: b.Total},
+	}
+	if countsRows {
+		found.Rows = &RowFigures{}
+	}
+	for _, id := range b.ShardIDs() {
+		one, err := c.compare(ctx, id, countsRows)
+		if err != nil {
+			return found, err
+		}
+		found.addShard(&one)
+	}
+	found.MySQL.Remaining = max(0, b.Total-found.MySQL.Claimed-found.MySQL.LostUnits)
+	found.Redis.Remaining = max(0, b.Total-found.Redis.Taken)
+	return found, c.sums(ctx, b, &found)
+}
+
+// sums compares the counters of a campaign with those of its shards, as of one moment, and its units with those that they have.
+func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error {
+	var claimed, synced, released, units int64
+	for try := 1; ; try++ {
+		err := sqlstore.On(c.db.WithContext(ctx)).Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
+			" c.released_claims - SUM(s.released_claims), c.total - SUM(s.total)"+
+			" - COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = ?), 0)"+
+			" - COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = ?), 0)"+
+			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
+			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", b.ID, b.ID, b.ID).
+			Scan(&claimed, &synced, &released, &units)
+		if err != nil {
+			return fmt.Errorf("compare: shards of %s: %w", b.ID, err)
+		}
+		if units == 0 || try >= compareTries { // a change of the total is on its way to the shards
+			break
+		}
+		if err := sleep.For(ctx, comparePause); err != nil {
+			return err
+		}
+	}
+	for _, one := range []struct {
+		what string
+		more int64
+	}{{"claimed", claimed}, {"synced_seq", synced}, {"released_claims", released}} {
+		if one.more != 0 {
+			found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
+		}
+	}
+	if units != 0 && b.Status != models.StatusClosed {
+		found.differf("total is %d units more than what the shards have and what is on its way between them: the syncer settles it", units)
+	}
+	return nil
+}
+
+// lotsOf are the lots of a campaign.
+func (c *Comparer) lotsOf(ctx context.Context, id string) ([]string, error) {
+	campaign, err := campaigns.Read(c.db.WithContext(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	return campaign.ShardIDs(), nil
+}

@@ -1,0 +1,144 @@
+package compare_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Controls: whatever differs is found, and a repair puts it right without giving up what was answered.
+func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(h *syncertest.Stack, id string){
+		"a counter":         func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET claimed = claimed + 1 WHERE id = ?", id) },
+		"the seqs' counter": func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET synced_seq = 3 WHERE id = ?", id) },
+		"units in redis":    func(h *syncertest.Stack, id string) { set(h, id, "taken", 2) },
+		"sold in redis":     func(h *syncertest.Stack, id string) { set(h, id, "sold", 9) },
+		"total in redis":    func(h *syncertest.Stack, id string) { set(h, id, "total", 11) },
+		"a record": func(h *syncertest.Stack, id string) {
+			keys := h.Keys(id).Keys
+			field := h.Redis.HKeys(h.T.Context(), keys).Val()[0]
+			require.NoError(h.T, h.Redis.HDel(h.T.Context(), keys, field).Err())
+		},
+		"all users": func(h *syncertest.Stack, id string) {
+			h.Lose(id, func(k lua.CampaignKeys) []string { return []string{k.Users} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(10, nil)
+			h.Claim(id, syncertest.Asks("u", 4)...)
+			h.Sync()
+			require.Empty(t, h.Compare(id).Differences)
+			harm(h, id)
+			require.NotEmpty(t, h.Compare(id).Differences)
+			done := h.Repair(id, false)
+			require.NotEmpty(t, done.Steps)
+			h.Sync()
+			require.Empty(t, h.Compare(id).Differences)
+			require.EqualValues(t, 4, h.Campaign(id).Claimed)
+			require.Zero(t, h.Campaign(id).LostUnits)
+		})
+	}
+}
+
+// Lost units are no drift. They are not for sale until an operator says so, and then the stream is told which claims they were.
+func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	before := syncertest.DumpRedis(t, h.Redis)
+	_, view := h.ClaimAfter(id, lua.Position{}, syncertest.Asks("u", 3)...)
+	before.Restore(t, h.Redis)
+	h.Sync()
+	_, err := h.Loader().Recover(t.Context(), id, view.Position)
+	require.NoError(t, err)
+	replies, _ := h.ClaimAfter(id, view.Position, syncertest.Ask("v", ""))
+	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+	_, err = h.Loader().Recover(t.Context(), id, view.Position)
+	require.NoError(t, err)
+	h.Sync()
+	require.Len(t, h.Claim(id, syncertest.Asks("w", 7)...), 7)
+	require.Equal(t, models.OutcomeSoldOut, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
+	h.Sync()
+	found := h.Compare(id)
+	require.Empty(t, found.Differences)
+	require.Equal(t, []int64{3, 3, 7, 0}, []int64{found.MySQL.LostClaims, found.MySQL.LostUnits, found.MySQL.Claimed, found.MySQL.Remaining})
+	require.Empty(t, h.Repair(id, false).Steps)
+
+	done := h.Repair(id, true)
+	require.NotEmpty(t, done.Steps)
+	h.Sync()
+	require.EqualValues(t, 3, h.Campaign(id).Remaining)
+	for range 3 {
+		require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Asks("y", 2)[1])[0].Outcome)
+	}
+	var payload string
+	require.NoError(t, h.DB.Raw("SELECT payload FROM ledger_events WHERE type = ?", models.EventClaimsGivenUp).Scan(&payload).Error)
+	require.Contains(t, payload, `"quantity":3`)
+	require.Contains(t, payload, `"seqs":[[1,3]]`)
+	h.Sync()
+	require.Empty(t, h.Compare(id).Differences)
+}
+
+// A claim that MySQL refused is tried again, and holds its unit until somebody gives it up.
+func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
+	t.Parallel()
+	for _, givesUp := range []bool{false, true} {
+		h := syncertest.NewStack(t)
+		id := h.Refusing()
+		require.NotEmpty(t, h.Compare(id).Differences)
+		require.NotEmpty(t, h.Repair(id, false).Left.Differences, "it is refused still")
+		h.Sync()
+		if givesUp {
+			done := h.Repair(id, true)
+			require.Len(t, done.GivenUp, 1)
+			h.Sync()
+			require.EqualValues(t, 1, h.Campaign(id).Remaining)
+		} else {
+			h.Accept()
+			h.Repair(id, false)
+			h.Sync()
+			require.EqualValues(t, 10, h.Campaign(id).Claimed)
+		}
+		require.Empty(t, h.Compare(id).Differences)
+		require.Zero(t, h.ParkedRows(id, "discarded_at IS NULL"))
+	}
+}
+
+// The loop compares what moved, records it, and says what differs.
+func TestRound_RecordsWhatItFinds(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	c := h.Reconciler()
+	differ, err := c.Round(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, differ)
+	h.Claim(id, syncertest.Asks("u", 4)...)
+	h.Sync()
+	h.Exec("UPDATE lots SET claimed = claimed + 1 WHERE id = ?", id)
+	differ, err = c.Round(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, differ)
+	var rows []models.Reconciliation
+	require.NoError(t, h.DB.Where("campaign_id = ?", id).Order("id").Find(&rows).Error)
+	require.Len(t, rows, 2)
+	require.Zero(t, *rows[0].Drift)
+	require.NotZero(t, *rows[1].Drift)
+	h.Exec("UPDATE lots SET claimed = claimed - 1 WHERE id = ?", id)
+	differ, err = c.Round(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, differ)
+}
+
+// set harms a field of the state of a campaign in Redis.
+func set(h *syncertest.Stack, id, field string, value int64) {
+	h.T.Helper()
+	require.NoError(h.T, h.Redis.HSet(h.T.Context(), h.Keys(id).State, field, value).Err())
+}

@@ -1,0 +1,229 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"github.com/google/uuid"
+)
+
+const (
+	movedMax    = 20          // campaigns of a round whose books moved since the round before
+	stillMax    = 5           // of the others, in turns
+	countEvery  = time.Minute // rows are counted so often: a million takes MySQL about a second
+	recordEvery = time.Minute // a comparison that found nothing new is recorded so often
+	recordedMax = 1000        // rows of reconciliations that are kept of a campaign, and up to as many more until they are pruned
+)
+
+// loop is what Round remembers.
+type loop struct {
+	flushed string // the newest flush at the last round
+	last    string // the campaign that had its turn last
+	past    map[string]*past
+}
+
+// past is what is known of a campaign.
+type past struct {
+	row       models.Reconciliation // that was recorded last
+	countedAt time.Time
+	differs   bool
+	written   int
+	sums      sums
+}
+
+// Round compares the campaigns that moved, and some of the others, records what is new, and returns how many differ of all that were
+// compared since this process leads. A failure is returned after the others had their turn.
+func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
+	ids, err := c.due(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("compare: %w", err)
+	}
+	var failed []error
+	for _, id := range ids {
+		err := c.compareNext(ctx, id)
+		if errors.Is(err, models.ErrNotFound) {
+			delete(c.loop.past, id)
+			continue
+		}
+		failed = append(failed, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	var all sums
+	for _, p := range c.loop.past {
+		all.drift += p.sums.drift
+		all.differ += p.sums.differ
+		all.backlog += p.sums.backlog
+	}
+	c.metrics.set(all)
+	return int(all.differ), errors.Join(failed...)
+}
+
+// due are the campaigns that had flushes since the last round, those that differed, and the next ones of the others.
+func (c *Comparer) due(ctx context.Context) ([]string, error) {
+	db := sqlstore.On(c.db.WithContext(ctx))
+	due := make(map[string]bool)
+	add := func(ids []string) {
+		for _, id := range ids {
+			due[id] = true
+		}
+	}
+	var newest string
+	if err := db.Scan(&newest, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
+		return nil, err
+	}
+	if c.loop.flushed != "" && newest != c.loop.flushed {
+		var moved []string
+		err := db.Scan(&moved, "SELECT DISTINCT campaign_id FROM stock_flushes WHERE id > ? LIMIT ?", c.loop.flushed, movedMax)
+		if err != nil {
+			return nil, err
+		}
+		add(moved)
+	}
+	c.loop.flushed = newest
+	for id, p := range c.loop.past {
+		if (p.differs || p.sums.backlog > 0) && len(due) < 2*movedMax {
+			due[id] = true
+		}
+	}
+	var still []string
+	for range 2 { // from the beginning, once the end is reached
+		err := db.Scan(&still, "SELECT id FROM campaigns WHERE id > ? AND (residency = ? OR shards > 1) ORDER BY id LIMIT ?", c.loop.last,
+			models.ResidencyResident, stillMax)
+		if err != nil {
+			return nil, err
+		}
+		if len(still) > 0 {
+			c.loop.last = still[len(still)-1]
+			break
+		}
+		c.loop.last = ""
+	}
+	add(still)
+	return slices.Sorted(maps.Keys(due)), nil
+}
+
+// compareNext compares a campaign, says so if it differs now or no more, and records what is new.
+func (c *Comparer) compareNext(ctx context.Context, id string) error {
+	p := c.loop.past[id]
+	if p == nil {
+		p = &past{}
+		c.loop.past[id] = p
+	}
+	countsRows := p.differs || time.Since(p.countedAt) >= countEvery
+	found, err := c.compare(ctx, id, countsRows)
+	if err != nil {
+		return err
+	}
+	if countsRows {
+		p.countedAt = time.Now()
+	}
+	if countsRows || !found.Agrees() {
+		c.learn(ctx, p, &found)
+	}
+	p.sums.backlog = valueOf(found.Backlog)
+	row := rowOf(&found)
+	if !sameFigures(row, p.row) || row.At.Sub(p.row.At) >= recordEvery {
+		if err := c.insert(ctx, []models.Reconciliation{row}); err != nil {
+			return err
+		}
+		p.row = row
+		p.written++
+	}
+	if p.written != 1 && p.written < recordedMax {
+		return nil
+	}
+	p.written = 2
+	return c.prune(ctx, id)
+}
+
+func (c *Comparer) learn(ctx context.Context, p *past, found *Comparison) {
+	if !found.Agrees() && !p.differs {
+		c.log.LogAttrs(ctx, slog.LevelError, "the books differ: `dibs reconcile --repair` puts them right", slog.String("campaign_id", found.CampaignID),
+			slog.Any("differences", found.Differences))
+	}
+	if found.Agrees() && p.differs {
+		c.log.LogAttrs(ctx, slog.LevelInfo, "the books agree again", slog.String("campaign_id", found.CampaignID))
+	}
+	p.differs = !found.Agrees()
+	p.sums.differ = 0
+	p.sums.drift = 0
+	if p.differs {
+		p.sums.differ = 1
+		p.sums.drift = max(valueOf(found.Drift), -valueOf(found.Drift))
+	}
+}
+
+func valueOf(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// Record writes comparisons down that someone asked for.
+func (c *Comparer) Record(ctx context.Context, found ...*Comparison) error {
+	rows := make([]models.Reconciliation, len(found))
+	for i := range found {
+		rows[i] = rowOf(found[i])
+	}
+	return c.insert(ctx, rows)
+}
+
+func rowOf(found *Comparison) models.Reconciliation {
+	row := models.Reconciliation{
+		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: sqlstore.Now(),
+	}
+	if found.Redis != nil {
+		row.RedisRemaining = &found.Redis.Remaining
+	}
+	return row
+}
+
+// sameFigures reports whether two rows differ in nothing but their ids and times.
+func sameFigures(a, b models.Reconciliation) bool {
+	b.ID = a.ID
+	b.At = a.At
+	return reflect.DeepEqual(a, b)
+}
+
+func (c *Comparer) insert(ctx context.Context, rows []models.Reconciliation) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	for i := range rows {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("compare: %w", err)
+		}
+		rows[i].ID = id.String()
+	}
+	if err := c.db.WithContext(ctx).CreateInBatches(rows, sqlstore.PageSize).Error; err != nil {
+		return fmt.Errorf("compare: record what was found: %w", err)
+	}
+	return nil
+}
+
+// prune deletes all but the newest rows of a campaign.
+func (c *Comparer) prune(ctx context.Context, id string) error {
+	db := sqlstore.On(c.db.WithContext(ctx))
+	var oldest []string // that is kept
+	err := db.Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", id, recordedMax-1)
+	if err == nil && len(oldest) > 0 {
+		err = db.Run("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest[0])
+	}
+	if err != nil {
+		return fmt.Errorf("compare: prune reconciliations: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"dibs/internal/audit"
+	"dibs/internal/ledger"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+)
+
+// What a repair puts right, as it stands in repairs.what.
+const (
+	RepairParked = "parked" // a parked claim got its row, or was given up
+	RepairLost   = "lost"   // lost claims were given up
+	RepairRedis  = "redis"  // the lot was loaded again, and its counters in MySQL were counted from the rows
+)
+
+// Repaired is what a repair found, what it changed, and what it left.
+type Repaired struct {
+	Found   Comparison      `json:"found"`
+	Steps   []models.Repair `json:"steps"` // in order; each is in the table repairs, too
+	Left    Comparison      `json:"left"`
+	GivenUp []string        `json:"given_up,omitempty"` // ids of claims
+}
+
+// Repair tries the parked claims of a campaign again, and loads the lots that differ. Lost claims, and parked ones that MySQL still refuses,
+// are given up only if it is told so: their units are for sale again, though someone was told that they are theirs. Each step may be
+// repeated. An error does not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, those of lots.Loader
+// and of the database.
+func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
+	done.Steps = []models.Repair{}
+	lots, err := c.lotsOf(ctx, id)
+	if err != nil {
+		return done, err
+	}
+	done.Found, err = c.Compare(ctx, id)
+	done.Left = done.Found
+	if err != nil || done.Found.Agrees() && !(givesUp && done.Found.MySQL.LostUnits > 0) {
+		return done, err
+	}
+	for _, lot := range lots {
+		r := repair{c: c, id: lot, done: &done}
+		if err := r.run(ctx, givesUp); err != nil {
+			return done, fmt.Errorf("compare: repair %s: %w", lot, err)
+		}
+	}
+	if len(lots) > 1 {
+		err = campaigns.SumShards(ctx, c.db, id)
+	}
+	if err == nil {
+		done.Left, err = c.Compare(ctx, id)
+	}
+	return done, err
+}
+
+// repair is that of one lot.
+type repair struct {
+	c    *Comparer
+	id   string
+	done *Repaired
+}
+
+func (r *repair) run(ctx context.Context, givesUp bool) error {
+	if err := r.retryParked(ctx, givesUp); err != nil {
+		return err
+	}
+	if givesUp {
+		if err := r.giveUpLost(ctx); err != nil {
+			return err
+		}
+	}
+	found, err := r.c.Compare(ctx, r.id)
+	if err != nil || found.Agrees() && len(r.done.Steps) == 0 {
+		return err
+	}
+	if err := r.c.loader.Reload(ctx, r.id); err != nil {
+		return err
+	}
+	before := "the same"
+	if !found.Agrees() {
+		before = found.Differences[0]
+	}
+	return r.change(ctx, RepairRedis, before, func(*sqlstore.Tx) (string, error) { return "loaded again from the rows of claims", nil })
+}
+
+// retryParked writes what is parked of the lot and can be written by now, as the writer does. What can't is given up if that is allowed.
+func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
+	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
+		var written, refused []writer.ParkedClaim
+		for i := range parked {
+			one := &parked[i]
+			var err error
+			if !one.Written {
+				err = writer.Write(ctx, r.c.db, one.Event)
+			}
+			switch {
+			case err == nil:
+				written = append(written, *one)
+			case writer.FailureOf(err) == sqlstore.FailureData || writer.FailureOf(err) == sqlstore.FailureDuplicate:
+				refused = append(refused, *one)
+			default:
+				return err
+			}
+		}
+		if err := r.unpark(ctx, written); err != nil || !givesUp {
+			return err
+		}
+		return r.discard(ctx, refused)
+	})
+}
+
+func idsOf(parked []writer.ParkedClaim) []string {
+	return sqlstore.Keys(parked, func(p *writer.ParkedClaim) string { return p.ID })
+}
+
+func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	return r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
+		_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(parked)), sqlstore.Args(idsOf(parked))...)
+		return "rows of claims", err
+	})
+}
+
+// discard gives parked claims up. Their payload is kept.
+func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	e := models.Event{Currency: parked[0].Event.Currency}
+	amount := int64(0)
+	for i := range parked {
+		claim := &parked[i].Event
+		e.IDs = append(e.IDs, claim.ID)
+		e.Quantity += claim.Quantity
+		if claim.Amount != nil {
+			amount += *claim.Amount
+			e.Amount = &amount
+		}
+	}
+	err := r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
+		args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, sqlstore.Args(idsOf(parked))...)
+		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id IN "+sqlstore.Marks(len(parked)), args...)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?",
+				len(parked), e.Quantity, r.id)
+		}
+		if err == nil {
+			err = r.publish(ctx, tx, &e)
+		}
+		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), err
+	})
+	r.done.GivenUp = append(r.done.GivenUp, e.IDs...)
+	return err
+}
+
+// giveUpLost puts the units of lost claims up for sale again, and names their seqs as far as gaps show them.
+func (r *repair) giveUpLost(ctx context.Context) error {
+	var lost struct{ LostClaims, LostUnits int64 }
+	err := r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
+	if err != nil || lost.LostUnits == 0 {
+		return err
+	}
+	return r.change(ctx, RepairLost, fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits), func(tx *sqlstore.Tx) (string, error) {
+		seqs, err := missingSeqs(ctx, tx, r.id)
+		if err != nil {
+			return "", err
+		}
+		changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET given_up_claims = given_up_claims + lost_claims,"+
+			" given_up_units = given_up_units + lost_units, lost_claims = 0, lost_units = 0"+
+			" WHERE id = ? AND lost_claims = ? AND lost_units = ?", r.id, lost.LostClaims, lost.LostUnits)
+		if err == nil && changed == 0 {
+			err = fmt.Errorf("%w: more was lost meanwhile: try again", models.ErrChanged)
+		}
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits), r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})
+	})
+}
+
+// seqsMax bounds the ranges that one event names.
+const seqsMax = 10_000
+
+// missingSeqs are the seqs of a lot up to the highest that was seen that no row and no parked claim has and that were not given up before,
+// first to last.
+func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]int64, err error) {
+	campaignID, shard := models.SplitShardID(id)
+	var highest int64
+	if err := tx.QueryRowContext(ctx, "SELECT seen_seq FROM lots WHERE id = ?", id).Scan(&highest); err != nil {
+		return nil, err
+	}
+	parked, err := writer.ReadParked(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	var known [][2]int64
+	for _, p := range parked.BySeq() {
+		known = append(known, [2]int64{p.Event.Seq, p.Event.Seq})
+	}
+	err = sqlstore.ScanAll(ctx, tx, "SELECT payload FROM ledger_events WHERE campaign_id = ? AND type = ?",
+		[]any{campaignID, string(models.EventClaimsGivenUp)}, func(scan func(...any) error) error {
+			var payload []byte
+			if err := scan(&payload); err != nil {
+				return err
+			}
+			e, err := models.DecodeEvent(payload)
+			if err == nil && e.Shard == shard {
+				known = append(known, e.Seqs...)
+			}
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, table := range []string{"claims", "claims_archive"} {
+		err := sqlstore.ScanAll(ctx, tx, "SELECT seq FROM "+table+" WHERE campaign_id = ? AND shard = ? ORDER BY seq", []any{campaignID, shard},
+			func(scan func(...any) error) error {
+				var seq int64
+				err := scan(&seq)
+				if n := len(known); n > 0 && known[n-1][1]+1 == seq {
+					known[n-1][1] = seq
+					return err
+				}
+				known = append(known, [2]int64{seq, seq})
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(known, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+	next := int64(1)
+	for _, k := range append(known, [2]int64{highest + 1, highest + 1}) {
+		if k[0] > next && len(missing) < seqsMax {
+			missing = append(missing, [2]int64{next, min(k[0]-1, highest)})
+		}
+		next = max(next, k[1]+1)
+	}
+	return missing, nil
+}
+
+// publish leaves the event of claims that were given up in the outbox.
+func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
+	at, err := ledger.Time(ctx, tx)
+	if err != nil {
+		return err
+	}
+	e.Type = models.EventClaimsGivenUp
+	e.At = models.NewTime(at)
+	e.CampaignID, e.Shard = models.SplitShardID(r.id)
+	row, err := campaigns.NewOutboxRow(models.OutboxEvent, e)
+	if err != nil {
+		return err
+	}
+	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
+}
+
+// change makes one step in a transaction that holds the row of the lot, and writes it down. do returns what is there then.
+func (r *repair) change(ctx context.Context, what, before string, do func(tx *sqlstore.Tx) (after string, err error)) error {
+	var step models.Repair
+	err := sqlstore.Retry(ctx, func() error {
+		return sqlstore.InTx(ctx, r.c.db, func(tx *sqlstore.Tx) error {
+			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
+			if _, err := tx.ExecContext(ctx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
+				return err
+			}
+			after, err := do(tx)
+			if err != nil {
+				return err
+			}
+			id, err := uuid.NewV7()
+			if err != nil {
+				return err
+			}
+			step = models.Repair{
+				ID: id.String(), CampaignID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
+				ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
+			}
+			return writeStep(ctx, tx, &step)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	r.c.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", r.id), slog.String("what", what),
+		slog.String("before", step.ValueBefore), slog.String("after", step.ValueAfter))
+	r.done.Steps = append(r.done.Steps, step)
+	return nil
+}
+
+func writeStep(ctx context.Context, tx *sqlstore.Tx, step *models.Repair) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
+		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
+	if err != nil {
+		return err
+	}
+	return audit.Put(ctx, tx, models.AuditBooksRepaired, step.CampaignID,
+		map[string]string{step.What: step.ValueBefore}, map[string]string{step.What: step.ValueAfter})
+}
+
+// named are parked claims for people: the first one, and how many more there are.
+func named(parked []writer.ParkedClaim) string {
+	if len(parked) == 1 {
+		return parked[0].String()
+	}
+	return fmt.Sprintf("%s and %d more", parked[0].String(), len(parked)-1)
+}

@@ -1,0 +1,170 @@
+package lots_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/lots"
+	"dibs/syncer/resolve"
+)
+
+// rollBackOne claims a unit that MySQL gets and one that it does not get, and puts Redis back to between them. It returns what the caller
+// of the second one saw.
+func rollBackOne(t *testing.T, w *syncertest.Stack, id string) lua.Position {
+	t.Helper()
+	w.Take(id, syncertest.Ask("a", ""))
+	before := syncertest.DumpRedis(t, w.Redis)
+	_, view := w.ClaimAfter(id, lua.Position{}, syncertest.Ask("b", ""))
+	before.Restore(t, w.Redis)
+	return view.Position
+}
+
+func TestLoad_WaitsForTheTip(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	w.Sync()
+	w.Claim(id, syncertest.Asks("u", 3)...)
+	w.Lose(id, syncertest.WholeCampaign)
+	require.ErrorIs(t, w.Load(id), lots.ErrAway)
+	require.NotContains(t, w.KeysOf(id), ":keys", "nothing was loaded")
+	w.Sync()
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	w.RequireBooks(id, 3)
+}
+
+// What a process saw that is not the one that loads is known before a lot goes on.
+func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	seen := rollBackOne(t, w, id)
+	less := seen
+	less.Units--
+	less.Seq--
+	less.Epoch++ // of another load, so that the lot is stopped
+	replies, _ := w.ClaimAfter(id, less, syncertest.Ask("c", ""))
+	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+	loader := w.Loader()
+	loader.Observe(func(step string) {
+		if step == "settling" {
+			require.NoError(t, loader.Report(t.Context(), map[string]lua.Position{id: seen}))
+		}
+	})
+	_, err := loader.Recover(t.Context(), id, less)
+	require.NoError(t, err)
+	w.Sync()
+	c := w.Campaign(id)
+	require.Equal(t, []int64{1, 1, 1}, []int64{c.Claimed, c.LostClaims, c.LostUnits})
+	require.Empty(t, w.Compare(id).Differences)
+}
+
+func requireReleasedOnce(t *testing.T, w *syncertest.Stack, id string) {
+	t.Helper()
+	state, err := w.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 1}, []int64{state.Taken, state.Released})
+	require.Empty(t, w.Compare(id).Differences)
+}
+
+// A release that Redis has yet to hear of is brought to it after the load, and counts once.
+func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	claim := w.Take(id, syncertest.Ask("a", ""))[0]
+	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = gone.Close() })
+	deaf := syncertest.ScriptsOn(t, gone, 1)
+	_, err := resolve.NewResolver(w.DB, resolve.NewRelay(w.DB, deaf, nil), syncertest.Quiet()).Release(t.Context(), claim, "")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, syncertest.Unapplied(t, w.DB))
+	w.Reload(id)
+	state, err := w.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 0}, []int64{state.Taken, state.Released})
+	require.Empty(t, w.Compare(id).Differences)
+	syncertest.ApplyOutbox(t, w.DB, resolve.NewRelay(w.DB, w.Scripts, nil))
+	w.Sync()
+	require.Zero(t, syncertest.Unapplied(t, w.DB))
+	requireReleasedOnce(t, w, id)
+}
+
+// A release whose entry Redis lost is brought to it again: only the entry that MySQL applied confirms it.
+func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	claim := w.Take(id, syncertest.Ask("a", ""))[0]
+	before := syncertest.DumpRedis(t, w.Redis)
+	relay := resolve.NewRelay(w.DB, w.Scripts, nil)
+	_, err := resolve.NewResolver(w.DB, relay, syncertest.Quiet()).Release(t.Context(), claim, "")
+	require.NoError(t, err)
+	before.Restore(t, w.Redis)
+	w.Sync()
+	syncertest.ApplyOutbox(t, w.DB, relay)
+	w.Sync()
+	require.Zero(t, syncertest.Unapplied(t, w.DB))
+	requireReleasedOnce(t, w, id)
+}
+
+// Redis is put back to where a loader's token is in it, while another one loaded the lot: the first finds that in its snapshot.
+func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	w.Take(id, syncertest.Ask("a", ""))
+	w.Lose(id, syncertest.WholeCampaign)
+	first := w.Loader()
+	interfered := false
+	first.Observe(func(step string) {
+		if step != "settling" || interfered {
+			return
+		}
+		interfered = true
+		token := syncertest.DumpRedis(t, w.Redis)
+		w.Lose(id, syncertest.WholeCampaign)
+		require.NoError(t, w.Load(id))
+		w.Take(id, syncertest.Ask("b", ""))
+		token.Restore(t, w.Redis)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := first.Load(ctx, id)
+	require.ErrorIs(t, err, lots.ErrAway, "Redis lost what MySQL has")
+	w.Sync()
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	w.RequireBooks(id, 2)
+}
+
+// Claims find more damage than a fence does.
+func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	coupons := w.Create(10, nil)
+	packets := w.OpenPackets(syncertest.ListOf("x", 3))
+	for id, damage := range map[string]func(k lua.CampaignKeys) error{
+		coupons: func(k lua.CampaignKeys) error { return w.Redis.HSet(t.Context(), k.State, "total", "many").Err() },
+		packets: func(k lua.CampaignKeys) error { return w.Redis.Del(t.Context(), k.Waves).Err() },
+	} {
+		w.Take(id, syncertest.Ask("a", ""))
+		require.NoError(t, damage(w.Keys(id)))
+		require.Equal(t, []models.Outcome{models.OutcomeDamaged}, syncertest.OutcomesOf(w.Claim(id, syncertest.Ask("b", ""))))
+		for range 2 {
+			_, err := w.Loader().Recover(t.Context(), id, lua.Position{})
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 2, w.Campaign(id).LoadAttempts, "loaded again, and once")
+		w.Take(id, syncertest.Ask("b", ""))
+		require.Empty(t, w.Compare(id).Differences)
+	}
+}

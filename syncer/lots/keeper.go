@@ -1,0 +1,232 @@
+package lots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	attendEvery   = 2 * time.Second  // pause between two looks for lots that need something
+	evictEvery    = 10 * time.Second // pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
+	evictPage     = 500              // lots of an eviction pass
+	evictAtOnce   = 50               // of these are sent to Redis in one round trip: about a millisecond of its time
+	completeEvery = 5 * time.Second  // how old complete_at of an idle stream may become
+	okWait        = 200 * time.Millisecond
+)
+
+// MinIdle evicts every lot that may be evicted.
+const MinIdle = time.Millisecond
+
+// Keeper does what lots need without being asked. It is for one goroutine, and its process leads.
+type Keeper struct {
+	l       *Loader
+	idle    time.Duration
+	metrics keeperMetrics
+
+	attendAt, evictAt time.Time
+	resident          string // the lot behind which the next page of resident ones begins
+	page              int    // is evictPage, but in tests
+}
+
+// NewKeeper makes a keeper. It evicts lots without a claim or a load for idle, by Redis' clock. With a nil Registerer it has no metrics.
+func NewKeeper(l *Loader, idle time.Duration, reg prometheus.Registerer) *Keeper {
+	return &Keeper{l: l, idle: idle, metrics: newKeeperMetrics(reg), page: evictPage}
+}
+
+// Keep does what is due. Failures are returned after the others had their turn.
+func (k *Keeper) Keep(ctx context.Context) error {
+	now := time.Now()
+	failed := []error{k.Complete(ctx)}
+	if !now.Before(k.attendAt) {
+		k.attendAt = now.Add(attendEvery)
+		failed = append(failed, k.Attend(ctx), k.measure(ctx))
+	}
+	if !now.Before(k.evictAt) {
+		k.evictAt = now.Add(min(evictEvery, k.idle))
+		_, err := k.Evict(ctx)
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// ResetMetrics sets the gauges to 0: another process leads.
+func (k *Keeper) ResetMetrics() {
+	k.metrics.lostClaims.Set(0)
+	k.metrics.lostUnits.Set(0)
+	k.metrics.parked.Set(0)
+	k.metrics.partitions.Reset()
+}
+
+// proven is the condition of a shard that is to be loaded again because a credit proves that units left it.
+const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard" +
+	" AND m.reload_upto >= lot.epoch)"
+
+// Attend loads the lots again whose load was made of other rows than MySQL has, and brings Redis definitions that it lacks.
+func (k *Keeper) Attend(ctx context.Context) error {
+	fetch := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id, epoch, residency, CASE WHEN "+proven+" THEN epoch ELSE reload_upto END AS reload_upto",
+		"residency = ? AND (applied_version <> version OR reload_upto >= epoch AND reload_upto > 0 OR "+proven+")", models.ResidencyResident)
+	return sqlstore.EachRow(ctx, lotID, fetch, func(c *campaigns.LotRow) error {
+		if c.ReloadUpto >= c.Epoch {
+			return k.l.Reload(ctx, c.ID)
+		}
+		return k.l.applier.Apply(ctx, c.ID)
+	})
+}
+
+func lotID(c *campaigns.LotRow) string { return c.ID }
+
+// measure sets the gauges.
+func (k *Keeper) measure(ctx context.Context) error {
+	db := sqlstore.On(k.l.db.WithContext(ctx))
+	var lost struct{ Claims, Units, Parked int64 }
+	err := db.Scan(&lost, "SELECT COALESCE(SUM(lost_claims), 0) AS claims, COALESCE(SUM(lost_units), 0) AS units,"+
+		" (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked FROM lots WHERE shard = 0")
+	if err != nil {
+		return fmt.Errorf("lots: what is lost: %w", err)
+	}
+	k.metrics.lostClaims.Set(float64(lost.Claims))
+	k.metrics.lostUnits.Set(float64(lost.Units))
+	k.metrics.parked.Set(float64(lost.Parked))
+	var states []struct {
+		State models.PartitionState
+		N     int64
+	}
+	if err := db.Scan(&states, "SELECT state, COUNT(*) AS n FROM streams GROUP BY state"); err != nil {
+		return fmt.Errorf("lots: states of partitions: %w", err)
+	}
+	k.metrics.partitions.Reset()
+	for _, state := range []models.PartitionState{models.PartitionOK, models.PartitionRecovering, models.PartitionGap} {
+		k.metrics.partitions.WithLabelValues(string(state)).Set(0)
+	}
+	for _, one := range states {
+		k.metrics.partitions.WithLabelValues(string(one.State)).Set(float64(one.N))
+	}
+	return nil
+}
+
+// Complete notes since when MySQL has every claim of a stream, by the clock of Redis: a stream is complete at a moment at which its last
+// entry is MySQL's offset.
+func (k *Keeper) Complete(ctx context.Context) error {
+	var rows []models.StreamRecord
+	if err := k.l.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
+		return fmt.Errorf("lots: streams: %w", err)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	now, err := k.l.scripts.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("lots: streams: %w", err)
+	}
+	partitions := make([]int, len(rows))
+	for i := range rows {
+		partitions[i] = rows[i].Partition
+	}
+	tips, err := k.l.scripts.Tips(ctx, partitions)
+	if err != nil {
+		return fmt.Errorf("lots: streams: %w", err)
+	}
+	var complete []int
+	for i := range rows {
+		row := &rows[i]
+		isDue := row.OffsetAt != nil && row.CompleteAt.Before(*row.OffsetAt) || now.Sub(row.CompleteAt) >= completeEvery
+		if isDue && row.OffsetID == tips[row.Partition].String() {
+			complete = append(complete, row.Partition)
+		}
+	}
+	if len(complete) == 0 {
+		return nil
+	}
+	err = sqlstore.On(k.l.db.WithContext(ctx)).Run("UPDATE streams SET complete_at = ? WHERE partition_no IN ?", now, complete)
+	if err != nil {
+		return fmt.Errorf("lots: streams: %w", err)
+	}
+	return nil
+}
+
+// Evict checks the next page of the lots that are in Redis by the entries that MySQL has applied, and returns how many it evicted: those
+// that nobody claims from, unless they, or packets of them, have yet to begin. evict.lua removes a lot and says so in the stream, in one
+// step. A failure is returned after the others had their turn.
+func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
+	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
+	if err != nil {
+		return 0, err
+	}
+	k.resident = ""
+	if len(page) > 0 {
+		k.resident = page[len(page)-1].ID
+	}
+	var failed []error
+	for some := range slices.Chunk(page, evictAtOnce) {
+		if ctx.Err() != nil {
+			break
+		}
+		n, err := k.evict(ctx, some)
+		evicted += n
+		failed = append(failed, err)
+	}
+	return evicted, errors.Join(failed...)
+}
+
+// EvictOne evicts a lot if it may be. evicted is true if Redis does not hold it then.
+func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
+	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("") // the entry names the load that it ends
+	if err != nil {
+		return false, err
+	}
+	n, err := k.evict(ctx, row)
+	return n == 1, err
+}
+
+func (k *Keeper) evict(ctx context.Context, rows []campaigns.LotRow) (evicted int, err error) {
+	cs := make([]models.Campaign, len(rows))
+	for i := range rows {
+		cs[i] = rows[i].Campaign
+	}
+	gone, errs := k.l.scripts.Evict(ctx, cs, k.idle)
+	for i := range cs {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("lots: evict %s: %w", cs[i].ID, errs[i])
+		}
+		if gone[i] {
+			evicted++
+			k.metrics.evictions.Inc()
+			k.l.log.LogAttrs(ctx, slog.LevelInfo, "campaign evicted from redis: it was idle", slog.String("campaign_id", cs[i].ID))
+		}
+	}
+	return evicted, errors.Join(errs...)
+}
+
+// OK returns those of some partitions that MySQL has applied to the tip and of which Redis lost nothing. An error says why others are not
+// among them.
+func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, okWait)
+	defer cancel()
+	return l.applied.Await(ctx, partitions)
+}
+
+// Live returns what Redis holds of a lot once MySQL has all of its partition. Errors: lua.ErrAbsent of a lot that is away, ErrAway, and
+// those of lua.Scripts.
+func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
+	if _, err := l.OK(ctx, []int{lua.PartitionOf(id, l.scripts.Partitions())}); err != nil {
+		return lua.State{}, fmt.Errorf("%w: %s: %w", ErrAway, id, err)
+	}
+	return l.scripts.State(ctx, id)
+}
+
+// Parked reads the parked claims of a lot. Errors as writer.ReadParked.
+func (l *Loader) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
+	return writer.ReadParked(ctx, l.db.ConnPool, id)
+}

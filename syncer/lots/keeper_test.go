@@ -1,0 +1,95 @@
+package lots_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/lots"
+)
+
+// MySQL learns of an eviction by its entry in the claim stream alone, which the writer applies; so it does if Redis was idle for long, and
+// if one lot is evicted for an operator.
+func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
+	t.Parallel()
+	for name, evict := range map[string]func(k *lots.Keeper, id string) (int, error){
+		"idle": func(k *lots.Keeper, _ string) (int, error) { return k.Evict(t.Context()) },
+		"one": func(k *lots.Keeper, id string) (int, error) {
+			evicted, err := k.EvictOne(t.Context(), id)
+			if evicted {
+				return 1, err
+			}
+			return 0, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(10, nil)
+			h.Take(id, syncertest.Asks("u", 3)...)
+			keeper := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
+			require.Eventually(t, func() bool {
+				n, err := evict(keeper, id)
+				require.NoError(t, err)
+				return n == 1
+			}, time.Minute, 2*time.Millisecond)
+			_, err := h.Scripts.State(t.Context(), id)
+			require.ErrorIs(t, err, lua.ErrAbsent)
+			require.Equal(t, models.ResidencyResident, h.Residency(id), "its entry is not applied yet")
+			h.Sync()
+			require.Equal(t, models.ResidencyEvicted, h.Residency(id))
+			require.NoError(t, h.Load(id))
+			require.Equal(t, models.ResidencyEvicted, h.Residency(id), "nor is that of the load")
+			h.Sync()
+			require.Equal(t, models.ResidencyResident, h.Residency(id))
+			require.Empty(t, h.Compare(id).Differences)
+		})
+	}
+}
+
+// The entry of an eviction that is applied late does not take back a load that came after it.
+func TestKeeper_AnEvictionTakesBackNoLaterLoad(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	require.Eventually(t, func() bool { return h.Evict(lots.MinIdle) == 1 }, time.Minute, 2*time.Millisecond)
+	h.Sync()
+	_, at, err := h.Writer.Begin(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, h.Load(id))
+	h.Sync()
+	epoch := h.Campaign(id).Epoch
+	_, now, err := h.Writer.Begin(t.Context(), 0)
+	require.NoError(t, err)
+	require.NotEqual(t, at, now)
+	moved, err := h.Writer.Move(t.Context(), 0, now, models.NoOffset()) // all of it is read again
+	require.NoError(t, err)
+	require.True(t, moved)
+	h.Sync()
+	require.Equal(t, models.ResidencyResident, h.Residency(id))
+	require.Equal(t, epoch, h.Campaign(id).Epoch)
+}
+
+// A stream is complete at a moment at which MySQL has applied its last entry.
+func TestKeeper_AStreamIsCompleteOnceItsTipIsApplied(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	keeper := h.Maintainer()
+	completeAt := func() (at time.Time) {
+		require.NoError(t, keeper.Complete(t.Context()))
+		require.NoError(t, h.DB.Raw("SELECT complete_at FROM streams WHERE partition_no = 0").Scan(&at).Error)
+		return at
+	}
+	first := completeAt()
+	require.WithinDuration(t, time.Now(), first, time.Minute)
+	h.Claim(id, syncertest.Ask("u", ""))
+	h.Exec("UPDATE streams SET complete_at = '2020-01-01 00:00:00.000'")
+	require.Equal(t, 2020, completeAt().Year(), "a claim is on its way")
+	h.Sync()
+	require.Greater(t, completeAt().Year(), 2020)
+}

@@ -1,0 +1,407 @@
+package lots
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+	"gorm.io/gorm"
+)
+
+const (
+	loadTimeout = 2 * time.Minute // of one load, however many wait for it; a million claims take a fraction of it
+	tipWait     = 2 * time.Second // for claims that are on their way into MySQL
+	groupWait   = 50 * time.Millisecond
+	renewEvery  = time.Second // a loader's token holds three times as long
+	busyPause   = 20 * time.Millisecond
+	maxLoads    = 4 // of claims, at once in a process: each holds a map of the users
+
+	// Settle is how long processes may take to report what they saw of a lot: a second, and the pause between two looks at the signals.
+	Settle = time.Second + 200*time.Millisecond
+)
+
+// ErrAway says that a lot can't be loaded now. It is tried again by whoever needs it.
+var ErrAway = errors.New("lots: it takes no claims now")
+
+// Loader loads lots. Any number of goroutines and processes may.
+type Loader struct {
+	db      *gorm.DB
+	scripts *lua.Scripts
+	log     *slog.Logger
+	applier campaigns.Applier
+	applied *writer.AppliedStreams
+	seconds prometheus.Histogram
+	flights singleflight.Group
+	groups  groups
+	loads   chan struct{} // has a token for each load of claims that is under way
+	settle  time.Duration // is Settle, but with an embedded Redis and in tests
+	steps   steps.Steps
+}
+
+// New makes a loader; with a nil Registerer it has no metrics. settle is Settle, or nothing where no other process can know more.
+func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Duration, reg prometheus.Registerer) *Loader {
+	l := &Loader{
+		db: db, scripts: scripts, log: log, applied: writer.NewAppliedStreams(db, scripts), seconds: newLoadSeconds(reg),
+		loads: make(chan struct{}, maxLoads), settle: settle,
+	}
+	l.applier = campaigns.NewApplier(db, scripts, &l.steps)
+	l.groups.load = l.loadGroup
+	return l
+}
+
+// Load has a lot be live, and returns what never changes of it. Of a campaign of several shards each shard is loaded by itself. Callers
+// that ask for one lot at the same time share one load, and lots without claims share statements. Errors: models.ErrNotFound,
+// campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
+func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
+	return l.flight(ctx, id, func(ctx context.Context) (lua.Meta, error) {
+		o, err := l.groups.add(ctx, id)
+		if err == nil && o == nil {
+			o, err = l.loadOne(ctx, id, lua.FenceAway, rand.Text())
+		}
+		if err != nil {
+			return lua.Meta{}, err
+		}
+		return l.scripts.MetaOf(&o.row.Campaign)
+	})
+}
+
+// Reload loads a lot also if it is live. Errors as Load.
+func (l *Loader) Reload(ctx context.Context, id string) error {
+	_, err := l.flight(ctx, "reload "+id, func(ctx context.Context) (lua.Meta, error) {
+		_, err := l.loadOne(ctx, id, lua.FenceAny, rand.Text())
+		return lua.Meta{}, err
+	})
+	return err
+}
+
+// Recover is Load for a caller that found the lot away, stopped or damaged, and what it saw of it before. A fence looks at a few fields of
+// the state alone: of a lot that it takes for live the rest is looked at here.
+func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
+	if seen != (lua.Position{}) {
+		if err := l.Report(ctx, map[string]lua.Position{id: seen}); err != nil {
+			return lua.Meta{}, err
+		}
+	}
+	meta, err := l.Load(ctx, id)
+	if err == nil && l.isDamaged(ctx, meta) {
+		err = l.Reload(ctx, id)
+	}
+	return meta, err
+}
+
+// isDamaged reports whether claims find a lot that is live damaged.
+func (l *Loader) isDamaged(ctx context.Context, meta lua.Meta) bool {
+	state, err := l.scripts.State(ctx, meta.ID)
+	if err != nil || meta.Kind != models.KindPacket {
+		return errors.Is(err, lua.ErrDamaged)
+	}
+	packets, err := l.scripts.CountPackets(ctx, meta.ID)
+	now, stateErr := l.scripts.State(ctx, meta.ID)
+	return err == nil && stateErr == nil && packets != state.Remaining() && now.Position() == state.Position() && now.Pushed == state.Pushed
+}
+
+// flight shares what is done among those who ask at the same time.
+func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Context) (lua.Meta, error)) (lua.Meta, error) {
+	flight := l.flights.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		defer cancel()
+		return do(ctx)
+	})
+	select {
+	case got := <-flight:
+		meta, _ := got.Val.(lua.Meta)
+		return meta, got.Err
+	case <-ctx.Done():
+		return lua.Meta{}, fmt.Errorf("%w: load %s: %w", ErrAway, key, context.Cause(ctx))
+	}
+}
+
+// Signals are those of the partitions that answer: a process that sees one change reports what it saw.
+func (l *Loader) Signals(ctx context.Context) map[int]lua.Signals { return l.scripts.Signals(ctx) }
+
+// reportsAtOnce is how many lots one transaction of Report updates.
+const reportsAtOnce = 200
+
+// Report records in MySQL what a process saw of lots, by their ids. Lots without a row are ignored.
+func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for some := range slices.Chunk(ids, reportsAtOnce) {
+		err := sqlstore.Retry(ctx, func() error {
+			return sqlstore.InTx(ctx, l.db, func(tx *sqlstore.Tx) error {
+				for _, id := range some {
+					if err := see(ctx, tx, id, seen[id]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("lots: report what was seen: %w", err)
+		}
+	}
+	return nil
+}
+
+func see(ctx context.Context, tx *sqlstore.Tx, id string, at lua.Position) error {
+	_, err := tx.ExecContext(ctx, "UPDATE lots SET seen_epoch = CASE WHEN seen_epoch < ? THEN ? ELSE seen_epoch END,"+
+		" seen_seq = CASE WHEN seen_seq < ? THEN ? ELSE seen_seq END, seen_units = CASE WHEN seen_units < ? THEN ? ELSE seen_units END"+
+		" WHERE id = ? AND (seen_epoch < ? OR seen_seq < ? OR seen_units < ?)",
+		at.Epoch, at.Epoch, at.Seq, at.Seq, at.Units, at.Units, id, at.Epoch, at.Seq, at.Units)
+	return err
+}
+
+// loadOne loads a lot by itself. While another loader is at it, it waits for that.
+func (l *Loader) loadOne(ctx context.Context, id, how, token string) (*lot, error) {
+	for {
+		o, err := l.tryOne(ctx, id, how, token)
+		if !errors.Is(err, lua.ErrOther) {
+			return o, err
+		}
+		if err := sleep.For(ctx, busyPause); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrAway, id, err)
+		}
+	}
+}
+
+func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err error) {
+	begun := time.Now()
+	all, err := l.fence(ctx, []string{id}, how, token)
+	if err != nil {
+		return nil, err
+	}
+	o = all[0]
+	if o.isDone || o.err != nil {
+		return o, o.err
+	}
+	l.steps.At("fenced")
+	ctx, stop := l.renew(ctx, id, token)
+	defer stop()
+	err = l.bring(ctx, o, how, token)
+	if err != nil {
+		l.scripts.Fence(context.WithoutCancel(ctx), token, lua.FenceLeave, []string{id})
+		return nil, err
+	}
+	l.loaded(ctx, o, time.Since(begun))
+	return o, nil
+}
+
+// fence reads lots, in any order, and fences those that are away. Errors are of all of them; each has its own as well.
+func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]*lot, error) {
+	all, err := l.read(ctx, ids, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("lots: %w: campaign %s", models.ErrNotFound, ids[0])
+	}
+	var away []*lot
+	for _, o := range all {
+		switch {
+		case o.row.IsSharded():
+			o.isDone = true
+		case o.row.State != models.PartitionOK:
+			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
+		default:
+			away = append(away, o)
+		}
+	}
+	fenced, errs := l.scripts.Fence(ctx, token, how, idsOf(away))
+	for i, o := range away {
+		o.fenced = fenced[i]
+		o.err = errs[i]
+		o.isDone = o.fenced.Held == lua.HeldLive
+	}
+	return all, nil
+}
+
+// renew renews a token until the function that it returns is called. The context ends when another loader has the lot.
+func (l *Loader) renew(ctx context.Context, id, token string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep.For(ctx, renewEvery) == nil {
+			if _, errs := l.scripts.Fence(ctx, token, lua.FenceRenew, []string{id}); errors.Is(errs[0], lua.ErrOther) {
+				cancel(errs[0])
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// bring takes the steps of a load behind the fence.
+func (l *Loader) bring(ctx context.Context, o *lot, how, token string) error {
+	if err := l.awaitTip(ctx, o); err != nil {
+		return err
+	}
+	now, err := l.number(ctx, []*lot{o}, token)
+	if err != nil {
+		return err
+	}
+	if len(now) == 0 {
+		return fmt.Errorf("%w: %s", lua.ErrOther, o.row.ID)
+	}
+	*o = *now[0]
+	if o.mayBeKnownBetter() {
+		l.steps.At("settling")
+		if err := sleep.For(ctx, l.settle); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrAway, o.row.ID, err)
+		}
+	}
+	isResumed, err := l.resume(ctx, o, how, token)
+	if err != nil || isResumed {
+		return err
+	}
+	select {
+	case l.loads <- struct{}{}:
+		defer func() { <-l.loads }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %s: %w", ErrAway, o.row.ID, context.Cause(ctx))
+	}
+	return l.put(ctx, o, token)
+}
+
+// awaitTip waits until MySQL has applied the streams that a load of a lot relies on.
+func (l *Loader) awaitTip(ctx context.Context, o *lot) error {
+	partitions, err := l.partitionsOf(ctx, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tipWait)
+	defer cancel()
+	if err := l.applied.AwaitPartitions(ctx, partitions); err != nil {
+		return fmt.Errorf("%w: %s: claims are on their way to MySQL: %w", ErrAway, o.row.ID, err)
+	}
+	l.steps.At("applied")
+	return nil
+}
+
+// partitionsOf are those of a lot and of the other shards of its campaign.
+func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, err error) {
+	if !models.IsShardID(o.row.ID) {
+		return []int{o.row.Partition}, nil
+	}
+	campaignID, _ := models.SplitShardID(o.row.ID)
+	err = sqlstore.On(l.db.WithContext(ctx)).Scan(&partitions, "SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID)
+	if err != nil {
+		return nil, fmt.Errorf("lots: shards of %s: %w", campaignID, err)
+	}
+	return partitions, nil
+}
+
+// number has MySQL hand out the numbers of loads, and returns the lots as they are then: not those that another loader has numbered since.
+func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot, error) {
+	held := int64(0)
+	before := make(map[string]*lot, len(lots))
+	for _, o := range lots {
+		held = max(held, o.fenced.Epoch)
+		before[o.row.ID] = o
+	}
+	err := sqlstore.Retry(ctx, func() error {
+		highest := "CASE WHEN load_attempts >= epoch AND load_attempts >= seen_epoch AND load_attempts >= ? THEN load_attempts" +
+			" WHEN epoch >= seen_epoch AND epoch >= ? THEN epoch WHEN seen_epoch >= ? THEN seen_epoch ELSE ? END"
+		return sqlstore.On(l.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = 1 + "+highest+", loader = ? WHERE id IN ?",
+			held, held, held, held, token, idsOf(lots))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lots: number the load of %s: %w", idsOf(lots), err)
+	}
+	l.steps.At("numbered")
+	all, err := l.read(ctx, idsOf(lots), token)
+	for _, o := range all {
+		o.fenced = before[o.row.ID].fenced
+	}
+	return all, err
+}
+
+// mayBeKnownBetter reports whether a process may have seen more of a lot than MySQL was told: the lot is not as MySQL knows it, and Redis
+// lost nothing that MySQL has.
+func (o *lot) mayBeKnownBetter() bool {
+	switch o.fenced.Held {
+	case lua.HeldStopped, lua.HeldDamaged:
+		return true
+	case lua.HeldOlder: // processes reported when the partition got its generation
+		return false
+	}
+	return o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
+}
+
+// resume lets a lot go on that was stopped as MySQL knows it, behind what was seen.
+func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bool, err error) {
+	if how != lua.FenceAway || o.fenced.Held != lua.HeldStopped || o.row.ReloadUpto >= o.fenced.Epoch || o.row.IsProven {
+		return false, nil
+	}
+	var known counted
+	err = sqlstore.InSnapshot(ctx, l.db, func(tx *sqlstore.Tx) error {
+		known, err = l.known(ctx, tx, o, token)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if o.fenced.Units != known.units+o.row.LostUnits+o.row.GivenUpUnits || o.fenced.Epoch != o.row.Epoch {
+		return false, nil
+	}
+	known.highest = o.fenced.Seq
+	load := o.loadOf(&known, token)
+	load.Sold = max(load.Sold, o.fenced.Units)
+	err = l.scripts.Resume(ctx, load)
+	l.steps.At("resumed")
+	return err == nil, err
+}
+
+// loaded takes care of a definition that changed during a load, and says that a lot was loaded.
+func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
+	l.seconds.Observe(took.Seconds())
+	l.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID),
+		slog.Int64("epoch", o.row.LoadAttempts), slog.Int64("units", o.row.Sold), slog.Duration("took", took))
+	l.follow(ctx, []*lot{o})
+}
+
+// follow brings Redis the definitions that changed while lots were loaded. What fails the leader does again.
+func (l *Loader) follow(ctx context.Context, lots []*lot) {
+	var versions []struct {
+		ID      string
+		Version int64
+	}
+	err := sqlstore.On(l.db.WithContext(ctx)).Scan(&versions, "SELECT id, version FROM defined_lots WHERE id IN ?", idsOf(lots))
+	for _, now := range versions {
+		at := slices.IndexFunc(lots, func(o *lot) bool { return o.row.ID == now.ID })
+		if at >= 0 && lots[at].row.Version != now.Version {
+			err = errors.Join(err, l.applier.Apply(ctx, now.ID))
+		}
+	}
+	if err != nil {
+		l.log.LogAttrs(ctx, slog.LevelWarn, "a change of a campaign that was loaded meanwhile follows later", slog.Any("error", err))
+	}
+}
+
+func idsOf(lots []*lot) []string {
+	ids := make([]string, len(lots))
+	for i, o := range lots {
+		ids[i] = o.row.ID
+	}
+	return ids
+}

@@ -1,0 +1,380 @@
+package lots
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"math"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+)
+
+// lot is a lot that is to be loaded: what MySQL has of it, and what Redis held when it was fenced.
+type lot struct {
+	row    lotRow
+	fenced lua.Fenced
+	isDone bool // it is live, or its shards are lots
+	err    error
+}
+
+// lotRow is what MySQL has of a lot and of its partition.
+type lotRow struct {
+	models.Campaign `gorm:"embedded"`
+
+	IsBlank             bool // it has no claims and never had any
+	IsProven            bool // see proven
+	ReloadUpto          int64
+	Loader              string
+	State               models.PartitionState
+	PartitionGeneration int64
+}
+
+// blank is the condition of a lot that has no claims and never had any.
+const blank = "lot.synced_seq = 0 AND lot.sold = 0 AND lot.claimed = 0 AND lot.seen_units = 0 AND lot.seen_seq = 0" +
+	" AND lot.lost_claims = 0 AND lot.given_up_claims = 0 AND lot.released_claims = 0 AND lot.archived_claims = 0" +
+	" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lot.campaign_id AND claims.shard = lot.shard)" +
+	" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lot.id)"
+
+// read reads lots, in any order. Those that MySQL does not have are left out, and with a loader those that another one has numbered.
+// Campaign.Epoch of a lot is that of the load that is in force. Errors: campaigns.ErrPartitions, and those of the database.
+func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
+	var rows []lotRow
+	query := l.db.WithContext(ctx).Table("defined_lots AS lot").Select("lot.*, o.loader, o.load_attempts, ("+blank+") AS is_blank,"+
+		" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
+		Joins("JOIN lots o ON o.campaign_id = lot.campaign_id AND o.shard = lot.shard"+
+			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").Where("lot.id IN ?", ids)
+	if loader != "" {
+		query = query.Where("o.loader = ?", loader)
+	}
+	if err := query.Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("lots: read %s: %w", ids, err)
+	}
+	all := make([]*lot, len(rows))
+	for i := range rows {
+		if err := campaigns.SamePartition(&rows[i].Campaign, l.scripts.Partitions()); err != nil {
+			return nil, err
+		}
+		all[i] = &lot{row: rows[i]}
+	}
+	return all, nil
+}
+
+// counted is what MySQL has of the claims of a lot at one moment.
+type counted struct {
+	claims, units int64 // with rows, parked or archived
+	highest       int64 // seq of these
+	total         int64 // of a shard: its units, with those that wait
+	shares        lua.Shares
+	parked        *writer.ParkedClaims
+}
+
+// loadOf is what Redis is to be told of a lot, but for what is staged. Units that were sold and have no row are lost, and stay taken. What
+// Redis holds tells nothing: claims of mode mysql may have been dropped.
+func (o *lot) loadOf(known *counted, token string) *lua.Load {
+	c := o.row.Campaign
+	c.Epoch = c.LoadAttempts
+	sold := max(c.SeenUnits, known.units+c.GivenUpUnits)
+	seq := max(c.SeenSeq, known.highest, known.claims+c.GivenUpClaims)
+	return &lua.Load{
+		Campaign: &c, Token: token, Generation: o.row.PartitionGeneration, Seq: seq, Sold: sold, Rows: known.claims, RowUnits: known.units,
+		Taken: sold - known.units - c.GivenUpUnits, Total: known.total, Shares: known.shares,
+	}
+}
+
+// known reads what MySQL has of a lot by its counters. o.row becomes what it is now. Errors: lua.ErrOther if another loader has numbered it.
+func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader string) (known counted, err error) {
+	c := &o.row.Campaign
+	hasParked := false
+	err = tx.QueryRowContext(ctx, "SELECT total, synced_seq, sold, claimed, released_claims, lost_claims, lost_units, given_up_claims, given_up_units,"+
+		" seen_epoch, seen_seq, seen_units, archived_claims, archived_units, archived_sold, archived_released, load_attempts, loader,"+
+		" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) FROM lots WHERE id = ?", c.ID).
+		Scan(&known.total, &c.SyncedSeq, &c.Sold, &c.Claimed, &c.ReleasedClaims, &c.LostClaims, &c.LostUnits, &c.GivenUpClaims, &c.GivenUpUnits,
+			&c.SeenEpoch, &c.SeenSeq, &c.SeenUnits, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedSold, &c.ArchivedReleased,
+			&c.LoadAttempts, &o.row.Loader, &hasParked)
+	switch {
+	case err != nil:
+		return known, fmt.Errorf("lots: read %s: %w", c.ID, err)
+	case o.row.Loader != loader:
+		return known, fmt.Errorf("%w: %s", lua.ErrOther, c.ID)
+	}
+	known.parked = &writer.ParkedClaims{}
+	if hasParked {
+		known.parked, err = writer.ReadParked(ctx, tx, c.ID)
+	}
+	if err != nil {
+		return known, err
+	}
+	var moved int64
+	campaignID, shard := models.SplitShardID(c.ID)
+	var claims, units int64
+	err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0) FROM stock_flushes"+
+		" WHERE waiting = 1 AND campaign_id = ? AND shard = ?", campaignID, shard).Scan(&claims, &units, &moved)
+	if err == nil && shard > 0 {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
+			" COALESCE(SUM(CASE WHEN to_shard = ? AND credited_at IS NOT NULL THEN units ELSE 0 END), 0)"+
+			" FROM stock_moves WHERE campaign_id = ? AND from_shard > 0 AND to_shard > 0", shard, shard, campaignID).
+			Scan(&known.shares.Out, &known.shares.In)
+	}
+	if err != nil {
+		return known, fmt.Errorf("lots: sums of %s: %w", c.ID, err)
+	}
+	known.total += moved
+	known.claims = c.SyncedSeq + claims + known.parked.Claims
+	known.units = c.Sold + units + known.parked.Units
+	return known, nil
+}
+
+// put stages the rows of a lot, and puts them in force.
+func (l *Loader) put(ctx context.Context, o *lot, token string) error {
+	held := o.row.Campaign
+	held.Epoch = held.LoadAttempts
+	staging, err := l.scripts.NewStaging(ctx, &held, o.row.SyncedSeq)
+	if err != nil {
+		return fmt.Errorf("lots: load %s: %w", held.ID, err)
+	}
+	err = l.stage(ctx, o, staging, token)
+	if err == nil {
+		l.steps.At("staged")
+		err = staging.Finish(ctx)
+	}
+	if err != nil {
+		staging.Drop(context.WithoutCancel(ctx))
+		return fmt.Errorf("lots: load %s: %w", held.ID, err)
+	}
+	l.steps.At("loaded")
+	return nil
+}
+
+// stage stages what one snapshot of MySQL has of a lot, and puts its counters right.
+func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token string) error {
+	var counters, rows sums
+	err := sqlstore.InSnapshot(ctx, l.db, func(tx *sqlstore.Tx) error {
+		known, err := l.known(ctx, tx, o, token)
+		if err != nil {
+			return err
+		}
+		c := &o.row.Campaign
+		counters = sums{
+			claims: known.claims - known.parked.Claims, units: known.units - known.parked.Units, live: c.Claimed, released: c.ReleasedClaims,
+		}
+		rows = sums{claims: c.ArchivedClaims, units: c.ArchivedSold, live: c.ArchivedUnits, released: c.ArchivedReleased}
+		waiting := counters.units - c.Sold // of live claims
+		counters.live += waiting
+		highest, err := l.stageClaims(ctx, tx, o, staging, known.parked, &rows)
+		if err != nil {
+			return err
+		}
+		known.claims = rows.claims + known.parked.Claims
+		known.units = rows.units + known.parked.Units
+		known.highest = highest
+		load := o.loadOf(&known, token)
+		load.Taken += staging.Taken + c.ArchivedUnits
+		load.Released = staging.Released + c.ArchivedReleased
+		staging.SetLoad(load)
+		if c.Kind == models.KindPacket {
+			return l.stagePackets(ctx, tx, o, staging, known.parked.Packets())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.correct(ctx, o, counters, rows, token)
+}
+
+// sums are those of the claims of a lot that are not parked.
+type sums struct{ claims, units, live, released int64 }
+
+// correct puts right what the counters of a lot are off its rows by.
+func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token string) error {
+	if counters == rows {
+		return nil
+	}
+	id := o.row.ID
+	l.log.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL are put right by its rows", slog.String("campaign_id", id),
+		slog.String("counters", fmt.Sprintf("%+v", counters)), slog.String("rows", fmt.Sprintf("%+v", rows)))
+	changed, err := sqlstore.On(l.db.WithContext(ctx)).Exec("UPDATE lots SET synced_seq = synced_seq + ?, sold = sold + ?, claimed = claimed + ?,"+
+		" released_claims = released_claims + ?, updated_at = ? WHERE id = ? AND loader = ?", rows.claims-counters.claims,
+		rows.units-counters.units, rows.live-counters.live, rows.released-counters.released, sqlstore.Now(), id, token)
+	if err == nil && changed == 0 {
+		err = fmt.Errorf("%w: %s", lua.ErrOther, id)
+	}
+	if campaignID, shard := models.SplitShardID(id); err == nil && shard > 0 {
+		err = campaigns.SumShards(ctx, l.db, campaignID)
+	}
+	if err != nil {
+		return fmt.Errorf("lots: counters of %s: %w", id, err)
+	}
+	return nil
+}
+
+// stagePage is how many rows a load stages before it names a step.
+const stagePage = 5000
+
+// stageClaims stages all claims as they come: MySQL is read no faster than Redis is written to. Releases that wait in the outbox are not
+// known to Redis yet.
+func (l *Loader) stageClaims(
+	ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
+) (highest int64, err error) {
+	id := o.row.ID
+	pending, err := pendingReleases(ctx, tx, id)
+	if err != nil {
+		return 0, err
+	}
+	if o.row.ArchivedClaims > 0 {
+		campaignID, shard := models.SplitShardID(id)
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM claims_archive WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+			Scan(&highest)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("lots: claims of %s: %w", id, err)
+	}
+	n := 0
+	err = EachClaim(ctx, tx, id, parked.BySeq(), func(p *lua.ClaimRecord, isParked bool) error {
+		n++
+		if n%stagePage == 0 {
+			l.steps.At("page")
+		}
+		highest = max(highest, p.Seq)
+		if !isParked {
+			rows.claims++
+			rows.units += p.Quantity
+			if p.Live {
+				rows.live += p.Quantity
+			} else {
+				rows.released++
+			}
+		}
+		if !p.Live && pending[string(p.ID)] {
+			p.Live = true
+		}
+		return staging.Add(ctx, p)
+	})
+	l.steps.At("page")
+	return highest, err
+}
+
+// pendingReleases are the claims of a lot whose release waits in the outbox.
+func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[string]bool, error) {
+	pending := make(map[string]bool)
+	err := sqlstore.ScanAll(ctx, tx, "SELECT claim_id FROM outbox WHERE campaign_id = ? AND kind = ?", []any{id, string(models.OutboxRelease)},
+		func(scan func(...any) error) error {
+			var claim string
+			err := scan(&claim)
+			pending[claim] = true
+			return err
+		})
+	if err != nil {
+		return nil, fmt.Errorf("lots: outbox of %s: %w", id, err)
+	}
+	return pending, nil
+}
+
+// EachClaim calls each for every claim of a lot in order of seq: those with rows, and among them the parked ones. A claim is each's own
+// until it returns. MySQL is read no faster than that.
+func EachClaim(
+	ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer.ParkedClaim, each func(p *lua.ClaimRecord, isParked bool) error,
+) error {
+	campaignID, shard := models.SplitShardID(id)
+	// By their places: sorting a million rows would take a server longer than anything else here.
+	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
+		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
+		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
+	if err != nil {
+		return fmt.Errorf("lots: claims of %s: %w", id, err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	var claimID, user, digest, status, packet sql.RawBytes
+	var p lua.ClaimRecord
+	n := 0
+	for rows.Next() {
+		n++
+		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount, &p.Subjects); err != nil {
+			return fmt.Errorf("lots: claims of %s: %w", id, err)
+		}
+		parked, err = eachParked(parked, p.Seq, each)
+		if err != nil {
+			return err
+		}
+		p.ID = claimID
+		p.UserID = user
+		p.KeyDigest = digest
+		p.PacketID = packet
+		p.Live = models.ClaimStatus(status).Live()
+		if err := each(&p, false); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("lots: claims of %s: %w", id, err)
+	}
+	var all int
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&all)
+	if err == nil && all != n {
+		err = fmt.Errorf("%w: claims of %s: %d of %d", sqlstore.ErrShort, id, n, all)
+	}
+	if err != nil {
+		return fmt.Errorf("lots: claims of %s: %w", id, err)
+	}
+	_, err = eachParked(parked, math.MaxInt64, each)
+	return err
+}
+
+// eachParked calls each for the parked claims before a seq, and returns the others.
+func eachParked(
+	parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRecord, bool) error,
+) ([]*writer.ParkedClaim, error) {
+	for len(parked) > 0 && parked[0].Event.Seq < seq {
+		if err := each(parked[0].Record(), true); err != nil {
+			return nil, err
+		}
+		parked = parked[1:]
+	}
+	return parked, nil
+}
+
+// stagePackets stages the packets that no one took. As many as were lost are withheld: those with the highest positions.
+func (l *Loader) stagePackets(ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, taken map[string]bool) error {
+	campaignID, shard := models.SplitShardID(o.row.ID)
+	const free = " FROM packets WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL AND returned_at IS NULL"
+	var n, pushed int64
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*)"+free, campaignID, shard).Scan(&n)
+	if err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", campaignID).Scan(&pushed)
+	}
+	if err != nil {
+		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
+	}
+	staging.SetPushed(pushed)
+	lost := staging.Sold - staging.RowUnits - o.row.GivenUpUnits
+	left := max(0, n-int64(len(taken))-lost)
+	rows, err := tx.QueryContext(ctx, "SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
+		" WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL AND returned_at IS NULL ORDER BY position", campaignID, shard)
+	if err != nil {
+		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	for left > 0 && rows.Next() {
+		var p models.Packet
+		var release sql.NullTime
+		if err := rows.Scan(&p.ID, &p.Amount, &release); err != nil {
+			return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
+		}
+		if taken[p.ID] {
+			continue
+		}
+		left--
+		if err := staging.AddPacket(ctx, &p, campaigns.ReleaseMs(release)); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
+	}
+	return nil
+}
