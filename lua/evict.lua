@@ -23,7 +23,7 @@ local lists = {}
 local state_type, waves_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', waves_key)['ok']
 if state_type == 'hash' then
   local held = redis.call('HMGET', state_key, 'status', 'last_ms', 'starts_at_ms', 'token', 'token_ms')
-  if held[4] and redis.call('TIME')[1] * 1000 < (tonumber(held[5] or '') or 0) + LEASE_MS then return {3} end
+  if held[4] and math.abs(redis.call('TIME')[1] * 1000 - (tonumber(held[5] or '') or 0)) < LEASE_MS then return {3} end
   local last_ms, starts_at_ms = tonumber(held[2] or ''), tonumber(held[3] or '')
   local now_ms = tonumber(ARGV[1])
   if not now_ms then

@@ -1,10 +1,14 @@
 package lua_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
@@ -46,4 +50,32 @@ func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrLocked)
 	_, err = s.LockConsumer(t.Context(), "syncer", "two", "token-of-two", time.Hour)
 	require.NoError(t, err)
+}
+
+// The same is true of who reads a partition, and of who loads a lot.
+func TestReaders_TakeWhatAClockThatWasAheadLeft(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	s, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	require.NoError(t, rdb.Set(t.Context(), "dibs:{p0}:reader", "dead", 2*time.Hour).Err())
+	readers := lua.NewReaders(s, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	var running sync.WaitGroup
+	running.Go(func() { readers.Run(ctx) })
+	_, err = readers.Await(ctx, 0)
+	require.NoError(t, err)
+	cancel()
+	running.Wait()
+}
+
+func TestFence_TakesALotThatAClockThatWasAheadLeft(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		_, err := b.fence("dead", lua.FenceAny)
+		require.NoError(t, err)
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "token_ms", time.Now().Add(2*time.Hour).UnixMilli()).Err())
+		_, err = b.fence("next", lua.FenceAway)
+		require.NoError(t, err)
+	})
 }

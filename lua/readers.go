@@ -22,6 +22,7 @@ const (
 	readerRenew = readerLease / 3
 	// readerAsk bounds a question to Redis, so that a lease is renewed in time after one that hangs.
 	readerAsk = readerRenew / 2
+	noLease   = -2 // PTTL's answer
 )
 
 // Readers shares the partitions among the processes that read the claim streams in group syncer. Each takes leases of its
@@ -116,16 +117,20 @@ func (r *Readers) share(ctx context.Context) {
 func (r *Readers) free(ctx context.Context) (free []int) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
-	leases := make([]*redis.IntCmd, r.scripts.Partitions())
+	leases := make([]*redis.DurationCmd, r.scripts.Partitions())
 	_, _ = r.scripts.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for partition := range leases {
-			leases[partition] = p.Exists(ctx, readerKey(partition))
+			leases[partition] = p.PTTL(ctx, readerKey(partition))
 		}
 		return nil
 	})
-	for partition, exists := range leases {
-		if exists.Err() == nil && exists.Val() == 0 {
+	for partition, lease := range leases {
+		switch left := lease.Val(); {
+		case lease.Err() != nil:
+		case left == noLease:
 			free = append(free, partition)
+		case left < 0 || left > readerLease:
+			_ = r.scripts.shorten(ctx, readerKey(partition), readerLease) // the next round tries again
 		}
 	}
 	return free
