@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -333,11 +334,25 @@ func (h *Stack) Exec(sql string, args ...any) {
 // Keys are the names of a campaign's keys.
 func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
 
-// Repair repairs a campaign.
-func (h *Stack) Repair(id string, givesUp bool) compare.Repaired {
+// Repair repairs a campaign, while MySQL applies what comes.
+func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	h.T.Helper()
-	done, err := h.Reconciler().Repair(h.T.Context(), id, givesUp)
-	require.NoError(h.T, err)
+	var repairing errgroup.Group
+	ended := make(chan struct{})
+	repairing.Go(func() (err error) {
+		defer close(ended)
+		done, err = h.Reconciler().Repair(h.T.Context(), id, givesUp)
+		return err
+	})
+	for isOver := false; !isOver; {
+		h.Sync()
+		select {
+		case <-ended:
+			isOver = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	require.NoError(h.T, repairing.Wait())
 	return done
 }
 

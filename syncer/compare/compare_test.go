@@ -86,6 +86,23 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
+// A loss that nobody has counted, as nobody claims from the lot any more, is found and given up all the same.
+func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	h.Evict(0)
+	h.Sync()
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 3, Units: 4}}))
+	require.Len(t, h.Compare(id).Differences, 1)
+	done := h.Repair(id, true)
+	require.Len(t, done.Steps, 3, "loaded, given up, loaded")
+	h.Sync()
+	require.Empty(t, h.Compare(id).Differences)
+	require.EqualValues(t, 10, h.Campaign(id).Remaining)
+	require.Len(t, h.Claim(id, syncertest.Asks("u", 10)...), 10)
+}
+
 // A claim that MySQL refused is tried again, and holds its unit until somebody gives it up.
 func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	t.Parallel()

@@ -72,16 +72,28 @@ func (r *repair) run(ctx context.Context, givesUp bool) error {
 	if err := r.retryParked(ctx, givesUp); err != nil {
 		return err
 	}
-	if givesUp {
-		if err := r.giveUpLost(ctx); err != nil {
-			return err
-		}
-	}
 	found, err := r.c.Compare(ctx, r.id)
-	if err != nil || found.Agrees() && len(r.done.Steps) == 0 {
+	if err != nil {
 		return err
 	}
+	if !found.Agrees() || len(r.done.Steps) > 0 {
+		err = r.reload(ctx, &found)
+	}
+	if err != nil || !givesUp {
+		return err
+	}
+	if isGivenUp, err := r.giveUpLost(ctx); err != nil || !isGivenUp {
+		return err
+	}
+	return r.reload(ctx, &found)
+}
+
+// reload loads the lot, and waits until MySQL knows what that found.
+func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	if err := r.c.loader.Reload(ctx, r.id); err != nil {
+		return err
+	}
+	if err := r.c.loader.Applied(ctx, r.id); err != nil {
 		return err
 	}
 	before := "the same"
@@ -164,13 +176,13 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 }
 
 // giveUpLost puts the units of lost claims up for sale again, and names their seqs as far as gaps show them.
-func (r *repair) giveUpLost(ctx context.Context) error {
+func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 	var lost struct{ LostClaims, LostUnits int64 }
-	err := r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
+	err = r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
 	if err != nil || lost.LostUnits == 0 {
-		return err
+		return false, err
 	}
-	return r.change(ctx, RepairLost, fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits), func(tx *sqlstore.Tx) (string, error) {
+	err = r.change(ctx, RepairLost, fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits), func(tx *sqlstore.Tx) (string, error) {
 		seqs, err := missingSeqs(ctx, tx, r.id)
 		if err != nil {
 			return "", err
@@ -186,6 +198,7 @@ func (r *repair) giveUpLost(ctx context.Context) error {
 		}
 		return fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits), r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})
 	})
+	return err == nil, err
 }
 
 // seqsMax bounds the ranges that one event names.
