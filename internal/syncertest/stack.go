@@ -345,7 +345,7 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 		return err
 	})
 	for isOver := false; !isOver; {
-		h.Sync()
+		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
 		select {
 		case <-ended:
 			isOver = true
