@@ -346,6 +346,9 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	})
 	for isOver := false; !isOver; {
 		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
+		waiting, cancel := context.WithTimeout(h.T.Context(), 100*time.Millisecond)
+		_ = writer.NewAppliedStreams(h.DB, h.Scripts).AwaitApplied(waiting) // what comes meanwhile is the next round's
+		cancel()
 		select {
 		case <-ended:
 			isOver = true

@@ -82,18 +82,18 @@ func (r *repair) run(ctx context.Context, givesUp bool) error {
 	if err != nil || !givesUp {
 		return err
 	}
+	if err := r.c.loader.Applied(ctx, r.id); err != nil { // what the load found to be lost
+		return err
+	}
 	if isGivenUp, err := r.giveUpLost(ctx); err != nil || !isGivenUp {
 		return err
 	}
 	return r.reload(ctx, &found)
 }
 
-// reload loads the lot, and waits until MySQL knows what that found.
+// reload loads the lot.
 func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	if err := r.c.loader.Reload(ctx, r.id); err != nil {
-		return err
-	}
-	if err := r.c.loader.Applied(ctx, r.id); err != nil {
 		return err
 	}
 	before := "the same"
