@@ -1,5 +1,5 @@
--- adjust.lua brings a changed definition to a lot that Redis holds, and says so in the claim stream, as well as for each line that the
--- change crosses, in one step. What was claimed stays claimed.
+-- adjust.lua brings a definition to a lot and to the claim stream, as well as an event for each line that the change crosses, in one
+-- step. What was claimed stays claimed. A lot that is away gets it when it is loaded; the stream has it at once.
 --
 -- The first write is an XADD, which Redis refuses whole, see claim.lua.
 --
@@ -12,20 +12,30 @@
 -- ARGV[3]    at        when, as JSON shows it
 -- ARGV[4]    now_ms    milliseconds since 1970; empty: this server's clock
 -- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
--- ARGV[13..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
+-- ARGV[13]   definition  of the campaign, as JSON
+-- ARGV[14..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
 --
--- Reply {0} adjusted · {1} absent: the campaign is not here, or away · {2, which} damaged: the key of that number
---   {3} this version or a newer one is here already
+-- Reply {0} adjusted · {1} the lot is away: the stream has it · {2, which} damaged: the key of that number
+--   {3} this version is here already, and the stream has it now, or a newer one · {4} later: someone loads the lot; nothing was changed
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
-local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13
-
--- include away.lua
+local version, FIXED, DEFINITION, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14
 
 local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
-if state_type == 'none' then return {1} end
-if state_type ~= 'hash' then return {2, 1} end
-if is_away(state_key, signals_key) then return {1} end
+if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
+local campaign_id, shard = string.match(state_key, ':c:([^#]*)#?(%d*)$')
+local function tell(epoch)
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2] .. ':changed', 'metadata', '', 'payload',
+    '{"v":1,"type":"campaign.changed","id":"' .. ARGV[2] .. ':changed","campaign_id":"' .. campaign_id .. '"' ..
+    (shard ~= '' and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"version":' .. ARGV[1] ..
+    ',"definition":' .. ARGV[DEFINITION] .. ',"at":"' .. ARGV[3] .. '"}')
+end
+local place = redis.call('HMGET', state_key, 'token', 'generation')
+if place[1] then return {4} end
+if state_type == 'none' or place[2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
+  tell(0)
+  return {1}
+end
 
 local function number(text)
   if text and #text <= 15 and string.find(text, '^%d+$') then return tonumber(text) end
@@ -39,6 +49,7 @@ local held = redis.call('HMGET', state_key, ARGV[FIXED], ARGV[FIXED + 2], ARGV[F
 for i = 1, 4 do
   if held[i] ~= ARGV[FIXED - 1 + 2 * i] then return {2, 1} end
 end
+if version == tonumber(counts[1]) then tell(counts[2]) end
 if version <= tonumber(counts[1]) then return {3} end
 
 local new = {}
@@ -75,10 +86,7 @@ if total and low and new.status ~= 'closed' then
 end
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
-local campaign_id, shard = string.match(state_key, ':c:([^#]*)#?(%d*)$')
-redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2] .. ':changed', 'metadata', '', 'payload',
-  '{"v":1,"type":"campaign.changed","id":"' .. ARGV[2] .. ':changed","campaign_id":"' .. campaign_id .. '"' ..
-  (shard ~= '' and ',"shard":' .. shard or '') .. ',"epoch":' .. counts[2] .. ',"version":' .. ARGV[1] .. ',"at":"' .. ARGV[3] .. '"}')
+tell(counts[2])
 for _, name in ipairs(crossed) do
   local id = ARGV[2] .. ':' .. name
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',

@@ -105,7 +105,7 @@ func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest
 	case "adjust":
 		c := *b.c
 		c.Version++
-		_, err = b.s.Adjust(b.t.Context(), &c)
+		_, err = b.s.Adjust(b.t.Context(), &c, nil)
 	case "state":
 		_, err = b.s.State(b.t.Context(), b.c.ID)
 	case "release":
@@ -238,7 +238,7 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 		"a claim":    func() error { _, _, err := b.s.Claim(t.Context(), b.meta, wants("v", 1)); return err },
 		"ten claims": func() error { _, _, err := b.s.Claim(t.Context(), b.meta, wants("v", 10)); return err },
 		"releases":   func() error { _, err := b.s.Release(t.Context(), b.c, []lua.Release{one, two}); return err },
-		"a change":   func() error { _, err := b.s.Adjust(t.Context(), &lowered); return err },
+		"a change":   func() error { _, err := b.s.Adjust(t.Context(), &lowered, nil); return err },
 	} {
 		b.unchanged(name, func() {
 			err := call()

@@ -41,7 +41,7 @@ func Statuses() map[string][]int {
 		"claim":      {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
 		"load":       {statusOK, statusToken, statusGeneration, statusIncomplete},
 		"resume":     {statusOK, statusToken, statusGeneration},
-		"adjust":     {statusOK, statusAbsent, statusDamaged, statusHeld},
+		"adjust":     {statusOK, statusAbsent, statusDamaged, statusHeld, statusBusy},
 		"push":       {statusOK, statusAbsent, statusDamaged, statusPosition},
 		"generation": {statusOK, statusAbsent},
 		"state":      {statusOK, statusAbsent, statusDamaged},

@@ -123,7 +123,7 @@ func (b *bundle) adjust(change func(c *models.Campaign)) lua.State {
 	b.t.Helper()
 	change(b.c)
 	b.c.Version++
-	st, err := b.s.Adjust(b.t.Context(), b.c)
+	st, err := b.s.Adjust(b.t.Context(), b.c, nil)
 	require.NoError(b.t, err)
 	return st
 }

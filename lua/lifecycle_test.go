@@ -58,7 +58,7 @@ func TestAdjustTakesNewerVersionsOnly(t *testing.T) {
 		for _, row := range []struct{ version, total, held int64 }{{5, 50, 10}, {4, 40, 10}, {7, 70, 70}, {6, 60, 70}, {7, 71, 70}} {
 			c := *b.c
 			c.Version, c.Total = row.version, row.total
-			st, err := b.s.Adjust(t.Context(), &c)
+			st, err := b.s.Adjust(t.Context(), &c, nil)
 			require.NoError(t, err)
 			require.Equal(t, row.held, st.Total, "version %d", row.version)
 			require.Equal(t, int64(3), st.Taken)
@@ -93,9 +93,16 @@ func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 		require.Equal(t, []models.Outcome{models.OutcomeAbsent, models.OutcomeAbsent}, b.outcomes(want("u", 1, ""), want("v", 1, "")))
 		_, err := b.s.State(t.Context(), b.c.ID)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		_, err = b.s.Adjust(t.Context(), b.c)
-		require.ErrorIs(t, err, lua.ErrAbsent)
 		require.Len(t, snapshot(t.Context(), t, rdb), 1, "the signals")
+
+		_, err = b.s.Adjust(t.Context(), b.c, &models.Definition{Version: b.c.Version, Name: "Gala"})
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.Len(t, snapshot(t.Context(), t, rdb), 2, "and the stream, which has the definition")
+		entry := rdb.XRevRangeN(t.Context(), b.keys.Stream, "+", "-", 1).Val()[0]
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(t, err)
+		require.Equal(t, models.EventCampaignChanged, e.Type)
+		require.Equal(t, "Gala", e.Definition.Name)
 	})
 }
 
@@ -111,7 +118,7 @@ func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {
 			c := *b.c
 			c.Version++
 			change(&c)
-			_, err := b.s.Adjust(t.Context(), &c)
+			_, err := b.s.Adjust(t.Context(), &c, nil)
 			require.ErrorIs(t, err, lua.ErrDamaged, name)
 		}
 		require.Equal(t, before, snapshot(t.Context(), t, rdb))

@@ -83,7 +83,8 @@ func readFence(id string, reply []any) (f Fenced, err error) {
 
 // Load is what a loader brings Redis of a lot.
 type Load struct {
-	Campaign   *models.Campaign // its definition, and as Epoch the number of the load
+	Campaign   *models.Campaign // the lot, and as Epoch the number of the load
+	Definition *models.Definition
 	Token      string
 	Generation int64 // of the partition, by MySQL
 	Seq        int64 // the highest seq that was ever used
@@ -155,9 +156,11 @@ func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload 
 	c := l.Campaign
 	e := models.Event{
 		Type: kind, Epoch: c.Epoch, Seq: l.Seq, Sold: l.Sold, Claims: l.Rows, Quantity: l.RowUnits, Version: c.Version, Generation: l.Generation, At: s.at(),
+		Definition: l.Definition,
 	}
 	if kind == models.EventLotResumed { // it works by the definition that it had
 		e.Version = 0
+		e.Definition = nil
 	}
 	e.CampaignID, e.Shard = models.SplitShardID(c.ID)
 	return newEvent(&e)

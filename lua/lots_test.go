@@ -72,8 +72,10 @@ func TestFence_FindsWhatIsThere(t *testing.T) {
 		require.Equal(t, []models.Outcome{models.OutcomeAbsent}, b.outcomes(want("w", 1, "")))
 		_, err = b.s.State(t.Context(), b.c.ID)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		_, err = b.s.Adjust(t.Context(), b.c)
-		require.ErrorIs(t, err, lua.ErrAbsent)
+		b.unchanged("a change waits for the load", func() {
+			_, err = b.s.Adjust(t.Context(), b.c, nil)
+			require.ErrorIs(t, err, lua.ErrOther)
+		})
 
 		_, err = b.fence("two", lua.FenceAway)
 		require.ErrorIs(t, err, lua.ErrOther, "another loader is at it")
@@ -126,11 +128,14 @@ func TestGeneration_StopsEveryScript(t *testing.T) {
 		lowered.Version = 9
 		b.unchanged("each script", func() {
 			require.Equal(t, []models.Outcome{models.OutcomeAbsent}, b.outcomes(want("v", 1, "")))
-			_, err := b.s.Adjust(t.Context(), &lowered)
-			require.ErrorIs(t, err, lua.ErrAbsent)
-			_, err = b.s.State(t.Context(), b.c.ID)
+			_, err := b.s.State(t.Context(), b.c.ID)
 			require.ErrorIs(t, err, lua.ErrAbsent)
 		})
+		state := rdb.HGetAll(t.Context(), b.keys.State).Val()
+		_, err = b.s.Adjust(t.Context(), &lowered, nil)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.Equal(t, models.EventCampaignChanged, b.last(), "the stream alone has it")
+		require.Equal(t, state, rdb.HGetAll(t.Context(), b.keys.State).Val())
 		require.Equal(t, []lua.Released{lua.ReleasedAway}, b.giveBack(one), "the event alone is added")
 		loaded, err := b.s.Load(t.Context(), b.c)
 		require.NoError(t, err)

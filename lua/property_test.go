@@ -192,7 +192,7 @@ func (p *player) adjust(one step, g *game) error {
 		c.Status = one.Status
 	}
 	g.m.adjust(c, p.now)
-	st, err := p.s.Adjust(p.ctx, &c)
+	st, err := p.s.Adjust(p.ctx, &c, nil)
 	if err != nil {
 		return err
 	}

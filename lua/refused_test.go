@@ -112,7 +112,7 @@ func (b *bundle) requireUnwritable(word string) {
 	}
 	c := *b.c
 	c.Version++
-	_, err := b.s.Adjust(b.t.Context(), &c)
+	_, err := b.s.Adjust(b.t.Context(), &c, nil)
 	require.ErrorIs(b.t, err, lua.ErrUnavailable)
 	c.ID += "-other"
 	_, err = b.s.Load(b.t.Context(), &c)

@@ -30,6 +30,7 @@ const (
 	EventUnitsCredited    EventType = "units.credited"
 
 	EventCampaignChanged     EventType = "campaign.changed" // a lot works by a definition
+	EventPacketsPushed       EventType = "packets.pushed"
 	EventLotLoaded           EventType = "lot.loaded"
 	EventLotResumed          EventType = "lot.resumed"
 	EventLotEvicted          EventType = "lot.evicted"
@@ -88,6 +89,10 @@ type Event struct {
 	Sold    int64 `json:"sold,omitempty"`
 	Claims  int64 `json:"claims,omitempty"`
 	Version int64 `json:"version,omitempty"`
+	// Definition is that of the campaign, also in campaign.changed.
+	Definition *Definition `json:"definition,omitempty"`
+	// Pushed is in packets.pushed alone.
+	Pushed *PushedPackets `json:"pushed,omitempty"`
 	// Generation is how often Redis lost data of the partition; also of partition.generation.
 	Generation int64 `json:"generation,omitempty"`
 
@@ -143,6 +148,8 @@ func (e *Event) validate() error {
 		return e.validateClaim()
 	case e.IsMove() && (e.Shard < 1 || e.Peer < 0 || e.Peer > ShardsMax || e.Quantity < 1 || e.Move == "" || len(e.Move) > CampaignIDLength):
 		return fmt.Errorf("%w: move %s of %d units of shards %d and %d", ErrEvent, strconv.Quote(e.Move), e.Quantity, e.Shard, e.Peer)
+	case e.Type == EventPacketsPushed && !e.Pushed.isValid():
+		return fmt.Errorf("%w: packets", ErrEvent)
 	case e.Type == EventClaimReleased || e.Type == EventClaimRedeemed:
 		return e.validateResolution()
 	}
@@ -155,9 +162,13 @@ func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == Event
 // IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
-// IsOfLot reports whether an event says what became of a lot in Redis.
+// IsOfLot reports whether an event says what became of a lot.
 func (e *Event) IsOfLot() bool {
-	return e.Type == EventLotLoaded || e.Type == EventLotResumed || e.Type == EventLotEvicted || e.Type == EventCampaignChanged
+	switch e.Type {
+	case EventLotLoaded, EventLotResumed, EventLotEvicted, EventCampaignChanged, EventPacketsPushed:
+		return true
+	}
+	return false
 }
 
 func (e *Event) validateResolution() error {

@@ -69,7 +69,20 @@ func events() []models.Event {
 			Generation: 1, At: at,
 		},
 		models.Event{V: 1, Type: models.EventLotEvicted, ID: "evict-3", CampaignID: "gala", Shard: 2, Epoch: 3, At: at},
-		models.Event{V: 1, Type: models.EventCampaignChanged, ID: "spring-6:changed", CampaignID: "spring", Epoch: 3, Version: 6, At: at},
+		models.Event{
+			V: 1, Type: models.EventCampaignChanged, ID: "spring-6:changed", CampaignID: "spring", Epoch: 3, Version: 6, At: at,
+			Definition: &models.Definition{
+				Kind: models.KindCoupon, Name: "Spring", Status: models.StatusPaused, Shards: 1, PerUser: 2, TimeZone: "UTC", Version: 6, Changes: 2,
+				CreatedDigest: "d1", CreatedAt: at.Time, Total: 30,
+			},
+		},
+		models.Event{
+			V: 1, Type: models.EventPacketsPushed, ID: "pushed-1", CampaignID: "gala", Shard: 2, At: at,
+			Pushed: &models.PushedPackets{
+				Batch: models.PacketBatchRow{FirstPosition: 1, Packets: 2, Amount: 30, RequestKey: "k1", Digest: "d2", CreatedAt: at.Time},
+				Upto:  2, Packets: []models.PushedPacket{{Position: 1, ID: "a", Amount: 10}, {Position: 2, ID: "b", Amount: 20}},
+			},
+		},
 		models.Event{V: 1, Type: models.EventPartitionGeneration, ID: "generation-2", Generation: 2, At: at})
 }
 

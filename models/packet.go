@@ -48,6 +48,32 @@ type PacketBatch struct {
 	Key       string     // the client's idempotency key; "": none
 }
 
+// PushedPackets are packets of one lot that one request added, as the claim stream has them.
+type PushedPackets struct {
+	Batch   PacketBatchRow `json:"batch"`
+	Upto    int64          `json:"upto"` // the stream has the packets of the lot up to this position
+	Packets []PushedPacket `json:"packets"`
+}
+
+// PushedPacket is a packet of PushedPackets.
+type PushedPacket struct {
+	Position int64  `json:"position"`
+	ID       string `json:"id"`
+	Amount   int64  `json:"amount"` // minor units
+}
+
+func (p *PushedPackets) isValid() bool {
+	if p == nil || p.Batch.FirstPosition < 1 || p.Upto > PacketsMax {
+		return false
+	}
+	for _, one := range p.Packets {
+		if one.Position < 1 || one.Position > p.Upto || CheckCampaignID(one.ID) != nil || one.Amount < 0 || one.Amount > AmountMax {
+			return false
+		}
+	}
+	return true
+}
+
 // AddedPackets is the result of a PacketBatch.
 type AddedPackets struct {
 	Count    int64

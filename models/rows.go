@@ -125,6 +125,7 @@ type PacketRow struct {
 	CampaignID string `gorm:"primaryKey"`
 	ID         string `gorm:"primaryKey"`
 	Position   int64  // from 1, without gaps, per campaign
+	Shard      int    // 0 in a campaign of one shard
 	Amount     int64  // minor units
 	UserID     *string
 	ClaimID    *string // the claim that took it, set once
@@ -136,16 +137,16 @@ type PacketRow struct {
 // TableName names the table for gorm.
 func (PacketRow) TableName() string { return "packets" }
 
-// PacketBatchRow is a row of packet_batches: a request that added packets.
+// PacketBatchRow is a row of MySQL's packet_batches: a request that added packets.
 type PacketBatchRow struct {
-	CampaignID    string `gorm:"primaryKey"`
-	FirstPosition int64  `gorm:"primaryKey;autoIncrement:false"`
-	Packets       int64
-	Amount        int64 // minor units
-	ReleaseAt     *time.Time
-	RequestKey    string
-	Digest        string
-	CreatedAt     time.Time
+	CampaignID    string     `gorm:"primaryKey" json:"-"`
+	FirstPosition int64      `gorm:"primaryKey;autoIncrement:false" json:"first_position"`
+	Packets       int64      `json:"packets"`
+	Amount        int64      `json:"amount"` // of all of them, minor units
+	ReleaseAt     *time.Time `json:"release_at,omitempty"`
+	RequestKey    string     `json:"request_key"`
+	Digest        string     `json:"digest"` // of what was asked for
+	CreatedAt     time.Time  `json:"created_at"`
 }
 
 // TableName names the table for gorm.

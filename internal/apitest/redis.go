@@ -57,7 +57,7 @@ func (d *Definitions) Change(ctx context.Context, id string, change models.Chang
 	c, err := d.Fake.Change(ctx, id, change)
 	if err == nil {
 		c.Epoch = 1
-		_, err = d.Scripts.Adjust(ctx, &c)
+		_, err = d.Scripts.Adjust(ctx, &c, nil)
 	}
 	return c, err
 }

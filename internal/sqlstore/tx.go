@@ -25,6 +25,13 @@ type Tx struct {
 // Name implements Database.
 func (tx *Tx) Name() string { return tx.name }
 
+// Gorm has db work in the transaction.
+func (tx *Tx) Gorm(ctx context.Context, db *gorm.DB) *gorm.DB {
+	in := db.Session(&gorm.Session{NewDB: true, Context: ctx, SkipDefaultTransaction: true})
+	in.Statement.ConnPool = tx.Tx
+	return in
+}
+
 // InTx runs change in a transaction and commits it. An error of change rolls the transaction back and is returned as it is.
 // After an error of the commit itself no one knows whether it took effect. To try again, see Retry.
 func InTx(ctx context.Context, db *gorm.DB, change func(tx *Tx) error) error {

@@ -17,7 +17,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -105,7 +104,8 @@ func AddCampaigns(t testing.TB, db *gorm.DB, all ...models.Campaign) {
 	t.Helper()
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
 		for i := range all {
-			if _, err := campaigns.Insert(tx, &all[i], ""); err != nil {
+			definition := models.DefinitionOf(&all[i], "")
+			if _, err := writer.InsertDefinition(tx, &definition, 1); err != nil {
 				return err
 			}
 		}

@@ -45,7 +45,7 @@ func NewStack(t testing.TB) *Stack {
 	require.NoError(t, err)
 	db := OpenServer(t)
 	h := &Stack{T: t, Server: server, Redis: rdb, DB: db, Scripts: scripts}
-	h.Writer = StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	h.Writer = StartWriter(t, writer.Config{DB: db, Partitions: scripts.Partitions(), FlushInterval: time.Millisecond})
 	return h
 }
 

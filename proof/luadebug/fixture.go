@@ -36,7 +36,7 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	"adjust": func(ctx context.Context, f *fixture) error {
 		f.c.Version = 2
 		f.c.Total = 200
-		_, err := f.s.Adjust(ctx, f.c)
+		_, err := f.s.Adjust(ctx, f.c, nil)
 		return err
 	},
 	"state": func(ctx context.Context, f *fixture) error { _, err := f.s.State(ctx, f.c.ID); return err },

@@ -46,33 +46,46 @@ func SamePartition(c *models.Campaign, partitions int) error {
 	return nil
 }
 
-// Apply compares Redis with MySQL and sends Redis what it lacks: packets, and the definition. A lot that is away gets them when it is
-// loaded. The entry of the change tells MySQL that Redis has it. Errors: models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
-func (a Applier) Apply(ctx context.Context, id string) error {
+// Apply brings the newest definition of a lot that is live, and its packets, to Redis and to the claim stream. Errors:
+// models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
+func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
+
+// Tell is Apply, which has the claim stream know of a lot that is away as well: that works by them once it is loaded. The entry of the
+// change tells MySQL that the stream has it.
+func (a Applier) Tell(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
+
+func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {
 	c, err := a.Read(ctx, id)
 	if err != nil {
 		return err
 	}
-	err = a.send(ctx, &c)
+	state, err := a.scripts.State(ctx, id)
+	isAway := errors.Is(err, lua.ErrAbsent)
+	switch {
+	case isAway && !alsoAway:
+		return nil
+	case err == nil || isAway:
+		err = a.send(ctx, &c, state, isAway)
+	}
 	if err != nil && !errors.Is(err, lua.ErrAbsent) {
 		return fmt.Errorf("campaigns: apply %s: %w", id, err)
 	}
 	return nil
 }
 
-// send sends a lot that is live what it lacks.
-func (a Applier) send(ctx context.Context, c *models.Campaign) error {
-	state, err := a.scripts.State(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if c.Kind == models.KindPacket {
-		if err := a.push(ctx, c, &state); err != nil { // before the version, which says that Redis knows them
+func (a Applier) send(ctx context.Context, c *models.Campaign, state lua.State, isAway bool) error {
+	if c.Kind == models.KindPacket { // before the version, which says that Redis knows them
+		last, err := a.TellPackets(ctx, c)
+		if err == nil && !isAway {
+			err = a.push(ctx, c, &state, last)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if state.Version < c.Version {
-		_, err = a.scripts.Adjust(ctx, c)
+	definitions, err := ReadDefinitions(a.db.WithContext(ctx), []string{c.ID})
+	if err == nil {
+		_, err = a.scripts.Adjust(ctx, c, definitions[c.ID])
 	}
 	return err
 }

@@ -60,7 +60,8 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	}
 	err = sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			created, err = Insert(tx, &c, digest, shardsOf(&c, r.partitions)...)
+			definition := models.DefinitionOf(&c, digest)
+			created, err = writer.InsertDefinition(tx, &definition, r.partitions)
 			if err != nil || !created {
 				return err
 			}

@@ -389,15 +389,13 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	_, scripts, id := syncertest.Live(t, db, 100)
-	for i := range 250 { // loaded once, by the books, and not there
-		c := syncertest.CampaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
-		c.Version, c.Partition = 2, lua.PartitionOf(c.ID, syncertest.Partitions)
-		syncertest.AddCampaigns(t, db, c)
+	for i := range 250 {
+		syncertest.AddCampaign(t, db, fmt.Sprintf("%s-%d", testenv.UniqueID(t, "a"), i), 1)
 	}
-	require.NoError(t, db.Exec("UPDATE lots SET residency = ?, epoch = 1 WHERE id <> ?", models.ResidencyResident, id).Error)
-	require.NoError(t, db.Exec("UPDATE lots SET total = 7 WHERE id = ?", id).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error) // which none is in
+	require.NoError(t, db.Exec("UPDATE lots SET total = 7, untold = 1 WHERE id = ?", id).Error)
 	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
-	require.NoError(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()))
+	require.ErrorIs(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()), campaigns.ErrPartitions)
 	state, err := scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, state.Total)

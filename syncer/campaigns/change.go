@@ -29,20 +29,7 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	lots := []models.Campaign{c}
-	if c.IsSharded() {
-		lots, err = ReadLots(r.db.WithContext(ctx), id)
-		if err != nil {
-			return models.Campaign{}, err
-		}
-	}
-	var failed []error
-	for i := range lots {
-		lot := &lots[i]
-		if lot.AppliedVersion != lot.Version {
-			failed = append(failed, r.applier.Apply(ctx, lot.ID))
-		}
-	}
+	failed := []error{r.apply(ctx, &c)}
 	if c.IsSharded() && c.Total != before.Total && r.settler != nil {
 		if err := r.settler.Settle(ctx, id); err != nil {
 			r.log.WarnContext(ctx, "the total of a campaign is changed in mysql, its shards follow later", slog.String("campaign_id", id),
@@ -53,6 +40,25 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
 	}
 	return r.Get(ctx, id)
+}
+
+// apply brings a definition to the lots of a campaign.
+func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
+	lots := []models.Campaign{*c}
+	if c.IsSharded() {
+		var err error
+		lots, err = ReadLots(r.db.WithContext(ctx), c.ID)
+		if err != nil {
+			return err
+		}
+	}
+	var failed []error
+	for i := range lots {
+		if lot := &lots[i]; lot.AppliedVersion != lot.Version {
+			failed = append(failed, r.applier.Apply(ctx, lot.ID))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // change is the transaction of a change. Of before it reads only what no change changes.
@@ -145,6 +151,9 @@ func lockCampaign(tx *gorm.DB, id string) error {
 	return nil
 }
 
+// untold is the value of the column in a changed campaign of that many shards. What has shards is no lot itself.
+const untold = "CASE WHEN shard > 0 OR ? = 1 THEN 1 END"
+
 // writeChange writes what a change may change: the definition, and the total of the lot. The other lots keep their units.
 func writeChange(tx *gorm.DB, c *models.Campaign) error {
 	db := sqlstore.On(tx)
@@ -157,8 +166,8 @@ func writeChange(tx *gorm.DB, c *models.Campaign) error {
 	}
 	c.UpdatedAt = sqlstore.Now()
 	return db.Run("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
-		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, updated_at = ? WHERE campaign_id = ?",
-		c.Total, c.RedisTotal, c.UpdatedAt, c.ID)
+		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, untold = "+untold+", updated_at = ? WHERE campaign_id = ?",
+		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID)
 }
 
 // publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not

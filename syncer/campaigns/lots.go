@@ -13,8 +13,8 @@ import (
 
 // Lots fetches lots for sqlstore.Pages and sqlstore.EachRow, by ID: up to size of those for which a condition is true, with the named
 // columns alone. The condition calls the table lot.
-func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any) func(after string) ([]LotRow, error) {
-	return func(after string) (page []LotRow, err error) {
+func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any) func(after string) ([]models.Campaign, error) {
+	return func(after string) (page []models.Campaign, err error) {
 		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, "SELECT "+columns+" FROM defined_lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
 			slices.Concat([]any{after}, args, []any{size})...)
 		if err != nil {
@@ -24,12 +24,27 @@ func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, arg
 	}
 }
 
-// LotRow is a row of a page of lots.
-type LotRow struct {
-	models.Campaign `gorm:"embedded"`
-
-	ReloadUpto int64
-}
-
 // ID is the key of campaigns and of lots, for sqlstore.Pages and sqlstore.EachRow.
 func ID(c *models.Campaign) string { return c.ID }
+
+// ReadDefinitions reads the definitions of the campaigns of lots, by lot.
+func ReadDefinitions(db *gorm.DB, lots []string) (map[string]*models.Definition, error) {
+	campaigns := make([]string, len(lots))
+	for i, id := range lots {
+		campaigns[i], _ = models.SplitShardID(id)
+	}
+	var rows []models.Definition
+	err := db.Table("definitions").Select("definitions.*, lots.total").
+		Joins("JOIN lots ON lots.campaign_id = definitions.campaign_id AND lots.shard = 0").Where("definitions.campaign_id IN ?", campaigns).Find(&rows).Error
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: definitions of %s: %w", lots, err)
+	}
+	of := make(map[string]*models.Definition, len(lots))
+	for i, id := range lots {
+		at := slices.IndexFunc(rows, func(d models.Definition) bool { return d.CampaignID == campaigns[i] })
+		if at >= 0 {
+			of[id] = &rows[at]
+		}
+	}
+	return of, nil
+}

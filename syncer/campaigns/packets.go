@@ -45,14 +45,8 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 // applyPackets sends new packets to Redis. It returns no error: MySQL has the packets, and the syncer tries again.
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
-	lots := []models.Campaign{c}
-	if err == nil && c.IsSharded() {
-		lots, err = ReadLots(r.db.WithContext(ctx), id)
-	}
-	for i := range lots {
-		if lot := &lots[i]; err == nil && lot.AppliedVersion != lot.Version {
-			err = r.applier.Apply(ctx, lot.ID)
-		}
+	if err == nil {
+		err = r.apply(ctx, &c)
 	}
 	if err != nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again",

@@ -37,8 +37,8 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		if err := b.deal(ctx, tx, total); err != nil { // shards before the campaign, as the writer does
 			return fmt.Errorf("campaigns: %w", err)
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ? WHERE campaign_id = ? AND shard = 0 AND total = ?",
-			at.Format(sqlstore.TimeLayout), b.count(), b.campaignID, total)
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ?, untold = "+untold+" WHERE campaign_id = ? AND shard = 0 AND total = ?",
+			at.Format(sqlstore.TimeLayout), b.count(), b.shards, b.campaignID, total)
 		if err == nil && n > 0 {
 			n, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET"+
 				" told_line = CASE WHEN (SELECT remaining FROM lots WHERE lots.campaign_id = definitions.campaign_id AND shard = 0)"+
@@ -61,7 +61,7 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx, total int64) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
 		packets := models.DealtTo(shard, b.shards, total+b.count()) - models.DealtTo(shard, b.shards, total)
-		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = ?", packets, b.campaignID, shard)
+		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?", packets, b.campaignID, shard)
 		if err != nil {
 			return err
 		}

@@ -11,13 +11,55 @@ import (
 	"dibs/syncer/writer"
 )
 
-// push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
-// taken in the meantime: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
+// TellPackets has the claim stream of a lot have all its packets, and returns the position of the last one. No packet can be taken before.
+func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
+	campaignID, shard := models.SplitShardID(c.ID)
+	db := a.db.WithContext(ctx)
+	var told int64
+	err = sqlstore.On(db).Scan(&told, "SELECT told_position FROM lots WHERE id = ?", c.ID)
+	if err != nil {
+		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
+	}
+	var batches []models.PacketBatchRow
+	err = db.Where("campaign_id = ? AND first_position + packets > ?", campaignID, told+1).Order("first_position").Find(&batches).Error
+	if err != nil {
+		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
+	}
+	last = told
+	for _, batch := range batches {
+		end := batch.FirstPosition + batch.Packets - 1
+		for last < end {
+			pushed := models.PushedPackets{Batch: batch, Upto: end}
+			err := db.Table("packets").Where("campaign_id = ? AND shard = ? AND position > ? AND position <= ?", campaignID, shard, last, end).
+				Order("position").Limit(lua.PushMax).Find(&pushed.Packets).Error
+			if err != nil {
+				return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
+			}
+			if n := len(pushed.Packets); n == lua.PushMax {
+				pushed.Upto = pushed.Packets[n-1].Position
+			}
+			row, err := NewOutboxRow(models.OutboxEvent, &models.Event{
+				Type: models.EventPacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed,
+			})
+			if err == nil {
+				err = a.scripts.Append(ctx, c.ID, row.ID, row.Payload)
+			}
+			if err != nil {
+				return 0, err
+			}
+			a.steps.At("told")
+			last = pushed.Upto
+		}
+	}
+	return last, nil
+}
+
+// push sends Redis the packets that it does not know of: those behind position pushed, up to last, that have no owner. None of them can
+// be taken in the meantime: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
 // any may die half way: Redis takes each position once, in order. A shard gets the packets that were dealt to it.
-func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
-	last, err := a.lastPosition(ctx, c)
-	if err != nil || state.Pushed >= last {
-		return err
+func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
+	if state.Pushed >= last {
+		return nil
 	}
 	parked, err := writer.ReadParked(ctx, a.db.ConnPool, c.ID)
 	if err != nil {
@@ -32,19 +74,6 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	}
 	p.upto = last // the last ones may have owners
 	return p.send(ctx)
-}
-
-// lastPosition is the position of the last packet of a lot's campaign.
-func (a Applier) lastPosition(ctx context.Context, c *models.Campaign) (last int64, err error) {
-	campaignID, shard := models.SplitShardID(c.ID)
-	if shard == 0 {
-		return c.Total, nil
-	}
-	err = sqlstore.On(a.db.WithContext(ctx)).Scan(&last, "SELECT total FROM lots WHERE id = ?", campaignID)
-	if err != nil {
-		return 0, fmt.Errorf("campaigns: push %s: %w", c.ID, err)
-	}
-	return last, nil
 }
 
 // ByPosition has a query on packets use the index of their positions.

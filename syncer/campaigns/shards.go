@@ -6,27 +6,11 @@ import (
 	"strings"
 
 	"dibs/internal/sqlstore"
-	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
 )
-
-// shardsOf are the shards of a new campaign of several: its total is dealt out to them.
-func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign) {
-	if c.Shards <= 1 {
-		return nil
-	}
-	for i, id := range c.ShardIDs() {
-		shard := *c
-		shard.ID = id
-		shard.Partition = lua.PartitionOf(id, partitions)
-		shard.Total = models.DealtTo(i+1, c.Shards, c.Total)
-		shards = append(shards, shard)
-	}
-	return shards
-}
 
 // SumShards has the sums of a campaign of several shards be those of its lots. Errors:
 // models.ErrNotFound and those of the database.

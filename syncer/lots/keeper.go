@@ -73,19 +73,21 @@ func (k *Keeper) ResetMetrics() {
 const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard" +
 	" AND m.reload_upto >= lot.epoch)"
 
-// Attend loads the lots again whose load was made of other rows than MySQL has, and brings Redis definitions that it lacks.
+// Attend loads the lots again whose load was made of other rows than MySQL has, and brings Redis and the claim streams definitions that
+// they lack.
 func (k *Keeper) Attend(ctx context.Context) error {
-	fetch := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id, epoch, residency, CASE WHEN "+proven+" THEN epoch ELSE reload_upto END AS reload_upto",
-		"residency = ? AND (applied_version <> version OR reload_upto >= epoch AND reload_upto > 0 OR "+proven+")", models.ResidencyResident)
-	return sqlstore.EachRow(ctx, lotID, fetch, func(c *campaigns.LotRow) error {
-		if c.ReloadUpto >= c.Epoch {
-			return k.l.Reload(ctx, c.ID)
+	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
+	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
+		err := k.l.applier.Tell(ctx, c.ID)
+		if errors.Is(err, lua.ErrOther) { // a loader, which may have died
+			_, err = k.l.Load(ctx, c.ID)
 		}
-		return k.l.applier.Apply(ctx, c.ID)
+		return err
 	})
+	stale := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id",
+		"residency = ? AND (reload_upto >= epoch AND reload_upto > 0 OR "+proven+")", models.ResidencyResident)
+	return errors.Join(err, sqlstore.EachRow(ctx, campaigns.ID, stale, func(c *models.Campaign) error { return k.l.Reload(ctx, c.ID) }))
 }
-
-func lotID(c *campaigns.LotRow) string { return c.ID }
 
 // measure sets the gauges.
 func (k *Keeper) measure(ctx context.Context) error {
@@ -190,11 +192,7 @@ func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err err
 	return n == 1, err
 }
 
-func (k *Keeper) evict(ctx context.Context, rows []campaigns.LotRow) (evicted int, err error) {
-	cs := make([]models.Campaign, len(rows))
-	for i := range rows {
-		cs[i] = rows[i].Campaign
-	}
+func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, err error) {
 	gone, errs := k.l.scripts.Evict(ctx, cs, k.idle)
 	for i := range cs {
 		if errs[i] != nil {

@@ -220,6 +220,11 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 			o.isDone = true
 		case o.row.State != models.PartitionOK:
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
+		case o.row.Untold && o.row.Kind == models.KindPacket:
+			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign) // a load has the packets that the stream has
+			if o.err == nil {
+				away = append(away, o)
+			}
 		default:
 			away = append(away, o)
 		}
@@ -330,8 +335,13 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	}
 	l.steps.At("numbered")
 	all, err := l.read(ctx, idsOf(lots), token)
+	if err != nil {
+		return nil, err
+	}
+	definitions, err := campaigns.ReadDefinitions(l.db.WithContext(ctx), idsOf(all))
 	for _, o := range all {
 		o.fenced = before[o.row.ID].fenced
+		o.definition = definitions[o.row.ID]
 	}
 	return all, err
 }

@@ -16,16 +16,19 @@ import (
 
 // lot is a lot that is to be loaded: what MySQL has of it, and what Redis held when it was fenced.
 type lot struct {
-	row    lotRow
-	fenced lua.Fenced
-	isDone bool // it is live, or its shards are lots
-	err    error
+	row        lotRow
+	fenced     lua.Fenced
+	definition *models.Definition
+	isDone     bool // it is live, or its shards are lots
+	err        error
 }
 
 // lotRow is what MySQL has of a lot and of its partition.
 type lotRow struct {
 	models.Campaign `gorm:"embedded"`
 
+	Untold              bool // the stream may lack the newest definition, or packets
+	ToldPosition        int64
 	IsBlank             bool // it has no claims and never had any
 	IsProven            bool // see proven
 	ReloadUpto          int64
@@ -81,7 +84,7 @@ func (o *lot) loadOf(known *counted, token string) *lua.Load {
 	sold := max(c.SeenUnits, known.units+c.GivenUpUnits)
 	seq := max(c.SeenSeq, known.highest, known.claims+c.GivenUpClaims)
 	return &lua.Load{
-		Campaign: &c, Token: token, Generation: o.row.PartitionGeneration, Seq: seq, Sold: sold, Rows: known.claims, RowUnits: known.units,
+		Campaign: &c, Definition: o.definition, Token: token, Generation: o.row.PartitionGeneration, Seq: seq, Sold: sold, Rows: known.claims, RowUnits: known.units,
 		Taken: sold - known.units - c.GivenUpUnits, Total: known.total, Shares: known.shares,
 	}
 }
@@ -120,10 +123,15 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 			" FROM stock_moves WHERE campaign_id = ? AND from_shard > 0 AND to_shard > 0", shard, shard, campaignID).
 			Scan(&known.shares.Out, &known.shares.In)
 	}
+	var untold int64
+	if err == nil && c.Kind == models.KindPacket {
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >"+
+			" (SELECT told_position FROM lots WHERE id = ?)", campaignID, shard, c.ID).Scan(&untold)
+	}
 	if err != nil {
 		return known, fmt.Errorf("lots: sums of %s: %w", c.ID, err)
 	}
-	known.total += moved
+	known.total += moved - untold // these follow, and are added then
 	known.claims = c.SyncedSeq + claims + known.parked.Claims
 	known.units = c.Sold + units + known.parked.Units
 	return known, nil
@@ -338,14 +346,15 @@ func eachParked(
 	return parked, nil
 }
 
-// stagePackets stages the packets that no one took. As many as were lost are withheld: those with the highest positions.
+// stagePackets stages the packets that no one took and that the claim stream has; the others follow. As many as were lost are withheld:
+// those with the highest positions.
 func (l *Loader) stagePackets(ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, taken map[string]bool) error {
 	campaignID, shard := models.SplitShardID(o.row.ID)
-	const free = " FROM packets WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL AND returned_at IS NULL"
+	const free = " FROM packets WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	var n, pushed int64
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*)"+free, campaignID, shard).Scan(&n)
+	err := tx.QueryRowContext(ctx, "SELECT told_position FROM lots WHERE id = ?", o.row.ID).Scan(&pushed)
 	if err == nil {
-		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", campaignID).Scan(&pushed)
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(*)"+free, campaignID, shard, pushed).Scan(&n)
 	}
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
@@ -354,7 +363,8 @@ func (l *Loader) stagePackets(ctx context.Context, tx *sqlstore.Tx, o *lot, stag
 	lost := staging.Sold - staging.RowUnits - o.row.GivenUpUnits
 	left := max(0, n-int64(len(taken))-lost)
 	rows, err := tx.QueryContext(ctx, "SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
-		" WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL AND returned_at IS NULL ORDER BY position", campaignID, shard)
+		" WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL ORDER BY position",
+		campaignID, shard, pushed)
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
 	}

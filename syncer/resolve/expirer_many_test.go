@@ -38,6 +38,7 @@ func manyHolds(t testing.TB, h *syncertest.Stack, ms *atomic.Int64, held, claims
 		})
 	}
 	require.NoError(t, g.Wait())
+	h.Sync()
 	for i, id := range ids {
 		var err error
 		metas[i], err = loader.Load(t.Context(), id)

@@ -373,6 +373,8 @@ func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 		c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2
 	})
 	h.AddPackets(id, syncertest.ListOf("x", 10))
+	require.NoError(t, h.Maintainer().Attend(t.Context()))
+	h.Sync()
 	for shard := range 2 {
 		require.NoError(t, h.Load(models.ShardID(id, 1+shard)))
 		h.Sync()

@@ -147,7 +147,7 @@ func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
 	release(2)
 	check(1)
 	// A change that Redis does not have yet.
-	require.NoError(t, h.DB.Exec("UPDATE lots SET redis_total = total, total = 3 WHERE id = ?", id).Error)
+	require.NoError(t, h.DB.Exec("UPDATE lots SET redis_total = total, total = 3, untold = 1 WHERE id = ?", id).Error)
 	require.NoError(t, h.DB.Exec("UPDATE definitions SET version = version + 1 WHERE campaign_id = ?", id).Error)
 	release(1)
 	require.Equal(t, int64(2), h.Campaign(id).Remaining, "Redis works by a total of 5 still")

@@ -76,8 +76,7 @@ func (w *world) step() {
 	}
 }
 
-// restoreMySQL puts MySQL back. What it lacks is read again; its total is what the operator decided
-// by then.
+// restoreMySQL puts MySQL back. What it lacks is read again.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return
@@ -85,7 +84,6 @@ func (w *world) restoreMySQL() {
 	w.Sync() // a flush under way would be of another time
 	require.NoError(w.T, w.dumps[w.dice.IntN(len(w.dumps))].Restore(w.DB))
 	w.dumps = nil
-	w.total = w.Campaign(w.id).Total
 	w.older = nil // both servers at once lose what nobody knows any more
 	w.heal()
 }

@@ -63,7 +63,8 @@ type application struct {
 	b       *batch
 	started time.Time
 	lots    map[adder.Lot]lotRow
-	kept    map[int]int64 // seconds of the positions that it writes, by partition
+	added   map[*models.RawEvent]int64 // packets, by the event that tells of them
+	kept    map[int]int64              // seconds of the positions that it writes, by partition
 }
 
 // lotRow is what a flush needs to know of a lot.
@@ -98,6 +99,12 @@ func (a *application) run() error {
 	a.steps.At("begun")
 	if err := lockOffsets(a.ctx, a.tx, a.b.streams); err != nil {
 		return err
+	}
+	if err := a.define(); err != nil {
+		return fmt.Errorf("definitions: %w", err)
+	}
+	if err := a.addPackets(); err != nil {
+		return fmt.Errorf("packets: %w", err)
 	}
 	if err := a.readLots(); err != nil {
 		return fmt.Errorf("lots: %w", err)

@@ -90,10 +90,17 @@ func (c Config) Validate() error {
 
 // tuning is what only tests change.
 type tuning struct {
+	partitions   int
 	clock        clockwork.Clock
 	flushTimeout time.Duration
 }
 
 func defaultTuning() tuning {
-	return tuning{clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
+	return tuning{partitions: 1, clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
+}
+
+// of is the tuning for so many claim streams.
+func (t tuning) of(partitions int) tuning {
+	t.partitions = partitions
+	return t
 }

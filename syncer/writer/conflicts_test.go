@@ -20,7 +20,13 @@ func fileStore(t *testing.T, lots ...string) *gorm.DB {
 	t.Helper()
 	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	for _, id := range lots {
-		syncertest.AddCampaign(t, db, id, 1000)
+		campaignID, shard := models.SplitShardID(id)
+		if shard == 0 {
+			syncertest.AddCampaign(t, db, id, 1000)
+			continue
+		}
+		require.NoError(t, db.Exec("INSERT INTO lots (campaign_id, shard, partition_no, total, updated_at) VALUES (?, ?, 0, 1000, ?)",
+			campaignID, shard, time.Now()).Error)
 	}
 	return db
 }

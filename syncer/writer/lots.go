@@ -82,8 +82,10 @@ func (a *application) applyLots(places map[*models.RawEvent]place) error {
 }
 
 // The total by which Redis sells is MySQL's once it has the newest definition.
-const exactTotal = "redis_total = CASE WHEN (SELECT version FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ? THEN 0 ELSE redis_total END," +
+const exactTotal = "redis_total = CASE WHEN " + isNewest + " THEN 0 ELSE redis_total END, untold = CASE WHEN " + isNewest + " THEN NULL ELSE untold END," +
 	" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END"
+
+const isNewest = "(SELECT version FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?"
 
 func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]place) error {
 	now := a.clock.Now().UTC().Format(sqlstore.TimeLayout)
@@ -93,9 +95,15 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0 WHERE id = ? AND epoch <= ?"+
 			" AND residency = ?", models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
 		return err
+	case models.EventPacketsPushed:
+		return a.countPackets(e)
 	case models.EventCampaignChanged:
-		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+exactTotal+" WHERE id = ?", e.Version, e.Version, e.Version, id)
+		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+exactTotal+" WHERE id = ?", e.Version, e.Version, e.Version, e.Version, id)
 		return err
+	}
+	told := e.Version
+	if d := e.Definition; d != nil && d.Kind == models.KindPacket { // the stream may lack packets
+		told = 0
 	}
 	reload := int64(0)
 	if p, is := places[e]; is && (p.claims != e.Claims || p.units != e.Quantity) {
@@ -106,7 +114,7 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		", lost_units = "+a.greatest("0", "? - given_up_units")+", lost_claims = "+a.greatest("0", "? - given_up_claims")+
 		", seen_epoch = "+a.greatest("seen_epoch", "?")+", seen_seq = "+a.greatest("seen_seq", "?")+
 		", seen_units = "+a.greatest("seen_units", "?")+", epoch = ? WHERE id = ? AND epoch < ?",
-		models.ResidencyResident, now, e.Generation, reload, reload, e.Version, e.Version, e.Version, e.Sold-e.Quantity, e.Seq-e.Claims,
+		models.ResidencyResident, now, e.Generation, reload, reload, e.Version, told, e.Version, e.Version, e.Sold-e.Quantity, e.Seq-e.Claims,
 		e.Epoch, e.Seq, e.Sold, e.Epoch, id, e.Epoch)
 	if err == nil && e.Shard > 0 {
 		err = a.sumLost(e.CampaignID)

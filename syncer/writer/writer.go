@@ -52,7 +52,7 @@ func New(cfg Config) (*Writer, error) {
 
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		store: newStore(cfg.DB, t), cfg: cfg, adder: adder.New(cfg.Partitions, entriesMax, t.clock.Now),
+		store: newStore(cfg.DB, t.of(cfg.Partitions)), cfg: cfg, adder: adder.New(cfg.Partitions, entriesMax, t.clock.Now),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedLots)

@@ -57,6 +57,8 @@ CREATE TABLE IF NOT EXISTS lots (
   given_up_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of these: for sale again',
   remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed - lost_units, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, never below what Redis says remains; of a shard it promises nothing while units move',
   applied_version   BIGINT NOT NULL DEFAULT 0 COMMENT 'last version of the definition that Redis is known to hold',
+  untold            TINYINT NULL COMMENT '1: the claim stream does not have the newest definition or packets yet; NULL: it has them',
+  told_position     BIGINT NOT NULL DEFAULT 0 COMMENT 'the claim stream has the packets of the lot up to this position',
   epoch             INT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
   load_attempts     INT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
   residency         VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted',
@@ -75,6 +77,7 @@ CREATE TABLE IF NOT EXISTS lots (
   PRIMARY KEY (campaign_id, shard),
   UNIQUE KEY lots_id (id),
   KEY lots_of_residency (residency, campaign_id, shard),
+  KEY lots_untold (untold),
   CONSTRAINT lots_total_not_negative CHECK (total >= 0 OR shard > 0),
   CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
@@ -383,7 +386,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
 SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
   l.synced_seq, l.sold, l.released_claims, l.lost_claims, l.lost_units, l.given_up_claims, l.given_up_units, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
   CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.public, d.version, d.changes,
-  d.created_digest, d.created_at, l.updated_at, l.applied_version, l.epoch, l.load_attempts, l.residency,
+  d.created_digest, d.created_at, l.updated_at, l.applied_version, l.untold, l.told_position, l.epoch, l.load_attempts, l.residency,
   l.residency_at, l.generation, l.reload_upto, l.seen_epoch, l.seen_seq, l.seen_units, l.archived_claims, l.archived_units, l.archived_sold,
   l.archived_released,
   d.closed_told_at, d.told_line

@@ -1,0 +1,43 @@
+package models
+
+import "time"
+
+// Definition is all that people decided of a campaign: a row of MySQL's definitions, and what the claim stream tells of it.
+type Definition struct {
+	CampaignID    string     `gorm:"primaryKey" json:"-"`
+	Kind          Kind       `json:"kind"`
+	Name          string     `json:"name,omitempty"`
+	Status        Status     `json:"status"`
+	Shards        int        `json:"shards,omitempty"` // 1 for most
+	PerUser       int64      `json:"per_user,omitempty"`
+	PerUserPerDay int64      `json:"per_user_per_day,omitempty"`
+	Limits        Limits     `json:"limits,omitempty"` // with the times from which they count
+	ShardBy       string     `json:"shard_by,omitempty"`
+	TimeZone      string     `json:"time_zone"`
+	StartsAt      *time.Time `json:"starts_at,omitempty"`
+	EndsAt        *time.Time `json:"ends_at,omitempty"`
+	LowStockAt    int64      `json:"low_stock_at,omitempty"`
+	Currency      string     `json:"currency,omitempty"`
+	SenderID      string     `json:"sender_id,omitempty"`
+	HoldForMs     int64      `json:"hold_for_ms,omitempty"`
+	Public        string     `json:"public,omitempty"`
+	Version       int64      `json:"version"`
+	Changes       int64      `json:"changes"`
+	CreatedDigest string     `json:"created_digest"` // of what the campaign's creator chose
+	CreatedAt     time.Time  `json:"created_at"`
+
+	Total int64 `gorm:"->" json:"total"` // units; it stands in lots
+}
+
+// TableName names the table for gorm.
+func (Definition) TableName() string { return "definitions" }
+
+// DefinitionOf is the definition of a campaign that nothing has happened to.
+func DefinitionOf(c *Campaign, createdDigest string) Definition {
+	return Definition{
+		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,
+		PerUserPerDay: c.PerUserPerDay, Limits: c.Limits, ShardBy: c.ShardBy, TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt,
+		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, Public: c.Public, Version: c.Version,
+		Changes: max(1, c.Changes), CreatedDigest: createdDigest, Total: c.Total,
+	}
+}

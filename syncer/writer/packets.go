@@ -1,0 +1,64 @@
+package writer
+
+import (
+	"fmt"
+
+	"dibs/models"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// addPackets writes the packets that the stream has and MySQL does not: one that was restored forgot them.
+func (a *application) addPackets() error {
+	a.added = make(map[*models.RawEvent]int64)
+	for _, e := range a.b.lots {
+		if e.Type != models.EventPacketsPushed || len(e.Pushed.Packets) == 0 {
+			continue
+		}
+		of := e.Pushed
+		var known int64
+		err := a.tx.QueryRowContext(a.ctx, "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >= ? AND position <= ?",
+			e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Scan(&known)
+		if err != nil {
+			return err
+		}
+		if known == int64(len(of.Packets)) {
+			continue
+		}
+		added, err := insertPackets(a.tx.Gorm(a.ctx, a.db), e)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.LotID(), err)
+		}
+		a.added[e] = added
+	}
+	return nil
+}
+
+func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
+	batch := e.Pushed.Batch
+	batch.CampaignID = e.CampaignID
+	unlessKnown := clause.OnConflict{DoNothing: true}
+	if err := db.Clauses(unlessKnown).Create(&batch).Error; err != nil {
+		return 0, err
+	}
+	rows := make([]models.PacketRow, len(e.Pushed.Packets))
+	for i, p := range e.Pushed.Packets {
+		rows[i] = models.PacketRow{
+			CampaignID: e.CampaignID, ID: p.ID, Position: p.Position, Shard: e.Shard, Amount: p.Amount, ReleaseAt: batch.ReleaseAt,
+			CreatedAt: batch.CreatedAt,
+		}
+	}
+	put := db.Clauses(unlessKnown).Create(&rows)
+	return put.RowsAffected, put.Error
+}
+
+// countPackets notes which packets the stream has, and counts those that were added.
+func (a *application) countPackets(e *models.RawEvent) error {
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET told_position = "+a.greatest("told_position", "?")+", total = total + ? WHERE id = ?",
+		e.Pushed.Upto, a.added[e], e.LotID())
+	if err == nil && e.Shard > 0 && a.added[e] > 0 {
+		_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0", a.added[e], e.CampaignID)
+	}
+	return err
+}
