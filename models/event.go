@@ -77,7 +77,9 @@ type Event struct {
 	ClaimID   string `json:"claim_id,omitempty"`
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
-	Reason    string `json:"reason,omitempty"` // "expired", or the words of who released it
+	// Decision counts the decisions of the claim, from 1.
+	Decision int64  `json:"decision,omitempty"`
+	Reason   string `json:"reason,omitempty"` // "expired", or the words of who released it
 
 	// Only in units.debited and units.credited: Quantity units went from Shard to shard Peer, or came from it, as the two halves of one Move,
 	// which is a row of stock_moves. Peer 0 is the campaign's total.

@@ -23,6 +23,15 @@ type ClaimRow struct {
 
 	ResolvedAt    *time.Time `json:"resolved_at"` // when it was redeemed, released or expired
 	ReleaseReason string     `json:"release_reason"`
+	Decisions     *int64     `json:"decisions,omitempty"` // how often it was decided; nil: never
+}
+
+// DecisionsMade is how often it was decided what becomes of a claim.
+func (c *ClaimRow) DecisionsMade() int64 {
+	if c.Decisions == nil {
+		return 0
+	}
+	return *c.Decisions
 }
 
 // TableName names the table for gorm.

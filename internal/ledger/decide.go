@@ -18,20 +18,6 @@ const boundSetting = "ledger_upto"
 
 const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "'"
 
-// Time returns the time of what a transaction decides: now, but after every time that a reader of a ledger was told to be complete. It
-// holds a shared lock until the transaction ends, for which moveBound waits.
-func Time(ctx context.Context, tx *sqlstore.Tx) (at time.Time, err error) {
-	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx)))
-	if err != nil {
-		return at, err
-	}
-	at = sqlstore.Now()
-	if !at.After(bound) {
-		at = bound.Add(time.Millisecond)
-	}
-	return at, nil
-}
-
 func scanBound(row *sql.Row) (time.Time, error) {
 	var text string
 	if err := row.Scan(&text); err != nil {
@@ -77,13 +63,22 @@ func kept(t models.EventType) bool {
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "
 
-// Put keeps those of the events that a ledger shows, in the transaction that decided them. Their times are those of Time.
-func Put(ctx context.Context, tx sqlstore.Execer, events []*models.Event) error {
+// Put books those of the events that a ledger shows, in the transaction that applies them: at their times, but after every time that a
+// reader of a ledger was told to be complete. It holds a shared lock until the transaction ends, for which moveBound waits.
+func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
+	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx)))
+	if err != nil {
+		return err
+	}
 	var args []any
 	var rows []byte
-	for _, e := range events {
+	for i := range events {
+		e := &events[i]
 		if !kept(e.Type) {
 			continue
+		}
+		if !e.At.After(bound) {
+			e.At = models.NewTime(bound.Add(time.Millisecond))
 		}
 		payload, err := json.Marshal(e)
 		if err != nil {
@@ -103,17 +98,6 @@ func Put(ctx context.Context, tx sqlstore.Execer, events []*models.Event) error 
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil
-}
-
-// PutOnce is Put for an event that is taken from the stream again, and that may be there.
-func PutOnce(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
-	var there int
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM ledger_events WHERE campaign_id = ? AND at = ? AND id = ?",
-		e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID).Scan(&there)
-	if err != nil || there > 0 {
-		return err
-	}
-	return Put(ctx, tx, []*models.Event{e})
 }
 
 // claimsOf is how many claims an event is about.

@@ -7,6 +7,7 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/ledger"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
@@ -80,7 +81,9 @@ func (d *day) decide(e models.Event, at string) {
 	when, err := time.Parse(time.RFC3339Nano, at)
 	require.NoError(d.t, err)
 	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), "EUR"
-	require.NoError(d.t, ledger.Put(d.t.Context(), d.db.ConnPool, []*models.Event{&e}))
+	require.NoError(d.t, sqlstore.InTx(d.t.Context(), d.db, func(tx *sqlstore.Tx) error {
+		return ledger.Put(d.t.Context(), tx, []models.Event{e})
+	}))
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 

@@ -67,6 +67,14 @@ func ByIndex(on Database, index string) string {
 	return " FORCE INDEX (" + index + ")"
 }
 
+// ByKey is ByIndex for the primary key: a scan of a small table would lock all its rows.
+func ByKey(on Database) string {
+	if on.Name() == migrations.SQLite {
+		return ""
+	}
+	return ByIndex(on, "PRIMARY")
+}
+
 // ForUpdate ends a query whose rows are locked until the transaction ends. In SQLite a transaction that writes is alone.
 func ForUpdate(on Database) string {
 	if on.Name() == migrations.SQLite {

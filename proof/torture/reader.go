@@ -28,6 +28,9 @@ func (rd *round) readBooks(ctx context.Context) {
 	}
 }
 
+// counted is the condition of a claim k whose units the counters have: of a release until its entry is applied.
+const counted = "k.status IN ('claimed', 'redeemed') OR k.id IN (SELECT claim_id FROM outbox WHERE kind = 'release')"
+
 // readCampaign reads counters and rows in one statement, so of one moment.
 func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -38,7 +41,7 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_units,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
-		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
+		COALESCE(SUM(IF(`+counted+`, k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
 		Scan(&open, &total, &remaining, &claimed, &synced, &lostUnits, &unitsWait, &claimsWait, &units, &rows)
 	if err != nil {
@@ -67,7 +70,7 @@ func (rd *round) readShards(ctx context.Context, c *campaign) {
 	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
-		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
+		COALESCE(SUM(IF(`+counted+`, k.quantity, 0)), 0), COUNT(k.id)
 		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard
 		WHERE c.campaign_id = ? GROUP BY c.id`, []any{c.id}, func(scan func(...any) error) error {
 		var id string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
@@ -42,26 +41,20 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	return row, nil
 }
 
-// PutOutbox inserts rows in the transaction that causes them, and keeps their events for the ledger: their times are those of
-// ledger.Time. The caller then calls resolve.Relay.Apply after the commit, so that
+// PutOutbox inserts rows in the transaction that causes them. The caller then calls resolve.Relay.Apply after the commit, so that
 // Redis has them at once; the leader's relay applies what is left behind when the caller dies before.
 func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), OutboxAtOnce)]
 		rows = rows[len(part):]
 		args := make([]any, 0, 6*len(part))
-		events := make([]*models.Event, len(part))
 		for i := range part {
 			r := &part[i]
-			events[i] = r.Event
 			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlstore.TimeLayout))
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
 		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
 			return fmt.Errorf("campaigns: outbox: %w", err)
-		}
-		if err := ledger.Put(ctx, tx, events); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/resolve"
 )
 
 // Controls: whatever differs is found, and a repair puts it right without giving up what was answered.
@@ -78,6 +79,8 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	for range 3 {
 		require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Asks("y", 2)[1])[0].Outcome)
 	}
+	syncertest.ApplyOutbox(t, h.DB, resolve.NewRelay(h.DB, h.Scripts, nil))
+	h.Sync()
 	var payload string
 	require.NoError(t, h.DB.Raw("SELECT payload FROM ledger_events WHERE type = ?", models.EventClaimsGivenUp).Scan(&payload).Error)
 	require.Contains(t, payload, `"quantity":3`)

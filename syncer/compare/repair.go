@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"dibs/internal/audit"
-	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -264,12 +263,7 @@ func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]
 
 // publish leaves the event of claims that were given up in the outbox.
 func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
-	at, err := ledger.Time(ctx, tx)
-	if err != nil {
-		return err
-	}
 	e.Type = models.EventClaimsGivenUp
-	e.At = models.NewTime(at)
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, e)
 	if err != nil {

@@ -249,6 +249,9 @@ func (l *Loader) stageClaims(
 			l.steps.At("page")
 		}
 		highest = max(highest, p.Seq)
+		if !p.Live && pending[string(p.ID)] {
+			p.Live = true
+		}
 		if !isParked {
 			rows.claims++
 			rows.units += p.Quantity
@@ -257,9 +260,6 @@ func (l *Loader) stageClaims(
 			} else {
 				rows.released++
 			}
-		}
-		if !p.Live && pending[string(p.ID)] {
-			p.Live = true
 		}
 		return staging.Add(ctx, p)
 	})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
@@ -67,11 +66,7 @@ func (d *decision) decide(
 			return nil, others, nil
 		}
 		err := inTx(func(tx *sqlstore.Tx) error {
-			now, err := ledger.Time(ctx, tx)
-			if err == nil {
-				err = d.apply(decided, now)
-			}
-			if err != nil {
+			if err := d.apply(decided, sqlstore.Now()); err != nil {
 				return err
 			}
 			return d.write(ctx, tx, decided, at)
@@ -98,6 +93,7 @@ func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 		c.OrderID = d.orderID
 		c.ReleaseReason = d.reason
 		c.ResolvedAt = &at
+		c.Decisions = new(c.DecisionsMade() + 1)
 		c.outbox, err = d.outboxRow(&c.ClaimRow)
 		if err != nil {
 			return err
@@ -113,7 +109,7 @@ func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
 	e := models.Event{
 		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
 		Seq: c.Seq, Shard: c.Shard, Subjects: c.Subjects,
-		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
+		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason, Decision: c.DecisionsMade(),
 	}
 	if d.status != models.ClaimRedeemed {
 		kind = models.OutboxRelease
@@ -130,20 +126,25 @@ func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
 
 // write is the transaction. It fails with errRaced unless all claims are undecided.
 func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim, at *steps.Steps) error {
-	args := []any{string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed)}
 	rows := make([]models.OutboxRow, len(decided))
+	byNumber := make(map[int64][]string) // ids of claims, by the number of this decision
 	for i := range decided {
-		args = append(args, decided[i].ID)
+		number := *decided[i].Decisions
+		byNumber[number] = append(byNumber[number], decided[i].ID)
 		rows[i] = decided[i].outbox
 	}
-	query := "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ? WHERE status = ? AND id IN " +
-		sqlstore.Marks(len(decided))
-	n, err := sqlstore.Exec(ctx, tx, query, args...)
-	if err != nil {
-		return err
-	}
-	if n != int64(len(decided)) {
-		return errRaced
+	for number, ids := range byNumber {
+		args := []any{
+			string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), number, string(models.ClaimClaimed), number - 1,
+		}
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE claims"+sqlstore.ByKey(tx)+" SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?, decisions = ?"+
+			" WHERE status = ? AND COALESCE(decisions, 0) = ? AND id IN "+sqlstore.Marks(len(ids)), append(args, sqlstore.Args(ids)...)...)
+		if err != nil {
+			return err
+		}
+		if n != int64(len(ids)) {
+			return errRaced
+		}
 	}
 	if d.orderID != nil {
 		for i := range decided {
@@ -157,26 +158,5 @@ func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, decided []heldCla
 		return err
 	}
 	at.At("outbox written")
-	if d.status != models.ClaimRedeemed {
-		if err := writer.MoveCounters(ctx, tx, deltasOf(decided), sqlstore.Now()); err != nil {
-			return err
-		}
-	}
-	at.At("books moved")
 	return nil
-}
-
-// deltasOf are what released claims take off the counters of their lots.
-func deltasOf(decided []heldClaim) (deltas []writer.Delta) {
-	for i := range decided {
-		id := decided[i].LotID()
-		at := slices.IndexFunc(deltas, func(d writer.Delta) bool { return d.LotID == id })
-		if at < 0 {
-			at = len(deltas)
-			deltas = append(deltas, writer.Delta{LotID: id})
-		}
-		deltas[at].Units -= decided[i].Quantity
-		deltas[at].Released++
-	}
-	return deltas
 }

@@ -133,6 +133,12 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	require.Zero(t, h.Campaign(id).Claimed)
 }
 
+// expired counts the expired claims of a campaign.
+func expired(h *syncertest.Stack, id string) (n int64) {
+	require.NoError(h.T, h.DB.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND status = 'expired'", id).Scan(&n).Error)
+	return n
+}
+
 // Each pass gives every campaign its share, however much is due in the others, and a round that was cut short forgets nothing.
 func TestExpirer_TakesTurns(t *testing.T) {
 	t.Parallel()
@@ -142,7 +148,7 @@ func TestExpirer_TakesTurns(t *testing.T) {
 	ms.Add(1)
 	h.Take(few, syncertest.Asks("few", 25)...)
 	ms.Add(time.Minute.Milliseconds())
-	back := func(id string) int64 { return h.Campaign(id).ReleasedClaims }
+	back := func(id string) int64 { return expired(h, id) }
 
 	ctx, cut := context.WithCancel(t.Context())
 	e := resolve.ExpirerWithStep(expirer(h, 20), func(name string) {
@@ -185,7 +191,7 @@ func TestExpirer_ManyFlushesOfOneCampaignDelayNoOther(t *testing.T) {
 	e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
 		if name == "committed" {
 			passes++
-			require.EqualValues(t, 5, h.Campaign(few).ReleasedClaims, "with the first transaction")
+			require.EqualValues(t, 5, expired(h, few), "with the first transaction")
 		}
 	})
 	require.Equal(t, 605, expire(h, e))
@@ -332,16 +338,16 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	})
 }
 
-// A campaign whose row someone holds locked waits by itself.
+// A campaign whose claims someone holds locked waits by itself.
 func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	locked, free := h.Create(100, hold(time.Minute)), h.Create(100, hold(time.Minute))
-	h.Take(locked, syncertest.Asks("u", 5)...)
+	claims := h.Take(locked, syncertest.Asks("u", 5)...)
 	h.Take(free, syncertest.Asks("u", 5)...)
 	ms.Add((time.Minute + 40*time.Second).Milliseconds())
 	tx := h.DB.Begin()
-	require.NoError(t, tx.Exec("UPDATE lots SET updated_at = '2020-01-01 00:00:00.000' WHERE id = ?", locked).Error)
+	require.NoError(t, tx.Exec("UPDATE claims SET synced_at = '2020-01-01 00:00:00.000' WHERE id = ?", claims[0]).Error)
 	reg := prometheus.NewRegistry()
 	e := resolve.NewExpirer(relay(h), nil, reg)
 	n, err := e.Expire(t.Context())
@@ -435,7 +441,7 @@ func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
 	id := h.Create(40, hold(time.Second))
 	h.Take(id, syncertest.Asks("u", 40)...)
 	ms.Add(1000)
-	for _, step := range []string{"found", "claims moved", "books moved", "committed", "campaign read", "applied"} {
+	for _, step := range []string{"found", "claims moved", "committed", "campaign read", "applied"} {
 		require.True(t, killedAt(step, func(step func(string)) {
 			_, _ = resolve.ExpirerWithStep(expirer(h, 5), step).Expire(t.Context())
 		}), step)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -56,10 +55,7 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 
 func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.OutboxRow, ended bool, err error) {
 	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sqlstore.Tx) error {
-		at, err := ledger.Time(ctx, tx)
-		if err != nil {
-			return err
-		}
+		at := sqlstore.Now()
 		e.At = models.NewTime(at)
 		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
 		if err != nil {

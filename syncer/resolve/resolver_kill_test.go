@@ -87,7 +87,7 @@ func (k *killedResolvers) run(step string, visit, delayUs int64) (killed bool) {
 // killAnywhere runs a process that is killed at a random point: at a step on the way of a decision to Redis, or a moment after.
 func (k *killedResolvers) killAnywhere() {
 	k.T.Helper()
-	steps := []string{"committed", "committed", "committed", "campaign read", "campaign read", "applied", "books moved", stepStart}
+	steps := []string{"committed", "committed", "committed", "campaign read", "campaign read", "applied", stepStart}
 	step, delayUs, visit := steps[k.random.IntN(len(steps))], int64(0), 1+k.random.Int64N(6)
 	switch {
 	case step == stepStart:

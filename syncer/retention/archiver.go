@@ -160,22 +160,24 @@ func (a *Archiver) page(ctx context.Context, lotID string, after int64, before t
 }
 
 const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id, amount, order_id," +
-	" claimed_at, synced_at, resolved_at, release_reason"
+	" claimed_at, synced_at, resolved_at, release_reason, decisions"
 
-// read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
+// read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end, and one whose end no counter
+// has yet for that.
 func (a *Archiver) read(
 	ctx context.Context, tx *sqlstore.Tx, lotID string, after int64, before time.Time,
 ) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
-		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0) ORDER BY seq LIMIT ?" +
-		sqlstore.ForUpdate(a.db)
-	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
+		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0)" +
+		" AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.campaign_id = ? AND o.claim_id = claims.id) ORDER BY seq LIMIT ?" + sqlstore.ForUpdate(a.db)
+	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, lotID, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
 		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID,
 			&c.Amount,
-			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason)
+			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason,
+			&c.Decisions)
 		claims = append(claims, c)
 		return err
 	})

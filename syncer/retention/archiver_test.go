@@ -30,6 +30,7 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	_, err := resolver.Redeem(t.Context(), claims[7], "o")
 	require.NoError(t, err)
 	h.Shut(id)
+	h.Sync()
 	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
 	return id, claims
 }

@@ -49,7 +49,8 @@ type applied struct {
 	known    int // MySQL had them
 	dropped  int // nobody was told of them, and their units are sold
 	parked   []parkedRow
-	released []Delta             // by decisions that MySQL had forgotten
+	released []Delta             // by decisions
+	booked   []models.Event      // for the ledger
 	waiting  map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
 }
 
@@ -58,13 +59,14 @@ type application struct {
 	*store
 	applied
 
-	ctx     context.Context //nolint:containedctx // lives as long as the transaction
-	tx      *sqlstore.Tx
-	b       *batch
-	started time.Time
-	lots    map[adder.Lot]lotRow
-	added   map[*models.RawEvent]int64 // packets, by the event that tells of them
-	kept    map[int]int64              // seconds of the positions that it writes, by partition
+	ctx      context.Context //nolint:containedctx // lives as long as the transaction
+	tx       *sqlstore.Tx
+	b        *batch
+	started  time.Time
+	lots     map[adder.Lot]lotRow
+	inOutbox map[string]bool            // ids of events that were decided here and not applied before
+	added    map[*models.RawEvent]int64 // packets, by the event that tells of them
+	kept     map[int]int64              // seconds of the positions that it writes, by partition
 }
 
 // lotRow is what a flush needs to know of a lot.

@@ -8,7 +8,67 @@ import (
 	"dibs/models"
 )
 
-// confirm deletes the rows of the outbox whose events Redis has had, and MySQL has applied now.
+// decide applies what was decided here and was brought to Redis by the outbox: the ledger has it from now on, and released units leave
+// the counters. A decision whose row of the outbox is gone was applied before, or a MySQL that was restored forgot it.
+func (a *application) decide() error {
+	if err := a.readOutbox(); err != nil {
+		return err
+	}
+	made, err := a.readForgotten()
+	if err != nil {
+		return err
+	}
+	for _, e := range a.b.told {
+		isWaiting, isKnown := a.inOutbox[e.ID]
+		switch {
+		case isWaiting:
+			a.inOutbox[e.ID] = false
+			a.book(e)
+		case isKnown: // it is there twice
+		case isDecision(e):
+			if err := a.decideAgain(e, made); err != nil {
+				return err
+			}
+		}
+	}
+	if len(a.booked) == 0 {
+		return nil
+	}
+	return ledger.Put(a.ctx, a.tx, a.booked)
+}
+
+func isDecision(e *models.RawEvent) bool {
+	return e.Type == models.EventClaimReleased || e.Type == models.EventClaimRedeemed
+}
+
+// book notes an event for the ledger and the counters.
+func (a *application) book(e *models.RawEvent) {
+	a.booked = append(a.booked, e.Event)
+	if e.Type == models.EventClaimReleased {
+		a.released = addRelease(a.released, e)
+	}
+}
+
+// readOutbox reads which of the events are in the outbox.
+func (a *application) readOutbox() error {
+	a.inOutbox = make(map[string]bool)
+	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
+		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
+		err := sqlstore.ScanAll(a.ctx, a.tx, "SELECT id FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids),
+			func(scan func(...any) error) error {
+				var id string
+				err := scan(&id)
+				a.inOutbox[id] = true
+				return err
+			})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirm deletes the rows of the outbox whose events are applied.
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
 		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
@@ -20,47 +80,87 @@ func (a *application) confirm() error {
 	return nil
 }
 
-// decide applies releases and redeems to claims that are undecided here: a MySQL that was restored forgot them. Usually there are none, as
-// decisions are made here.
-func (a *application) decide() error {
+// readForgotten locks the claims of decisions that are not in the outbox, and returns how many decisions of each MySQL knows.
+func (a *application) readForgotten() (made map[string]int64, err error) {
+	made = make(map[string]int64)
 	var ids []string
-	decided := slices.DeleteFunc(slices.Clone(a.b.told), func(e *models.RawEvent) bool {
-		return e.Type != models.EventClaimReleased && e.Type != models.EventClaimRedeemed
-	})
-	for _, e := range decided {
-		ids = append(ids, e.ClaimID)
+	for _, e := range a.b.told {
+		if isDecision(e) && !a.inOutbox[e.ID] {
+			ids = append(ids, e.ClaimID)
+		}
 	}
-	undecided := make(map[string]bool)
 	for some := range slices.Chunk(ids, sqlstore.PageSize) {
-		query := "SELECT id FROM claims WHERE status = ? AND packet_id IS NULL AND id IN " + sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
-		args := append([]any{string(models.ClaimClaimed)}, sqlstore.Args(some)...)
-		err := sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
+		query := "SELECT id, COALESCE(decisions, 0) FROM claims WHERE packet_id IS NULL AND id IN " + sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
+		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(some), func(scan func(...any) error) error {
 			var id string
-			err := scan(&id)
-			undecided[id] = true
+			var n int64
+			err := scan(&id, &n)
+			made[id] = n
 			return err
 		})
 		if err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// decideAgain applies a decision that MySQL has forgotten. If it made another one of the same number since, the first in the stream wins.
+func (a *application) decideAgain(e *models.RawEvent, made map[string]int64) error {
+	n, exists := made[e.ClaimID]
+	if !exists {
+		return nil
+	}
+	number := max(1, e.Decision)
+	if number <= n {
+		isOther, err := a.dropFrom(e, number)
+		if err != nil || !isOther {
 			return err
 		}
 	}
-	for _, e := range decided {
-		if !undecided[e.ClaimID] {
-			continue
-		}
-		delete(undecided, e.ClaimID)
-		if err := a.decideOne(e); err != nil {
-			return err
-		}
-		if e.Type == models.EventClaimReleased {
-			a.released = addRelease(a.released, e)
-		}
+	if err := a.decideOne(e, number); err != nil {
+		return err
 	}
+	made[e.ClaimID] = number
+	a.book(e)
 	return nil
 }
 
+// dropFrom deletes the decisions of a claim, from a number on, that no entry has confirmed, and reports whether there were any. Redis may
+// have had them: the lot is loaded again.
+func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
+	var ids []string
+	err = sqlstore.ScanAll(a.ctx, a.tx, "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?", []any{e.LotID(), e.ClaimID},
+		func(scan func(...any) error) error {
+			var id string
+			var payload []byte
+			if err := scan(&id, &payload); err != nil {
+				return err
+			}
+			other, err := models.DecodeEvent(payload)
+			if err == nil && id != e.ID && max(1, other.Decision) >= number {
+				ids = append(ids, id)
+			}
+			return nil // a row that can't be read is the relay's
+		})
+	if err != nil || len(ids) == 0 {
+		return false, err
+	}
+	_, err = a.tx.ExecContext(a.ctx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	if err == nil {
+		_, err = a.tx.ExecContext(a.ctx, "DELETE FROM claim_orders WHERE claim_id = ?", e.ClaimID)
+	}
+	if err == nil {
+		_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", e.LotID())
+	}
+	for _, id := range ids {
+		a.inOutbox[id] = false // if its entry is in the batch
+	}
+	return true, err
+}
+
 // decideOne writes what became of a claim.
-func (a *application) decideOne(e *models.RawEvent) error {
+func (a *application) decideOne(e *models.RawEvent, number int64) error {
 	status := models.ClaimRedeemed
 	reason := ""
 	var order *string
@@ -73,23 +173,12 @@ func (a *application) decideOne(e *models.RawEvent) error {
 		status = models.ClaimReleased
 		reason = e.Reason
 	}
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ? WHERE id = ?",
-		string(status), order, sqlstore.Cut(reason, models.ReasonLength), e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID)
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?, decisions = ? WHERE id = ?",
+		string(status), order, sqlstore.Cut(reason, models.ReasonLength), e.At.UTC().Format(sqlstore.TimeLayout), number, e.ClaimID)
 	if err == nil && order != nil {
 		err = PutOrder(a.ctx, a.tx, *order, e.ClaimID)
 	}
-	if err != nil {
-		return err
-	}
-	at, err := ledger.Time(a.ctx, a.tx)
-	if err != nil {
-		return err
-	}
-	booked := e.Event
-	if booked.At.Before(at) {
-		booked.At = models.NewTime(at) // what was read of the ledger does not change
-	}
-	return ledger.Put(a.ctx, a.tx, []*models.Event{&booked})
+	return err
 }
 
 func addRelease(deltas []Delta, e *models.RawEvent) []Delta {

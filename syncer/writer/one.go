@@ -24,25 +24,6 @@ func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 	})
 }
 
-// InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It
-// does not move the counters of the lot. Errors: see FailureOf.
-func InsertMissing(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
-	rows := rowsOf(events)
-	a := &application{store: newStore(nil, defaultTuning()), ctx: ctx, tx: tx, b: &batch{rows: rows, sums: sumOf(rows)}, started: sqlstore.Now()}
-	for chunk := range slices.Chunk(rows, sqlstore.RowsPerInsert(tx)) {
-		if err := a.execInsert(chunk); err != nil {
-			return err
-		}
-	}
-	if err := a.readLots(); err != nil {
-		return err
-	}
-	if _, err := insertFlushes(ctx, tx, a.b.sums, a.lots, nil, 0, a.started); err != nil {
-		return err
-	}
-	return OwnPackets(ctx, tx, events)
-}
-
 // PutOrder notes which order redeemed a claim, in the transaction that redeems it.
 func PutOrder(ctx context.Context, tx sqlstore.Execer, orderID, claimID string) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO claim_orders (order_id, claim_id) VALUES (?, ?)", orderID, claimID)

@@ -82,21 +82,3 @@ func (a *application) withoutPacket(ids []any) (without map[string]bool, err err
 	})
 	return without, err
 }
-
-// OwnPackets gives the packets of claims, whose rows exist already, to their users. Errors: see FailureOf.
-func OwnPackets(ctx context.Context, tx *sqlstore.Tx, claims []models.Event) error {
-	var ids []any
-	for i := range claims {
-		if claims[i].PacketID != "" {
-			ids = append(ids, claims[i].ID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	set, err := ownPackets(ctx, tx, ids)
-	if err == nil && set < int64(len(ids)) {
-		err = sqlstore.Final(errPacketTaken)
-	}
-	return err
-}

@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS lots (
   lost_units        BIGINT NOT NULL DEFAULT 0 COMMENT 'units of these: not for sale',
   given_up_claims   BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were lost and that an operator gave up',
   given_up_units    BIGINT NOT NULL DEFAULT 0 COMMENT 'units of these: for sale again',
-  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed - lost_units, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, never below what Redis says remains; of a shard it promises nothing while units move',
+  remaining         BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed - lost_units, 0)) VIRTUAL COMMENT 'units; of the campaign in lot 0, as Redis had them at the offset of the claim stream; of a shard it promises nothing while units move',
   applied_version   BIGINT NOT NULL DEFAULT 0 COMMENT 'last version of the definition that Redis is known to hold',
   untold            TINYINT NULL COMMENT '1: the claim stream does not have the newest definition or packets yet; NULL: it has them',
   told_position     BIGINT NOT NULL DEFAULT 0 COMMENT 'the claim stream has the packets of the lot up to this position',
@@ -101,6 +101,7 @@ CREATE TABLE IF NOT EXISTS claims (
   synced_at      DATETIME(3) NOT NULL COMMENT 'UTC, when this row was written',
   resolved_at    DATETIME(3) NULL COMMENT 'UTC, when it was redeemed, released or expired; NULL until then',
   release_reason VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'why it was released, in the words of who did',
+  decisions      SMALLINT NULL COMMENT 'how often it was decided what becomes of it; NULL is never',
   PRIMARY KEY (id),
   KEY claims_place (campaign_id, shard, seq),
   KEY claims_of_user (user_id, claimed_at, id),
@@ -134,6 +135,7 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   synced_at      DATETIME(3) NOT NULL COMMENT 'as in claims',
   resolved_at    DATETIME(3) NULL COMMENT 'as in claims',
   release_reason VARCHAR(200) NOT NULL COMMENT 'as in claims',
+  decisions      SMALLINT NULL COMMENT 'as in claims',
   archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (id),
   KEY claims_archive_place (campaign_id, shard, seq)
@@ -346,7 +348,7 @@ CREATE TABLE IF NOT EXISTS consumer_groups (
 -- What the ledger has beside accepted claims, which it reads from claims. Rows are written with what they tell of and never changed.
 CREATE TABLE IF NOT EXISTS ledger_events (
   campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
-  at          DATETIME(3) NOT NULL COMMENT 'UTC, of the event',
+  at          DATETIME(3) NOT NULL COMMENT 'UTC, of the event, or when it was booked, if what was before was read already',
   id          VARCHAR(64) NOT NULL COMMENT 'of the event',
   type        VARCHAR(32) NOT NULL COMMENT 'claim.redeemed, claim.released, claims.given_up or campaign.closed',
   claims      BIGINT      NOT NULL COMMENT 'how many claims it is about',

@@ -1,0 +1,71 @@
+package resolve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+)
+
+// MySQL is restored to before a claim was decided, and decides it otherwise before it has read on. The first
+// decision in the stream wins; nothing of the other is left in either server.
+func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
+	t.Parallel()
+	redeem := func(order string) func(h *syncertest.Stack, claim string) {
+		return func(h *syncertest.Stack, claim string) {
+			res, err := resolver(h).Redeem(h.T.Context(), claim, order)
+			require.NoError(h.T, err)
+			require.Equal(h.T, models.ResolvedNow, res.Resolved)
+		}
+	}
+	release := func(h *syncertest.Stack, claim string) {
+		res, err := resolver(h).Release(h.T.Context(), claim, "changed their mind")
+		require.NoError(h.T, err)
+		require.Equal(h.T, models.ResolvedNow, res.Resolved)
+	}
+	for name, decisions := range map[string][2]func(h *syncertest.Stack, claim string){
+		"redeemed, redeemed": {redeem("a"), redeem("b")},
+		"redeemed, released": {redeem("a"), release},
+		"released, redeemed": {release, redeem("b")},
+		"released, released": {release, release},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(10, nil)
+			claim := h.Take(id, syncertest.Asks("u", 3)...)[1]
+			h.Sync()
+			dump := syncertest.DumpOf(t, h.DB)
+			decisions[0](h, claim)
+			h.Sync()
+			var won models.ClaimRow
+			require.NoError(t, h.DB.Where("id = ?", claim).Take(&won).Error)
+			require.EqualValues(t, 1, won.DecisionsMade())
+
+			require.NoError(t, dump.Restore(h.DB))
+			decisions[1](h, claim)
+			h.Sync()
+			var is models.ClaimRow
+			require.NoError(t, h.DB.Where("id = ?", claim).Take(&is).Error)
+			require.Equal(t, won, is)
+			require.Zero(t, syncertest.Unapplied(t, h.DB))
+			var orders []string
+			require.NoError(t, h.DB.Raw("SELECT order_id FROM claim_orders").Scan(&orders).Error)
+			require.Equal(t, won.OrderID != nil, len(orders) == 1)
+			var booked int
+			require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM ledger_events").Scan(&booked).Error)
+			require.Equal(t, 1, booked)
+
+			require.NoError(t, h.Maintainer().Attend(t.Context()))
+			h.Sync()
+			requireSame(h, id)
+			left := int64(7)
+			if !won.Status.Live() {
+				left++
+			}
+			require.Equal(t, left, h.Campaign(id).Remaining)
+		})
+	}
+}
