@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -66,6 +67,10 @@ const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims
 // Put books those of the events that a ledger shows, in the transaction that applies them: at their times, but after every time that a
 // reader of a ledger was told to be complete. It holds a shared lock until the transaction ends, for which moveBound waits.
 func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
+	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
+	if len(events) == 0 {
+		return nil
+	}
 	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx)))
 	if err != nil {
 		return err
@@ -74,9 +79,6 @@ func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
 	var rows []byte
 	for i := range events {
 		e := &events[i]
-		if !kept(e.Type) {
-			continue
-		}
 		if !e.At.After(bound) {
 			e.At = models.NewTime(bound.Add(time.Millisecond))
 		}
@@ -90,9 +92,6 @@ func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
 		}
 		rows = append(rows, "(?, ?, ?, ?, ?, ?, ?, ?),"...)
 		args = append(args, e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID, string(e.Type), claimsOf(e), e.Quantity, amount, payload)
-	}
-	if len(args) == 0 {
-		return nil
 	}
 	if _, err := tx.ExecContext(ctx, putColumns+string(rows[:len(rows)-1]), args...); err != nil {
 		return fmt.Errorf("ledger: %w", err)

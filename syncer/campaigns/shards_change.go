@@ -35,14 +35,14 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	return nil
 }
 
-// LockLots locks the lots of a campaign before the campaign itself, the order of writer.MoveCounters: in another one, changes and flushes
+// LockLots locks the lots of a campaign before the campaign itself, the order of the writer: in another one, changes and flushes
 // end in deadlocks. A scan of a small table would lock more.
 func LockLots(tx *gorm.DB, c *models.Campaign) error {
 	if tx.Name() == migrations.SQLite {
 		return nil // a transaction that writes is alone
 	}
 	var n int
-	err := sqlstore.On(tx).Scan(&n, "SELECT COUNT(total) FROM lots FORCE INDEX (PRIMARY) WHERE campaign_id = ? AND shard > 0 FOR UPDATE", c.ID)
+	err := sqlstore.On(tx).Scan(&n, "SELECT COUNT(total) FROM lots"+sqlstore.ByKey(tx)+" WHERE campaign_id = ? AND shard > 0 FOR UPDATE", c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: lock lots of %s: %w", c.ID, err)
 	}

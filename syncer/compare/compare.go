@@ -133,29 +133,29 @@ type books struct {
 func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books, error) {
 	b := &books{}
 	err := sqlstore.InSnapshot(ctx, c.db, func(tx *sqlstore.Tx) error {
-		campaignID, shard := models.SplitShardID(id)
-		var claims, units, moved int64
-		const waiting = " FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = ? AND f.shard = ?)"
 		err := tx.QueryRowContext(ctx, "SELECT id, kind, status, shards, partition_no, total, version, applied_version, epoch, residency, redis_total, remaining,"+
 			" claimed, synced_seq, sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, seen_units, archived_claims, archived_units,"+
 			" archived_sold, archived_released, (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?),"+
-			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id WHERE o.campaign_id = lots.id AND o.kind = ?),"+
-			" (SELECT COALESCE(SUM(f.claims), 0)"+waiting+", (SELECT COALESCE(SUM(f.units), 0)"+waiting+", (SELECT COALESCE(SUM(f.moved), 0)"+waiting+
+			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id WHERE o.campaign_id = lots.id AND o.kind = ?)"+
 			" FROM defined_lots AS lots WHERE id = ?",
-			models.OutboxRelease, models.OutboxRelease, campaignID, shard, campaignID, shard, campaignID, shard, id).
+			models.OutboxRelease, models.OutboxRelease, id).
 			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch, &b.Residency, &b.RedisTotal, &b.Remaining,
 				&b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims, &b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits, &b.SeenUnits,
-				&b.ArchivedClaims, &b.ArchivedUnits, &b.ArchivedSold, &b.ArchivedReleased, &b.untold, &b.untoldUnits, &claims, &units, &moved)
+				&b.ArchivedClaims, &b.ArchivedUnits, &b.ArchivedSold, &b.ArchivedReleased, &b.untold, &b.untoldUnits)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = models.ErrNotFound
 		}
 		if err != nil {
 			return err
 		}
-		b.SyncedSeq += claims
-		b.Sold += units
-		b.Claimed += units
-		b.Total += moved
+		waiting, err := writer.ReadWaiting(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		b.SyncedSeq += waiting.Claims
+		b.Sold += waiting.Units
+		b.Claimed += waiting.Units
+		b.Total += waiting.Moved
 		if b.IsSharded() {
 			return nil
 		}

@@ -217,12 +217,7 @@ func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
 
 // Applied waits until MySQL has applied the claim stream of a lot. Errors: ErrAway.
 func (l *Loader) Applied(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, tipWait)
-	defer cancel()
-	if err := l.applied.AwaitPartitions(ctx, []int{lua.PartitionOf(id, l.scripts.Partitions())}); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrAway, id, err)
-	}
-	return nil
+	return l.await(ctx, id, []int{lua.PartitionOf(id, l.scripts.Partitions())})
 }
 
 // Live returns what Redis holds of a lot once MySQL has all of its partition. Errors: lua.ErrAbsent of a lot that is away, ErrAway, and

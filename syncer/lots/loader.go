@@ -222,10 +222,8 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
 			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign) // a load has the packets that the stream has
-			if o.err == nil {
-				away = append(away, o)
-			}
-		default:
+		}
+		if !o.isDone && o.err == nil {
 			away = append(away, o)
 		}
 	}
@@ -294,12 +292,20 @@ func (l *Loader) awaitTip(ctx context.Context, o *lot) error {
 	if err != nil {
 		return err
 	}
+	if err := l.await(ctx, o.row.ID, partitions); err != nil {
+		return err
+	}
+	l.steps.At("applied")
+	return nil
+}
+
+// await waits until MySQL has applied the streams of some partitions, for a lot.
+func (l *Loader) await(ctx context.Context, id string, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, tipWait)
 	defer cancel()
 	if err := l.applied.AwaitPartitions(ctx, partitions); err != nil {
-		return fmt.Errorf("%w: %s: claims are on their way to MySQL: %w", ErrAway, o.row.ID, err)
+		return fmt.Errorf("%w: %s: claims are on their way to MySQL: %w", ErrAway, id, err)
 	}
-	l.steps.At("applied")
 	return nil
 }
 

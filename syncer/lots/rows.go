@@ -112,11 +112,8 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	if err != nil {
 		return known, err
 	}
-	var moved int64
 	campaignID, shard := models.SplitShardID(c.ID)
-	var claims, units int64
-	err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0) FROM stock_flushes"+
-		" WHERE waiting = 1 AND campaign_id = ? AND shard = ?", campaignID, shard).Scan(&claims, &units, &moved)
+	waiting, err := writer.ReadWaiting(ctx, tx, c.ID)
 	if err == nil && shard > 0 {
 		err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN to_shard = ? AND credited_at IS NOT NULL THEN units ELSE 0 END), 0)"+
@@ -131,9 +128,9 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	if err != nil {
 		return known, fmt.Errorf("lots: sums of %s: %w", c.ID, err)
 	}
-	known.total += moved - untold // these follow, and are added then
-	known.claims = c.SyncedSeq + claims + known.parked.Claims
-	known.units = c.Sold + units + known.parked.Units
+	known.total += waiting.Moved - untold // these follow, and are added then
+	known.claims = c.SyncedSeq + waiting.Claims + known.parked.Claims
+	known.units = c.Sold + waiting.Units + known.parked.Units
 	return known, nil
 }
 

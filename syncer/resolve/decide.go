@@ -44,8 +44,8 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 }
 
 // decide applies a decision to those of the claims that are undecided, in one transaction, which inTx runs, and returns them. The
-// others it returns as MySQL has them. The transaction writes what Redis and the stream are to be told into the outbox, and takes what was
-// released off the counters.
+// others it returns as MySQL has them. The transaction writes what Redis and the stream are to be told into the outbox; counters move when
+// that is applied.
 func (d *decision) decide(
 	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sqlstore.Tx) error) error,
 ) (decided, others []heldClaim, err error) {

@@ -49,7 +49,7 @@ type applied struct {
 	known    int // MySQL had them
 	dropped  int // nobody was told of them, and their units are sold
 	parked   []parkedRow
-	released []Delta             // by decisions
+	released []delta             // by decisions
 	booked   []models.Event      // for the ledger
 	waiting  map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
 }
@@ -142,7 +142,7 @@ func (a *application) run() error {
 	if err := a.moveLots(); err != nil {
 		return err
 	}
-	if err := MoveCounters(a.ctx, a.tx, a.released, a.clock.Now()); err != nil {
+	if err := moveCounters(a.ctx, a.tx, a.released, a.clock.Now()); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
 	if err := a.applyLots(places); err != nil {

@@ -14,21 +14,21 @@ import (
 // countersAtOnce is how many lots one statement moves: each row is found in a list of them.
 const countersAtOnce = 100
 
-// Delta is what a transaction adds to the counters of a lot.
-type Delta struct {
+// delta is what a transaction adds to the counters of a lot.
+type delta struct {
 	LotID    string
 	Units    int64 // claimed
 	Claims   int64 // synced_seq
 	Released int64 // released_claims
 }
 
-func (d *Delta) id() string { return d.LotID }
+func (d *delta) id() string { return d.LotID }
 
-// MoveCounters moves the counters of lots, each of which is there once, and the sums of campaigns of several shards. It comes
+// moveCounters moves the counters of lots, each of which is there once, and the sums of campaigns of several shards. It comes
 // last in a transaction, so that hot rows are locked for these statements and the commit. Lots come before campaigns, in order
 // of their ids.
-func MoveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, now time.Time) error {
-	var lots, whole []Delta
+func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []delta, now time.Time) error {
+	var lots, whole []delta
 	for _, d := range deltas {
 		campaignID, shard := models.SplitShardID(d.LotID)
 		if shard == 0 {
@@ -36,17 +36,17 @@ func MoveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, now t
 			continue
 		}
 		lots = append(lots, d)
-		at := slices.IndexFunc(whole, func(s Delta) bool { return s.LotID == campaignID })
+		at := slices.IndexFunc(whole, func(s delta) bool { return s.LotID == campaignID })
 		if at < 0 {
 			at = len(whole)
-			whole = append(whole, Delta{LotID: campaignID})
+			whole = append(whole, delta{LotID: campaignID})
 		}
 		whole[at].Units += d.Units
 		whole[at].Claims += d.Claims
 		whole[at].Released += d.Released
 	}
-	for _, part := range [][]Delta{lots, whole} {
-		slices.SortFunc(part, func(a, b Delta) int { return cmp.Compare(a.LotID, b.LotID) })
+	for _, part := range [][]delta{lots, whole} {
+		slices.SortFunc(part, func(a, b delta) int { return cmp.Compare(a.LotID, b.LotID) })
 		for some := range slices.Chunk(part, countersAtOnce) {
 			query, args := moveQuery(some, now)
 			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
@@ -58,17 +58,17 @@ func MoveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, now t
 }
 
 // moveQuery adds to those of the counters that change.
-func moveQuery(deltas []Delta, now time.Time) (query string, args []any) {
+func moveQuery(deltas []delta, now time.Time) (query string, args []any) {
 	set := make([]string, 0, 4)
 	for _, c := range []struct {
 		column string
-		of     func(*Delta) int64
+		of     func(*delta) int64
 	}{
-		{"claimed", func(d *Delta) int64 { return d.Units }},
-		{"synced_seq", func(d *Delta) int64 { return d.Claims }},
-		{"released_claims", func(d *Delta) int64 { return d.Released }},
+		{"claimed", func(d *delta) int64 { return d.Units }},
+		{"synced_seq", func(d *delta) int64 { return d.Claims }},
+		{"released_claims", func(d *delta) int64 { return d.Released }},
 	} {
-		if !slices.ContainsFunc(deltas, func(d Delta) bool { return c.of(&d) != 0 }) {
+		if !slices.ContainsFunc(deltas, func(d delta) bool { return c.of(&d) != 0 }) {
 			continue
 		}
 		if len(deltas) == 1 {
@@ -76,7 +76,7 @@ func moveQuery(deltas []Delta, now time.Time) (query string, args []any) {
 			set = append(set, c.column+" = "+c.column+" + ?")
 			continue
 		}
-		set = append(set, c.column+" = "+c.column+" + "+sqlstore.Case(&args, deltas, (*Delta).id, func(d *Delta) any { return c.of(d) }))
+		set = append(set, c.column+" = "+c.column+" + "+sqlstore.Case(&args, deltas, (*delta).id, func(d *delta) any { return c.of(d) }))
 	}
 	args = append(args, now.UTC().Format(sqlstore.TimeLayout))
 	for i := range deltas {

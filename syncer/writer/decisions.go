@@ -31,9 +31,6 @@ func (a *application) decide() error {
 			}
 		}
 	}
-	if len(a.booked) == 0 {
-		return nil
-	}
 	return ledger.Put(a.ctx, a.tx, a.booked)
 }
 
@@ -181,12 +178,12 @@ func (a *application) decideOne(e *models.RawEvent, number int64) error {
 	return err
 }
 
-func addRelease(deltas []Delta, e *models.RawEvent) []Delta {
+func addRelease(deltas []delta, e *models.RawEvent) []delta {
 	id := e.LotID()
-	at := slices.IndexFunc(deltas, func(d Delta) bool { return d.LotID == id })
+	at := slices.IndexFunc(deltas, func(d delta) bool { return d.LotID == id })
 	if at < 0 {
 		at = len(deltas)
-		deltas = append(deltas, Delta{LotID: id})
+		deltas = append(deltas, delta{LotID: id})
 	}
 	deltas[at].Units -= e.Quantity
 	deltas[at].Released++

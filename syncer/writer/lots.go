@@ -56,9 +56,7 @@ func (a *application) countLot(lot adder.Lot) (p place, err error) {
 	if err != nil {
 		return p, err
 	}
-	var waiting place
-	err = a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0) FROM stock_flushes WHERE waiting = 1"+
-		" AND campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard).Scan(&waiting.claims, &waiting.units)
+	waiting, err := ReadWaiting(a.ctx, a.tx, lot.ID())
 	if err != nil {
 		return p, err
 	}
@@ -66,7 +64,7 @@ func (a *application) countLot(lot adder.Lot) (p place, err error) {
 	if err != nil {
 		return p, err
 	}
-	return place{p.claims + waiting.claims + parked.Claims, p.units + waiting.units + parked.Units}, nil
+	return place{p.claims + waiting.Claims + parked.Claims, p.units + waiting.Units + parked.Units}, nil
 }
 
 // applyLots notes what became of lots in Redis. A load that was made of other claims than MySQL has there was made of what a MySQL that was
