@@ -80,8 +80,8 @@ var allMutants = []mutant{
 		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
-		"syncer/writer/counters.go", `{"claimed", func(d *Delta) int64 { return d.Units }},`,
-		`{"claimed", func(d *Delta) int64 { return d.Units + min(d.Claims/6, 1) }},`,
+		"syncer/writer/counters.go", `{"claimed", func(d *delta) int64 { return d.Units }},`,
+		`{"claimed", func(d *delta) int64 { return d.Units + min(d.Claims/6, 1) }},`,
 	}}},
 }
 

@@ -3,6 +3,7 @@ package writer_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -174,29 +175,41 @@ func (w *world) restore() {
 
 // lose has Redis lose the last entries, and take other ones under their ids.
 func (w *world) lose() {
-	n := rapid.Int64Range(1, 12).Draw(w.t, "lost")
-	entries, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", n+1).Result()
-	require.NoError(w.t, err)
-	if len(entries) < 2 {
-		return
+	lost := rapid.IntRange(1, 12).Draw(w.t, "lost")
+	var others []models.Event
+	for range rapid.IntRange(0, lost).Draw(w.t, "replaced") {
+		others = append(others, w.event())
 	}
 	key := lua.StreamKey(0)
-	replace := rapid.IntRange(0, len(entries)-1).Draw(w.t, "replaced")
-	tx := w.rdb.TxPipeline()
-	for _, e := range entries[:len(entries)-1] {
-		tx.XDel(w.ctx, key, e.ID)
+	// A reader that starts a new turn may write to the stream meanwhile: then all is done anew.
+	for {
+		err := w.rdb.Watch(w.ctx, func(tx *redis.Tx) error {
+			entries, err := tx.XRevRangeN(w.ctx, key, "+", "-", int64(lost)+1).Result()
+			if err != nil || len(entries) < 2 {
+				return err
+			}
+			_, err = tx.TxPipelined(w.ctx, func(p redis.Pipeliner) error {
+				for _, e := range entries[:len(entries)-1] {
+					p.XDel(w.ctx, key, e.ID)
+				}
+				p.Do(w.ctx, "XSETID", key, entries[len(entries)-1].ID)
+				for i := range min(len(others), len(entries)-1) {
+					e := others[i]
+					payload, err := json.Marshal(&e)
+					require.NoError(w.t, err)
+					p.XAdd(w.ctx, &redis.XAddArgs{Stream: key, ID: entries[len(entries)-2-i].ID, Values: []any{
+						"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload}})
+					w.ever[e.ID] = e
+				}
+				return nil
+			})
+			return err
+		}, key)
+		if !errors.Is(err, redis.TxFailedErr) {
+			require.NoError(w.t, err)
+			return
+		}
 	}
-	tx.Do(w.ctx, "XSETID", key, entries[len(entries)-1].ID)
-	for i := len(entries) - 2; i >= 0 && i >= len(entries)-1-replace; i-- {
-		e := w.event()
-		payload, err := json.Marshal(&e)
-		require.NoError(w.t, err)
-		tx.XAdd(w.ctx, &redis.XAddArgs{Stream: key, ID: entries[i].ID, Values: []any{
-			"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload}})
-		w.ever[e.ID] = e
-	}
-	_, err = tx.Exec(w.ctx)
-	require.NoError(w.t, err)
 }
 
 func (w *world) lock() {
