@@ -50,12 +50,31 @@ type StockFlush struct {
 
 	Shard int // from 1; 0 in a campaign of one shard
 
-	FirstClaimedMs int64  // when the earliest of the claims was made, since 1970
-	DueMs          *int64 // when the first hold of the claims ends, since 1970; nil: none is open
+	FirstClaimedMs int64 // when the earliest of the claims was made, since 1970
 }
 
 // TableName names the table for gorm.
 func (StockFlush) TableName() string { return "stock_flushes" }
+
+// HoldCursor is a row of hold_cursors: how far the holds of a lot have been gone over.
+type HoldCursor struct {
+	CampaignID string `gorm:"primaryKey"`
+	Shard      int    `gorm:"primaryKey;autoIncrement:false"` // 0 in a campaign of one shard
+	Seq        int64  // holds of claims up to here have ended
+	DueMs      *int64 // when the next one ends, since 1970, by the clock of Redis; nil: no claim is behind Seq
+}
+
+// TableName names the table for gorm.
+func (HoldCursor) TableName() string { return "hold_cursors" }
+
+// HoldDue is a row of hold_dues: a claim whose hold ends at a time of its own.
+type HoldDue struct {
+	ClaimID string `gorm:"primaryKey"`
+	DueMs   int64  // since 1970, by the clock of Redis
+}
+
+// TableName names the table for gorm.
+func (HoldDue) TableName() string { return "hold_dues" }
 
 // ParkedEvent is a row of parked_events: an event that MySQL refuses for good, kept with its payload until a person decides.
 type ParkedEvent struct {

@@ -18,24 +18,17 @@ import (
 )
 
 const (
-	expireBatch  = 500    // claims of one transaction: a few hundredths of a second of work
-	expirePage   = 100    // lots that are examined together
-	expireReach  = 5000   // seqs of a lot that are examined together
-	expireWindow = 50_000 // due rows of stock_flushes that a pass orders by lot
-	expireRate   = 2000   // claims a second: claims that are made come first
-
-	// examineRate is how many seqs a millisecond of a row of stock_flushes may be examined: a row whose claims lie far apart is not
-	// examined each time that one of the claims between them is due.
-	examineRate = 20
+	expireBatch = 500  // claims of a transaction
+	expirePage  = 100  // lots that are gone over together
+	expireRate  = 2000 // claims a second: claims that are made come first
 )
 
 // Expirer releases claims that were not redeemed in time, by the clock that they were made by, which is Redis'. Expire is for one
 // goroutine; several processes at once do no harm.
 //
-// A flush notes in its row of stock_flushes when the first hold of its claims ends. due_ms has an index, so that a round with nothing due
-// costs one empty read. The expirer examines the range of seqs of each due row. It releases what is due there; once nothing is, it sets
-// due_ms to the end of the next hold in the range, or to NULL. Claims of other flushes may lie in the same range; they have rows of their
-// own. So the order in which claims were made, or were written, does not matter.
+// In a lot the time of claims does not fall while their seq rises, and all have the same hold. So a cursor, a row of hold_cursors, goes
+// over the claims of a lot in order and stops at the first whose hold lasts. Its due_ms, which has an index, says when that ends; a flush
+// sets it when there was none. A claim that comes late, behind the cursor, has a row in hold_dues.
 type Expirer struct {
 	relay   *Relay
 	intact  func(ctx context.Context, partitions []int) ([]int, error)
@@ -45,7 +38,7 @@ type Expirer struct {
 
 	pace      *rate.Limiter // by expireRate, but in tests
 	batchSize int           // is expireBatch, but in tests
-	reach     int64         // is expireReach, but in tests
+	lots      int           // is expirePage, but in tests
 	steps     steps.Steps
 }
 
@@ -55,7 +48,7 @@ func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {
 	return &Expirer{
-		relay: relay, intact: intact, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
+		relay: relay, intact: intact, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, lots: expirePage,
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_expired_total", Help: "Claims that no one redeemed in time and that this process released.",
 		}),
@@ -79,8 +72,8 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives each lot in which claims may be due a turn, those that wait longest first. more reports whether another pass has something
-// to do.
+// pass gives the lots in which claims are due a turn, those first that wait longest, and then single claims. more reports whether another
+// pass has something to do.
 func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
@@ -91,106 +84,132 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 		return 0, false, err
 	}
 	e.overdue = 0
-	lots, err = e.ofIntact(ctx, lots)
-	failed := []error{err}
-	for page := range slices.Chunk(lots, min(expirePage, e.batchSize)) {
-		n, again, err := e.turn(ctx, page, now)
-		expired += n
-		more = more || again || n > 0
-		if ctx.Err() != nil {
-			return expired, false, context.Cause(ctx)
-		}
-		if err != nil && len(failed) < sqlstore.PageSize {
-			failed = append(failed, err)
-		}
-	}
+	n, more, err := e.turn(ctx, lots, now)
+	singles, moreSingles, singleErr := e.singles(ctx, now)
 	e.late.Set(e.overdue.Seconds())
-	return expired, more, errors.Join(failed...)
+	return n + singles, more || moreSingles, errors.Join(err, singleErr)
 }
 
 // ofIntact are the lots of partitions that MySQL has applied to the tip.
-func (e *Expirer) ofIntact(ctx context.Context, lots []heldLot) ([]heldLot, error) {
-	if e.intact == nil || len(lots) == 0 {
-		return lots, nil
+func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) string) ([]T, error) {
+	if e.intact == nil || len(all) == 0 {
+		return all, nil
 	}
-	partitionOf := func(l *heldLot) int { return lua.PartitionOf(l.id(), e.relay.scripts.Partitions()) }
+	partitionOf := func(one *T) int { return lua.PartitionOf(lotOf(one), e.relay.scripts.Partitions()) }
 	var partitions []int
-	for i := range lots {
-		partitions = append(partitions, partitionOf(&lots[i]))
+	for i := range all {
+		partitions = append(partitions, partitionOf(&all[i]))
 	}
 	slices.Sort(partitions)
 	intact, err := e.intact(ctx, slices.Compact(partitions))
-	return slices.DeleteFunc(lots, func(l heldLot) bool { return !slices.Contains(intact, partitionOf(&l)) }), err
+	return slices.DeleteFunc(all, func(one T) bool { return !slices.Contains(intact, partitionOf(&one)) }), err
 }
 
 // ResetMetrics sets the gauge to 0: another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
-// turn releases a share of what is due in each lot of a page. again reports whether lots have more due rows than were examined.
-func (e *Expirer) turn(ctx context.Context, page []heldLot, now time.Time) (expired int, again bool, err error) {
+// turn goes over a share of the claims of each lot of a page.
+func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
+	lots, err = ofIntact(ctx, e, lots, (*heldLot).id)
+	if len(lots) == 0 {
+		return 0, false, err
+	}
 	e.steps.At("turn")
-	share := max(1, e.batchSize/len(page))
-	found, err := e.examine(ctx, page, share, now)
+	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(*lots[0].DueMs)))
+	share := max(1, e.batchSize/len(lots))
+	var all []heldClaim
+	failed := []error{err}
+	failed = append(failed, apart(lots, (*heldLot).id, func(part []heldLot) error {
+		ended, err := e.goOver(ctx, part, share, now)
+		all = append(all, ended...)
+		more = more || err == nil
+		return err
+	}))
+	failed = append(failed, e.tell(ctx, all))
+	return len(all), more, errors.Join(failed...)
+}
+
+// goOver is the transaction that ends holds and moves the cursors of lots.
+func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
+	for {
+		err = e.inTx(ctx, func(tx *sqlstore.Tx) (err error) {
+			if err := lock(ctx, tx, lots); err != nil {
+				return err
+			}
+			ended, err = walk(ctx, tx, lots, share, now)
+			if err != nil {
+				return err
+			}
+			e.steps.At("found")
+			if err := e.end(ctx, tx, ended); err != nil {
+				return err
+			}
+			return move(ctx, e.relay.db, tx, lots)
+		})
+		if !errors.Is(err, errRaced) { // then at least one claim fewer is undecided
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve: expire: %w", err)
+	}
+	e.steps.At("committed")
+	return ended, nil
+}
+
+// end decides that claims have expired.
+func (e *Expirer) end(ctx context.Context, tx *sqlstore.Tx, claims []heldClaim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	d := &decision{status: models.ClaimExpired}
+	if err := d.apply(claims, sqlstore.Now()); err != nil {
+		return err
+	}
+	return d.write(ctx, tx, claims, &e.steps)
+}
+
+// singles ends the holds of hold_dues.
+func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more bool, err error) {
+	db := e.relay.db.WithContext(ctx)
+	var dues []models.HoldDue
+	if err := db.Where("due_ms <= ?", now.UnixMilli()).Order("due_ms").Limit(e.batchSize).Find(&dues).Error; err != nil || len(dues) == 0 {
+		return 0, false, err
+	}
+	ids := sqlstore.Keys(dues, func(d *models.HoldDue) string { return d.ClaimID })
+	claims, err := readClaims(ctx, e.relay.db, ids)
 	if err != nil {
 		return 0, false, err
 	}
-	e.steps.At("found")
-	var due []openHold
-	var settled []heldFlush
-	for i := range page {
-		lot := &page[i]
-		holds := found[lot.id()]
-		if len(holds) > 0 {
-			e.overdue = max(e.overdue, now.Sub(time.UnixMilli(lot.flushes[0].DueMs)))
+	claims, err = ofIntact(ctx, e, claims, func(c *heldClaim) string { return c.LotID() })
+	if len(claims) == 0 {
+		return 0, false, err
+	}
+	ids = sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
+	claims = slices.DeleteFunc(claims, func(c heldClaim) bool { return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket })
+	txErr := e.inTx(ctx, func(tx *sqlstore.Tx) error {
+		if err := e.end(ctx, tx, claims); err != nil {
+			return err
 		}
-		due = append(due, holds...)
-		rows := lot.without(holds, share)
-		settled = append(settled, rows...)
-		again = again || lot.hasMore && len(rows) > 0
+		_, err := tx.ExecContext(ctx, "DELETE FROM hold_dues WHERE claim_id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+		return err
+	})
+	if txErr != nil {
+		return 0, false, errors.Join(err, fmt.Errorf("resolve: expire: %w", txErr))
 	}
-	err = e.settle(ctx, settled, now)
-	if err := e.pace.WaitN(ctx, len(due)); err != nil {
-		return 0, again, fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // of the round: the next one goes on
-	}
-	expired, expireErr := e.expire(ctx, due)
-	return expired, again, errors.Join(err, expireErr)
+	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(dues[0].DueMs)))
+	return len(claims), true, errors.Join(err, e.tell(ctx, claims))
 }
 
-// heldLot are due rows of stock_flushes of one lot that are examined together.
-type heldLot struct {
-	flushes           []heldFlush // the one that is due first, and others beside it
-	firstSeq, lastSeq int64       // of all of them
-	hasMore           bool        // the lot has due rows beside these
-}
-
-// add adds a due row of the lot, unless all would be too far apart then.
-func (l *heldLot) add(f *heldFlush, reach int64) {
-	first := min(l.firstSeq, f.FirstSeq)
-	last := max(l.lastSeq, f.LastSeq)
-	if len(l.flushes) > 0 && (l.hasMore || last-first >= reach) {
-		l.hasMore = true
-		return
+// tell brings the ends of holds to Redis, no more a second than expireRate.
+func (e *Expirer) tell(ctx context.Context, claims []heldClaim) error {
+	if len(claims) == 0 {
+		return nil
 	}
-	if len(l.flushes) == 0 {
-		first = f.FirstSeq
-		last = f.LastSeq
+	e.expired.Add(float64(len(claims)))
+	err := e.relay.applyDecided(ctx, claims) // what fails the relay tries again
+	if paceErr := e.pace.WaitN(ctx, len(claims)); paceErr != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr)) // of the round: the next one goes on
 	}
-	l.flushes = append(l.flushes, *f)
-	l.firstSeq = first
-	l.lastSeq = last
-}
-
-func (l *heldLot) id() string { return models.ShardID(l.flushes[0].CampaignID, l.flushes[0].Shard) }
-
-// without are the rows in whose range nothing is due. found are the first claims of the lot that are due, in order of seq, at most that
-// many.
-func (l *heldLot) without(found []openHold, most int) (rows []heldFlush) {
-	for _, f := range l.flushes {
-		isExamined := len(found) < most || f.LastSeq <= found[len(found)-1].Seq
-		isDue := slices.ContainsFunc(found, func(h openHold) bool { return h.Seq >= f.FirstSeq && h.Seq <= f.LastSeq })
-		if isExamined && !isDue {
-			rows = append(rows, f)
-		}
-	}
-	return rows
+	return err
 }

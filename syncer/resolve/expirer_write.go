@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
 )
 
 // apart does something for all of what it is given, in order of campaigns. If that meets the lock of someone else, it does it for
@@ -43,25 +42,4 @@ func (e *Expirer) inTx(ctx context.Context, change func(tx *sqlstore.Tx) error) 
 		}
 		return err
 	})
-}
-
-// expire ends holds, and applies that to Redis. Some of them may have been redeemed or released since they were found.
-func (e *Expirer) expire(ctx context.Context, due []openHold) (expired int, err error) {
-	var all []heldClaim
-	d := &decision{status: models.ClaimExpired}
-	err = apart(due, (*openHold).lotID, func(part []openHold) error {
-		ids := sqlstore.Keys(part, func(h *openHold) string { return h.ID })
-		decided, _, err := d.decide(ctx, e.relay.db, ids, &e.steps, func(change func(tx *sqlstore.Tx) error) error { return e.inTx(ctx, change) })
-		all = append(all, decided...)
-		if err != nil {
-			return fmt.Errorf("resolve: expire: %w", err)
-		}
-		return nil
-	})
-	if len(all) == 0 {
-		return 0, err
-	}
-	e.steps.At("committed")
-	e.expired.Add(float64(len(all)))
-	return len(all), errors.Join(err, e.relay.applyDecided(ctx, all)) // what fails the relay tries again
 }

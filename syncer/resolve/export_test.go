@@ -52,22 +52,16 @@ func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
 	return e
 }
 
-// ExpirerWithReach has e go over so many places of a campaign in a look.
-func ExpirerWithReach(e *Expirer, places int64) *Expirer {
-	e.reach = places
-	return e
-}
+// DueHolds is how lots with due holds are read.
+const DueHolds = dueHolds
 
-// DueQuery is how due rows of stock_flushes are read.
-var DueQuery = dueQuery
-
-// ExamineQuery is how the due claims of lots are read, each by the range of its seqs.
-func ExamineQuery(db sqlstore.Database, ranges map[string][2]int64, now time.Time) (query string, args []any) {
-	var page []heldLot
-	for id, seqs := range ranges {
-		page = append(page, heldLot{flushes: []heldFlush{{CampaignID: id}}, firstSeq: seqs[0], lastSeq: seqs[1]})
+// WalkQuery is how the claims of lots are gone over.
+func WalkQuery(db sqlstore.Database, campaigns ...string) (query string, args []any) {
+	lots := make([]heldLot, len(campaigns))
+	for i, id := range campaigns {
+		lots[i].CampaignID = id
 	}
-	return examineQuery(db, page, expireBatch, now)
+	return walkQuery(db, lots, 5)
 }
 
 // ExpireBatch is the most claims of one transaction.

@@ -57,7 +57,7 @@ var dbaPlans = [][]string{
 	{"reconciliations index PRIMARY"},
 	{"parked_events ALL "}, // is empty or short
 	{"outbox ALL "},        // holds what Redis has not been notified of
-	{"stock_flushes range stock_flushes_due"},
+	{"hold_cursors range hold_cursors_due"},
 	{"claims ref claims_of_user"},
 	{"claims ref claims_place"},
 	{"audit_log index PRIMARY"},
@@ -86,9 +86,14 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	}
 	require.NoError(t, db.CreateInBatches(claims, 1000).Error)
 	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
+	cursors := make([]models.HoldCursor, many/2)
+	for i := range cursors {
+		cursors[i] = models.HoldCursor{CampaignID: all[i].ID, DueMs: new(time.Now().Add(time.Hour).UnixMilli())}
+	}
+	require.NoError(t, db.CreateInBatches(cursors, 1000).Error)
 	queries := dbaDocs(t)[0]
 	require.Len(t, queries, len(dbaPlans))
-	tables := []string{"definitions", "lots", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
+	tables := []string{"definitions", "lots", "claims", "stock_flushes", "hold_cursors", "reconciliations", "outbox", "parked_events"}
 	for i, query := range queries {
 		var plan []string
 		var rows []map[string]any

@@ -81,7 +81,7 @@ func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
 	err = sqlstore.On(p.db.WithContext(ctx)).Scan(&page,
-		"SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND due_ms IS NULL AND waiting IS NULL ORDER BY id LIMIT ?",
+		"SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting IS NULL ORDER BY id LIMIT ?",
 		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage)
 	if err == nil {
 		n, err = p.flushPage(ctx, page)

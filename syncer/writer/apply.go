@@ -65,6 +65,7 @@ type application struct {
 	started  time.Time
 	lots     map[adder.Lot]lotRow
 	inOutbox map[string]bool            // ids of events that were decided here and not applied before
+	heldUpto map[adder.Lot]int64        // seq behind which the hold of a claim will be met
 	added    map[*models.RawEvent]int64 // packets, by the event that tells of them
 	kept     map[int]int64              // seconds of the positions that it writes, by partition
 }
@@ -95,7 +96,7 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in this order: streams, claims, moves, packets, lots, outbox.
+// run is the transaction. Locks are taken in this order: streams, hold cursors, claims, moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -111,9 +112,15 @@ func (a *application) run() error {
 	if err := a.readLots(); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
+	if err := a.lockHolds(); err != nil {
+		return fmt.Errorf("hold_cursors: %w", err)
+	}
 	claims, moves := a.split()
 	if err := a.insert(claims); err != nil {
 		return fmt.Errorf("claims: %w", err)
+	}
+	if err := a.putDues(); err != nil {
+		return fmt.Errorf("hold_dues: %w", err)
 	}
 	if err := a.applyMoves(moves); err != nil {
 		return err

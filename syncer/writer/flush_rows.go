@@ -19,7 +19,7 @@ import (
 )
 
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
-	" first_claimed_ms, due_ms, shard, moved, waiting) VALUES "
+	" first_claimed_ms, shard, moved, waiting) VALUES "
 
 // moveLots writes the rows of stock_flushes, and adds those to the counters of their lots that do not wait.
 func (a *application) moveLots() error {
@@ -30,7 +30,7 @@ func (a *application) moveLots() error {
 	if err := a.findLocked(lots); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
-	flushes, err := insertFlushes(a.ctx, a.tx, a.sums, a.lots, a.waiting, a.clock.Since(a.started), a.clock.Now())
+	flushes, err := insertFlushes(a.ctx, a.tx, a.sums, a.waiting, a.clock.Since(a.started), a.clock.Now())
 	if err != nil {
 		return fmt.Errorf("stock_flushes: %w", err)
 	}
@@ -162,10 +162,9 @@ func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Tim
 	return err
 }
 
-// insertFlushes inserts a row a lot into stock_flushes, and returns their ids. The row of a campaign that holds claims says
-// when the first hold ends.
+// insertFlushes inserts a row a lot into stock_flushes, and returns their ids.
 func insertFlushes(
-	ctx context.Context, tx *sqlstore.Tx, sums map[adder.Lot]*adder.Tally, lots map[adder.Lot]lotRow, waiting map[adder.Lot]error,
+	ctx context.Context, tx *sqlstore.Tx, sums map[adder.Lot]*adder.Tally, waiting map[adder.Lot]error,
 	took time.Duration, now time.Time,
 ) (ids map[adder.Lot]string, err error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
@@ -187,7 +186,6 @@ func insertFlushes(
 		s.Int(took.Milliseconds())
 		s.Time(now)
 		s.Int(sum.FirstMs)
-		s.IntOrNull(dueMs(sum, lots[lot].holdForMs))
 		s.Int(int64(lot.Shard))
 		s.Int(sum.Moved)
 		s.IntOrNull(waitingMark(waiting, lot))
@@ -198,14 +196,6 @@ func insertFlushes(
 	}
 	_, err = tx.ExecContext(ctx, s.SQL(), s.Args...)
 	return ids, err
-}
-
-// dueMs is when the first hold of some claims ends; nil: they are not held.
-func dueMs(sum *adder.Tally, holdForMs int64) *int64 {
-	if holdForMs == 0 || sum.Claims == 0 {
-		return nil
-	}
-	return new(sum.FirstMs + holdForMs)
 }
 
 func waitingMark(waiting map[adder.Lot]error, lot adder.Lot) *int64 {

@@ -155,13 +155,29 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
   moved            BIGINT NOT NULL DEFAULT 0 COMMENT 'units that the shard has more by moves from and to other shards',
   waiting          TINYINT NULL COMMENT '1: the counters of the campaign lack this row yet, as another transaction locked them or MySQL refused the change; NULL: they have it',
   first_claimed_ms BIGINT NOT NULL DEFAULT 0 COMMENT 'when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis',
-  due_ms           BIGINT NULL COMMENT 'when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open',
   PRIMARY KEY (id),
   KEY stock_flushes_of_campaign (campaign_id, flushed_at),
-  KEY stock_flushes_due (due_ms, id),
   KEY stock_flushes_waiting (waiting)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a flush and lot: what it added to the counters of the lot';
+
+CREATE TABLE IF NOT EXISTS hold_cursors (
+  campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
+  shard       SMALLINT NOT NULL COMMENT 'as in lots',
+  seq         BIGINT NOT NULL COMMENT 'the holds of claims up to this seq have ended, or have a row in hold_dues',
+  due_ms      BIGINT NULL COMMENT 'when the next hold ends, milliseconds since 1970 by the clock of Redis; NULL: no claim is behind seq',
+  PRIMARY KEY (campaign_id, shard),
+  KEY hold_cursors_due (due_ms)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a lot with holds: how far its claims have been gone over';
+
+CREATE TABLE IF NOT EXISTS hold_dues (
+  claim_id VARCHAR(64) NOT NULL COMMENT 'a claim behind which the cursor of its lot has gone',
+  due_ms   BIGINT NOT NULL COMMENT 'when its hold ends, milliseconds since 1970 by the clock of Redis',
+  PRIMARY KEY (claim_id),
+  KEY hold_dues_due (due_ms)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a claim whose hold ends at a time of its own';
 
 CREATE TABLE IF NOT EXISTS stock_moves (
   id          VARCHAR(64) NOT NULL COMMENT 'of the move, and of its debit',
