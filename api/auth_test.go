@@ -55,7 +55,9 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
 		{"POST", "/v1/campaigns/p/packets", apitest.ASplit, "a"},
 		{"GET", "/v1/claims/made", ``, "asv"},
-		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"},
+		{"POST", "/v1/campaigns:pause", ``, "a"},
+		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"}, {"POST", "/v1/claims/used/reopen", `{"order_id":"o"}`, "as"},
+		{"POST", "/v1/claims/made/extend", `{"by":"1m"}`, "as"},
 		{"POST", "/v1/claims/made/release", ``, "as"},
 		{"GET", "/v1/users/u/claims", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/ledger", ``, "av"},
@@ -82,7 +84,10 @@ func TestScopes(t *testing.T) {
 				header = header[:len(header)-1]
 			}
 			room := apitest.NewFake(models.Campaign{ID: "c1", Total: 9, Public: models.PublicLevel}, apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
-			room.Campaigns["c1"].Rows = []models.Claim{{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed}}
+			room.Campaigns["c1"].Rows = []models.Claim{
+				{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed, ExpiresAt: new(models.TimeFromMs(1))},
+				{ID: "used", CampaignID: "c1", UserID: "u", Status: models.ClaimRedeemed, OrderID: "o"},
+			}
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who
 			switch {

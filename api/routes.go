@@ -62,6 +62,10 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			refusals: []wire.Code{noCampaign, closed, changedSince}, run: byHuma(s.operator.ChangeCampaign),
 		},
 		{
+			method: "POST", path: "/v1/campaigns:pause", scope: admin, id: "pause-campaigns",
+			summary: "Pause every open campaign at once, also while MySQL is away", run: byHuma(s.operator.PauseCampaigns),
+		},
+		{
 			method: "POST", path: "/v1/campaigns/{id}/close", scope: admin, id: "close-campaign",
 			summary: "Close a campaign for ever", refusals: []wire.Code{noCampaign, changedSince},
 			run: byHuma(s.operator.CloseCampaign),
@@ -130,6 +134,18 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 			summary:  "Release a claim; stock and limits come back, once",
 			refusals: []wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeClaimParked},
 			run:      plain(s.claimed.PostRelease, claimed.DocumentRelease),
+		},
+		{
+			method: "POST", path: "/v1/claims/{id}/reopen", scope: claims, bodyMax: claimed.BodyMax, id: "reopen-claim",
+			summary:  "Take back that an order redeemed a claim; the same again changes nothing",
+			refusals: []wire.Code{noClaim, wire.CodeNotRedeemed, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased, wire.CodeClaimParked},
+			run:      plain(s.claimed.PostReopen, claimed.DocumentReopen),
+		},
+		{
+			method: "POST", path: "/v1/claims/{id}/extend", scope: claims, bodyMax: claimed.BodyMax, id: "extend-claim",
+			summary:  "Have a claim's hold last longer, up to the campaign's hold_max",
+			refusals: []wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased, wire.CodeClaimParked},
+			run:      plain(s.claimed.PostExtend, claimed.DocumentExtend),
 		},
 		{
 			method: "GET", path: userClaimsPath, scope: reads | claims | user, id: "list-user-claims",

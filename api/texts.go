@@ -12,7 +12,7 @@ const (
 
 // tags says what each tag is about, in the order of the document.
 var tags = [][2]string{
-	{tagClaims, "For storefronts, and for users by their own JWT: claim, look up, redeem, release."},
+	{tagClaims, "For storefronts, and for users by their own JWT: claim, look up, redeem, release, reopen, extend."},
 	{tagCampaigns, "For operators: campaigns, packets, stock, ledger, and the audit log."},
 	{tagWatching, "Campaigns live, as server-sent events."},
 	{tagService, "For machines: probes, metrics, this document."},
@@ -60,8 +60,15 @@ var texts = map[string]text{
 	"change-campaign": {
 		tag: tagCampaigns,
 		description: "Changes the fields that are sent. Once answered, the change is in force for the next claim in every process. " +
-			"A higher total restocks. With If-Match only the definition that was read is changed.",
+			"A higher total restocks. With If-Match only the definition that was read is changed. Pausing alone works while MySQL is away: the answer " +
+			"has what Redis knows of the campaign then, and If-Match is not looked at. Opening needs MySQL.",
 		body: `{"total":1500,"status":"open"}`, status: "200", answer: aCampaign},
+	"pause-campaigns": {
+		tag: tagCampaigns,
+		description: "For an emergency such as a wrong price. While MySQL is away the campaigns that Redis holds are paused, and `complete` is false: the " +
+			"others take no claims before MySQL is back; send the request again then.",
+		status: "200", answer: `{"paused":["spring","summer"],"complete":true}`,
+	},
 	"close-campaign": {
 		tag:         tagCampaigns,
 		description: "Ends a campaign for ever. The packets that are left return to the sender, once. A repetition changes nothing.",
@@ -135,6 +142,15 @@ var texts = map[string]text{
 		tag: tagClaims, description: "Gives a claim's units back, once: to the stock, and to the limits that counted it.",
 		body: `{"reason":"payment failed"}`, status: "200", answer: aReleased,
 	},
+	"reopen-claim": {
+		tag: tagClaims, description: "For an order that was refunded: the claim is claimed again, and its hold begins anew. One reopen for an order: a late " +
+			"repetition takes back no later redeem.",
+		body: `{"order_id":"order-7","reason":"refunded"}`, status: "200", answer: aClaim,
+	},
+	"extend-claim": {
+		tag: tagClaims, description: "While a bank asks its customer a question. With an Idempotency-Key a repeated request extends once.",
+		body: `{"by":"10m"}`, status: "200", answer: aClaim,
+	},
 	"list-user-claims": {
 		tag: tagClaims, description: "A user's claims, even if MySQL does not have them yet.", status: "200",
 		answer: `{"claims":[` + aClaim + `]}`,
@@ -191,7 +207,7 @@ var texts = map[string]text{
 var schemaNames = map[string]string{
 	"CampaignJSON": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
-	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release",
+	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release", "ReopenBody": "Reopening", "ExtendBody": "Extension",
 	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "GroupsOutputBody": "GroupList",
 	"GroupOutputBody": "Group", "ProblemJSON": "Problem", "Event": "WatchEvent",
 }

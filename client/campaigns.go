@@ -55,6 +55,21 @@ func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) 
 	return campaign, nil
 }
 
+// PausedCampaigns are campaigns that were paused together.
+type PausedCampaigns struct {
+	Paused   []string `json:"paused"`   // ids
+	Complete bool     `json:"complete"` // false: MySQL did not answer, and those that Redis does not hold are not paused
+}
+
+// PauseCampaigns pauses every open campaign, also while MySQL is away.
+func (c *Client) PauseCampaigns(ctx context.Context) (paused PausedCampaigns, err error) {
+	_, err = c.do(ctx, &call{method: http.MethodPost, path: "/v1/campaigns:pause", writes: true}, &paused)
+	if err != nil {
+		return PausedCampaigns{}, err
+	}
+	return paused, nil
+}
+
 // AddPackets adds packets to a campaign, all or none. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid,
 // ErrIdempotencyMismatch.
 func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets) (added PacketsAdded, err error) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -139,7 +140,7 @@ func all[T any](read func(cursor string) (items []T, next string, err error)) it
 // Redeem uses a claim up for an order; again for the same order changes nothing. Refusals: ErrClaimNotFound,
 // ErrAlreadyRedeemed (for another order), ErrAlreadyReleased.
 func (c *Client) Redeem(ctx context.Context, claimID, orderID string) (Claim, error) {
-	return c.resolve(ctx, claimID, "redeem", map[string]string{"order_id": orderID})
+	return c.resolve(ctx, claimID, "redeem", map[string]string{"order_id": orderID}, "")
 }
 
 // Release gives a claim back, stock and limits with it; again changes nothing. reason may be "". Refusals: ErrClaimNotFound,
@@ -149,11 +150,30 @@ func (c *Client) Release(ctx context.Context, claimID, reason string) (Claim, er
 	if reason != "" {
 		body["reason"] = reason
 	}
-	return c.resolve(ctx, claimID, "release", body)
+	return c.resolve(ctx, claimID, "release", body, "")
 }
 
-func (c *Client) resolve(ctx context.Context, claimID, verb string, body any) (claim Claim, err error) {
-	_, err = c.do(ctx, &call{method: http.MethodPost, path: "/v1/claims/" + segment(claimID) + "/" + verb, body: body, writes: true}, &claim)
+// Reopen takes back that an order redeemed a claim, for an order that was refunded; again for the same order changes nothing. reason may
+// be "". Refusals: ErrClaimNotFound, ErrNotRedeemed, ErrAlreadyRedeemed (by another order), ErrAlreadyReleased.
+func (c *Client) Reopen(ctx context.Context, claimID, orderID, reason string) (Claim, error) {
+	body := map[string]string{"order_id": orderID}
+	if reason != "" {
+		body["reason"] = reason
+	}
+	return c.resolve(ctx, claimID, "reopen", body, "")
+}
+
+// Extend has the hold of a claim last longer, up to what its campaign allows; the claim that it returns says until when. Again with the
+// same key changes nothing; "" makes one up. Refusals: ErrClaimNotFound, ErrAlreadyRedeemed, ErrAlreadyReleased, ErrInvalid (the claim
+// has no hold).
+func (c *Client) Extend(ctx context.Context, claimID string, by time.Duration, key string) (Claim, error) {
+	def(&key, newKey())
+	return c.resolve(ctx, claimID, "extend", map[string]string{"by": by.String()}, key)
+}
+
+func (c *Client) resolve(ctx context.Context, claimID, verb string, body any, key string) (claim Claim, err error) {
+	path := "/v1/claims/" + segment(claimID) + "/" + verb
+	_, err = c.do(ctx, &call{method: http.MethodPost, path: path, key: key, body: body, writes: true}, &claim)
 	if err != nil {
 		return Claim{}, err
 	}

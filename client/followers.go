@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// LedgerEvent is something that happened to claims. Type is claim.accepted, claim.redeemed, claim.released (Reason expired: it was not
+// LedgerEvent is something that happened to claims. Type is claim.accepted, claim.redeemed, claim.reopened, claim.extended, claim.released (Reason expired: it was not
 // redeemed in time), claims.given_up or campaign.closed.
 type LedgerEvent struct {
 	ID         string            `json:"id"` // as in the claim stream; what to deduplicate on
@@ -25,7 +25,7 @@ type LedgerEvent struct {
 	Amount     *int64            `json:"amount,omitempty"` // minor units of Currency
 	Currency   string            `json:"currency,omitempty"`
 
-	ClaimID   string     `json:"claim_id,omitempty"` // that was redeemed or released; that of an accepted claim is ID
+	ClaimID   string     `json:"claim_id,omitempty"` // of a decision; that of an accepted claim is ID
 	ClaimedAt *time.Time `json:"claimed_at,omitempty"`
 	OrderID   string     `json:"order_id,omitempty"`
 	Reason    string     `json:"reason,omitempty"`

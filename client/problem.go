@@ -23,6 +23,7 @@ const (
 	ErrCampaignExists      Code = "campaign_exists" // with other content
 	ErrAlreadyRedeemed     Code = "already_redeemed"
 	ErrAlreadyReleased     Code = "already_released"
+	ErrNotRedeemed         Code = "not_redeemed"
 	ErrClaimParked         Code = "claim_parked"
 	ErrCampaignNotFound    Code = "campaign_not_found"
 	ErrClaimNotFound       Code = "claim_not_found"

@@ -150,6 +150,17 @@ func TestService_RedeemReleaseAndPackets(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrAlreadyRedeemed)
 	_, err = c.Redeem(ctx, given.ID, "order 3")
 	require.ErrorIs(t, err, client.ErrAlreadyReleased)
+	_, err = c.Reopen(ctx, used.ID, "order 2", "")
+	require.ErrorIs(t, err, client.ErrAlreadyRedeemed)
+	for range 2 {
+		open, err := c.Reopen(ctx, used.ID, "order 1", "refunded")
+		require.NoError(t, err)
+		require.Equal(t, client.ClaimClaimed, open.Status)
+	}
+	_, err = c.Extend(ctx, used.ID, time.Minute, "")
+	require.ErrorIs(t, err, client.ErrInvalid, "there is no hold")
+	_, err = c.Redeem(ctx, used.ID, "order 4")
+	require.NoError(t, err)
 	_, err = c.Release(ctx, uuid.NewString(), "")
 	require.ErrorIs(t, err, client.ErrClaimNotFound)
 	found, err := c.GetClaim(ctx, used.ID)

@@ -89,6 +89,7 @@ type Campaign struct {
 	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units
 	Currency      string     `json:"currency,omitempty"`
 	SenderID      string     `json:"sender_id,omitempty"`
+	HoldMax       Duration   `json:"hold_max,omitempty"` // how long a hold may last with extensions; 0 is twice hold_for
 	HoldFor       Duration   `json:"hold_for,omitempty"` // how long a claim may stay unredeemed; 0 is for ever
 	Shards        int        `json:"shards,omitempty"`   // 0 is 1
 	ShardBy       string     `json:"shard_by,omitempty"` // the subject whose value decides the shard; "" is the user
@@ -122,6 +123,7 @@ type NewCampaign struct {
 	Currency      string     `json:"currency,omitempty"`     // ISO 4217
 	SenderID      string     `json:"sender_id,omitempty"`    // user who gets back what is left
 	HoldFor       Duration   `json:"hold_for,omitempty"`     // 0 is for ever
+	HoldMax       Duration   `json:"hold_max,omitempty"`     // with extensions
 	Shards        int        `json:"shards,omitempty"`       // 0 is 1
 	ShardBy       string     `json:"shard_by,omitempty"`     // the subject whose value decides the shard; "" is the user
 	Public        string     `json:"public,omitempty"`       // what anybody may read: "level", "count", or "" for nothing

@@ -39,7 +39,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	}
 	delete(missing, "lot.evicted") // nothing is idle for long enough
 	require.NoError(t, s.rdb.XGroupCreateMkStream(t.Context(), "dibs:{p0}:claims", "reader", "0").Err(), "so that nothing is trimmed")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1}`)
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1,"hold_for":"1h"}`)
 	var ids []string
 	for i := range 3 {
 		got := serve.post("/campaigns/spring/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), fmt.Sprint("Idempotency-Key: k", i))
@@ -49,7 +49,10 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	}
 	serve.synced("spring", 3)
 	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[0]+"/redeem", `{"order_id":"o"}`).status)
+	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[0]+"/reopen", `{"order_id":"o","reason":"refunded"}`).status)
+	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[0]+"/extend", `{"by":"1m"}`, "Idempotency-Key: e").status)
 	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[1]+"/release", ``).status)
+	require.Equal(t, http.StatusOK, serve.post("/campaigns:pause", ``).status)
 	serve.post("/campaigns", `{"id":"gala","kind":"packet","currency":"CNY","sender_id":"host"}`)
 	serve.post("/campaigns/gala/packets", `{"packets":[{"id":"a","amount":8888},{"id":"b","amount":1}]}`)
 	serve.post("/campaigns/gala/claims", `{"user_id":"ada"}`)

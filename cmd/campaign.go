@@ -32,10 +32,14 @@ func overHTTP(env Env, c cobra.Command, takesID bool,
 		}
 		return run(ctx, api, c.Flags().Arg(0), as)
 	})
+	what := "campaign"
+	if strings.HasSuffix(c.Use, " CLAIM") {
+		what = "claim"
+	}
 	if takesID {
 		made.Args = func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%w: name one campaign", ErrUsage)
+				return fmt.Errorf("%w: name one %s", ErrUsage, what)
 			}
 			return nil
 		}
@@ -53,8 +57,7 @@ func newCampaign(env Env) *cobra.Command {
 		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newCampaignCreate(env), newCampaignList(env), newCampaignGet(env), newCampaignSet(env), newCampaignClose(env),
-		newCampaignStatus(env, "pause", "Stop claims of a campaign; it can be opened again", client.StatusPaused),
-		newCampaignStatus(env, "open", "Take claims of a paused campaign again", client.StatusOpen))
+		newCampaignPause(env), newCampaignOpen(env))
 	return c
 }
 
@@ -241,11 +244,45 @@ func newCampaignSet(env Env) *cobra.Command {
 	return c
 }
 
-func newCampaignStatus(env Env, verb, short string, to client.Status) *cobra.Command {
-	return overHTTP(env, cobra.Command{Use: verb + " ID", Short: short, Example: "  dibs campaign " + verb + " spring"},
-		true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
-			return patchCampaign(ctx, env, api, id, client.CampaignPatch{Status: &to}, as)
-		})
+func newCampaignOpen(env Env) *cobra.Command {
+	open := client.StatusOpen
+	return overHTTP(env, cobra.Command{
+		Use: "open ID", Short: "Take claims of a paused campaign again", Example: "  dibs campaign open spring",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		return patchCampaign(ctx, env, api, id, client.CampaignPatch{Status: &open}, as)
+	})
+}
+
+func newCampaignPause(env Env) *cobra.Command {
+	var all bool
+	paused := client.StatusPaused
+	c := overHTTP(env, cobra.Command{
+		Use: "pause ID | --all", Short: "Stop claims of a campaign, or of all; they can be opened again",
+		Long:    "Works within a second, also while MySQL is away.",
+		Example: "  dibs campaign pause spring\n  dibs campaign pause --all",
+	}, false, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		if all == (id != "") {
+			return fmt.Errorf("%w: name one campaign, or --all", ErrUsage)
+		}
+		if !all {
+			return patchCampaign(ctx, env, api, id, client.CampaignPatch{Status: &paused}, as)
+		}
+		done, err := api.PauseCampaigns(ctx)
+		if err != nil {
+			return err
+		}
+		rows := make([]table.Row, len(done.Paused))
+		for i, id := range done.Paused {
+			rows[i] = table.Row{id}
+		}
+		if err := printAs(env.Stdout, as, []client.PausedCampaigns{done}, table.Row{"paused"}, rows); err != nil || done.Complete {
+			return err
+		}
+		return errors.New("MySQL does not answer: campaigns that Redis does not hold are not paused; they take no claims before it is back. Repeat this then")
+	})
+	c.Args = cobra.MaximumNArgs(1)
+	c.Flags().BoolVar(&all, "all", false, "every open campaign")
+	return c
 }
 
 func newCampaignClose(env Env) *cobra.Command {
@@ -294,16 +331,57 @@ func newClaim(env Env) *cobra.Command {
 		}
 		req.CampaignID = id
 		claim, err := api.Claim(ctx, req)
-		if err != nil {
-			return err
-		}
-		return printAs(env.Stdout, as, []client.Claim{claim}, table.Row{"id", "user", "units", "seq", "status", "claimed at"},
-			[]table.Row{{claim.ID, claim.UserID, claim.Quantity, claim.Seq, claim.Status, claim.ClaimedAt.UTC().Format(models.TimeLayout)}})
+		return printClaim(env, as, &claim, err)
 	})
 	c.Flags().StringVar(&req.UserID, "user", "", "who claims")
 	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
 	c.Flags().StringToStringVar(&req.Subjects, "subject", nil, "what limits are by beside the user, such as device=d1, once for each")
 	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
+	return c
+}
+
+func printClaim(env Env, as outputFlag, claim *client.Claim, err error) error {
+	if err != nil {
+		return err
+	}
+	return printAs(env.Stdout, as, []client.Claim{*claim}, table.Row{"id", "user", "units", "seq", "status", "claimed at"},
+		[]table.Row{{claim.ID, claim.UserID, claim.Quantity, claim.Seq, claim.Status, claim.ClaimedAt.UTC().Format(models.TimeLayout)}})
+}
+
+func newReopen(env Env) *cobra.Command {
+	var order, reason string
+	c := overHTTP(env, cobra.Command{
+		Use: "reopen CLAIM", Short: "Take back that an order redeemed a claim, over HTTP",
+		Long:    "For an order that was refunded. The claim is claimed again and its hold begins anew; once for each order.",
+		Example: "  dibs reopen 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711 --reason refunded",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		if order == "" {
+			return fmt.Errorf("%w: --order is missing", ErrUsage)
+		}
+		claim, err := api.Reopen(ctx, id, order, reason)
+		return printClaim(env, as, &claim, err)
+	})
+	c.Flags().StringVar(&order, "order", "", "the order that redeemed it")
+	c.Flags().StringVar(&reason, "reason", "", "why, for the books")
+	return c
+}
+
+func newExtend(env Env) *cobra.Command {
+	var by time.Duration
+	var key string
+	c := overHTTP(env, cobra.Command{
+		Use: "extend CLAIM", Short: "Have the hold of a claim last longer, over HTTP",
+		Long:    "Up to what its campaign allows (hold_max).",
+		Example: "  dibs extend 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --by 10m",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		if by <= 0 {
+			return fmt.Errorf("%w: --by is missing, such as 10m", ErrUsage)
+		}
+		claim, err := api.Extend(ctx, id, by, key)
+		return printClaim(env, as, &claim, err)
+	})
+	c.Flags().DurationVar(&by, "by", 0, "how much longer, such as 10m")
+	c.Flags().StringVar(&key, "key", "", "idempotency key; made up unless given")
 	return c
 }
 

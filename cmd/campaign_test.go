@@ -1,12 +1,15 @@
 package cmd_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/testenv"
 )
 
 func TestACampaignFromTheCommandLine(t *testing.T) {
@@ -43,4 +46,47 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	}
 	requireRefusal(t, run(t, over, "watch", "no-such"), cmd.ExitFailed, "campaign_not_found")
 	requireRefusal(t, run(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "campaign", "get", "spring"), cmd.ExitFailed, "127.0.0.1:1")
+}
+
+// While MySQL does not answer campaigns are paused, one and all; and opened when it is back.
+func TestCampaignsArePausedWhileMySQLIsFrozen(t *testing.T) {
+	t.Parallel()
+	sql := testenv.SQLServer(t)
+	environ := []string{"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + sql.DSN("dibs"), "DIBS_GROUPS=syncer"}
+	require.Equal(t, cmd.ExitOK, run(t, environ, "migrate").code)
+	serve := start(t, environ, "serve")
+	over := []string{"DIBS_URL=" + serve.url}
+	for _, id := range []string{"spring", "summer", "away"} {
+		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":5}`)
+	}
+	serve.post("/campaigns", `{"id":"wide","kind":"coupon","total":50,"shards":2}`)
+	for _, id := range []string{"spring", "summer", "wide"} {
+		serve.claim(id, "ada")
+		serve.synced(id, 1)
+	}
+	refused := func(id string) {
+		t.Helper()
+		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/"+id+"/claims", `{"user_id":"ada"}`)
+		require.Equal(t, "paused", got.code(), got.body)
+	}
+
+	sql.Pause()
+	require.Contains(t, requireOK(t, run(t, over, "campaign", "pause", "spring", "-o", "json")), `"status":"paused"`)
+	refused("spring")
+	got := call(t, http.MethodPatch, serve.url+"/v1/campaigns/away", `{"status":"paused"}`)
+	require.Equal(t, "unavailable", got.code(), got.body)
+	require.Contains(t, got.body, "Redis does not hold")
+	all := run(t, over, "campaign", "pause", "--all")
+	require.Equal(t, cmd.ExitFailed, all.code)
+	require.Contains(t, all.stderr, "MySQL does not answer")
+	refused("summer")
+	refused("wide")
+	requireRefusal(t, run(t, over, "campaign", "pause", "spring", "--all"), cmd.ExitUsage, "or --all")
+
+	sql.Resume()
+	require.Eventually(t, func() bool { return run(t, over, "campaign", "open", "spring").code == cmd.ExitOK }, within, 100*time.Millisecond)
+	serve.claim("spring", "bob")
+	requireOK(t, run(t, over, "campaign", "pause", "--all"))
+	refused("away")
+	require.Contains(t, serve.get("/v1/audit").body, `"action":"campaign.paused"`)
 }

@@ -56,7 +56,11 @@ func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, er
 	k := s.KeysOf(c.ID)
 	at := models.NewTime(s.opts.Clock()).Format(models.TimeLayout)
 	args := append([]any{c.Version, ChangeID(c), at, s.serverNow()}, fixed(c)...)
-	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, told), definition(c)...)}, nil
+	pause := ""
+	if c.PauseID != nil {
+		pause = *c.PauseID
+	}
+	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, told, pause), definition(c)...)}, nil
 }
 
 // readAdjust reads a reply of adjust.lua.

@@ -13,12 +13,13 @@
 -- ARGV[4]    now_ms    milliseconds since 1970; empty: this server's clock
 -- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
 -- ARGV[13]   definition  of the campaign, as JSON
--- ARGV[14..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
+-- ARGV[14]   pause_id    the last pause that the definition knows of, see pause.lua; empty: none. A later one keeps the lot paused
+-- ARGV[15..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
 --
 -- Reply {0} adjusted · {1} the lot is away: the stream has it · {2, which} damaged: the key of that number
 --   {3} this version is here already, and the stream has it now, or a newer one · {4} later: someone loads the lot; nothing was changed
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
-local version, FIXED, DEFINITION, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14
+local version, FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15
 
 local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
@@ -41,7 +42,7 @@ local function number(text)
   if text and #text <= 15 and string.find(text, '^%d+$') then return tonumber(text) end
 end
 
-local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at', 'limits', 'last_ms')
+local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at', 'limits', 'last_ms', 'pause')
 for i = 1, 4 do
   if not number(counts[i]) then return {2, 1} end
 end
@@ -95,5 +96,10 @@ for _, name in ipairs(crossed) do
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))
+if counts[10] and counts[10] <= ARGV[PAUSE] then
+  redis.call('HDEL', state_key, 'pause')
+elseif counts[10] and new.status == 'open' then
+  redis.call('HSET', state_key, 'status', 'paused')
+end
 if last_ms and last_ms ~= '0' then redis.call('HSET', state_key, 'last_ms', last_ms) end
 return {0}

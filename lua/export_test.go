@@ -44,6 +44,7 @@ func Statuses() map[string][]int {
 		"adjust":     {statusOK, statusAbsent, statusDamaged, statusHeld, statusBusy},
 		"push":       {statusOK, statusAbsent, statusDamaged, statusPosition},
 		"generation": {statusOK, statusAbsent},
+		"pause":      {statusOK, statusClosed, statusDamaged},
 		"state":      {statusOK, statusAbsent, statusDamaged},
 		"fence":      {statusOK, statusToken, statusElse},
 		"evict":      {statusOK, statusElse},

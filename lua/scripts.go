@@ -83,7 +83,7 @@ type Scripts struct {
 
 	days dayTables
 
-	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, installation, trim script
+	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, pause, installation, trim script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -115,6 +115,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		credit:  embedded("credit"),
 
 		generation:   embedded("generation"),
+		pause:        embedded("pause"),
 		installation: newScript("installation", setInstallation),
 		trim:         newScript("trim", trimBelow),
 	}, nil
@@ -139,7 +140,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.generation}
+	return []script{s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.generation, s.pause}
 }
 
 // Within maxTryAgain a script is sent again to a cluster that moves its slot, every tryAgainEvery.

@@ -14,6 +14,9 @@ const (
 	AuditCampaignChanged = "campaign.changed"
 	AuditCampaignClosed  = "campaign.closed"
 	AuditPacketsAdded    = "packets.added"
+	AuditCampaignPaused  = "campaign.paused" // while MySQL was away
+	AuditClaimReopened   = "claim.reopened"
+	AuditClaimExtended   = "claim.extended"
 	AuditBooksRepaired   = "books.repaired"
 	AuditClaimsArchived  = "claims.archived"
 	AuditGroupAdded      = "group.added"

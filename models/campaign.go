@@ -2,6 +2,7 @@ package models
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -77,6 +78,9 @@ type Campaign struct {
 	Currency   string
 	SenderID   string
 	HoldForMs  int64
+	PauseID    *string `json:"-"` // the last pause that Redis was told of while MySQL was away
+	// A hold lasts no longer than HoldMaxMs, however often it is extended; 0: there are none. Stored digests lack it where it is the usual.
+	HoldMaxMs int64 `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 	// Public is what anybody may read: PublicLevel, PublicCount or nothing. Stored digests of campaigns without it lack the field.
 	Public string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
@@ -141,7 +145,7 @@ func (c *Campaign) Definition() Campaign {
 	d := Campaign{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,
-		SenderID: c.SenderID, HoldForMs: c.HoldForMs, Limits: c.Limits.definition(), ShardBy: c.ShardBy, Public: c.Public,
+		SenderID: c.SenderID, HoldForMs: c.HoldForMs, HoldMaxMs: c.HoldMaxMs, Limits: c.Limits.definition(), ShardBy: c.ShardBy, Public: c.Public,
 	}
 	if c.Shards > 1 {
 		d.Shards = c.Shards
@@ -165,6 +169,7 @@ type DefinitionJSON struct {
 	Currency      string      `json:"currency,omitempty"`
 	SenderID      string      `json:"sender_id,omitempty"`
 	HoldFor       string      `json:"hold_for,omitempty"`
+	HoldMax       string      `json:"hold_max,omitempty"`
 	Shards        int         `json:"shards,omitempty" doc:"number of shards; absent is one"`
 	ShardBy       string      `json:"shard_by,omitempty" doc:"the subject whose value decides the shard of a claim; absent is its user"`
 	Public        string      `json:"public,omitempty" enum:"level,count" doc:"what anybody may read of it, see /v1/campaigns/{id}/public; absent: nothing"`
@@ -187,6 +192,9 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	if c.HoldForMs > 0 {
 		d.HoldFor = c.HoldFor().String()
 	}
+	if c.HoldMaxMs > 0 {
+		d.HoldMax = (time.Duration(c.HoldMaxMs) * time.Millisecond).String()
+	}
 	if c.IsSharded() {
 		d.Shards = c.Shards
 	}
@@ -208,6 +216,16 @@ type Change struct {
 	EndsAt        *time.Time // the zero time is none
 	LowStockAt    *int64
 	Status        *Status // open, paused; closed is for ever
+}
+
+// Pauses reports whether pausing is all that it does.
+func (ch Change) Pauses() bool {
+	if ch.Status == nil || *ch.Status != StatusPaused {
+		return false
+	}
+	ch.Status = nil
+	ch.IfVersion = nil
+	return reflect.DeepEqual(ch, Change{})
 }
 
 // Fits reports whether the change may be made to a campaign of this version.

@@ -20,6 +20,8 @@ type Definition struct {
 	Currency      string     `json:"currency,omitempty"`
 	SenderID      string     `json:"sender_id,omitempty"`
 	HoldForMs     int64      `json:"hold_for_ms,omitempty"`
+	HoldMaxMs     int64      `json:"hold_max_ms,omitempty"`
+	PauseID       *string    `json:"pause_id,omitempty"` // the last campaign.paused that it knows of
 	Public        string     `json:"public,omitempty"`
 	Version       int64      `json:"version"`
 	Changes       int64      `json:"changes"`
@@ -37,7 +39,7 @@ func DefinitionOf(c *Campaign, createdDigest string) Definition {
 	return Definition{
 		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,
 		PerUserPerDay: c.PerUserPerDay, Limits: c.Limits, ShardBy: c.ShardBy, TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt,
-		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, Public: c.Public, Version: c.Version,
-		Changes: max(1, c.Changes), CreatedDigest: createdDigest, Total: c.Total,
+		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, HoldMaxMs: c.HoldMaxMs, PauseID: c.PauseID, Public: c.Public,
+		Version: c.Version, Changes: max(1, c.Changes), CreatedDigest: createdDigest, Total: c.Total,
 	}
 }

@@ -21,6 +21,8 @@ const (
 	EventClaimAccepted    EventType = "claim.accepted"
 	EventClaimReleased    EventType = "claim.released"
 	EventClaimRedeemed    EventType = "claim.redeemed"
+	EventClaimReopened    EventType = "claim.reopened" // a redeem was taken back
+	EventClaimExtended    EventType = "claim.extended" // its hold lasts longer
 	EventCampaignLowStock EventType = "campaign.low_stock"
 	EventCampaignSoldOut  EventType = "campaign.sold_out"
 	EventCampaignClosed   EventType = "campaign.closed"
@@ -30,6 +32,7 @@ const (
 	EventUnitsCredited    EventType = "units.credited"
 
 	EventCampaignChanged     EventType = "campaign.changed" // a lot works by a definition
+	EventCampaignPaused      EventType = "campaign.paused"  // in Redis, while MySQL was away
 	EventPacketsPushed       EventType = "packets.pushed"
 	EventLotLoaded           EventType = "lot.loaded"
 	EventLotResumed          EventType = "lot.resumed"
@@ -42,7 +45,7 @@ const ModeMySQL = "mysql"
 
 // EventTypes are the types of event that a webhook endpoint can subscribe to. Moves are Dibs' own.
 var EventTypes = []EventType{
-	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
+	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
 	EventClaimsGivenUp, EventClaimsDropped,
 }
 
@@ -73,10 +76,13 @@ type Event struct {
 	Amount    *int64 `json:"amount,omitempty"` // minor units
 	Currency  string `json:"currency,omitempty"`
 
-	// Only in claim.released and claim.redeemed: which claim, when it was made, and what became of it.
+	// Only in claim.released, claim.redeemed, claim.reopened and claim.extended: which claim, when it was made, and what became of it.
 	ClaimID   string `json:"claim_id,omitempty"`
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
+	// ExpiresAt is when the hold ends, in claim.reopened and claim.extended. ExtendKey is the digest of the idempotency key of an extension.
+	ExpiresAt *Time  `json:"expires_at,omitempty"`
+	ExtendKey string `json:"extend_key,omitempty"`
 	// Decision counts the decisions of the claim, from 1.
 	Decision int64  `json:"decision,omitempty"`
 	Reason   string `json:"reason,omitempty"` // "expired", or the words of who released it
@@ -93,6 +99,11 @@ type Event struct {
 	Version int64 `json:"version,omitempty"`
 	// Definition is that of the campaign, also in campaign.changed.
 	Definition *Definition `json:"definition,omitempty"`
+	// Only in campaign.paused: its id, the same for all lots of a campaign, and who paused it, by which request. Ids of later ones are
+	// greater.
+	PauseID   string `json:"pause_id,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
 	// Pushed is in packets.pushed alone.
 	Pushed *PushedPackets `json:"pushed,omitempty"`
 	// Generation is how often Redis lost data of the partition; also of partition.generation.
@@ -103,6 +114,9 @@ type Event struct {
 	IDs  []string   `json:"ids,omitempty"`
 	Seqs [][2]int64 `json:"seqs,omitempty"`
 }
+
+// pauseIDLength is that of a UUID.
+const pauseIDLength = 36
 
 // ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.
 var ErrEvent = errors.New("models: bad event")
@@ -152,7 +166,9 @@ func (e *Event) validate() error {
 		return fmt.Errorf("%w: move %s of %d units of shards %d and %d", ErrEvent, strconv.Quote(e.Move), e.Quantity, e.Shard, e.Peer)
 	case e.Type == EventPacketsPushed && !e.Pushed.isValid():
 		return fmt.Errorf("%w: packets", ErrEvent)
-	case e.Type == EventClaimReleased || e.Type == EventClaimRedeemed:
+	case e.Type == EventCampaignPaused && (e.PauseID == "" || len(e.PauseID) > pauseIDLength):
+		return fmt.Errorf("%w: pause_id %s", ErrEvent, strconv.Quote(e.PauseID))
+	case e.IsDecision():
 		return e.validateResolution()
 	}
 	return nil
@@ -164,10 +180,19 @@ func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == Event
 // IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
+// IsDecision reports whether an event says what was decided of a claim.
+func (e *Event) IsDecision() bool {
+	switch e.Type {
+	case EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended:
+		return true
+	}
+	return false
+}
+
 // IsOfLot reports whether an event says what became of a lot.
 func (e *Event) IsOfLot() bool {
 	switch e.Type {
-	case EventLotLoaded, EventLotResumed, EventLotEvicted, EventCampaignChanged, EventPacketsPushed:
+	case EventLotLoaded, EventLotResumed, EventLotEvicted, EventCampaignChanged, EventCampaignPaused, EventPacketsPushed:
 		return true
 	}
 	return false

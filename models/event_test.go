@@ -44,7 +44,11 @@ func events() []models.Event {
 	released.ID = "01a1fc6d-e406-7215-ad5f-bdaab8462f2d"
 	redeemed := released
 	redeemed.Type, redeemed.Reason, redeemed.OrderID = models.EventClaimRedeemed, "", "4711"
-	all := []models.Event{claim, packet, released, redeemed}
+	reopened := redeemed
+	reopened.Type, reopened.Reason, reopened.ExpiresAt, reopened.Decision = models.EventClaimReopened, "refunded", &at, 2
+	extended := redeemed
+	extended.Type, extended.OrderID, extended.ExpiresAt, extended.ExtendKey = models.EventClaimExtended, "", &at, "glTDKakoUPbVOd03b0gW7g"
+	all := []models.Event{claim, packet, released, redeemed, reopened, extended}
 	for _, kind := range []models.EventType{models.EventCampaignLowStock, models.EventCampaignSoldOut} {
 		all = append(all, models.Event{V: 1, Type: kind, ID: "spring-3-17", CampaignID: "spring", Epoch: 3, Seq: 17, Remaining: new(int64(0)), At: at})
 	}
@@ -67,6 +71,10 @@ func events() []models.Event {
 		models.Event{
 			V: 1, Type: models.EventLotResumed, ID: "load-4", CampaignID: "spring", Epoch: 4, Seq: 18, Sold: 31, Claims: 16, Quantity: 28,
 			Generation: 1, At: at,
+		},
+		models.Event{
+			V: 1, Type: models.EventCampaignPaused, ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f30", CampaignID: "gala", Shard: 2, At: at,
+			PauseID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2f", Actor: "admin", RequestID: "412d9bf8ad9d5566-4",
 		},
 		models.Event{V: 1, Type: models.EventLotEvicted, ID: "evict-3", CampaignID: "gala", Shard: 2, Epoch: 3, At: at},
 		models.Event{

@@ -56,7 +56,20 @@ func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 	if r.Amount != nil {
 		c.Currency = currency
 	}
-	return c.WithHold(holdForMs).WithResolution(r)
+	return c.WithHold(holdForMs).withHoldOf(r, holdForMs).WithResolution(r)
+}
+
+// withHoldOf has the hold of a claim end by what became of it.
+func (c Claim) withHoldOf(r *ClaimRow, forMs int64) Claim {
+	switch {
+	case forMs == 0:
+		return c
+	case r.HeldUntil != nil:
+		c.ExpiresAt = new(NewTime(*r.HeldUntil))
+	case r.ReopenedAt != nil:
+		c.ExpiresAt = new(NewTime(r.ReopenedAt.Add(time.Duration(forMs) * time.Millisecond)))
+	}
+	return c
 }
 
 // WithHold returns the claim with the time at which its hold ends; a hold of 0 never ends.

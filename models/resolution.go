@@ -1,5 +1,10 @@
 package models
 
+import (
+	"fmt"
+	"time"
+)
+
 // Resolved is the result of an attempt to redeem or release a claim.
 type Resolved string
 
@@ -10,6 +15,8 @@ const (
 	ResolvedAlreadyRedeemed Resolved = "already_redeemed" // by another order, or before it could be released
 	ResolvedAlreadyReleased Resolved = "already_released" // or expired
 	ResolvedPacket          Resolved = "packet"           // a packet is credited when it is claimed: nothing is left to decide
+	ResolvedNotRedeemed     Resolved = "not_redeemed"     // there is no redeem to take back
+	ResolvedNoHold          Resolved = "no_hold"          // it may stay unredeemed for ever
 )
 
 // Resolution is the answer to an attempt to redeem or release a claim.
@@ -23,6 +30,15 @@ const ReleaseReasonLength = 200
 
 // CheckReleaseReason returns nil, or ErrID wrapped, for the reason of a release. The caller decides whether a reason may be missing.
 func CheckReleaseReason(reason string) error { return checkPrintable(reason, ReleaseReasonLength) }
+
+// ParseHold reads a duration of holds such as 15m. Errors name what it must be.
+func ParseHold(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d%time.Millisecond != 0 || d < 0 || d > HoldMax {
+		return 0, fmt.Errorf("%w: must be a duration such as 15m, in whole milliseconds, at most %s", ErrID, HoldMax)
+	}
+	return d, nil
+}
 
 // ReasonExpired is the reason in the event of a claim that was not redeemed in time.
 const ReasonExpired = "expired"

@@ -23,7 +23,9 @@ type ClaimRow struct {
 
 	ResolvedAt    *time.Time `json:"resolved_at"` // when it was redeemed, released or expired
 	ReleaseReason string     `json:"release_reason"`
-	Decisions     *int64     `json:"decisions,omitempty"` // how often it was decided; nil: never
+	Decisions     *int64     `json:"decisions,omitempty"`   // how often it was decided; nil: never
+	ReopenedAt    *time.Time `json:"reopened_at,omitempty"` // when its hold began anew
+	HeldUntil     *time.Time `json:"held_until,omitempty"`  // when its hold ends, if it was extended
 }
 
 // DecisionsMade is how often it was decided what becomes of a claim.
@@ -66,6 +68,25 @@ type HoldCursor struct {
 
 // TableName names the table for gorm.
 func (HoldCursor) TableName() string { return "hold_cursors" }
+
+// ClaimOrder is a row of claim_orders: an order that redeemed a claim.
+type ClaimOrder struct {
+	OrderID  string `gorm:"primaryKey"`
+	ClaimID  string `gorm:"primaryKey"`
+	Reopened *int   // 1: that was taken back
+}
+
+// TableName names the table for gorm.
+func (ClaimOrder) TableName() string { return "claim_orders" }
+
+// HoldExtension is a row of hold_extensions: a request that extended a hold.
+type HoldExtension struct {
+	ClaimID   string `gorm:"primaryKey"`
+	KeyDigest string `gorm:"primaryKey"` // of its idempotency key
+}
+
+// TableName names the table for gorm.
+func (HoldExtension) TableName() string { return "hold_extensions" }
 
 // HoldDue is a row of hold_dues: a claim whose hold ends at a time of its own.
 type HoldDue struct {

@@ -28,7 +28,7 @@ func TestEveryRowHasItsTable(t *testing.T) {
 		"defined_lots": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
 		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamRecord{}, "packets": &models.PacketRow{},
 		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
-		"hold_cursors": &models.HoldCursor{}, "hold_dues": &models.HoldDue{}, "consumer_groups": &models.ConsumerGroup{}, "webhook_events": &models.WebhookEvent{},
+		"hold_cursors": &models.HoldCursor{}, "hold_dues": &models.HoldDue{}, "claim_orders": &models.ClaimOrder{}, "hold_extensions": &models.HoldExtension{}, "consumer_groups": &models.ConsumerGroup{}, "webhook_events": &models.WebhookEvent{},
 	} {
 		parsed, err := schema.Parse(row, &sync.Map{}, db.NamingStrategy)
 		require.NoError(t, err)

@@ -26,6 +26,12 @@ func (c *Campaign) validateTimes() error {
 	if c.HoldForMs < 0 || c.HoldForMs > HoldMax.Milliseconds() {
 		return refuse("hold_for", "must be 0 to %s", HoldMax)
 	}
+	if c.HoldMaxMs > HoldMax.Milliseconds() || c.HoldMaxMs != 0 && c.HoldMaxMs < c.HoldForMs {
+		return refuse("hold_max", "must be hold_for to %s", HoldMax)
+	}
+	if c.HoldForMs == 0 && c.HoldMaxMs > 0 {
+		return refuse("hold_max", "must be left out without hold_for")
+	}
 	if c.Kind == KindPacket && c.HoldForMs > 0 {
 		return refuse("hold_for", "must be left out: a packet's amount is credited as it is claimed")
 	}

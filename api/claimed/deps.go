@@ -2,6 +2,7 @@ package claimed
 
 import (
 	"context"
+	"time"
 
 	"dibs/models"
 )
@@ -22,6 +23,9 @@ type Claims interface {
 type Resolver interface {
 	Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error)
 	Release(ctx context.Context, claimID, reason string) (models.Resolution, error)
+	Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error)
+	// Extend has the hold last longer by that much. A request with a key, which may be "", extends once.
+	Extend(ctx context.Context, claimID string, by time.Duration, key string) (models.Resolution, error)
 }
 
 // Applied knows how far MySQL has applied the claim streams.

@@ -17,12 +17,14 @@ type metrics struct {
 const (
 	verbRedeem  = "redeem"
 	verbRelease = "release"
+	verbReopen  = "reopen"
+	verbExtend  = "extend"
 )
 
 // resolutionOutcomes are what may come of one.
 var resolutionOutcomes = []string{
 	string(models.ResolvedNow), string(models.ResolvedBefore),
-	string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased), string(wire.CodeClaimParked),
+	string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased), string(wire.CodeNotRedeemed), string(wire.CodeClaimParked),
 	string(wire.CodeClaimNotFound), string(wire.CodeInvalid), string(wire.CodeMalformed), string(wire.CodeTooLarge),
 	string(wire.CodeUnavailable), string(wire.CodeInternal),
 }
@@ -31,10 +33,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
 		resolutions: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
+			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed, released, reopened or extended, by what came of it.",
 		}, []string{"verb", "outcome"}),
 	}
-	for _, verb := range []string{verbRedeem, verbRelease} {
+	for _, verb := range []string{verbRedeem, verbRelease, verbReopen, verbExtend} {
 		for _, outcome := range resolutionOutcomes {
 			m.resolutions.WithLabelValues(verb, outcome)
 		}

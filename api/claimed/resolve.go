@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -40,17 +41,54 @@ func (s *Routes) PostRedeem(w http.ResponseWriter, r *http.Request) int {
 
 // PostRelease is POST /v1/claims/{id}/release. It needs no body.
 func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
-	reason, p := readText(r, "reason", func(text string) (string, error) {
-		if text == "" {
-			return "", nil
-		}
-		return text, models.CheckReleaseReason(text)
-	})
+	reason, p := readText(r, "reason", checkReason)
 	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
 		if err := s.mayTouch(ctx, id); err != nil {
 			return models.Resolution{}, err
 		}
 		return s.cfg.Resolver.Release(ctx, id, reason)
+	})
+}
+
+// reopenBody is the body of a reopen, as the OpenAPI document has it.
+type reopenBody struct {
+	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"that redeemed the claim"`
+	Reason  string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
+}
+
+// extendBody is the body of an extension, as the OpenAPI document has it.
+type extendBody struct {
+	By string `json:"by" doc:"how much longer the hold lasts, such as 10m, in whole milliseconds"`
+}
+
+// PostReopen is POST /v1/claims/{id}/reopen.
+func (s *Routes) PostReopen(w http.ResponseWriter, r *http.Request) int {
+	var order, reason string
+	p := readFields(r, wire.Visible("order_id", &order, models.UserID), wire.Visible("reason", &reason, checkReason))
+	if p == nil && order == "" {
+		p = wire.Invalid("order_id", "is required")
+	}
+	return s.resolve(w, r, p, verbReopen, func(ctx context.Context, id string) (models.Resolution, error) {
+		return s.cfg.Resolver.Reopen(ctx, id, order, reason)
+	})
+}
+
+// PostExtend is POST /v1/claims/{id}/extend.
+func (s *Routes) PostExtend(w http.ResponseWriter, r *http.Request) int {
+	var by time.Duration
+	p := readFields(r, wire.Visible("by", new(string), func(text string) (_ string, err error) {
+		by, err = models.ParseHold(text)
+		return text, err
+	}))
+	if p == nil && by == 0 {
+		p = wire.Invalid("by", "is required")
+	}
+	var key string
+	if p == nil {
+		key, p = wire.IdempotencyKey(r.Header)
+	}
+	return s.resolve(w, r, p, verbExtend, func(ctx context.Context, id string) (models.Resolution, error) {
+		return s.cfg.Resolver.Extend(ctx, id, by, key)
 	})
 }
 
@@ -70,15 +108,28 @@ func (s *Routes) mayTouch(ctx context.Context, id string) error {
 	return err
 }
 
+func checkReason(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	return text, models.CheckReleaseReason(text)
+}
+
 // readText reads a body of one text field, which may be missing.
 func readText(r *http.Request, name string, parse func(text string) (string, error)) (text string, p *wire.Problem) {
+	p = readFields(r, wire.Visible(name, &text, parse))
+	return text, p
+}
+
+// readFields reads a body of fields that may be missing, as the body itself may.
+func readFields(r *http.Request, fields ...wire.Field) *wire.Problem {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
-	p = wire.ReadBody(r, buf, BodyMax)
+	p := wire.ReadBody(r, buf, BodyMax)
 	if p == nil && buf.Len() > 0 {
-		p = wire.ReadObject(buf.Bytes(), []wire.Field{wire.Visible(name, &text, parse)})
+		p = wire.ReadObject(buf.Bytes(), fields)
 	}
-	return text, p
+	return p
 }
 
 // decide redeems or releases a claim, see Resolver.
@@ -182,6 +233,10 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 			return &wire.Problem{Code: wire.CodeAlreadyReleased, Detail: "The claim expired: it was not redeemed in time."}
 		}
 		return wire.Refuse(wire.CodeAlreadyReleased)
+	case models.ResolvedNotRedeemed:
+		return wire.Refuse(wire.CodeNotRedeemed)
+	case models.ResolvedNoHold:
+		return wire.Invalid("id", "the claim has no hold: it may stay unredeemed for ever")
 	case models.ResolvedPacket:
 		return wire.Invalid("id", "a packet can't be redeemed or released: its amount was credited as it was claimed")
 	}
@@ -199,6 +254,18 @@ func DocumentRelease(oapi *huma.OpenAPI, op *huma.Operation) {
 	documentResolution(oapi, op, "The claim is released or expired; what it took is back")
 	wire.DocumentBody(op, wire.SchemaOf[releaseBody](oapi))
 	op.RequestBody.Required = false
+}
+
+// DocumentReopen describes PostReopen.
+func DocumentReopen(oapi *huma.OpenAPI, op *huma.Operation) {
+	documentResolution(oapi, op, "The redeem is taken back; of a repetition, the claim as it is by now")
+	wire.DocumentBody(op, wire.SchemaOf[reopenBody](oapi))
+}
+
+// DocumentExtend describes PostExtend.
+func DocumentExtend(oapi *huma.OpenAPI, op *huma.Operation) {
+	documentResolution(oapi, op, "The hold ends at expires_at")
+	wire.DocumentBody(op, wire.SchemaOf[extendBody](oapi))
 }
 
 func documentResolution(oapi *huma.OpenAPI, op *huma.Operation, description string) {

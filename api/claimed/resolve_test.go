@@ -44,6 +44,12 @@ func TestResolve_AnswersAreThoseOfTheContract(t *testing.T) {
 	}{
 		{redeemed.ID, "redeem", `{"order_id":"o1"}`, 200, "redeemed"}, {redeemed.ID, "redeem", `{"order_id":"o1"}`, 200, "redeemed"},
 		{redeemed.ID, "redeem", `{"order_id":"o2"}`, 409, "already_redeemed"}, {redeemed.ID, "release", `{}`, 409, "already_redeemed"},
+		{redeemed.ID, "reopen", `{"order_id":"o2"}`, 409, "already_redeemed"}, {redeemed.ID, "reopen", `{"reason":"x"}`, 422, "invalid"},
+		{redeemed.ID, "extend", `{"by":"1m"}`, 409, "already_redeemed"},
+		{redeemed.ID, "reopen", `{"order_id":"o1","reason":"refunded"}`, 200, "claimed"}, {redeemed.ID, "redeem", `{"order_id":"o3"}`, 200, "redeemed"},
+		{released.ID, "reopen", `{"order_id":"o1"}`, 409, "not_redeemed"}, {released.ID, "extend", `{"by":"1m"}`, 422, "invalid"},
+		{released.ID, "extend", `{}`, 422, "invalid"}, {released.ID, "extend", `{"by":"-1m"}`, 422, "invalid"}, {released.ID, "extend", `{"by":"1us"}`, 422, "invalid"},
+		{"none", "reopen", `{"order_id":"o1"}`, 404, "claim_not_found"}, {"none", "extend", `{"by":"1m"}`, 404, "claim_not_found"},
 		{released.ID, "release", ``, 200, "released"}, {released.ID, "release", `{"reason":"changed my mind"}`, 200, "released"},
 		{released.ID, "redeem", `{"order_id":"o1"}`, 409, "already_released"},
 		{"none", "redeem", `{"order_id":"o1"}`, 404, "claim_not_found"}, {"none", "release", ``, 404, "claim_not_found"},

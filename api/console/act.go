@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -17,7 +18,7 @@ import (
 var doneWords = map[string]string{
 	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
 	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
-	"redeem": "The claim is redeemed.", "release": "The claim is released.",
+	"redeem": "The claim is redeemed.", "release": "The claim is released.", "reopen": "The redeem is taken back.", "extend": "The hold lasts longer.",
 	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
@@ -287,11 +288,21 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 	}
 	a := &action{Verb: r.PathValue("verb"), Back: Path + "/claims/" + claim.ID, Confirm: claim.CampaignID}
 	name := "reason"
+	body := map[string]any{}
 	switch a.Verb {
 	case "redeem":
 		name = "order_id"
 		a.Title = "Redeem the claim of " + claim.UserID
-		a.Effects = []string{"The claim belongs to the order “" + given.Get(name) + "” for good, and can't be released any more."}
+		a.Effects = []string{"The claim belongs to the order “" + given.Get(name) + "”, and can't be released until the redeem is taken back."}
+	case "reopen":
+		body["order_id"] = claim.OrderID
+		a.Title = "Take back the redeem of " + claim.UserID
+		a.Effects = []string{"The claim does not belong to the order “" + claim.OrderID + "” any more: it can be redeemed by another, or released. " +
+			"Its hold begins anew, if the campaign has one.", "The same can't be done again for this order."}
+	case "extend":
+		name = "by"
+		a.Title = "Extend the hold of " + claim.UserID
+		a.Effects = []string{"The hold lasts " + given.Get(name) + " longer, but no longer than the campaign allows."}
 	case "release":
 		a.Title = "Release the claim of " + claim.UserID
 		a.Effects = []string{plural(claim.Quantity, "unit") + " can be claimed again, by anybody, and the user's limits get them back.",
@@ -299,11 +310,16 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 	default:
 		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
 	}
-	body := map[string]any{}
 	if text := strings.TrimSpace(given.Get(name)); text != "" {
 		body[name] = text
 		a.Fields = []field{{name, text}}
 	}
-	a.run = c.sends(r, http.MethodPost, path+"/"+a.Verb, body)
+	var headers []string
+	if a.Verb == "extend" { // sending the form twice extends once
+		key := cmp.Or(given.Get("key"), rand.Text())
+		a.Fields = append(a.Fields, field{"key", key})
+		headers = []string{"Idempotency-Key", key}
+	}
+	a.run = c.sends(r, http.MethodPost, path+"/"+a.Verb, body, headers...)
 	return a, nil
 }

@@ -274,7 +274,7 @@ func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
 func TestSupportRedeemsAndReleases(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.coupon("spring", 10, "")
+	s.coupon("spring", 10, `,"hold_for":"1h"`)
 	reader, p := s.person(), s.person()
 	reader.signIn(viewer)
 	p.signIn(admin)
@@ -287,7 +287,7 @@ func TestSupportRedeemsAndReleases(t *testing.T) {
 	require.NotContains(t, reader.get(pages[0]).text, "Redeem …", "a viewer sees no buttons")
 	require.Equal(t, 403, reader.get(pages[0]+"/redeem?order_id=order-7").status)
 
-	require.Contains(t, p.get(pages[0]+"/redeem?order_id=order-7").text, "belongs to the order “order-7” for good")
+	require.Contains(t, p.get(pages[0]+"/redeem?order_id=order-7").text, "belongs to the order “order-7”")
 	got := p.act(pages[0] + "/redeem?order_id=order-7")
 	require.Equal(t, 303, got.status, got.text)
 	after := p.get(got.header.Get("Location")).text
@@ -295,6 +295,16 @@ func TestSupportRedeemsAndReleases(t *testing.T) {
 	require.Contains(t, after, "By order order-7.")
 	require.NotContains(t, after, "Redeem …", "it is done")
 	require.Contains(t, p.act(pages[0]+"/release").text, "redeemed by order order-7", "the API's refusal")
+
+	require.Contains(t, p.get(pages[0]+"/reopen").text, "does not belong to the order “order-7” any more")
+	require.Equal(t, 303, p.act(pages[0]+"/reopen?reason=refunded").status)
+	open := p.get(pages[0]).text
+	require.Contains(t, open, "Reopened")
+	require.Contains(t, open, "Redeem …")
+	require.Equal(t, 303, p.act(pages[0]+"/extend?by=10m").status)
+	audited := s.api("GET", "/v1/audit", "")
+	require.Contains(t, audited, `"action":"claim.reopened"`)
+	require.Contains(t, audited, `"action":"claim.extended"`)
 
 	require.Contains(t, p.get(pages[1]+"/release").text, "1 unit can be claimed again")
 	require.Equal(t, 303, p.act(pages[1]+"/release?reason=a+mistake").status)

@@ -120,7 +120,7 @@ func (p *findPage) build(c *Console, r *http.Request) {
 
 type claimPage struct {
 	Done  string
-	Acts  bool // whoever is signed in may redeem and release it
+	Acts  bool // whoever is signed in may redeem, release, reopen and extend it
 	Claim models.Claim
 	Life  []moment
 	Away  bool // MySQL did not answer: what became of it may be missing
@@ -145,7 +145,7 @@ func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
 	page.Away = err != nil
 	page.Life = lifeOf(&page.Claim, &story, err == nil)
 	page.Done = doneWords[r.URL.Query().Get("done")]
-	page.Acts = s.who.Acts && page.Claim.Status == models.ClaimClaimed && page.Claim.PacketID == ""
+	page.Acts = s.who.Acts && page.Claim.PacketID == ""
 	c.show(w, s, http.StatusOK, "claim", page)
 }
 
@@ -183,6 +183,9 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment 
 	if story.Parked != nil {
 		life = append(life, moment{At: story.Parked.ParkedAt, What: "Parked", Why: "MySQL refused its row: " + story.Parked.Reason +
 			". Its units count as claimed. Repair the books of the campaign."})
+	}
+	if story.Row != nil && story.Row.ReopenedAt != nil {
+		life = append(life, moment{At: *story.Row.ReopenedAt, What: "Reopened", Why: "An earlier redeem was taken back."})
 	}
 	if claim.RedeemedAt != nil {
 		life = append(life, moment{At: claim.RedeemedAt.Time, What: "Redeemed", Why: "By order " + claim.OrderID + "."})

@@ -35,6 +35,7 @@ type campaignBody struct {
 	Currency      *string     `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
 	SenderID      *string     `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
 	HoldFor       *string     `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
+	HoldMax       *string     `json:"hold_max,omitempty" doc:"how long it may with all extensions; default twice hold_for"`
 	Shards        *int64      `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"number of shards, fixed; default 1. More are for a campaign that is too hot for one Redis primary"`
 	Public        *publicBody `json:"public,omitempty" doc:"what anybody may read of it without a token, see /v1/campaigns/{id}/public; default false"`
 	ShardBy       *string     `json:"shard_by,omitempty" pattern:"^[a-z_]{1,32}$" doc:"of a campaign of several shards: the subject of all its limits, whose value decides the shard of a claim; default user"`
@@ -189,7 +190,10 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 		c.EndsAt, p = parseTime("ends_at", b.EndsAt)
 	}
 	if p == nil && b.HoldFor != nil {
-		c.HoldForMs, p = parseHold(*b.HoldFor)
+		c.HoldForMs, p = parseHold("hold_for", *b.HoldFor)
+	}
+	if p == nil && b.HoldMax != nil {
+		c.HoldMaxMs, p = parseHold("hold_max", *b.HoldMax)
 	}
 	if p != nil {
 		return models.Campaign{}, p
@@ -222,10 +226,10 @@ func checkName(name *string) *wire.Problem {
 	return nil
 }
 
-func parseHold(text string) (ms int64, p *wire.Problem) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d%time.Millisecond != 0 || d < 0 || d > models.HoldMax {
-		return 0, wire.Invalid("hold_for", "must be a duration such as 15m, in whole milliseconds, at most "+models.HoldMax.String())
+func parseHold(field, text string) (ms int64, p *wire.Problem) {
+	d, err := models.ParseHold(text)
+	if err != nil {
+		return 0, wire.InvalidID(field, err)
 	}
 	return d.Milliseconds(), nil
 }

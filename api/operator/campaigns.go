@@ -3,12 +3,17 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	"dibs/api/wire"
 	"dibs/internal/caller"
 	"dibs/models"
 )
+
+// pauseSoon is how long a pause waits for MySQL, and then for Redis.
+const pauseSoon = 400 * time.Millisecond
 
 type (
 	createInput struct{ Body campaignBody }
@@ -149,7 +154,55 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*Campaign
 	if p != nil {
 		return nil, p
 	}
+	if change.Pauses() {
+		return s.pause(ctx, in, change)
+	}
 	return s.change(ctx, in.ID, in.IfMatch, change)
+}
+
+// pause pauses a campaign, without MySQL if that does not do it soon.
+func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Change) (*CampaignOutput, error) {
+	soon, cancel := context.WithTimeout(ctx, pauseSoon)
+	defer cancel()
+	out, err := s.change(soon, in.ID, in.IfMatch, change)
+	if p, is := errors.AsType[*wire.Problem](err); !is || p.Code != wire.CodeUnavailable {
+		return out, err
+	}
+	now, stop := context.WithTimeout(ctx, pauseSoon)
+	defer stop()
+	c, err := s.cfg.Campaigns.Pause(now, in.ID)
+	s.cfg.Changed(in.ID)
+	if err != nil {
+		return nil, s.refuse(ctx, "pause", in.ID, err, "MySQL does not answer, and Redis does not say that it paused each part of the campaign: it may "+
+			"take claims. A campaign that Redis does not hold takes none before MySQL is back. Send the request again.")
+	}
+	return answerOf(&c), nil
+}
+
+// pausedOutput is the answer to PauseCampaigns.
+type pausedOutput struct {
+	Body struct {
+		Paused   []string `json:"paused" doc:"ids"`
+		Complete bool     `json:"complete" doc:"false: MySQL did not answer, and campaigns that Redis does not hold are not paused. They take no claims before MySQL is back: send the request again then"`
+	}
+}
+
+// PauseCampaigns is POST /v1/campaigns:pause.
+func (s *Routes) PauseCampaigns(ctx context.Context, _ *struct{}) (*pausedOutput, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	paused, isAll, err := s.cfg.Campaigns.PauseAll(ctx, pauseSoon)
+	for _, id := range paused {
+		s.cfg.Changed(id)
+	}
+	if err != nil {
+		return nil, s.refuse(ctx, "pause", "", err, fmt.Sprintf("Redis does not say that it paused every campaign, only %d of them. Send the request again.",
+			len(paused)))
+	}
+	out := &pausedOutput{}
+	out.Body.Paused = append([]string{}, paused...)
+	out.Body.Complete = isAll
+	return out, nil
 }
 
 // CloseCampaign is POST /v1/campaigns/{id}/close.

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"time"
 
 	"dibs/models"
 )
@@ -16,6 +17,11 @@ type Campaigns interface {
 	List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error)
 	// Change returns when the change is in force for the next claim. Errors beyond the above: models.ErrChanged.
 	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
+	// Pause pauses a campaign in Redis alone, and returns what Redis knows of it. Errors: models.ErrClosed, and those of Redis.
+	Pause(ctx context.Context, id string) (models.Campaign, error)
+	// PauseAll is Pause for every open campaign; isAll is false when MySQL did not say in that time which these are: then it is those that
+	// Redis holds.
+	PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error)
 	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the
 	// above: models.ErrClosed, models.ErrKeyMismatch.
 	AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error)

@@ -30,6 +30,7 @@ const (
 	CodeCampaignExists       Code = "campaign_exists"
 	CodeAlreadyRedeemed      Code = "already_redeemed"
 	CodeAlreadyReleased      Code = "already_released"
+	CodeNotRedeemed          Code = "not_redeemed"
 	CodeClaimParked          Code = "claim_parked"
 	CodeCampaignNotFound     Code = "campaign_not_found"
 	CodeClaimNotFound        Code = "claim_not_found"
@@ -91,6 +92,7 @@ var refusals = map[Code]refusal{
 	},
 	CodeAlreadyRedeemed: {status: 409, title: "Already redeemed", detail: "The claim was redeemed.", retryAfter: 0},
 	CodeAlreadyReleased: {status: 409, title: "Already released", detail: "The claim was released.", retryAfter: 0},
+	CodeNotRedeemed:     {status: 409, title: "Not redeemed", detail: "No order has redeemed the claim.", retryAfter: 0},
 	CodeClaimParked: {
 		status: 409, title: "Claim parked",
 		detail:     "The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.",

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sort"
 	"strings"
+	"time"
 
 	"dibs/models"
 )
@@ -206,6 +207,40 @@ func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 		c.Status = models.ClaimRedeemed
 		c.OrderID = orderID
 		c.RedeemedAt = &c.ClaimedAt
+		return models.ResolvedNow
+	})
+}
+
+// Reopen is as Redeem.
+func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch {
+		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
+			c.Status = models.ClaimClaimed
+			c.OrderID = ""
+			c.RedeemedAt = nil
+			return models.ResolvedNow
+		case c.Status == models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case c.Status == models.ClaimClaimed:
+			return models.ResolvedNotRedeemed
+		}
+		return models.ResolvedAlreadyReleased
+	})
+}
+
+// Extend is as Redeem.
+func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch {
+		case c.Status == models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case c.Status != models.ClaimClaimed:
+			return models.ResolvedAlreadyReleased
+		case c.ExpiresAt == nil:
+			return models.ResolvedNoHold
+		}
+		c.ExpiresAt = new(models.NewTime(c.ExpiresAt.Add(by)))
 		return models.ResolvedNow
 	})
 }

@@ -42,7 +42,7 @@ var table = []setting{
 		set: text(func(c *Config) *string { return &c.DataDir })},
 	{key: "admin-token", mask: hidden, late: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
-	{key: "storefront-token", mask: hidden, late: true, meaning: "bearer token that may claim, redeem, release and read claims",
+	{key: "storefront-token", mask: hidden, late: true, meaning: "bearer token that may claim, redeem, release, reopen, extend and read claims",
 		set: token(func(c *Config) *string { return &c.StorefrontToken })},
 	{key: "viewer-token", mask: hidden, late: true, meaning: "bearer token that may read",
 		set: token(func(c *Config) *string { return &c.ViewerToken })},

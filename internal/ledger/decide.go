@@ -55,11 +55,11 @@ func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Tim
 // kept are the types of event that Put keeps.
 func kept(t models.EventType) bool {
 	switch t {
-	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimsGivenUp, models.EventCampaignClosed:
+	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimReopened, models.EventClaimExtended,
+		models.EventClaimsGivenUp, models.EventCampaignClosed:
 		return true
-	default:
-		return false
 	}
+	return false
 }
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "

@@ -96,6 +96,14 @@ func used(h *syncertest.Stack) (id string) {
 		_, err = resolver.Release(t.Context(), claims[10+i], "changed \"their\" mind")
 		require.NoError(t, err)
 	}
+	for _, again := range []func() (models.Resolution, error){
+		func() (models.Resolution, error) { return resolver.Reopen(t.Context(), claims[0], "o-0", "refunded") },
+		func() (models.Resolution, error) { return resolver.Redeem(t.Context(), claims[0], "again") },
+	} {
+		res, err := again()
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedNow, res.Resolved)
+	}
 	claims = append(claims, h.Take(id, syncertest.Asks("v", 5)...)...)
 	require.Eventually(t, func() bool {
 		_, err := resolve.NewExpirer(relay, nil, nil).Expire(t.Context())
@@ -128,7 +136,7 @@ func TestLedger_HasTheEventsOfTheStreamInOrderPageByPage(t *testing.T) {
 	id := used(h)
 	recorded(h)
 	want := told(h, id)
-	require.Len(t, want, 35+10+25+1)
+	require.Len(t, want, 35+11+1+25+1)
 	for _, limit := range []int{1, 7, 1000} {
 		require.Equal(t, want, lines(h, read(h, id, limit)))
 	}

@@ -168,8 +168,9 @@ func (r *Reader) decided(
 	}
 	query := "SELECT campaign_id, type, SUM(claims), SUM(units), SUM(amount), COUNT(*) OVER ()" +
 		" FROM ledger_events WHERE campaign_id IN " +
-		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? GROUP BY campaign_id, type"
-	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout))
+		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"
+	// An extension of a hold moves no unit.
+	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout), models.EventClaimExtended)
 	return sqlstore.ScanCounted(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var id string
 		var kind models.EventType

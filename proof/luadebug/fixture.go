@@ -52,6 +52,9 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		_, _, err := f.s.NextGeneration(ctx, f.meta.Partition, 1+f.s.Signals(ctx)[f.meta.Partition].Generation)
 		return err
 	},
+	"pause": func(ctx context.Context, f *fixture) error {
+		return f.s.Pause(ctx, []string{f.c.ID}, &lua.Pause{ID: uuid.NewString()})[0]
+	},
 	"evict": func(ctx context.Context, f *fixture) error {
 		_, errs := f.s.Evict(ctx, []models.Campaign{*f.c}, 0)
 		return errs[0]

@@ -84,6 +84,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.EndsAt = milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
 	c.Shards = max(1, c.Shards)
+	c.HoldMaxMs = cmp.Or(c.HoldMaxMs, usualHoldMax(&c))
 	c.Version = 1
 	c.Changes = 1
 	c.Residency = models.ResidencyNone
@@ -110,11 +111,17 @@ func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest stri
 	return row.Campaign, nil
 }
 
+// usualHoldMax is how long the holds of a campaign may last whose creator did not say so.
+func usualHoldMax(c *models.Campaign) int64 { return min(2*c.HoldForMs, models.HoldMax.Milliseconds()) }
+
 // digestOf is a digest of what a campaign's creator chose.
 func digestOf(c *models.Campaign) (string, error) {
 	d := c.Definition()
 	d.StartsAt = milliseconds(d.StartsAt)
 	d.EndsAt = milliseconds(d.EndsAt)
+	if d.HoldMaxMs == usualHoldMax(&d) {
+		d.HoldMaxMs = 0
+	}
 	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
 	if err != nil {
 		return "", fmt.Errorf("campaigns: campaign %s: %w", c.ID, err)

@@ -40,7 +40,7 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		want := asked
 		want.StartsAt, want.EndsAt = new(at.UTC().Truncate(time.Millisecond)), new(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
 		want.Version, want.Changes, want.Remaining, want.Partition = 1, 1, 100, lua.PartitionOf("spring", syncertest.Partitions)
-		want.Residency, want.Shards = models.ResidencyNone, 1
+		want.Residency, want.Shards, want.HoldMaxMs = models.ResidencyNone, 1, 1_800_000
 		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
 		require.Equal(t, want, stored)
 		require.WithinDuration(t, time.Now(), stored.CreatedAt, time.Minute)

@@ -25,6 +25,11 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if err != nil {
 		return models.Campaign{}, err
 	}
+	if change.Status != nil && *change.Status == models.StatusOpen {
+		if err := r.awaitPauses(ctx, &before); err != nil {
+			return models.Campaign{}, err
+		}
+	}
 	c, err := r.change(ctx, &before, change)
 	if err != nil {
 		return models.Campaign{}, err

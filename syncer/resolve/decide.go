@@ -3,9 +3,10 @@ package resolve
 import (
 	"context"
 	"errors"
-	"slices"
+	"maps"
 	"time"
 
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
@@ -20,9 +21,12 @@ var errRaced = errors.New("resolve: a claim was decided by another transaction")
 
 // decision is what becomes of claims.
 type decision struct {
-	status  models.ClaimStatus
-	orderID *string
-	reason  string
+	event     models.EventType
+	isExpiry  bool // of a release
+	orderID   string
+	reason    string
+	by        time.Duration // of an extension
+	extendKey string        // digest of its idempotency key; "" is none
 }
 
 // heldClaim is a claim with the columns of its campaign that a decision needs.
@@ -32,6 +36,7 @@ type heldClaim struct {
 	Kind      models.Kind
 	Currency  string
 	HoldForMs int64
+	HoldMaxMs int64
 
 	outbox models.OutboxRow // of a decided claim: what Redis and the stream are to be told
 }
@@ -39,45 +44,113 @@ type heldClaim struct {
 // readClaims reads the claims of that id that exist.
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
 	err = db.WithContext(ctx).Table("claims c").Joins("JOIN campaigns k ON k.id = c.campaign_id").
-		Select("c.*, k.kind, k.currency, k.hold_for_ms").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
+		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
 }
 
-// decide applies a decision to those of the claims that are undecided, in one transaction, which inTx runs, and returns them. The
-// others it returns as MySQL has them. The transaction writes what Redis and the stream are to be told into the outbox; counters move when
-// that is applied.
-func (d *decision) decide(
-	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sqlstore.Tx) error) error,
-) (decided, others []heldClaim, err error) {
+// decide applies a decision to a claim, if it is one that it fits, in a transaction, and returns the claim as it is then. The transaction
+// writes what Redis and the stream are to be told into the outbox. Errors: models.ErrNotFound.
+func (d *decision) decide(ctx context.Context, db *gorm.DB, id string, at *steps.Steps) (c heldClaim, result models.Resolved, err error) {
 	for {
-		decided, err = readClaims(ctx, db, ids)
-		if err != nil {
-			return nil, nil, err
+		found, err := readClaims(ctx, db, []string{id})
+		switch {
+		case err != nil:
+			return c, "", err
+		case len(found) == 0:
+			return c, "", models.ErrNotFound
 		}
-		others = nil
-		decided = slices.DeleteFunc(decided, func(c heldClaim) bool {
-			isDecided := c.Status != models.ClaimClaimed || c.Kind == models.KindPacket
-			if isDecided {
-				others = append(others, c)
-			}
-			return isDecided
-		})
-		if len(decided) == 0 {
-			return nil, others, nil
+		result, err = d.against(ctx, db, &found[0])
+		if err != nil || result != models.ResolvedNow {
+			return found[0], result, err
 		}
-		err := inTx(func(tx *sqlstore.Tx) error {
-			if err := d.apply(decided, sqlstore.Now()); err != nil {
+		at.At("found")
+		err = sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
+			if err := d.apply(found, sqlstore.Now()); err != nil {
 				return err
 			}
-			return d.write(ctx, tx, decided, at)
+			return d.write(ctx, tx, db, found, at)
 		})
-		if err == nil {
-			return decided, others, nil
-		}
-		if !errors.Is(err, errRaced) { // then at least one claim fewer is undecided
-			return nil, nil, err
+		if !errors.Is(err, errRaced) {
+			return found[0], result, err
 		}
 	}
+}
+
+// against is what a decision comes to.
+func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
+	isOfOrder := c.Status == models.ClaimRedeemed && c.OrderID != nil && *c.OrderID == d.orderID
+	switch {
+	case c.Kind == models.KindPacket && d.event == models.EventClaimReopened:
+		return models.ResolvedNotRedeemed, nil
+	case c.Kind == models.KindPacket:
+		return models.ResolvedPacket, nil
+	case d.event == models.EventClaimReopened:
+		return d.againstReopened(ctx, db, c, isOfOrder)
+	case c.Status == models.ClaimRedeemed && d.event == models.EventClaimRedeemed && isOfOrder:
+		return models.ResolvedBefore, nil
+	case c.Status == models.ClaimRedeemed:
+		return models.ResolvedAlreadyRedeemed, nil
+	case c.Status != models.ClaimClaimed && d.event == models.EventClaimReleased:
+		return models.ResolvedBefore, nil
+	case c.Status != models.ClaimClaimed:
+		return models.ResolvedAlreadyReleased, nil
+	case d.event == models.EventClaimExtended:
+		return d.againstExtended(ctx, db, c)
+	}
+	return models.ResolvedNow, nil
+}
+
+// againstReopened is against for a reopen. One of the same order is a repetition, whatever has become of the claim since.
+func (d *decision) againstReopened(ctx context.Context, db *gorm.DB, c *heldClaim, isOfOrder bool) (models.Resolved, error) {
+	var before int64
+	err := db.WithContext(ctx).Model(&models.ClaimOrder{}).Where("order_id = ? AND claim_id = ? AND reopened = 1", d.orderID, c.ID).Count(&before).Error
+	switch {
+	case err != nil || before > 0:
+		return models.ResolvedBefore, err
+	case isOfOrder:
+		return models.ResolvedNow, nil
+	case c.Status == models.ClaimRedeemed:
+		return models.ResolvedAlreadyRedeemed, nil
+	case c.Status == models.ClaimClaimed:
+		return models.ResolvedNotRedeemed, nil
+	}
+	return models.ResolvedAlreadyReleased, nil
+}
+
+// againstExtended is against for an extension of a claim that is open. One whose hold lasts as long as it may stays so.
+func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
+	if c.HoldForMs == 0 {
+		return models.ResolvedNoHold, nil
+	}
+	if until, extended := d.extend(c); !extended.After(until) {
+		return models.ResolvedBefore, nil
+	}
+	if d.extendKey == "" {
+		return models.ResolvedNow, nil
+	}
+	var before int64
+	err := db.WithContext(ctx).Model(&models.HoldExtension{}).Where("claim_id = ? AND key_digest = ?", c.ID, d.extendKey).Count(&before).Error
+	if err != nil || before > 0 {
+		return models.ResolvedBefore, err
+	}
+	return models.ResolvedNow, nil
+}
+
+// extend is when the hold of a claim ends, and when it does once it is extended.
+func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
+	began := c.ClaimedAt
+	if c.ReopenedAt != nil {
+		began = *c.ReopenedAt
+	}
+	until = began.Add(time.Duration(c.HoldForMs) * time.Millisecond)
+	if c.HeldUntil != nil {
+		until = *c.HeldUntil
+	}
+	extended = until.Add(d.by)
+	if last := began.Add(time.Duration(c.HoldMaxMs) * time.Millisecond); extended.After(last) {
+		extended = last
+	}
+	return until, extended
 }
 
 // apply sets on claims what the decision makes of them at a time, and makes their rows of outbox.
@@ -89,12 +162,9 @@ func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	}
 	for i := range claims {
 		c := &claims[i]
-		c.Status = d.status
-		c.OrderID = d.orderID
-		c.ReleaseReason = d.reason
-		c.ResolvedAt = &at
 		c.Decisions = new(c.DecisionsMade() + 1)
-		c.outbox, err = d.outboxRow(&c.ClaimRow)
+		d.set(c, at)
+		c.outbox, err = d.outboxRow(c, at)
 		if err != nil {
 			return err
 		}
@@ -102,43 +172,65 @@ func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	return nil
 }
 
+func (d *decision) set(c *heldClaim, at time.Time) {
+	switch d.event {
+	case models.EventClaimExtended:
+		_, extended := d.extend(c)
+		c.HeldUntil = &extended
+	case models.EventClaimReopened:
+		c.Status = models.ClaimClaimed
+		c.OrderID = nil
+		c.ResolvedAt = nil
+		c.ReopenedAt = &at
+		c.HeldUntil = nil
+	case models.EventClaimRedeemed:
+		c.Status = models.ClaimRedeemed
+		c.OrderID = &d.orderID
+		c.ResolvedAt = &at
+	default:
+		c.Status = models.ClaimReleased
+		c.ReleaseReason = d.reason
+		c.ResolvedAt = &at
+		if d.isExpiry {
+			c.Status = models.ClaimExpired
+		}
+	}
+}
+
 // outboxRow makes the row that says what became of a claim.
-func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
+func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, error) {
 	kind := models.OutboxEvent
 	claimedAt := models.NewTime(c.ClaimedAt)
 	e := models.Event{
-		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
-		Seq: c.Seq, Shard: c.Shard, Subjects: c.Subjects,
-		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason, Decision: c.DecisionsMade(),
+		Type: d.event, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
+		Seq: c.Seq, Shard: c.Shard, Subjects: c.Subjects, At: models.NewTime(at), ClaimID: c.ID, ClaimedAt: &claimedAt,
+		OrderID: d.orderID, Reason: d.reason, Decision: c.DecisionsMade(), ExtendKey: d.extendKey,
 	}
-	if d.status != models.ClaimRedeemed {
+	if d.event == models.EventClaimReleased {
 		kind = models.OutboxRelease
-		e.Type = models.EventClaimReleased
 	}
-	if d.status == models.ClaimExpired {
+	if d.isExpiry {
 		e.Reason = models.ReasonExpired
 	}
-	if d.orderID != nil {
-		e.OrderID = *d.orderID
+	if d.event == models.EventClaimReopened || d.event == models.EventClaimExtended {
+		e.ExpiresAt = c.Claim("", c.HoldForMs).ExpiresAt
 	}
 	return campaigns.NewOutboxRow(kind, &e)
 }
 
-// write is the transaction. It fails with errRaced unless all claims are undecided.
-func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim, at *steps.Steps) error {
+// write is the transaction. It fails with errRaced unless no other decision of the claims came between.
+func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, decided []heldClaim, at *steps.Steps) error {
 	rows := make([]models.OutboxRow, len(decided))
-	byNumber := make(map[int64][]string) // ids of claims, by the number of this decision
+	byNumber := make(map[int64][]string)
+	events := make(map[int64]*models.Event)
 	for i := range decided {
 		number := *decided[i].Decisions
 		byNumber[number] = append(byNumber[number], decided[i].ID)
 		rows[i] = decided[i].outbox
+		events[number] = rows[i].Event
 	}
 	for number, ids := range byNumber {
-		args := []any{
-			string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), number, string(models.ClaimClaimed), number - 1,
-		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE claims"+sqlstore.ByKey(tx)+" SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?, decisions = ?"+
-			" WHERE status = ? AND COALESCE(decisions, 0) = ? AND id IN "+sqlstore.Marks(len(ids)), append(args, sqlstore.Args(ids)...)...)
+		n, err := writer.WriteDecision(ctx, tx, db, events[number], ids, "COALESCE(decisions, 0) = ?", number-1)
 		if err != nil {
 			return err
 		}
@@ -146,17 +238,35 @@ func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, decided []heldCla
 			return errRaced
 		}
 	}
-	if d.orderID != nil {
-		for i := range decided {
-			if err := writer.PutOrder(ctx, tx, *d.orderID, decided[i].ID); err != nil {
-				return err
-			}
-		}
+	if err := d.audit(ctx, tx, decided); err != nil {
+		return err
 	}
 	at.At("claims moved")
 	if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
 		return err
 	}
 	at.At("outbox written")
+	return nil
+}
+
+// audit notes who reopened or extended a claim.
+func (d *decision) audit(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim) error {
+	var action string
+	switch d.event {
+	case models.EventClaimReopened:
+		action = models.AuditClaimReopened
+	case models.EventClaimExtended:
+		action = models.AuditClaimExtended
+	default:
+		return nil
+	}
+	for i := range decided {
+		e := decided[i].outbox.Event
+		after := map[string]any{"claim_id": e.ClaimID, "order_id": e.OrderID, "reason": e.Reason, "expires_at": e.ExpiresAt}
+		maps.DeleteFunc(after, func(_ string, v any) bool { return v == "" || v == (*models.Time)(nil) })
+		if err := audit.Put(ctx, tx, action, e.CampaignID, nil, after); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -162,11 +162,11 @@ func (e *Expirer) end(ctx context.Context, tx *sqlstore.Tx, claims []heldClaim) 
 	if len(claims) == 0 {
 		return nil
 	}
-	d := &decision{status: models.ClaimExpired}
+	d := &decision{event: models.EventClaimReleased, isExpiry: true}
 	if err := d.apply(claims, sqlstore.Now()); err != nil {
 		return err
 	}
-	return d.write(ctx, tx, claims, &e.steps)
+	return d.write(ctx, tx, e.relay.db, claims, &e.steps)
 }
 
 // singles ends the holds of hold_dues.

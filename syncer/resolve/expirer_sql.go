@@ -55,7 +55,7 @@ func lock(ctx context.Context, tx *sqlstore.Tx, lots []heldLot) error {
 	})
 }
 
-const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, packet_id, claimed_at, decisions"
+const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, packet_id, claimed_at, decisions, reopened_at, held_until"
 
 // walk goes over the next claims of lots whose cursors are locked, up to share of each, moves the cursors, and returns what has ended.
 func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
@@ -69,7 +69,7 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c heldClaim
 		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.PacketID,
-			&c.ClaimedAt, &c.Decisions)
+			&c.ClaimedAt, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
 		l := at[c.LotID()]
 		if err != nil || l.DueMs != nil {
 			return err
@@ -81,7 +81,7 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 		}
 		seen[l.id()]++
 		l.Seq = c.Seq
-		if c.Status == models.ClaimClaimed && c.PacketID == nil {
+		if c.Status == models.ClaimClaimed && c.PacketID == nil && c.ReopenedAt == nil && c.HeldUntil == nil { // these have a row in hold_dues
 			ended = append(ended, c)
 		}
 		return nil

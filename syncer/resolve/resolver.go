@@ -2,6 +2,9 @@ package resolve
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -37,49 +40,48 @@ func NewResolver(db *gorm.DB, relay *Relay, log *slog.Logger) *Resolver {
 // Redeem ends a claim by an order. The same order again is a repetition. Errors: models.ErrNotFound when the claim has no row
 // (yet). After any other error the outcome is unknown, and asking again is safe.
 func (r *Resolver) Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error) {
-	return r.resolve(ctx, claimID, &decision{status: models.ClaimRedeemed, orderID: &orderID})
+	return r.resolve(ctx, claimID, &decision{event: models.EventClaimRedeemed, orderID: orderID})
 }
 
 // Release ends a claim and gives back what it took. A second release is a repetition, whatever its reason. Errors as Redeem.
 func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.Resolution, error) {
-	return r.resolve(ctx, claimID, &decision{status: models.ClaimReleased, reason: reason})
+	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
+}
+
+// Reopen takes back that an order redeemed a claim: its hold begins anew. The same order again is a repetition, whatever has become of
+// the claim since. Errors as Redeem.
+func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
+	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
+}
+
+// Extend has the hold of a claim last longer, no longer than its campaign allows. A request with a key that is repeated extends once.
+// Errors as Redeem.
+func (r *Resolver) Extend(ctx context.Context, claimID string, by time.Duration, key string) (models.Resolution, error) {
+	d := &decision{event: models.EventClaimExtended, by: by}
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		d.extendKey = base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	return r.resolve(ctx, claimID, d)
 }
 
 func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.Resolution, error) {
-	var decided, others []heldClaim
+	var c heldClaim
+	var result models.Resolved
 	err := sqlstore.Retry(ctx, func() (err error) {
-		decided, others, err = d.decide(ctx, r.db, []string{id}, &r.steps, func(change func(tx *sqlstore.Tx) error) error {
-			return sqlstore.InTx(ctx, r.db, change)
-		})
+		c, result, err = d.decide(ctx, r.db, id, &r.steps)
+		if errors.Is(err, models.ErrNotFound) {
+			return sqlstore.Final(err)
+		}
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return models.Resolution{}, fmt.Errorf("resolve: claim %s: %w", id, err)
-	case len(decided) > 0:
-		r.apply(ctx, decided)
-		c := &decided[0]
-		return models.Resolution{Resolved: models.ResolvedNow, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
-	case len(others) > 0:
-		c := &others[0]
-		return models.Resolution{Resolved: d.against(c), Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 	}
-	return models.Resolution{}, fmt.Errorf("resolve: %w: claim %s", models.ErrNotFound, id)
-}
-
-// against is the answer to a decision that came after another.
-func (d *decision) against(was *heldClaim) models.Resolved {
-	switch {
-	case was.Kind == models.KindPacket:
-		return models.ResolvedPacket
-	case was.Status == models.ClaimRedeemed && d.status == models.ClaimRedeemed && was.OrderID != nil && *was.OrderID == *d.orderID:
-		return models.ResolvedBefore
-	case was.Status == models.ClaimRedeemed:
-		return models.ResolvedAlreadyRedeemed
-	case d.status == models.ClaimReleased:
-		return models.ResolvedBefore
+	if result == models.ResolvedNow {
+		r.apply(ctx, []heldClaim{c})
 	}
-	return models.ResolvedAlreadyReleased
+	return models.Resolution{Resolved: result, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 }
 
 // apply applies decisions to Redis at once, for as long as a caller waits for the answer.

@@ -160,7 +160,7 @@ func (a *Archiver) page(ctx context.Context, lotID string, after int64, before t
 }
 
 const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id, amount, order_id," +
-	" claimed_at, synced_at, resolved_at, release_reason, decisions"
+	" claimed_at, synced_at, resolved_at, release_reason, decisions, reopened_at, held_until"
 
 // read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end, and one whose end no counter
 // has yet for that.
@@ -177,7 +177,7 @@ func (a *Archiver) read(
 		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID,
 			&c.Amount,
 			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason,
-			&c.Decisions)
+			&c.Decisions, &c.ReopenedAt, &c.HeldUntil)
 		claims = append(claims, c)
 		return err
 	})

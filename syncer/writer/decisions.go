@@ -25,17 +25,13 @@ func (a *application) decide() error {
 			a.inOutbox[e.ID] = false
 			a.book(e)
 		case isKnown: // it is there twice
-		case isDecision(e):
+		case e.IsDecision():
 			if err := a.decideAgain(e, made); err != nil {
 				return err
 			}
 		}
 	}
 	return ledger.Put(a.ctx, a.tx, a.booked)
-}
-
-func isDecision(e *models.RawEvent) bool {
-	return e.Type == models.EventClaimReleased || e.Type == models.EventClaimRedeemed
 }
 
 // book notes an event for the ledger and the counters.
@@ -82,7 +78,7 @@ func (a *application) readForgotten() (made map[string]int64, err error) {
 	made = make(map[string]int64)
 	var ids []string
 	for _, e := range a.b.told {
-		if isDecision(e) && !a.inOutbox[e.ID] {
+		if e.IsDecision() && !a.inOutbox[e.ID] {
 			ids = append(ids, e.ClaimID)
 		}
 	}
@@ -115,7 +111,9 @@ func (a *application) decideAgain(e *models.RawEvent, made map[string]int64) err
 			return err
 		}
 	}
-	if err := a.decideOne(e, number); err != nil {
+	again := e.Event
+	again.Decision = number
+	if _, err := WriteDecision(a.ctx, a.tx, a.db, &again, []string{e.ClaimID}, ""); err != nil {
 		return err
 	}
 	made[e.ClaimID] = number
@@ -154,28 +152,6 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		a.inOutbox[id] = false // if its entry is in the batch
 	}
 	return true, err
-}
-
-// decideOne writes what became of a claim.
-func (a *application) decideOne(e *models.RawEvent, number int64) error {
-	status := models.ClaimRedeemed
-	reason := ""
-	var order *string
-	switch {
-	case e.Type == models.EventClaimRedeemed:
-		order = &e.OrderID
-	case e.Reason == models.ReasonExpired:
-		status = models.ClaimExpired
-	default:
-		status = models.ClaimReleased
-		reason = e.Reason
-	}
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?, decisions = ? WHERE id = ?",
-		string(status), order, sqlstore.Cut(reason, models.ReasonLength), e.At.UTC().Format(sqlstore.TimeLayout), number, e.ClaimID)
-	if err == nil && order != nil {
-		err = PutOrder(a.ctx, a.tx, *order, e.ClaimID)
-	}
-	return err
 }
 
 func addRelease(deltas []delta, e *models.RawEvent) []delta {

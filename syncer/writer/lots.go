@@ -93,6 +93,8 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0 WHERE id = ? AND epoch <= ?"+
 			" AND residency = ?", models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
 		return err
+	case models.EventCampaignPaused:
+		return a.pause(e)
 	case models.EventPacketsPushed:
 		return a.countPackets(e)
 	case models.EventCampaignChanged:

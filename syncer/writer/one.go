@@ -24,12 +24,6 @@ func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 	})
 }
 
-// PutOrder notes which order redeemed a claim, in the transaction that redeems it.
-func PutOrder(ctx context.Context, tx sqlstore.Execer, orderID, claimID string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO claim_orders (order_id, claim_id) VALUES (?, ?)", orderID, claimID)
-	return err
-}
-
 func rowsOf(events []models.Event) []*models.RawEvent {
 	rows := make([]*models.RawEvent, len(events))
 	for i := range events {

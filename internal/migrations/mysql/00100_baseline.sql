@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS definitions (
   currency         VARCHAR(3) NOT NULL DEFAULT '' COMMENT 'ISO 4217',
   sender_id        VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'user who gets back what is left',
   hold_for_ms      BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
+  hold_max_ms      BIGINT NOT NULL DEFAULT 0 COMMENT 'how long it may with all extensions; 0 where there are no holds',
+  pause_id         VARCHAR(36) NULL COMMENT 'the last pause that Redis was told of while MySQL was away; NULL is none',
   public           VARCHAR(8) NOT NULL DEFAULT '' COMMENT 'what anybody may read of it: level, count, or nothing if empty',
   version          BIGINT NOT NULL DEFAULT 1 COMMENT 'identifies the last change: 1, then milliseconds since 1970, rising',
   changes          BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
@@ -102,6 +104,8 @@ CREATE TABLE IF NOT EXISTS claims (
   resolved_at    DATETIME(3) NULL COMMENT 'UTC, when it was redeemed, released or expired; NULL until then',
   release_reason VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'why it was released, in the words of who did',
   decisions      SMALLINT NULL COMMENT 'how often it was decided what becomes of it; NULL is never',
+  reopened_at    DATETIME(3) NULL COMMENT 'UTC, when a redeem was taken back, and its hold began anew; NULL is never',
+  held_until     DATETIME(3) NULL COMMENT 'UTC, when its hold ends, if it was extended',
   PRIMARY KEY (id),
   KEY claims_place (campaign_id, shard, seq),
   KEY claims_of_user (user_id, claimed_at, id),
@@ -113,9 +117,17 @@ CREATE TABLE IF NOT EXISTS claims (
 CREATE TABLE IF NOT EXISTS claim_orders (
   order_id VARCHAR(128) NOT NULL COMMENT 'as in claims',
   claim_id VARCHAR(64) NOT NULL COMMENT 'that the order redeemed',
+  reopened TINYINT NULL COMMENT '1: that was taken back; NULL: it was not',
   PRIMARY KEY (order_id, claim_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a redeemed claim: the claims of an order';
+
+CREATE TABLE IF NOT EXISTS hold_extensions (
+  claim_id   VARCHAR(64) NOT NULL COMMENT 'as in claims',
+  key_digest VARCHAR(64) NOT NULL COMMENT 'digest of the idempotency key of the request',
+  PRIMARY KEY (claim_id, key_digest)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row an extension of a hold that has a key, to know a repeated request';
 
 CREATE TABLE IF NOT EXISTS claims_archive (
   id             VARCHAR(64) NOT NULL COMMENT 'as in claims',
@@ -136,6 +148,8 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   resolved_at    DATETIME(3) NULL COMMENT 'as in claims',
   release_reason VARCHAR(200) NOT NULL COMMENT 'as in claims',
   decisions      SMALLINT NULL COMMENT 'as in claims',
+  reopened_at    DATETIME(3) NULL COMMENT 'as in claims',
+  held_until     DATETIME(3) NULL COMMENT 'as in claims',
   archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (id),
   KEY claims_archive_place (campaign_id, shard, seq)
@@ -403,7 +417,7 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
 SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
   l.synced_seq, l.sold, l.released_claims, l.lost_claims, l.lost_units, l.given_up_claims, l.given_up_units, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,
-  CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.public, d.version, d.changes,
+  CASE WHEN l.shard = 0 THEN d.low_stock_at ELSE 0 END AS low_stock_at, d.currency, d.sender_id, d.hold_for_ms, d.hold_max_ms, d.pause_id, d.public, d.version, d.changes,
   d.created_digest, d.created_at, l.updated_at, l.applied_version, l.untold, l.told_position, l.epoch, l.load_attempts, l.residency,
   l.residency_at, l.generation, l.reload_upto, l.seen_epoch, l.seen_seq, l.seen_units, l.archived_claims, l.archived_units, l.archived_sold,
   l.archived_released,
@@ -415,14 +429,14 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
 SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaining,
   claimed, synced_seq, sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units,
   per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
-  low_stock_at, currency, sender_id, hold_for_ms, public, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
+  low_stock_at, currency, sender_id, hold_for_ms, hold_max_ms, pause_id, public, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   residency, residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard = 0;
 
 -- The shards of campaigns that are spread over several.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, partition_no, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
-  sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms, hold_max_ms, pause_id,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, residency,
   residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard > 0;

@@ -1,0 +1,130 @@
+package campaigns_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/caller"
+	"dibs/internal/steps"
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+)
+
+// paused requires that claims of a campaign are refused as paused, or taken.
+func paused(h *syncertest.Stack, id string, want bool) {
+	h.T.Helper()
+	outcome := h.Claim(id, syncertest.Ask("u", ""))[0].Outcome
+	require.Equal(h.T, want, outcome == models.OutcomePaused, outcome)
+}
+
+// A pause that MySQL is not asked for holds at once, in each shard; no definition that does not know of it opens the campaign; MySQL learns
+// of it from the claim stream, and opens the campaign again.
+func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	one := h.Create(10, nil)
+	wide := h.Create(100, func(c *models.Campaign) { c.Shards = 2 })
+	require.NoError(t, h.Load(models.ShardID(wide, 1)))
+	h.Sync()
+	paused(h, one, false)
+	h.Sync()
+
+	// A change is committed, and not in Redis yet.
+	h.Exec("UPDATE definitions SET per_user = 5, version = version + 1 WHERE campaign_id = ?", one)
+	ctx := caller.With(t.Context(), &caller.Caller{Actor: "ada", RequestID: "r1"})
+	for _, id := range []string{one, wide} {
+		c, err := repo.Pause(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, models.StatusPaused, c.Status)
+	}
+	paused(h, one, true)
+	paused(h, models.ShardID(wide, 1), true)
+	applier := campaigns.NewApplier(h.DB, h.Scripts, &steps.Steps{})
+	require.NoError(t, applier.Apply(t.Context(), one))
+	paused(h, one, true)
+	require.Equal(t, models.StatusOpen, h.Campaign(one).Status, "MySQL was not asked")
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	open := models.Change{Status: new(models.StatusOpen)}
+	_, err := repo.Change(soon, one, open)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "MySQL does not know what it is to open")
+
+	h.Sync()
+	for _, id := range []string{one, wide} {
+		c := h.Campaign(id)
+		require.Equal(t, models.StatusPaused, c.Status)
+		require.EqualValues(t, 2, c.Changes, "noted once, whatever the shards")
+	}
+	var audited []struct{ Actor, RequestID string }
+	require.NoError(t, h.DB.Table("audit_log").Where("action = ?", models.AuditCampaignPaused).Find(&audited).Error)
+	require.Equal(t, []struct{ Actor, RequestID string }{{"ada", "r1"}, {"ada", "r1"}}, audited)
+	require.NoError(t, h.Maintainer().Attend(t.Context()))
+	h.Sync()
+	paused(h, one, true)
+
+	require.NoError(t, h.Load(models.ShardID(wide, 2)))
+	paused(h, models.ShardID(wide, 2), true)
+	for _, id := range []string{one, wide} {
+		c, err := repo.Change(t.Context(), id, open)
+		require.NoError(t, err)
+		require.Equal(t, models.StatusOpen, c.Status)
+	}
+	paused(h, one, false)
+	paused(h, models.ShardID(wide, 1), false)
+	paused(h, models.ShardID(wide, 2), false)
+	h.Sync()
+	require.EqualValues(t, 5, h.Campaign(one).PerUser)
+}
+
+// Whoever loads a lot while it is paused begins anew, and loads it paused.
+func TestPause_OfALotThatIsBeingLoaded(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	id := h.Create(10, nil)
+	h.Sync()
+	h.Evict(0)
+	h.Sync()
+	fenced, errs := h.Scripts.Fence(t.Context(), "loader", "load", []string{id})
+	require.NoError(t, errs[0])
+	require.Zero(t, fenced[0].Held)
+	lots, isAll, err := repo.PauseAll(t.Context(), time.Second)
+	require.NoError(t, err)
+	require.True(t, isAll)
+	require.Equal(t, []string{id}, lots)
+	_, errs = h.Scripts.Fence(t.Context(), "loader", "renew", []string{id})
+	require.Error(t, errs[0], "the loader has lost its token")
+	h.Sync()
+	require.NoError(t, h.Load(id))
+	paused(h, id, true)
+}
+
+// What was paused and opened comes back as it was after MySQL was restored.
+func TestPause_ARestoredMySQLKnowsTheLastWord(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	id := h.Create(10, nil)
+	h.Sync()
+	dump := syncertest.DumpOf(t, h.DB)
+	_, err := repo.Pause(t.Context(), id)
+	require.NoError(t, err)
+	h.Sync()
+	between := syncertest.DumpOf(t, h.DB)
+	_, err = repo.Change(t.Context(), id, models.Change{Status: new(models.StatusOpen)})
+	require.NoError(t, err)
+	h.Sync()
+	for _, d := range []syncertest.Dump{dump, between} {
+		require.NoError(t, d.Restore(h.DB))
+		h.Sync()
+		require.NoError(t, h.Maintainer().Attend(t.Context()))
+		h.Sync()
+		require.Equal(t, models.StatusOpen, h.Campaign(id).Status)
+		paused(h, id, false)
+	}
+}

@@ -1,0 +1,28 @@
+package writer
+
+import (
+	"dibs/internal/audit"
+	"dibs/internal/caller"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+// pause notes that an operator paused a campaign in Redis while MySQL was away. Its shards say so each; the first counts. Definitions that
+// know of the pause may open the campaign again.
+func (a *application) pause(e *models.RawEvent) error {
+	at := e.At.UnixMilli()
+	paused, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE definitions SET status = ?, pause_id = ?,"+
+		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+
+		" WHERE campaign_id = ? AND status <> ? AND (pause_id IS NULL OR pause_id < ?)",
+		models.StatusPaused, e.PauseID, at, at, e.CampaignID, models.StatusClosed, e.PauseID)
+	if err != nil || paused == 0 {
+		return err
+	}
+	_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET untold = 1 WHERE campaign_id = ? AND (shard > 0 OR 1 = (SELECT shards FROM definitions d"+
+		" WHERE d.campaign_id = lots.campaign_id))", e.CampaignID)
+	if err != nil {
+		return err
+	}
+	ctx := caller.With(a.ctx, &caller.Caller{Actor: e.Actor, RequestID: e.RequestID})
+	return audit.Put(ctx, a.tx, models.AuditCampaignPaused, e.CampaignID, nil, map[string]string{"status": string(models.StatusPaused)})
+}
