@@ -81,7 +81,8 @@ type Scripts struct {
 	rdb  redis.UniversalClient
 	opts Options
 
-	days dayTables
+	days    dayTables
+	applied applied
 
 	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, pause, installation, trim script
 }

@@ -20,13 +20,15 @@ func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
 	replies := make([]*redis.SliceCmd, s.Partitions())
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for partition := range replies {
-			replies[partition] = p.HMGet(ctx, SignalsKey(partition), "generation", "stops")
+			replies[partition] = p.HMGet(ctx, SignalsKey(partition), "generation", "stops", signalOffset)
 		}
 		return nil
 	})
 	all := make(map[int]Signals, len(replies))
 	for partition, reply := range replies {
-		if fields := reply.Val(); len(fields) == 2 {
+		if fields := reply.Val(); len(fields) == 3 {
+			offset, _ := fields[2].(string)
+			s.applied.hear(partition, offset)
 			all[partition] = Signals{Generation: numberOf(fields[0]), Stops: numberOf(fields[1])}
 		}
 	}
@@ -66,7 +68,7 @@ const signalOffset = "offset"
 func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
-			p.HSet(ctx, SignalsKey(partition), signalOffset, at.EntryID+" "+at.EventID)
+			p.HSet(ctx, SignalsKey(partition), signalOffset, signalOf(at))
 		}
 		return nil
 	})

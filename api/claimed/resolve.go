@@ -215,6 +215,10 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 		return &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "The claim is not in MySQL, which is behind. Send the request again: a second time does no harm.",
 		}
+	case errors.Is(err, models.ErrBehind):
+		return &wire.Problem{
+			Code: wire.CodeUnavailable, Detail: "MySQL was restored, and is reading what it forgot from the claim stream. Send the request again: a second time does no harm.",
+		}
 	case err != nil:
 		s.logSome.Do(func() {
 			s.cfg.Logger.WarnContext(ctx, "a claim could not be redeemed or released; are mysql and redis up?", slog.Any("error", err))

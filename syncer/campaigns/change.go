@@ -19,9 +19,9 @@ import (
 // Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
 // closed campaign stays closed, and one that is not of a version that the change is for stays as it is. When Redis does not
 // take the change now, the error says why, MySQL has it, and the syncer sends it to Redis later. Errors: models.ErrNotFound,
-// models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
+// models.ErrBehind, models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	before, err := r.Get(ctx, id)
+	before, err := r.known(ctx, id)
 	if err != nil {
 		return models.Campaign{}, err
 	}

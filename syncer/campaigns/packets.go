@@ -30,6 +30,9 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 	if err != nil {
 		return models.AddedPackets{}, err
 	}
+	if _, err := r.known(ctx, id); err != nil {
+		return models.AddedPackets{}, fmt.Errorf("campaigns: packets of %s: %w", id, err)
+	}
 	var added models.AddedPackets
 	err = sqlstore.Retry(ctx, func() (err error) {
 		added, err = r.addPackets(ctx, b)

@@ -92,3 +92,28 @@ func TestRestore_WhatOperatorsDecidedComesBack(t *testing.T) {
 		require.Empty(t, h.Compare(id).Differences, id)
 	}
 }
+
+// A process that knows that MySQL had more changes nothing of a MySQL that was restored, before that has read on.
+func TestRestore_NothingIsChangedBefore(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	gift := h.OpenPackets(syncertest.ListOf("a", 5))
+	h.Sync()
+	dump := syncertest.DumpOf(t, h.DB)
+	h.AddPackets(gift, syncertest.ListOf("b", 5))
+	h.Sync()
+	_, err := repo.Change(t.Context(), gift, models.Change{Name: new("Gala")})
+	require.NoError(t, err)
+	require.NoError(t, dump.Restore(h.DB))
+	_, err = repo.AddPackets(t.Context(), gift, syncertest.ListOf("c", 5))
+	require.ErrorIs(t, err, models.ErrBehind)
+	_, err = repo.Change(t.Context(), gift, models.Change{Name: new("Fete")})
+	require.ErrorIs(t, err, models.ErrBehind)
+	h.Sync()
+	require.Equal(t, "Gala", h.Campaign(gift).Name)
+	_, err = repo.AddPackets(t.Context(), gift, syncertest.ListOf("c", 5))
+	require.NoError(t, err)
+	h.Sync()
+	require.EqualValues(t, 15, h.Campaign(gift).Total)
+}

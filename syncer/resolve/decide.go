@@ -3,12 +3,15 @@ package resolve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
 	"dibs/internal/audit"
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
@@ -38,40 +41,72 @@ type heldClaim struct {
 	HoldForMs int64
 	HoldMaxMs int64
 
+	// Applied is how far MySQL has applied the claim stream of its partition.
+	Applied models.Offset `gorm:"embedded"`
+
 	outbox models.OutboxRow // of a decided claim: what Redis and the stream are to be told
 }
 
 // readClaims reads the claims of that id that exist.
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
-	err = db.WithContext(ctx).Table("claims c").Joins("JOIN campaigns k ON k.id = c.campaign_id").
-		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
+	err = db.WithContext(ctx).Table("claims c").Joins("JOIN definitions k ON k.campaign_id = c.campaign_id").
+		Joins("JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard").Joins("LEFT JOIN streams s ON s.partition_no = l.partition_no").
+		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, l.partition_no, s.generation, COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
 }
 
+// Between two reads of a claim of a MySQL that is behind, and all of them.
+const (
+	behindWait    = 10 * time.Millisecond
+	behindWaitMax = time.Second
+)
+
 // decide applies a decision to a claim, if it is one that it fits, in a transaction, and returns the claim as it is then. The transaction
-// writes what Redis and the stream are to be told into the outbox. Errors: models.ErrNotFound.
-func (d *decision) decide(ctx context.Context, db *gorm.DB, id string, at *steps.Steps) (c heldClaim, result models.Resolved, err error) {
+// writes what Redis and the stream are to be told into the outbox. Errors: models.ErrNotFound, models.ErrBehind.
+func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldClaim, result models.Resolved, err error) {
 	for {
-		found, err := readClaims(ctx, db, []string{id})
-		switch {
-		case err != nil:
+		found, err := r.read(ctx, id)
+		if err != nil {
 			return c, "", err
-		case len(found) == 0:
-			return c, "", models.ErrNotFound
 		}
-		result, err = d.against(ctx, db, &found[0])
+		result, err = d.against(ctx, r.db, &found[0])
 		if err != nil || result != models.ResolvedNow {
 			return found[0], result, err
 		}
-		at.At("found")
-		err = sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
+		r.steps.At("found")
+		err = sqlstore.InTx(ctx, r.db, func(tx *sqlstore.Tx) error {
 			if err := d.apply(found, sqlstore.Now()); err != nil {
 				return err
 			}
-			return d.write(ctx, tx, db, found, at)
+			return d.write(ctx, tx, r.db, found, &r.steps)
 		})
 		if !errors.Is(err, errRaced) {
 			return found[0], result, err
+		}
+	}
+}
+
+// read reads a claim, alone in a list, from a MySQL that is not behind what this process knows that it had: what was decided of the claim
+// may be forgotten there. Errors: models.ErrNotFound, models.ErrBehind.
+func (r *Resolver) read(ctx context.Context, id string) ([]heldClaim, error) {
+	for waited := time.Duration(0); ; waited += behindWait {
+		found, err := readClaims(ctx, r.db, []string{id})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(found) == 0:
+			return nil, models.ErrNotFound
+		}
+		scripts := r.relay.scripts
+		isBehind, err := scripts.IsBehind(lua.PartitionOf(found[0].LotID(), scripts.Partitions()), found[0].Applied)
+		switch {
+		case err != nil || !isBehind:
+			return found, err
+		case waited >= behindWaitMax:
+			return nil, fmt.Errorf("%w: of claim %s", models.ErrBehind, id)
+		}
+		if err := sleep.For(ctx, behindWait); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -69,8 +69,8 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	var c heldClaim
 	var result models.Resolved
 	err := sqlstore.Retry(ctx, func() (err error) {
-		c, result, err = d.decide(ctx, r.db, id, &r.steps)
-		if errors.Is(err, models.ErrNotFound) {
+		c, result, err = r.decide(ctx, d, id)
+		if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrBehind) {
 			return sqlstore.Final(err)
 		}
 		return err

@@ -1,12 +1,15 @@
 package resolve_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/syncer/writer"
 )
 
 // MySQL is restored to before a claim was decided, and decides it otherwise before it has read on. The first
@@ -68,4 +71,44 @@ func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
 			require.Equal(t, left, h.Campaign(id).Remaining)
 		})
 	}
+}
+
+// A process that knows that MySQL had more decides nothing by a MySQL that was restored, before that has read on: every other order
+// for a claim that was redeemed since the dump is refused.
+func TestRestore_NoClaimIsRedeemedTwice(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(50, nil)
+	claims := h.Take(id, syncertest.Asks("u", 40)...)
+	dump := syncertest.DumpOf(t, h.DB)
+	r := resolver(h)
+	for i, claim := range claims {
+		_, err := r.Redeem(t.Context(), claim, fmt.Sprint("o-", i))
+		require.NoError(t, err)
+	}
+	h.Sync()
+	offsets, err := writer.Offsets(t.Context(), h.DB.ConnPool, 0)
+	require.NoError(t, err)
+	require.NoError(t, h.Scripts.Signal(t.Context(), offsets))
+	h.Scripts.Signals(t.Context()) // as each API process does five times a second
+
+	require.NoError(t, dump.Restore(h.DB))
+	_, err = r.Redeem(t.Context(), claims[0], "another")
+	require.ErrorIs(t, err, models.ErrBehind)
+	results := make([]models.Resolved, len(claims))
+	var asking sync.WaitGroup
+	for i, claim := range claims {
+		asking.Go(func() {
+			res, err := r.Redeem(t.Context(), claim, "another")
+			if err == nil {
+				results[i] = res.Resolved
+			}
+		})
+	}
+	h.Sync()
+	asking.Wait()
+	for _, result := range results {
+		require.Equal(t, models.ResolvedAlreadyRedeemed, result)
+	}
+	requireSame(h, id)
 }
