@@ -83,3 +83,17 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	}
 	return db.Save(&models.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
 }
+
+// undoBeside takes back what putDecided wrote. A row of hold_dues may stay: whoever finds it looks at the claim.
+func undoBeside(db *gorm.DB, e *models.Event) error {
+	order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
+	switch e.Type {
+	case models.EventClaimRedeemed:
+		return db.Delete(&order).Error
+	case models.EventClaimReopened:
+		return db.Save(&order).Error
+	case models.EventClaimExtended:
+		return db.Delete(&models.HoldExtension{ClaimID: e.ClaimID, KeyDigest: e.ExtendKey}).Error
+	}
+	return nil
+}

@@ -125,6 +125,7 @@ func (a *application) decideAgain(e *models.RawEvent, made map[string]int64) err
 // have had them: the lot is loaded again.
 func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
 	var ids []string
+	var others []models.Event
 	err = sqlstore.ScanAll(a.ctx, a.tx, "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?", []any{e.LotID(), e.ClaimID},
 		func(scan func(...any) error) error {
 			var id string
@@ -135,6 +136,7 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 			other, err := models.DecodeEvent(payload)
 			if err == nil && id != e.ID && max(1, other.Decision) >= number {
 				ids = append(ids, id)
+				others = append(others, other)
 			}
 			return nil // a row that can't be read is the relay's
 		})
@@ -142,8 +144,10 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		return false, err
 	}
 	_, err = a.tx.ExecContext(a.ctx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
-	if err == nil {
-		_, err = a.tx.ExecContext(a.ctx, "DELETE FROM claim_orders WHERE claim_id = ?", e.ClaimID)
+	for i := range others {
+		if err == nil {
+			err = undoBeside(a.tx.Gorm(a.ctx, a.db), &others[i])
+		}
 	}
 	if err == nil {
 		_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", e.LotID())

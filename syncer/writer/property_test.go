@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,10 +21,12 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/consumer"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 )
 
@@ -44,6 +48,8 @@ type world struct {
 	dumps   []syncertest.Dump
 	running []*process
 	free    func() // of the locked lot; nil: none is
+	isLossy bool   // Redis has lost entries
+	version int64  // of the newest definition
 }
 
 // process is a reader and a writer.
@@ -175,6 +181,7 @@ func (w *world) restore() {
 
 // lose has Redis lose the last entries, and take other ones under their ids.
 func (w *world) lose() {
+	w.isLossy = true
 	lost := rapid.IntRange(1, 12).Draw(w.t, "lost")
 	var others []models.Event
 	for range rapid.IntRange(0, lost).Draw(w.t, "replaced") {
@@ -212,6 +219,89 @@ func (w *world) lose() {
 	}
 }
 
+// decide has MySQL decide of a claim that has a row, as it is there.
+func (w *world) decide() {
+	var rows []models.ClaimRow
+	require.NoError(w.t, w.db.Where("campaign_id IN ?", []string{"a", "b"}).Order("id").Find(&rows).Error)
+	which, redeems := rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems")
+	if len(rows) == 0 {
+		return
+	}
+	row := &rows[which%len(rows)]
+	e := models.Event{
+		CampaignID: row.CampaignID, UserID: row.UserID, Quantity: row.Quantity, Seq: row.Seq, ClaimID: row.ID, Decision: row.DecisionsMade() + 1,
+		ClaimedAt: new(models.NewTime(row.ClaimedAt)), Type: models.EventClaimReleased,
+	}
+	kind := models.OutboxRelease
+	switch {
+	case row.Status == models.ClaimRedeemed:
+		e.Type, e.OrderID, kind = models.EventClaimReopened, *row.OrderID, models.OutboxEvent
+	case row.Status != models.ClaimClaimed:
+		return
+	case redeems:
+		e.Type, e.OrderID, kind = models.EventClaimRedeemed, uuid.NewString(), models.OutboxEvent
+	}
+	out, err := campaigns.NewOutboxRow(kind, &e)
+	require.NoError(w.t, err)
+	out.ClaimID = &row.ID
+	err = sqlstore.InTx(w.ctx, w.db, func(tx *sqlstore.Tx) error {
+		n, err := writer.WriteDecision(w.ctx, tx, w.db, &e, []string{row.ID}, "COALESCE(decisions, 0) = ?", e.Decision-1)
+		if err == nil && n == 0 {
+			err = errTooLate
+		}
+		if err != nil {
+			return err
+		}
+		return campaigns.PutOutbox(w.ctx, tx, []models.OutboxRow{out})
+	})
+	if !errors.Is(err, errTooLate) {
+		require.NoError(w.t, err)
+		w.ever[e.ID] = e
+	}
+}
+
+var errTooLate = errors.New("another decision came first")
+
+// relay brings what the outbox has, and the stream does not, to the stream.
+func (w *world) relay() {
+	var rows []models.OutboxRow
+	require.NoError(w.t, w.db.Order("id").Find(&rows).Error)
+	told := make(map[string]bool)
+	for _, e := range w.entries() {
+		told[e.ID] = true
+	}
+	for i := range rows {
+		if e, err := models.DecodeEvent(rows[i].Payload); !told[rows[i].ID] {
+			require.NoError(w.t, err)
+			w.append("*", e)
+		}
+	}
+}
+
+// entries are the events of the stream.
+func (w *world) entries() (all []models.Event) {
+	entries, err := w.rdb.XRange(w.ctx, lua.StreamKey(0), "-", "+").Result()
+	require.NoError(w.t, err)
+	for _, entry := range entries {
+		all = append(all, w.ever[fmt.Sprint(entry.Values["_watermill_message_uuid"])])
+	}
+	return all
+}
+
+// define changes a campaign in MySQL and tells the stream.
+func (w *world) define() {
+	id := rapid.SampledFrom([]string{"a", "b"}).Draw(w.t, "defined")
+	w.version++
+	name := fmt.Sprint("name ", w.version)
+	require.NoError(w.t, w.db.Exec("UPDATE definitions SET name = ?, version = ? WHERE campaign_id = ?", name, w.version+1, id).Error)
+	var d models.Definition
+	require.NoError(w.t, w.db.Where("campaign_id = ?", id).Take(&d).Error)
+	d.Total = 1000
+	w.append("*", models.Event{
+		V: 1, Type: models.EventCampaignChanged, ID: uuid.NewString(), CampaignID: id, At: models.NewTime(time.Now()), Version: d.Version, Definition: &d,
+	})
+}
+
 func (w *world) lock() {
 	if w.free != nil || !w.isMySQL {
 		return
@@ -236,6 +326,7 @@ func (w *world) rest() {
 	w.unlock()
 	w.isDeaf.Store(false)
 	w.bury()
+	w.relay()
 	until := time.Now().Add(10 * time.Second)
 	for {
 		w.bury()
@@ -248,13 +339,13 @@ func (w *world) rest() {
 		offsets, err := writer.Offsets(w.ctx, w.db.ConnPool, 0)
 		require.NoError(w.t, err)
 		var waiting int
-		require.NoError(w.t, w.db.Raw("SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1").Scan(&waiting).Error)
+		require.NoError(w.t, w.db.Raw("SELECT (SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1) + (SELECT COUNT(*) FROM outbox)").Scan(&waiting).Error)
 		at := offsets[0]
 		if at.EntryID == last[0].ID && at.EventID == last[0].Values["_watermill_message_uuid"] && waiting == 0 {
 			return
 		}
 		if time.Now().After(until) {
-			w.t.Fatalf("MySQL is at %v, the stream ends at %s, %d rows of stock_flushes wait", at, last[0].ID, waiting)
+			w.t.Fatalf("MySQL is at %v, the stream ends at %s, %d rows of stock_flushes and outbox wait", at, last[0].ID, waiting)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -266,6 +357,7 @@ func (w *world) check() {
 	require.NoError(w.t, w.db.Find(&rows).Error)
 	has := make(map[string]bool)
 	units := make(map[string]int64)
+	sold := make(map[string]int64)
 	claims := make(map[string]int64)
 	for i := range rows {
 		r := &rows[i]
@@ -273,17 +365,17 @@ func (w *world) check() {
 			w.t.Fatalf("a row that no event says: %+v", r)
 		}
 		has[r.ID] = true
-		units[r.CampaignID] += r.Quantity
+		if r.Status == models.ClaimClaimed || r.Status == models.ClaimRedeemed {
+			units[r.CampaignID] += r.Quantity
+		}
+		sold[r.CampaignID] += r.Quantity
 		claims[r.CampaignID]++
 	}
 	parked := make(map[string]bool)
 	for _, id := range syncertest.ParkedIDs(w.t, w.db) {
 		parked[id] = true
 	}
-	entries, err := w.rdb.XRange(w.ctx, lua.StreamKey(0), "-", "+").Result()
-	require.NoError(w.t, err)
-	for _, entry := range entries {
-		e := w.ever[fmt.Sprint(entry.Values["_watermill_message_uuid"])]
+	for _, e := range w.entries() {
 		isBad := e.CampaignID == "unknown" || e.UserID == badUser && w.isMySQL
 		switch {
 		case e.Type != models.EventClaimAccepted:
@@ -293,11 +385,76 @@ func (w *world) check() {
 			w.t.Fatalf("an event of the stream has no row: %+v", e)
 		}
 	}
+	w.checkDecisions(rows)
 	for _, id := range []string{"a", "b"} {
 		b := syncertest.BooksOf(w.t, w.db, id)
-		want := fmt.Sprint(units[id], claims[id], units[id], claims[id])
+		want := fmt.Sprint(units[id], claims[id], sold[id], claims[id])
 		if have := fmt.Sprint(b.Claimed, b.SyncedSeq, b.FlushedUnits, b.FlushedClaims); have != want {
 			w.t.Fatalf("%s: counters are not the fold of the rows: have %s, want %s", id, have, want)
+		}
+	}
+}
+
+// checkDecisions compares what became of claims with the stream: of decisions of one number the first counts. Where Redis lost entries that
+// MySQL had applied, those count.
+func (w *world) checkDecisions(rows []models.ClaimRow) {
+	last := make(map[string]models.Event)
+	booked := make(map[string]bool)
+	newest := make(map[string]int64)
+	orders := make(map[string]bool) // whether it was reopened
+	for _, e := range w.entries() {
+		switch {
+		case e.Type == models.EventCampaignChanged:
+			newest[e.CampaignID] = max(newest[e.CampaignID], e.Version)
+		case e.IsDecision() && e.Decision > last[e.ClaimID].Decision:
+			last[e.ClaimID] = e
+			booked[e.ID] = true
+			if e.OrderID != "" {
+				orders[e.OrderID] = e.Type == models.EventClaimReopened
+			}
+		}
+	}
+	statuses := map[models.EventType]models.ClaimStatus{
+		models.EventClaimRedeemed: models.ClaimRedeemed, models.EventClaimReleased: models.ClaimReleased, models.EventClaimReopened: models.ClaimClaimed,
+	}
+	is := make(map[string]bool)
+	for i := range rows {
+		r := &rows[i]
+		is[r.ID] = true
+		e := last[r.ID]
+		if w.isLossy {
+			require.GreaterOrEqual(w.t, r.DecisionsMade(), e.Decision)
+			continue
+		}
+		require.Equal(w.t, e.Decision, r.DecisionsMade())
+		if e.Decision > 0 {
+			require.Equal(w.t, statuses[e.Type], r.Status)
+		}
+		if e.Type == models.EventClaimRedeemed {
+			require.Equal(w.t, e.OrderID, *r.OrderID)
+		}
+	}
+	var ledger []string
+	require.NoError(w.t, w.db.Raw("SELECT id FROM ledger_events").Scan(&ledger).Error)
+	var noted []models.ClaimOrder
+	require.NoError(w.t, w.db.Find(&noted).Error)
+	if !w.isLossy {
+		are := make(map[string]bool)
+		for _, o := range noted {
+			are[o.OrderID] = o.Reopened != nil
+		}
+		require.Equal(w.t, orders, are)
+		for _, id := range ledger {
+			require.True(w.t, booked[id], "a decision that does not count is in the ledger")
+		}
+		require.Len(w.t, ledger, len(booked))
+	}
+	var definitions []models.Definition
+	require.NoError(w.t, w.db.Find(&definitions).Error)
+	for _, d := range definitions {
+		require.GreaterOrEqual(w.t, d.Version, newest[d.CampaignID])
+		if d.Version > 1 {
+			require.Equal(w.t, fmt.Sprint("name ", d.Version-1), d.Name)
 		}
 	}
 }
@@ -338,8 +495,9 @@ func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 			ops := map[string]func(){
 				"events": w.come, "more events": w.come, "kill": w.kill, "second reader": w.second, "dump": w.dump, "restore": w.restore,
 				"redis loses": w.lose, "lock": w.lock, "rest": w.rest, "forget": w.forget,
+				"decide": w.decide, "decide again": w.decide, "relay": w.relay, "define": w.define,
 			}
-			names := []string{"events", "more events", "kill", "second reader", "dump", "restore", "redis loses", "lock", "rest", "forget"}
+			names := slices.Sorted(maps.Keys(ops))
 			for range rapid.IntRange(2, 12).Draw(rt, "steps of the world") {
 				w.bury()
 				ops[rapid.SampledFrom(names).Draw(rt, "op")]()
