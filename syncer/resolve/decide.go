@@ -265,7 +265,7 @@ func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, deci
 		events[number] = rows[i].Event
 	}
 	for number, ids := range byNumber {
-		n, err := writer.WriteDecision(ctx, tx, db, events[number], ids, "COALESCE(decisions, 0) = ?", number-1)
+		n, err := writer.WriteDecision(ctx, tx, db, events[number], ids, true)
 		if err != nil {
 			return err
 		}

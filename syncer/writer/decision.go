@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"database/sql"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -10,42 +11,36 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// WriteDecision writes what was decided of claims, which is e for each of them but for its id. only is a condition on the claims, with
-// args; "" is none. It returns how many claims were decided; if that is not all of them, what was written is to be rolled back.
+// WriteDecision writes what was decided of claims, which is e for each of them but for its id. With follows only those are decided of which
+// it is the next decision. It returns how many that were; if that is not all of them, what was written is to be rolled back.
 func WriteDecision(
-	ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, e *models.Event, ids []string, only string, args ...any,
+	ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, e *models.Event, ids []string, follows bool,
 ) (decided int64, err error) {
 	in := tx.Gorm(ctx, db)
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
-	set := map[string]any{"decisions": e.Decision}
-	switch e.Type {
-	case models.EventClaimExtended:
+	status, order := statusAfter(e)
+	set := map[string]any{
+		"decisions": e.Decision, "status": status, "order_id": sql.NullString{String: order, Valid: order != ""}, "release_reason": "", "resolved_at": at,
+	}
+	switch {
+	case e.Type == models.EventClaimExtended:
 		set["held_until"] = e.ExpiresAt.UTC().Format(sqlstore.TimeLayout)
-	case models.EventClaimReopened:
-		set["status"] = models.ClaimClaimed
-		set["order_id"] = nil
-		set["release_reason"] = ""
 		set["resolved_at"] = nil
+	case e.Type == models.EventClaimReopened:
 		set["reopened_at"] = at
 		set["held_until"] = nil
-	case models.EventClaimRedeemed:
-		set["status"] = models.ClaimRedeemed
-		set["order_id"] = e.OrderID
-		set["release_reason"] = ""
-		set["resolved_at"] = at
-	default:
-		set["status"] = models.ClaimReleased
-		set["order_id"] = nil
+		set["resolved_at"] = nil
+	case status == models.ClaimReleased:
 		set["release_reason"] = sqlstore.Cut(e.Reason, models.ReasonLength)
-		set["resolved_at"] = at
-		if e.Reason == models.ReasonExpired {
-			set["status"] = models.ClaimExpired
-			set["release_reason"] = ""
-		}
 	}
 	claims := in.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
-	if only != "" {
-		claims = claims.Where(only, args...)
+	if follows { // the decision before may be another by now, of the same number
+		claims = claims.Where("COALESCE(decisions, 0) = ?", e.Decision-1)
+		if e.Type == models.EventClaimReopened {
+			claims = claims.Where("status = ? AND order_id = ?", models.ClaimRedeemed, e.OrderID)
+		} else {
+			claims = claims.Where("status = ?", models.ClaimClaimed)
+		}
 	}
 	done := claims.Updates(set)
 	if done.Error != nil {
@@ -96,4 +91,17 @@ func undoBeside(db *gorm.DB, e *models.Event) error {
 		return db.Delete(&models.HoldExtension{ClaimID: e.ClaimID, KeyDigest: e.ExtendKey}).Error
 	}
 	return nil
+}
+
+// statusAfter is the status that a decision gives a claim, and the order that has it then.
+func statusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
+	switch {
+	case e.Type == models.EventClaimRedeemed:
+		return models.ClaimRedeemed, e.OrderID
+	case e.Type == models.EventClaimReleased && e.Reason == models.ReasonExpired:
+		return models.ClaimExpired, ""
+	case e.Type == models.EventClaimReleased:
+		return models.ClaimReleased, ""
+	}
+	return models.ClaimClaimed, ""
 }

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"slices"
 
 	"dibs/internal/ledger"
@@ -14,7 +15,7 @@ func (a *application) decide() error {
 	if err := a.readOutbox(); err != nil {
 		return err
 	}
-	made, err := a.readForgotten()
+	claims, err := a.readForgotten()
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (a *application) decide() error {
 			a.book(e)
 		case isKnown: // it is there twice
 		case e.IsDecision():
-			if err := a.decideAgain(e, made); err != nil {
+			if err := a.decideAgain(e, claims); err != nil {
 				return err
 			}
 		}
@@ -73,9 +74,24 @@ func (a *application) confirm() error {
 	return nil
 }
 
-// readForgotten locks the claims of decisions that are not in the outbox, and returns how many decisions of each MySQL knows.
-func (a *application) readForgotten() (made map[string]int64, err error) {
-	made = make(map[string]int64)
+// decidedClaim is what MySQL knows of a claim.
+type decidedClaim struct {
+	made    int64 // decisions
+	status  models.ClaimStatus
+	orderID string
+}
+
+// fits reports whether a decision can follow. One that another MySQL made, after a decision that lost, may not.
+func (c *decidedClaim) fits(e *models.RawEvent) bool {
+	if e.Type == models.EventClaimReopened {
+		return c.status == models.ClaimRedeemed && c.orderID == e.OrderID
+	}
+	return c.status == models.ClaimClaimed
+}
+
+// readForgotten locks the claims of decisions that are not in the outbox, and returns what MySQL knows of them.
+func (a *application) readForgotten() (claims map[string]*decidedClaim, err error) {
+	claims = make(map[string]*decidedClaim)
 	var ids []string
 	for _, e := range a.b.told {
 		if e.IsDecision() && !a.inOutbox[e.ID] {
@@ -83,42 +99,62 @@ func (a *application) readForgotten() (made map[string]int64, err error) {
 		}
 	}
 	for some := range slices.Chunk(ids, sqlstore.PageSize) {
-		query := "SELECT id, COALESCE(decisions, 0) FROM claims WHERE packet_id IS NULL AND id IN " + sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
+		query := "SELECT id, COALESCE(decisions, 0), status, COALESCE(order_id, '') FROM claims WHERE packet_id IS NULL AND id IN " +
+			sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
 		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(some), func(scan func(...any) error) error {
 			var id string
-			var n int64
-			err := scan(&id, &n)
-			made[id] = n
+			var c decidedClaim
+			err := scan(&id, &c.made, &c.status, &c.orderID)
+			claims[id] = &c
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return made, nil
+	return claims, nil
 }
 
 // decideAgain applies a decision that MySQL has forgotten. If it made another one of the same number since, the first in the stream wins.
-func (a *application) decideAgain(e *models.RawEvent, made map[string]int64) error {
-	n, exists := made[e.ClaimID]
-	if !exists {
+func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decidedClaim) error {
+	c := claims[e.ClaimID]
+	if c == nil {
 		return nil
 	}
 	number := max(1, e.Decision)
-	if number <= n {
-		isOther, err := a.dropFrom(e, number)
-		if err != nil || !isOther {
+	counts := number > c.made && c.fits(e)
+	if number <= c.made {
+		var err error
+		counts, err = a.dropFrom(e, number)
+		if err != nil {
 			return err
 		}
 	}
+	if !counts {
+		return a.refuse(e, c)
+	}
 	again := e.Event
 	again.Decision = number
-	if _, err := WriteDecision(a.ctx, a.tx, a.db, &again, []string{e.ClaimID}, ""); err != nil {
+	if _, err := WriteDecision(a.ctx, a.tx, a.db, &again, []string{e.ClaimID}, false); err != nil {
 		return err
 	}
-	made[e.ClaimID] = number
+	c.made = number
+	c.status, c.orderID = statusAfter(&e.Event)
 	a.book(e)
 	return nil
+}
+
+// refuse has a lot loaded again to which Redis gave back what a claim took that is not released.
+func (a *application) refuse(e *models.RawEvent, c *decidedClaim) error {
+	if e.Type != models.EventClaimReleased || c.status == models.ClaimReleased || c.status == models.ClaimExpired {
+		return nil
+	}
+	return a.reload(e.LotID())
+}
+
+func (a *application) reload(lotID string) error {
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID)
+	return err
 }
 
 // dropFrom deletes the decisions of a claim, from a number on, that no entry has confirmed, and reports whether there were any. Redis may
@@ -126,12 +162,17 @@ func (a *application) decideAgain(e *models.RawEvent, made map[string]int64) err
 func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
 	var ids []string
 	var others []models.Event
-	err = sqlstore.ScanAll(a.ctx, a.tx, "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?", []any{e.LotID(), e.ClaimID},
+	// By a lock, which sees what was committed after this transaction began: the claim was read by one, too.
+	query := "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?" + sqlstore.ForUpdate(a.tx)
+	err = sqlstore.ScanAll(a.ctx, a.tx, query, []any{e.LotID(), e.ClaimID},
 		func(scan func(...any) error) error {
 			var id string
 			var payload []byte
 			if err := scan(&id, &payload); err != nil {
 				return err
+			}
+			if isWaiting, isKnown := a.inOutbox[id]; isKnown && !isWaiting { // this batch has applied it
+				return nil
 			}
 			other, err := models.DecodeEvent(payload)
 			if err == nil && id != e.ID && max(1, other.Decision) >= number {
@@ -144,16 +185,17 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		return false, err
 	}
 	_, err = a.tx.ExecContext(a.ctx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	slices.SortFunc(others, func(x, y models.Event) int { return cmp.Compare(y.Decision, x.Decision) }) // the last first
 	for i := range others {
 		if err == nil {
 			err = undoBeside(a.tx.Gorm(a.ctx, a.db), &others[i])
 		}
 	}
 	if err == nil {
-		_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", e.LotID())
+		err = a.reload(e.LotID())
 	}
 	for _, id := range ids {
-		a.inOutbox[id] = false // if its entry is in the batch
+		delete(a.inOutbox, id) // its entry may be in the stream, and follow what has won
 	}
 	return true, err
 }
