@@ -27,6 +27,7 @@ type reconcileFlags struct {
 	campaign     string
 	json, repair bool
 	giveUp       bool
+	acceptGap    bool
 }
 
 func newReconcile(env Env) *cobra.Command {
@@ -59,19 +60,33 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
 			}
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.reconcile(ctx, env.Stdout, flags) })
+		if flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")) {
+			return fmt.Errorf("%w: --accept-gap stands alone", ErrUsage)
+		}
+		return withStack(ctx, env, cfg, func(s *stack) error {
+			if flags.acceptGap {
+				return s.acceptGaps(ctx, env.Stdout)
+			}
+			return s.reconcile(ctx, env.Stdout, flags)
+		})
 	}))
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"load what differs again, from the rows of claims, and count the counters from them")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
+	c.Flags().BoolVar(&flags.acceptGap, "accept-gap", false,
+		"give up what MySQL lacks of a claim stream that begins later, after a restore to too old a dump")
 	return c
 }
 
 func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
 	reconciler := compare.New(s.db, s.scripts, s.loader, s.log, nil)
 	ids, err := s.campaignIDs(ctx, flags.campaign)
+	if err != nil {
+		return err
+	}
+	gaps, err := s.gaps(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,6 +112,9 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	}
 	if !flags.json && (len(all) > 0 || len(failed) == 0) {
 		printComparisons(w, all, flags.repair)
+	}
+	if len(gaps) > 0 {
+		failed = append(failed, errGap(gaps))
 	}
 	if flags.campaign == "" {
 		if err := s.onlyInRedis(ctx, ids); err != nil {

@@ -15,6 +15,7 @@ const (
 	AuditCampaignClosed  = "campaign.closed"
 	AuditPacketsAdded    = "packets.added"
 	AuditCampaignPaused  = "campaign.paused" // while MySQL was away
+	AuditGapAccepted     = "gap.accepted"
 	AuditClaimReopened   = "claim.reopened"
 	AuditClaimExtended   = "claim.extended"
 	AuditBooksRepaired   = "books.repaired"

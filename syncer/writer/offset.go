@@ -200,16 +200,26 @@ func (w *Writer) Positions(ctx context.Context, partition int) (positions []mode
 // Move moves a partition, whose offset, generation and state are from, to others, and reports whether it did: else somebody else moved
 // it. Of an offset that goes back the later positions are forgotten; what follows is read again, and rows that MySQL has stay as they are.
 func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
-	err = sqlstore.InTx(ctx, w.db, func(tx *sqlstore.Tx) error {
+	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*sqlstore.Tx) error { return nil })
+}
+
+// MoveOffset is Writer.Move for whoever has no Writer; and is done in the same transaction.
+func MoveOffset(
+	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *sqlstore.Tx) error,
+) (moved bool, err error) {
+	err = sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
 		stream := []adder.Taken{{Partition: partition, From: from, Upto: to}}
 		if err := lockOffsets(ctx, tx, stream); err != nil {
 			return err
 		}
-		if err := moveOffsets(ctx, tx, stream, w.clock.Now()); err != nil {
+		if err := moveOffsets(ctx, tx, stream, now); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read)
-		return err
+		if err != nil {
+			return err
+		}
+		return and(tx)
 	})
 	var other *errMoved
 	switch {

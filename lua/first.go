@@ -1,0 +1,16 @@
+package lua
+
+import (
+	"context"
+
+	"dibs/models"
+)
+
+// First is where the claim stream of a partition begins, as an offset; that of an empty stream is before any entry. Errors as Stream.
+func (s *Scripts) First(ctx context.Context, partition int) (models.Offset, error) {
+	first, err := s.rdb.XRangeN(ctx, StreamKey(partition), "-", "+", 1).Result()
+	if err != nil || len(first) == 0 {
+		return models.NoOffset(), classifyError("xrange", err)
+	}
+	return models.Offset{EntryID: first[0].ID, EventID: EventIDOf(&first[0])}, nil
+}
