@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
@@ -167,4 +168,32 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 		w.Take(id, syncertest.Ask("b", ""))
 		require.Empty(t, w.Compare(id).Differences)
 	}
+}
+
+// Redis loses all before MySQL has applied anything, also that the lot was loaded: whoever claimed from it says so, and others have the time to
+// say that they saw more.
+func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	c := syncertest.CampaignOf(testenv.UniqueID(t, "new"), 10)
+	_, _, err := syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), c)
+	require.NoError(t, err)
+	require.NoError(t, w.Load(c.ID))
+	w.Claim(c.ID, syncertest.Asks("u", 3)...)
+	state, err := w.Scripts.State(t.Context(), c.ID)
+	require.NoError(t, err)
+	seen := state.Position()
+	less := lua.Position{Epoch: seen.Epoch, Seq: seen.Seq - 1, Units: seen.Units - 1}
+	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+	loader := w.Loader()
+	loader.Observe(func(step string) {
+		if step == "settling" {
+			require.NoError(t, loader.Report(t.Context(), map[string]lua.Position{c.ID: seen}))
+		}
+	})
+	_, err = loader.Recover(t.Context(), c.ID, less)
+	require.NoError(t, err)
+	w.Sync()
+	now := w.Campaign(c.ID)
+	require.Equal(t, []int64{3, 3}, []int64{now.LostClaims, now.LostUnits})
 }

@@ -361,7 +361,8 @@ func (o *lot) mayBeKnownBetter() bool {
 	case lua.HeldOlder: // processes reported when the partition got its generation
 		return false
 	}
-	return o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
+	isLost := o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
+	return isLost || o.row.SeenEpoch > o.row.Epoch // it was live before, which MySQL has yet to learn
 }
 
 // resume lets a lot go on that was stopped as MySQL knows it, behind what was seen.
