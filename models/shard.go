@@ -56,13 +56,16 @@ func ShardOfUser(userID string, shards int) int {
 }
 
 // ShardIDs are the ids of all shards of a campaign; of a campaign of one shard it is its own.
-func (c *Campaign) ShardIDs() []string {
-	if c.Shards <= 1 {
-		return []string{c.ID}
+func (c *Campaign) ShardIDs() []string { return ShardIDs(c.ID, c.Shards) }
+
+// ShardIDs is Campaign.ShardIDs of a campaign of which only that is known.
+func ShardIDs(campaignID string, shards int) []string {
+	if shards <= 1 {
+		return []string{campaignID}
 	}
-	ids := make([]string, c.Shards)
+	ids := make([]string, shards)
 	for i := range ids {
-		ids[i] = ShardID(c.ID, i+1)
+		ids[i] = ShardID(campaignID, i+1)
 	}
 	return ids
 }

@@ -22,7 +22,7 @@ const (
 // would undo that. Errors: models.ErrBehind.
 func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
-	for _, lot := range append(lotsOf(id, shards), id) {
+	for _, lot := range append(models.ShardIDs(id, shards), id) {
 		partitions = append(partitions, lua.PartitionOf(lot, r.partitions))
 	}
 	slices.Sort(partitions)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"dibs/internal/caller"
+	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -36,7 +37,7 @@ func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, err
 
 // heldLots are the lots of a campaign of which Redis holds one, and the state of that. Errors: lua.ErrAbsent, and those of State.
 func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []string, error) {
-	may := append([]string{id}, lotsOf(id, models.ShardsMax)...)
+	may := append([]string{id}, models.ShardIDs(id, models.ShardsMax)...)
 	places, err := r.applier.scripts.Positions(ctx, may)
 	if err != nil {
 		return lua.State{}, nil, err
@@ -46,19 +47,7 @@ func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []stri
 		return lua.State{}, nil, lua.ErrAbsent
 	}
 	st, err := r.applier.scripts.State(ctx, may[held])
-	return st, lotsOf(id, st.Meta.Shards), err
-}
-
-// lotsOf names the lots of a campaign of so many shards.
-func lotsOf(id string, shards int) []string {
-	if shards <= 1 {
-		return []string{id}
-	}
-	ids := make([]string, shards)
-	for i := range ids {
-		ids[i] = models.ShardID(id, i+1)
-	}
-	return ids
+	return st, models.ShardIDs(id, st.Meta.Shards), err
 }
 
 func (r *Repository) pause(ctx context.Context, lots []string) []error {
@@ -82,8 +71,11 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 		}
 		for _, lot := range slices.Clone(lots) { // of a campaign some shards may be away
 			id, shard := models.SplitShardID(lot)
-			if st, err := r.applier.scripts.State(ctx, lot); shard > 0 && err == nil {
-				lots = append(lots, lotsOf(id, st.Meta.Shards)...)
+			if shard == 0 {
+				continue
+			}
+			if st, err := r.applier.scripts.State(ctx, lot); err == nil {
+				lots = append(lots, models.ShardIDs(id, st.Meta.Shards)...)
 			}
 		}
 		slices.Sort(lots)
@@ -113,14 +105,14 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 	}
 	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards").Where("status = ?", models.StatusOpen).Find(&open).Error
 	for _, c := range open {
-		lots = append(lots, lotsOf(c.CampaignID, c.Shards)...)
+		lots = append(lots, models.ShardIDs(c.CampaignID, c.Shards)...)
 	}
 	return lots, err == nil
 }
 
 // awaitPauses waits until MySQL knows of the pauses of a campaign that is to be opened.
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
-	pauses, err := r.applier.scripts.Pauses(ctx, lotsOf(c.ID, c.Shards))
+	pauses, err := r.applier.scripts.Pauses(ctx, c.ShardIDs())
 	if err != nil {
 		return err
 	}
@@ -129,10 +121,8 @@ func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error 
 		if err != nil || now.PauseID != nil && *now.PauseID >= latest {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("campaigns: open %s: a pause is on its way to MySQL: %w", c.ID, ctx.Err())
-		case <-time.After(pauseAgain):
+		if err := sleep.For(ctx, pauseAgain); err != nil {
+			return fmt.Errorf("campaigns: open %s: a pause is on its way to MySQL: %w", c.ID, err)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ type heldClaim struct {
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
 	err = db.WithContext(ctx).Table("claims c").Joins("JOIN definitions k ON k.campaign_id = c.campaign_id").
 		Joins("JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard").Joins("LEFT JOIN streams s ON s.partition_no = l.partition_no").
-		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, l.partition_no, s.generation, COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
+		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation, COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
 }
 
