@@ -144,7 +144,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // taken, all within Config.ShutdownTimeout: nil when everything was finished, workers.ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
-	s.live.Record(s.claiming.Counts)
+	s.live.Record(s.claiming.Answered)
 	reporting, stopReporting := context.WithCancel(ctx)
 	defer stopReporting() // twice is fine
 	if s.losses != nil {

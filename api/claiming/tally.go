@@ -14,15 +14,17 @@ import (
 // accepted is the place of claims that were answered with yes, replays apart, in a tally; refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
-// places are where each outcome has its count in a tally.
-var places = makePlaces() //nolint:gochecknoglobals // nothing writes to it
+// places are where each outcome has its count in a tally, and outcomes what is counted there.
+var places, outcomes = makePlaces() //nolint:gochecknoglobals // nothing writes to them
 
-func makePlaces() map[string]int {
-	all := map[string]int{string(models.OutcomeClaimed): accepted}
+func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
+	places = map[string]int{string(models.OutcomeClaimed): accepted}
+	outcomes[accepted] = string(models.OutcomeClaimed)
 	for i, code := range wire.ClaimCodes {
-		all[string(code)] = i + 1
+		places[string(code)] = i + 1
+		outcomes[i+1] = string(code)
 	}
-	return all
+	return places, outcomes
 }
 
 // codesMax bounds wire.ClaimCodes.
@@ -32,6 +34,10 @@ const codesMax = 24
 type tally struct {
 	byPlace [1 + codesMax]atomic.Int64
 	byTime  [models.TookBuckets]atomic.Uint32
+
+	// What Answered has told of them. Its caller alone uses these.
+	toldByPlace [1 + codesMax]int64
+	toldByTime  [models.TookBuckets]uint32
 }
 
 // count counts a claim. Replays are no news and count nowhere.
@@ -42,25 +48,46 @@ func (t *tally) count(outcome string, took time.Duration) {
 	}
 }
 
-// Counts are how many claims of each campaign this process answered since it first saw a claim of it: by campaign, and then "claimed",
-// by the code of a refusal, and by how long they took. A campaign that was forgotten begins at 0 again.
-func (s *Routes) Counts() map[string]map[string]int64 {
+// Answered is how many claims this process answered since the call before: by campaign, and then "claimed", by the code of a refusal, and
+// by how long they took. Those of campaigns beyond most wait for the next call. It is for one caller.
+func (s *Routes) Answered(most int) map[string]map[string]int64 {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
 	all := make(map[string]map[string]int64)
 	for id, l := range s.lanes.byID {
-		one := l.tally.byOutcome()
-		if len(one) == 0 {
-			continue
+		if len(all) == most {
+			break
 		}
-		for i := range l.tally.byTime {
-			if n := l.tally.byTime[i].Load(); n > 0 {
-				one[models.TookPrefix+strconv.Itoa(i)] = int64(n)
-			}
+		if news := l.tally.news(); news != nil {
+			all[id] = news
 		}
-		all[id] = one
 	}
 	return all
+}
+
+// news is what was counted since the call before, nil if that is nothing.
+func (t *tally) news() (news map[string]int64) {
+	add := func(name string, n int64) {
+		if news == nil {
+			news = make(map[string]int64)
+		}
+		news[name] = n
+	}
+	for place := range t.byPlace {
+		n := t.byPlace[place].Load()
+		if since := n - t.toldByPlace[place]; since > 0 {
+			add(outcomes[place], since)
+		}
+		t.toldByPlace[place] = n
+	}
+	for i := range t.byTime {
+		n := t.byTime[i].Load()
+		if since := n - t.toldByTime[i]; since > 0 {
+			add(models.TookPrefix+strconv.Itoa(i), int64(since))
+		}
+		t.toldByTime[i] = n
+	}
+	return news
 }
 
 // Tally is what became of the claims of a campaign at this process, replays apart.

@@ -39,11 +39,15 @@ func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"a","user_id":"u1"},{"campaign_id":"a","user_id":"u2"},`+
 		`{"campaign_id":"b","user_id":"u"},{"campaign_id":"nowhere","user_id":"u"},{"campaign_id":"a","user_id":""}]}`, "Content-Type: application/json")
 	require.Equal(t, 200, w.Code, w.Body)
-	counts := s.Counts()
+	counts := s.Answered(2)
 	for _, byName := range counts {
 		maps.DeleteFunc(byName, func(name string, _ int64) bool { return strings.HasPrefix(name, models.TookPrefix) })
 	}
 	require.Equal(t, map[string]map[string]int64{"a": {"claimed": 2, "user_limit": 1}, "b": {"paused": 2}}, counts, "a replay is no news")
+	require.Empty(t, s.Answered(2), "once")
+	require.Equal(t, 409, claim("b"))
+	require.EqualValues(t, 1, s.Answered(2)["b"]["paused"])
+	require.Empty(t, s.Answered(0))
 }
 
 func TestEveryCodeHasItsPlaceInATally(t *testing.T) {

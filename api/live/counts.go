@@ -11,8 +11,8 @@ import (
 // countedMax bounds the campaigns whose counts are sent in one round; the others' wait for the next.
 const countedMax = 256
 
-// Counts are counts of each campaign at this process so far, by name. A campaign whose counts fell started over.
-type Counts func() map[string]map[string]int64
+// Counts is what was counted at this process since the call before, of up to most campaigns: by campaign, and then by name.
+type Counts func(most int) map[string]map[string]int64
 
 // Record sends how this process answers claims to Redis once a second, where the counts of all API processes add up, until Stop. What
 // Redis does not take is lost: it is for people who watch. Campaigns that are claimed from here are sampled from then on, watched or not,
@@ -32,7 +32,7 @@ func (s *Sampler) record() {
 	if counts == nil {
 		return
 	}
-	if news := newCounts(counts(), s.sent); len(news) > 0 {
+	if news := counts(countedMax); len(news) > 0 {
 		s.keepSampling(time.Now(), news)
 		s.countAnswers(news)
 	}
@@ -48,35 +48,6 @@ func (s *Sampler) countAnswers(news map[string]map[string]int64) {
 	if err := s.cfg.Redis.CountAnswers(ctx, answers); err != nil {
 		s.log("answers of the last second are not counted for watchers; is redis up?", err)
 	}
-}
-
-// newCounts is what was counted since the last round, and marks it as sent.
-func newCounts(now, sent map[string]map[string]int64) map[string]map[string]int64 {
-	for id := range sent {
-		if _, there := now[id]; !there {
-			delete(sent, id)
-		}
-	}
-	news := make(map[string]map[string]int64)
-	for id, counts := range now {
-		if len(news) == countedMax {
-			break
-		}
-		since := make(map[string]int64)
-		for name, n := range counts {
-			if was := sent[id][name]; n >= was {
-				n -= was
-			}
-			if n > 0 {
-				since[name] = n
-			}
-		}
-		sent[id] = counts
-		if len(since) > 0 {
-			news[id] = since
-		}
-	}
-	return news
 }
 
 // Snapshot reads how campaigns are, once; their rates are 0. Campaigns that neither server knows are left out.

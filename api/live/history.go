@@ -31,15 +31,15 @@ const marksMax = 120
 // addRates adds to an event what happened since the last sample; zeros at first.
 func (h *history) addRates(e *Event, now time.Time, w *lua.Watched) {
 	e.RefusedPerS = map[string]float64{}
-	since := now.Sub(h.at).Seconds()
-	if !h.at.IsZero() && since > 0 {
+	took := now.Sub(h.at).Seconds()
+	if !h.at.IsZero() && took > 0 {
 		if h.epoch == w.State.Epoch {
-			e.AcceptedPerS = perSecond(w.State.Seq-h.seq, since)
+			e.AcceptedPerS = perSecond(w.State.Seq-h.seq, took)
 		}
-		news := newCounts(map[string]map[string]int64{"": w.Answers}, map[string]map[string]int64{"": h.answers})[""]
+		news := since(h.answers, w.Answers)
 		for code, n := range news {
 			if code != string(models.OutcomeClaimed) && !strings.HasPrefix(code, models.TookPrefix) {
-				e.RefusedPerS[code] = perSecond(n, since)
+				e.RefusedPerS[code] = perSecond(n, took)
 			}
 		}
 		e.P50Ms, e.P99Ms = percentilesOf(news)
@@ -48,6 +48,20 @@ func (h *history) addRates(e *Event, now time.Time, w *lua.Watched) {
 	h.epoch = w.State.Epoch
 	h.seq = w.State.Seq
 	h.answers = w.Answers
+}
+
+// since is what was counted between two samples. Counts that fell began at 0 again.
+func since(before, now map[string]int64) map[string]int64 {
+	news := make(map[string]int64)
+	for name, n := range now {
+		if was := before[name]; n >= was {
+			n -= was
+		}
+		if n > 0 {
+			news[name] = n
+		}
+	}
+	return news
 }
 
 // percentilesOf reads percentiles from the buckets of times among counts; nil: there is none.

@@ -76,7 +76,6 @@ type Sampler struct {
 	sampledUntil map[string]time.Time // campaigns that are sampled without a watcher
 
 	// What follows is the loop's alone, which writes it under mu when it ends.
-	sent      map[string]map[string]int64 // counts that Redis was sent
 	histories map[string]*history
 	books     map[string]models.CampaignBooks // the last that MySQL said
 	active    []string
@@ -98,7 +97,7 @@ type watcher struct {
 func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, wake: make(chan struct{}, 1),
-		sent: make(map[string]map[string]int64), pasts: make(map[string]*past), sampledUntil: make(map[string]time.Time),
+		pasts: make(map[string]*past), sampledUntil: make(map[string]time.Time),
 		logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",

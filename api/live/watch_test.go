@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -315,10 +316,10 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 5))
-		var counts atomic.Pointer[map[string]map[string]int64]
-		count := func(n int64) { counts.Store(&map[string]map[string]int64{"a": {"sold_out": n}}) }
-		count(0)
-		require.True(t, r.Record(func() map[string]map[string]int64 { return *counts.Load() }))
+		var counted atomic.Int64
+		require.True(t, r.Record(func(int) map[string]map[string]int64 {
+			return map[string]map[string]int64{"a": {"sold_out": counted.Swap(0)}}
+		}))
 		told := func() int64 {
 			pass(live.Every)
 			synctest.Wait()
@@ -327,13 +328,11 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 			return r.room.Answers["a"]["sold_out"]
 		}
 		require.Zero(t, told())
-		count(3)
+		counted.Store(3)
 		require.EqualValues(t, 3, told())
 		require.EqualValues(t, 3, told(), "once")
-		count(5)
+		counted.Store(2)
 		require.EqualValues(t, 5, told())
-		count(2)
-		require.EqualValues(t, 7, told(), "a campaign that was forgotten starts over")
 	})
 }
 
@@ -389,8 +388,13 @@ func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 500))
 		var soldOut, claimed, took atomic.Int64
-		require.True(t, r.Record(func() map[string]map[string]int64 {
-			return map[string]map[string]int64{"a": {"claimed": claimed.Load(), "sold_out": soldOut.Load(), "took_20": took.Load()}}
+		require.True(t, r.Record(func(int) map[string]map[string]int64 {
+			news := map[string]int64{"claimed": claimed.Swap(0), "sold_out": soldOut.Swap(0), "took_20": took.Swap(0)}
+			maps.DeleteFunc(news, func(_ string, n int64) bool { return n == 0 })
+			if len(news) == 0 {
+				return nil
+			}
+			return map[string]map[string]int64{"a": news}
 		}))
 		pass(live.Every / 2)
 		for second := range 8 {

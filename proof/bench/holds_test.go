@@ -32,7 +32,7 @@ func benchHolds(b *testing.B, s *sheet) {
 	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
 	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))} // many batches
 	w.api, w.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
-	keeper := startDibs(b, program, "syncer", settings...)
+	keeper := startDibs(b, program, "syncer", append(settings, "DIBS_IDLE_EVICT=10000h")...) // or claims of last year would be idle
 	held := newHeld(b, w)
 	alone, beside := "claims", "claims beside a sweep"
 	s.takeTurns([]func(){
@@ -73,7 +73,7 @@ func newHeld(b *testing.B, w *whole) *held {
 	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load, Clock: func() time.Time { return time.UnixMilli(h.at.Load()) }})
 	require.NoError(b, err)
 	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
-	h.load = lots.New(w.store.gorm, scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
+	h.load = lots.New(w.store.gorm, w.broker.scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
 	return h
 }
 
@@ -90,7 +90,7 @@ func (h *held) fall(b *testing.B) (id string) {
 	meta, err := h.load.Load(b.Context(), id)
 	require.NoError(b, err)
 	h.past.fill(b, meta, "user-1", amount(dueClaims), true)
-	h.broker.fill(b, meta, "today-1", 1, true) // or it would leave Redis, idle for a year
+	h.broker.fill(b, meta, "today-1", 1, true)
 	h.untilDrained(b, id)
 	require.Eventually(b, func() bool { return h.left(b, id) < int64(amount(dueClaims)) }, time.Minute, time.Millisecond)
 	return id

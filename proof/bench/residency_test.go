@@ -87,7 +87,7 @@ func newResident(b *testing.B) *resident {
 	require.NoError(b, err)
 	r.loader = lots.New(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
 	r.evictor = lots.NewKeeper(r.loader, lots.MinIdle, nil)
-	r.writer = syncertest.StartWriter(b, writer.Config{DB: r.store.gorm, FlushInterval: time.Millisecond})
+	r.writer = syncertest.StartWriter(b, writer.Config{DB: r.store.gorm, Partitions: residentPartitions, FlushInterval: time.Millisecond})
 	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
 	require.NoError(b, err)
 	r.pid, err = strconv.Atoi(info["Server"]["process_id"])

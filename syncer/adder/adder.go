@@ -38,7 +38,7 @@ type Pending struct {
 	Oldest  time.Time // when the first of them came; zero if there are none
 	IsFull  bool      // a cell takes no more
 	IsMove  bool      // somebody waits for a move of units
-	// IsAwaited: claims are answered once they are in MySQL.
+	// IsAwaited: claims are answered once they are in MySQL, or lots are loaded: further loads wait for MySQL to be at the tip.
 	IsAwaited bool
 }
 
@@ -167,6 +167,7 @@ func (c *cell) add(read *models.StreamRead) {
 	var last Lot
 	for i := range read.Events {
 		e := &read.Events[i]
+		c.isAwaited = c.isAwaited || e.IsAwaited() || e.Type == models.EventLotLoaded
 		if e.Unreadable != "" || !HasRow(&e.Event) {
 			continue
 		}
@@ -181,7 +182,6 @@ func (c *cell) add(read *models.StreamRead) {
 		}
 		sum.Add(&e.Event)
 		c.isMove = c.isMove || e.IsMove()
-		c.isAwaited = c.isAwaited || e.IsAwaited()
 	}
 	c.reads = append(c.reads, read)
 	c.entries += len(read.Events)

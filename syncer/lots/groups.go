@@ -14,7 +14,7 @@ import (
 
 const (
 	groupMax  = 128 // lots of a group
-	groupsMax = 4   // at once in a process
+	groupsMax = 2   // at once in a process: those that come meanwhile make the next one
 )
 
 // groups gathers lots that are asked for while others are loaded: those without claims share statements and round trips.
@@ -80,9 +80,6 @@ func (g *groups) start() {
 // out, and so are all after a failure: each is loaded by itself, which tells why.
 func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	live := make(map[string]*lot)
-	if len(ids) == 1 {
-		return live
-	}
 	token := rand.Text()
 	all, err := l.fence(ctx, ids, lua.FenceAway, token)
 	if err != nil {
@@ -110,8 +107,12 @@ func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 
 // loadCold loads the lots that have no claims.
 func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live map[string]*lot) {
+	lots = slices.DeleteFunc(slices.Clone(lots), func(o *lot) bool { return !o.isCold() })
+	if len(lots) == 0 {
+		return
+	}
 	applied := l.appliedNow(ctx, lots)
-	lots = slices.DeleteFunc(slices.Clone(lots), func(o *lot) bool { return !o.isCold() || !slices.Contains(applied, o.row.Partition) })
+	lots = slices.DeleteFunc(lots, func(o *lot) bool { return !slices.Contains(applied, o.row.Partition) })
 	if len(lots) == 0 {
 		return
 	}

@@ -25,8 +25,8 @@ import (
 const (
 	loadTimeout = 2 * time.Minute // of one load, however many wait for it; a million claims take a fraction of it
 	tipWait     = 2 * time.Second // for claims that are on their way into MySQL
-	groupWait   = 50 * time.Millisecond
-	renewEvery  = time.Second // a loader's token holds three times as long
+	groupWait   = time.Second     // of a group, which goes on with the lots that are ready
+	renewEvery  = time.Second     // a loader's token holds three times as long
 	busyPause   = 20 * time.Millisecond
 	maxLoads    = 4 // of claims, at once in a process: each holds a map of the users
 

@@ -17,7 +17,7 @@ import (
 type line int
 
 const (
-	lineNone line = iota
+	_ line = iota // none
 	lineLow
 	lineSoldOut
 )
@@ -26,20 +26,11 @@ const (
 type stockLevel struct {
 	ID                           string
 	Total, Remaining, LowStockAt int64
-	ToldLine                     line
+	ToldLine, Line               line
 }
 
-func lineOf(c *stockLevel) line {
-	switch {
-	case c.Total == 0: // no packets yet
-		return lineNone
-	case c.Remaining == 0:
-		return lineSoldOut
-	case c.Remaining <= c.LowStockAt:
-		return lineLow
-	}
-	return lineNone
-}
+// lineNow is the line that a campaign is at: none while it has no packets yet.
+const lineNow = "CASE WHEN total > 0 AND remaining = 0 THEN 2 WHEN total > 0 AND remaining <= low_stock_at THEN 1 ELSE 0 END"
 
 // Check completes what others left: totals that shards don't have yet, and moves without a credit.
 // It publishes the lines that the stock of campaigns of several shards has crossed, by what MySQL has applied. It returns how many that
@@ -48,20 +39,15 @@ func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)
 	done = settled + finished
-	fetch := func(after string) (page []stockLevel, err error) {
-		err = m.db.WithContext(ctx).Raw("SELECT id, total, remaining, low_stock_at, told_line FROM defined_lots WHERE id > ? AND shard = 0"+
-			" AND shards > 1 AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
-		return page, wrapped(err)
-	}
-	err = sqlstore.EachRow(ctx, func(c *stockLevel) string { return c.ID }, fetch, func(c *stockLevel) error {
-		now := lineOf(c)
-		if now == c.ToldLine {
-			return nil
-		}
+	var crossed []stockLevel // without an order: by their ids they would be looked for among all campaigns
+	err = m.db.WithContext(ctx).Raw("SELECT id, total, remaining, low_stock_at, told_line, "+lineNow+" AS line FROM defined_lots WHERE shard = 0"+
+		" AND shards > 1 AND status <> ? AND told_line <> "+lineNow+" LIMIT ?", models.StatusClosed, sqlstore.PageSize).Scan(&crossed).Error
+	failed := []error{settleErr, finishErr, wrapped(err)}
+	for i := range crossed {
 		done++
-		return m.publishLine(ctx, c, now)
-	})
-	return done, errors.Join(settleErr, finishErr, err)
+		failed = append(failed, m.publishLine(ctx, &crossed[i]))
+	}
+	return done, errors.Join(failed...)
 }
 
 // settleAll settles the campaigns whose shards have more or less than their totals.
@@ -105,13 +91,13 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 
 // publishLine records the line that a campaign is at. Those that it crossed downwards are published
 // once, in the same transaction.
-func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error {
+func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {
 		line line
 		kind models.EventType
 	}{{lineLow, models.EventCampaignLowStock}, {lineSoldOut, models.EventCampaignSoldOut}} {
-		if one.line <= c.ToldLine || one.line > now || one.line == lineLow && c.LowStockAt == 0 {
+		if one.line <= c.ToldLine || one.line > c.Line || one.line == lineLow && c.LowStockAt == 0 {
 			continue
 		}
 		row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: one.kind, CampaignID: c.ID, Remaining: &c.Remaining})
@@ -128,7 +114,7 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel, now line) error 
 				return err
 			}
 			changed, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
-				int(now), c.ID, int(c.ToldLine))
+				int(c.Line), c.ID, int(c.ToldLine))
 			if err != nil || changed == 0 { // somebody else published it
 				return err
 			}

@@ -63,6 +63,7 @@ type application struct {
 	tx       *sqlstore.Tx
 	b        *batch
 	started  time.Time
+	versions map[string]int64 // of the definitions that MySQL has, of campaigns whose definition is in the batch
 	lots     map[adder.Lot]lotRow
 	inOutbox map[string]bool            // ids of events that were decided here and not applied before
 	heldUpto map[adder.Lot]int64        // seq behind which the hold of a claim will be met

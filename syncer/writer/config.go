@@ -32,6 +32,8 @@ const (
 	// so that at most 200 rows a second are written, or two flushes a second.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
+	// loadsFollow is how long after a load others are likely to wait for what is in the stream then.
+	loadsFollow = 100 * time.Millisecond
 	// awaitedApart is how long after the begin of a flush the next one begins while answers wait for it.
 	awaitedApart = 5 * time.Millisecond
 	// retryLocked is how often a locked lot is asked for.

@@ -51,8 +51,12 @@ func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (create
 // define writes the campaigns and changes that the stream knows and MySQL does not: one that was restored forgot them. Usually there are
 // none, as definitions are made here.
 func (a *application) define() error {
+	a.versions = make(map[string]int64)
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
+		if e.Version > 0 {
+			a.versions[e.CampaignID] = 0
+		}
 		d := e.Definition
 		if d == nil {
 			continue
@@ -65,27 +69,15 @@ func (a *application) define() error {
 			newest[d.CampaignID] = d
 		}
 	}
-	if len(newest) == 0 {
-		return nil
-	}
-	known := make(map[string]int64)
-	ids := sqlstore.Keys(slices.Collect(maps.Values(newest)), func(d **models.Definition) string { return (*d).CampaignID })
-	err := sqlstore.ScanAll(a.ctx, a.tx, "SELECT campaign_id, version FROM definitions WHERE campaign_id IN "+sqlstore.Marks(len(ids)),
-		sqlstore.Args(ids), func(scan func(...any) error) error {
-			var id string
-			var version int64
-			err := scan(&id, &version)
-			known[id] = version
-			return err
-		})
-	if err != nil {
+	if err := a.readVersions(); err != nil {
 		return err
 	}
 	db := a.tx.Gorm(a.ctx, a.db)
 	for id, d := range newest {
-		version, exists := known[id]
+		var err error
+		version := a.versions[id]
 		switch {
-		case !exists:
+		case version == 0:
 			_, err = InsertDefinition(db, d, a.partitions)
 		case version < d.Version:
 			err = redefine(db, d)
@@ -93,8 +85,25 @@ func (a *application) define() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
+		a.versions[id] = max(version, d.Version)
 	}
 	return nil
+}
+
+// readVersions reads which definitions MySQL has of the campaigns in a.versions.
+func (a *application) readVersions() error {
+	if len(a.versions) == 0 {
+		return nil
+	}
+	ids := slices.Collect(maps.Keys(a.versions))
+	return sqlstore.ScanAll(a.ctx, a.tx, "SELECT campaign_id, version FROM definitions WHERE campaign_id IN "+sqlstore.Marks(len(ids)),
+		sqlstore.Args(ids), func(scan func(...any) error) error {
+			var id string
+			var version int64
+			err := scan(&id, &version)
+			a.versions[id] = version
+			return err
+		})
 }
 
 // redefine writes a change that MySQL has forgotten.

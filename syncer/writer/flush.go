@@ -81,6 +81,9 @@ func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	w.begunAt = started
 	b := gather(taken)
 	w.lots = len(b.sums)
+	if slices.ContainsFunc(b.lots, func(e *models.RawEvent) bool { return e.Type == models.EventLotLoaded }) {
+		w.loadedAt = started
+	}
 	w.flushing.Store(&b.since)
 	span := w.trace(b)
 	err := w.applyAll(ctx, b)

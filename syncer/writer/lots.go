@@ -1,6 +1,10 @@
 package writer
 
 import (
+	"context"
+	"slices"
+	"strings"
+
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -12,35 +16,35 @@ type place struct{ claims, units int64 }
 
 // countBefore counts what MySQL has of lots where they were loaded, before the counters move.
 func (a *application) countBefore() (map[*models.RawEvent]place, error) {
-	places := make(map[*models.RawEvent]place)
+	var loaded []adder.Lot
 	for _, e := range a.b.lots {
-		if e.Type != models.EventLotLoaded {
-			continue
+		if e.Type == models.EventLotLoaded {
+			loaded = append(loaded, adder.LotOf(&e.Event))
 		}
-		p, err := a.countLot(adder.LotOf(&e.Event))
-		if err != nil {
-			return nil, err
-		}
-		places[e] = p
 	}
-	if len(places) == 0 {
+	if len(loaded) == 0 {
 		return nil, nil
+	}
+	sums, err := a.countLots(loaded)
+	if err != nil {
+		return nil, err
 	}
 	written := make(map[*models.RawEvent]bool, len(a.written))
 	for _, r := range a.written {
 		written[r] = true
 	}
-	sums := make(map[adder.Lot]place) // of rows of this batch
+	places := make(map[*models.RawEvent]place, len(loaded))
 	for i := range a.b.streams {
 		for _, read := range a.b.streams[i].Reads {
 			for j := range read.Events {
 				e := &read.Events[j]
 				lot := adder.LotOf(&e.Event)
-				sum := sums[lot]
-				if p, is := places[e]; is {
-					places[e] = place{p.claims + sum.claims, p.units + sum.units}
-				}
-				if written[e] {
+				sum, isLoaded := sums[lot]
+				switch {
+				case !isLoaded:
+				case e.Type == models.EventLotLoaded:
+					places[e] = sum
+				case written[e]:
 					sums[lot] = place{sum.claims + 1, sum.units + e.Quantity}
 				}
 			}
@@ -49,22 +53,60 @@ func (a *application) countBefore() (map[*models.RawEvent]place, error) {
 	return places, nil
 }
 
-// countLot counts what MySQL has of a lot.
-func (a *application) countLot(lot adder.Lot) (p place, err error) {
-	err = a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(SUM(synced_seq), 0), COALESCE(SUM(sold), 0) FROM lots WHERE campaign_id = ? AND shard = ?",
-		lot.CampaignID, lot.Shard).Scan(&p.claims, &p.units)
-	if err != nil {
-		return p, err
+// countLots counts what MySQL has of lots.
+func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]place, error) {
+	sums := make(map[adder.Lot]place, len(lots))
+	marks := strings.TrimPrefix(strings.Repeat(", (?, ?)", len(lots)), ", ")
+	args := make([]any, 0, 2*len(lots))
+	var ids []string
+	for _, lot := range lots {
+		sums[lot] = place{}
+		args = append(args, lot.CampaignID, lot.Shard)
+		ids = append(ids, lot.ID())
 	}
-	waiting, err := ReadWaiting(a.ctx, a.tx, lot.ID())
-	if err != nil {
-		return p, err
+	for _, query := range []string{
+		"SELECT campaign_id, shard, synced_seq, sold FROM lots WHERE (campaign_id, shard) IN (VALUES " + marks + ")",
+		"SELECT campaign_id, shard, claims, units FROM stock_flushes WHERE waiting = 1 AND (campaign_id, shard) IN (VALUES " + marks + ")",
+	} {
+		if a.tx.Name() != migrations.SQLite {
+			query = strings.Replace(query, "(VALUES "+marks+")", "("+marks+")", 1)
+		}
+		err := sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
+			var lot adder.Lot
+			var p place
+			err := scan(&lot.CampaignID, &lot.Shard, &p.claims, &p.units)
+			sums[lot] = place{sums[lot].claims + p.claims, sums[lot].units + p.units}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	parked, err := ReadParked(a.ctx, a.tx, lot.ID())
-	if err != nil {
-		return p, err
+	parked, err := parkedOf(a.ctx, a.tx, ids)
+	for id, p := range parked {
+		var lot adder.Lot
+		lot.CampaignID, lot.Shard = models.SplitShardID(id)
+		sums[lot] = place{sums[lot].claims + p.Claims, sums[lot].units + p.Units}
 	}
-	return place{p.claims + waiting.Claims + parked.Claims, p.units + waiting.Units + parked.Units}, nil
+	return sums, err
+}
+
+// parkedOf reads the parked claims of those lots that have some.
+func parkedOf(ctx context.Context, tx *sqlstore.Tx, lots []string) (map[string]*ParkedClaims, error) {
+	parked := make(map[string]*ParkedClaims)
+	query := "SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(lots))
+	err := sqlstore.ScanAll(ctx, tx, query, sqlstore.Args(lots), func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		parked[id] = nil
+		return err
+	})
+	for id := range parked {
+		if err == nil {
+			parked[id], err = ReadParked(ctx, tx, id)
+		}
+	}
+	return parked, err
 }
 
 // applyLots notes what became of lots in Redis. A load that was made of other claims than MySQL has there was made of what a MySQL that was
@@ -79,11 +121,18 @@ func (a *application) applyLots(places map[*models.RawEvent]place) error {
 	return nil
 }
 
-// The total by which Redis sells is MySQL's once it has the newest definition.
-const exactTotal = "redis_total = CASE WHEN " + isNewest + " THEN 0 ELSE redis_total END, untold = CASE WHEN " + isNewest + " THEN NULL ELSE untold END," +
-	" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END"
-
-const isNewest = "(SELECT version FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?"
+// follow is what a lot that works by a definition has in common with it. The total by which Redis sells is MySQL's once it has the newest
+// one. The stream may lack packets.
+func (a *application) follow(e *models.RawEvent) (set string, args []any) {
+	set = ", applied_version = " + a.greatest("applied_version", "?")
+	if e.Version > 0 && a.versions[e.CampaignID] == e.Version {
+		set += ", redis_total = 0"
+		if e.Type == models.EventCampaignChanged || e.Definition == nil || e.Definition.Kind != models.KindPacket {
+			set += ", untold = NULL"
+		}
+	}
+	return set, []any{e.Version}
+}
 
 func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]place) error {
 	now := a.clock.Now().UTC().Format(sqlstore.TimeLayout)
@@ -98,24 +147,22 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 	case models.EventPacketsPushed:
 		return a.countPackets(e)
 	case models.EventCampaignChanged:
-		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+exactTotal+" WHERE id = ?", e.Version, e.Version, e.Version, e.Version, id)
+		set, args := a.follow(e)
+		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
 		return err
-	}
-	told := e.Version
-	if d := e.Definition; d != nil && d.Kind == models.KindPacket { // the stream may lack packets
-		told = 0
 	}
 	reload := int64(0)
 	if p, is := places[e]; is && (p.claims != e.Claims || p.units != e.Quantity) {
 		reload = e.Epoch
 	}
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, generation = ?, reload_upto = CASE WHEN reload_upto < ?"+
-		" THEN ? ELSE reload_upto END, "+exactTotal+
+	set, args := a.follow(e)
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, generation = ?"+
+		", reload_upto = "+a.greatest("reload_upto", "?")+
 		", lost_units = "+a.greatest("0", "? - given_up_units")+", lost_claims = "+a.greatest("0", "? - given_up_claims")+
 		", seen_epoch = "+a.greatest("seen_epoch", "?")+", seen_seq = "+a.greatest("seen_seq", "?")+
-		", seen_units = "+a.greatest("seen_units", "?")+", epoch = ? WHERE id = ? AND epoch < ?",
-		models.ResidencyResident, now, e.Generation, reload, reload, e.Version, told, e.Version, e.Version, e.Sold-e.Quantity, e.Seq-e.Claims,
-		e.Epoch, e.Seq, e.Sold, e.Epoch, id, e.Epoch)
+		", seen_units = "+a.greatest("seen_units", "?")+", epoch = ?"+set+" WHERE id = ? AND epoch < ?",
+		slices.Concat([]any{models.ResidencyResident, now, e.Generation, reload, e.Sold - e.Quantity, e.Seq - e.Claims,
+			e.Epoch, e.Seq, e.Sold, e.Epoch}, args, []any{id, e.Epoch})...)
 	if err == nil && e.Shard > 0 {
 		err = a.sumLost(e.CampaignID)
 	}

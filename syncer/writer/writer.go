@@ -33,6 +33,7 @@ type Writer struct {
 
 	begunAt  time.Time // when the last flush began; only run uses it
 	lots     int       // campaigns and shards in the last flush; only run uses it
+	loadedAt time.Time // begin of the last flush with loads; likewise
 	waitAt   time.Time // when to look for sums that wait; only run uses it
 	checkAt  time.Time // when to compare offsets; only run uses it
 	flushing atomic.Pointer[time.Time]
@@ -167,7 +168,7 @@ func (w *Writer) due() bool {
 		if pending.Entries > 0 {
 			wait = min(wait, w.interval()-w.clock.Since(pending.Oldest))
 		}
-		if pending.IsAwaited {
+		if pending.IsAwaited || pending.Entries > 0 && w.clock.Since(w.loadedAt) < loadsFollow {
 			wait = min(wait, awaitedApart-w.clock.Since(w.begunAt))
 		}
 		if wait <= 0 {
