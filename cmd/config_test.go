@@ -57,7 +57,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		"DIBS_HTTP_ADDR": {"127.0.0.1:1", "127.0.0.1:2"}, "DIBS_METRICS_ADDR": {"127.0.0.1:3", "127.0.0.1:4"}, "DIBS_DATA_DIR": {"/a", "/b"},
 		"DIBS_REDIS_URL": {"redis://a", "redis://b"}, "DIBS_MYSQL_DSN": {"a@tcp(a)/a", "b@tcp(b)/b"}, "DIBS_MYSQL_CONNS": {"4", "1000"}, "DIBS_FINANCE_DSN": {"c@tcp(c)/c", "d@tcp(d)/d"},
 		"DIBS_PARTITIONS": {"2", "256"}, "DIBS_FLUSH_SIZE": {"1", "10000"}, "DIBS_FLUSH_INTERVAL": {"1ms", "1m"}, "DIBS_IDLE_EVICT": {"100ms", "10000h"},
-		"DIBS_DURABILITY": {"fsync", "mysql"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
+		"DIBS_DURABILITY": {"fsync", "mysql"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_READ_AHEAD": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
 		"DIBS_USER_RATE": {"0.5", "7"}, "DIBS_USER_RATE_SHARED": {"on", "off"}, "DIBS_NAME": {"one", "two"}, "DIBS_LOG_LEVEL": {"debug", "error"}, "DIBS_LOG_FORMAT": {"json", "text"},
 		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"}, "DIBS_SUBJECT_SECRET": {"****", "****"},
 	}
@@ -143,7 +143,7 @@ func TestEverySettingIsRefusedByItsVariable(t *testing.T) {
 	for variable, values := range map[string][]string{
 		"DIBS_PARTITIONS": {"0", "257", "-1", "one"}, "DIBS_FLUSH_SIZE": {"0", "10001", "1e3"}, "DIBS_FLUSH_INTERVAL": {"0s", "61s", "50", "-1ms"},
 		"DIBS_IDLE_EVICT": {"99ms", "10001h", "never"}, "DIBS_DURABILITY": {"slow", "replica:1", "Fast"},
-		"DIBS_GROUPS": {"finance", "syncer,,x", "syncer, "}, "DIBS_WEBHOOKS_PRIVATE": {"yes please"}, "DIBS_SHUTDOWN_TIMEOUT": {"999ms", "11m"}, "DIBS_USER_RATE": {"-0.1", "NaN", "x"},
+		"DIBS_GROUPS": {"finance", "syncer,,x", "syncer, "}, "DIBS_WEBHOOKS_PRIVATE": {"yes please"}, "DIBS_READ_AHEAD": {"perhaps"}, "DIBS_SHUTDOWN_TIMEOUT": {"999ms", "11m"}, "DIBS_USER_RATE": {"-0.1", "NaN", "x"},
 		"DIBS_USER_RATE_SHARED": {"1"},
 		"DIBS_NAME":             {" "}, "DIBS_LOG_LEVEL": {"INFO", "trace"}, "DIBS_LOG_FORMAT": {"xml"}, "DIBS_ADMIN_TOKEN": {"a b"},
 		"DIBS_STOREFRONT_TOKEN": {"a\nb"}, "DIBS_VIEWER_TOKEN": {"\u00a0"}, "DIBS_METRICS_CAMPAIGNS": {"-1", "1001"}, "DIBS_CONSOLE": {"no"},

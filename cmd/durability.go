@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"dibs/internal/config"
@@ -49,41 +50,83 @@ func (c committed) Signaled(ctx context.Context, partitions []int) []string {
 	return c.scripts.Signaled(ctx, partitions)
 }
 
-// signalTimeout bounds one signal.
-const signalTimeout = time.Second
+const (
+	signalTimeout = time.Second            // of one signal
+	signalPause   = 100 * time.Millisecond // before it is tried again
+)
 
-// offsetSignal tells API processes how far MySQL has applied the claim streams, beside the flushes: they don't wait for a Redis that hangs.
+// offsetSignal tells API processes and readers how far MySQL has applied the claim streams, beside the flushes: they don't wait for a
+// Redis that hangs.
 type offsetSignal struct {
 	scripts *lua.Scripts
-	offsets chan map[int]models.Offset // of one flush, or of several while Redis is slow
+	wake    chan struct{} // has a token when there is something to tell
+	closing chan struct{}
 	stopped chan struct{}
+
+	mu      sync.Mutex
+	offsets map[int]models.Offset // to tell
 }
 
 func newOffsetSignal(scripts *lua.Scripts) *offsetSignal {
-	s := &offsetSignal{scripts: scripts, offsets: make(chan map[int]models.Offset, 1), stopped: make(chan struct{})}
-	go func() {
-		defer close(s.stopped)
-		for offsets := range s.offsets {
-			ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
-			_ = s.scripts.Signal(ctx, offsets) // it is a hint
-			cancel()
-		}
-	}()
+	s := &offsetSignal{
+		scripts: scripts, wake: make(chan struct{}, 1), closing: make(chan struct{}), stopped: make(chan struct{}), offsets: make(map[int]models.Offset),
+	}
+	go s.run()
 	return s
 }
 
-// tell is called by one goroutine.
-func (s *offsetSignal) tell(offsets map[int]models.Offset) {
+func (s *offsetSignal) run() {
+	defer close(s.stopped)
+	for {
+		select {
+		case <-s.wake:
+		case <-s.closing:
+			_ = s.signal() // whoever reads next tells it anew
+			return
+		}
+		if s.signal() {
+			continue
+		}
+		select {
+		case <-time.After(signalPause):
+			s.wakeUp()
+		case <-s.closing:
+		}
+	}
+}
+
+func (s *offsetSignal) wakeUp() {
 	select {
-	case earlier := <-s.offsets:
-		maps.Copy(earlier, offsets)
-		offsets = earlier
+	case s.wake <- struct{}{}:
 	default:
 	}
-	s.offsets <- offsets
+}
+
+// signal reports whether Redis was told all.
+func (s *offsetSignal) signal() bool {
+	s.mu.Lock()
+	told := maps.Clone(s.offsets)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
+	defer cancel()
+	if s.scripts.Signal(ctx, told) != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.offsets, func(partition int, at models.Offset) bool { return told[partition] == at })
+	return true
+}
+
+// tell may be called by any goroutine.
+func (s *offsetSignal) tell(offsets map[int]models.Offset) {
+	s.mu.Lock()
+	maps.Copy(s.offsets, offsets)
+	s.mu.Unlock()
+	s.wakeUp()
 }
 
 func (s *offsetSignal) stop() {
-	close(s.offsets)
+	close(s.closing)
 	<-s.stopped
 }

@@ -93,7 +93,8 @@ func (s *stack) runFinance(ctx context.Context) error {
 	}
 	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	service, err := consumer.New(consumer.Config{
-		Config: s.reading(finance.Group), Partitions: s.cfg.Partitions, Handle: books.Handle, Heartbeat: &s.pulse, Tracer: s.tracer,
+		Config: s.reading(finance.Group), Partitions: s.cfg.Partitions, Handle: books.Handle, ReadAhead: s.cfg.ReadAhead,
+		Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
 		err = s.withConsumerLease(ctx, finance.Group, service.Run)

@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,8 +112,8 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	s.exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)"+
 		" VALUES (?, 'an impostor', 'rain', 'p', 4, 'EUR', NOW(3), NOW(3))", ids["ada"])
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{"junk", "1"}}).Err())
-	finance := start(t, s.environ, "finance")
-	s.credited(2, 100) // the impostor's and bob's
+	finance := start(t, append(slices.Clone(s.environ), "DIBS_READ_AHEAD=true"), "finance") // nobody applies the junk
+	s.credited(2, 100)                                                                      // the impostor's and bob's
 	eventually(t, "nothing is parked", func() bool {
 		return strings.Count(run(t, s.environ, "finance", "parked", "--json").stdout, "\n") == 2
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"dibs/consumer"
 	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
@@ -22,6 +23,9 @@ func (s *stack) readInOrder(
 	cfg.Name = group
 	cfg.Batches = true
 	cfg.MetricsPrefix = "dibs_consumer"
+	if !s.cfg.ReadAhead {
+		cfg.IsReady = consumer.IsApplied(s.rdb)
+	}
 	cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
 	subscriber, err := redisbatch.New(cfg)
 	if err != nil {

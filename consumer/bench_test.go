@@ -89,7 +89,7 @@ func newBench(rdb redis.UniversalClient, none *nothing, mode string) (interface 
 			Client: rdb, Name: "one", Log: &memoryLog{added: none.add}, Logger: quiet(), Registerer: prometheus.NewRegistry(),
 		})
 	}
-	return consumer.New(consumer.Config{Handle: none.handle, Config: redisbatch.Config{
+	return consumer.New(consumer.Config{Handle: none.handle, ReadAhead: true, Config: redisbatch.Config{
 		Client: rdb, Group: "bench", Name: "one", Logger: quiet(), Registerer: prometheus.NewRegistry(),
 	}})
 }

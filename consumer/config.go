@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +48,10 @@ type Config struct {
 	// claim stream and are tried again and again, until parked messages are replayed or discarded.
 	ParkedMax int64
 
+	// ReadAhead hands out events that MySQL does not have yet. Redis may lose them: then a claim that was handled never was, and only
+	// claims.dropped and claims.given_up tell.
+	ReadAhead bool
+
 	Heartbeat *pulse.Heartbeat // has a beat each time that a stream was read; may be nil
 	Tracer    *tracing.Tracer  // nil: no traces
 }
@@ -65,6 +70,9 @@ func (c Config) WithDefaults() Config {
 	c.NackDelay = c.Backoff.Initial
 	c.MetricsPrefix = "dibs_consumer"
 	c.Partition = partitionOf
+	if !c.ReadAhead {
+		c.IsReady = IsApplied(c.Client)
+	}
 	c.OnRead = func(stream string) { c.Heartbeat.Beat("the reader of "+stream, readDeadline) }
 	c.Config = c.Config.WithDefaults()
 	return c
@@ -92,6 +100,19 @@ func (c *Config) Validate() error {
 // partitionOf is the partition of a claim stream.
 func partitionOf(stream string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(stream, "dibs:{p"), "}:claims")
+}
+
+// IsApplied is for redisbatch.Config.IsReady: entries of a claim stream are handed out once MySQL has applied them.
+func IsApplied(client redis.UniversalClient) func(ctx context.Context, stream, id string) bool {
+	return func(ctx context.Context, stream, id string) bool {
+		partition, err := strconv.Atoi(partitionOf(stream))
+		upto, malformed := lua.ParseEntryID(id)
+		if err != nil || malformed != nil {
+			return false
+		}
+		is, err := lua.HasApplied(ctx, client, partition, upto)
+		return is && err == nil // the reader's next read fails, too, and logs it
+	}
 }
 
 // CheckPartitions refuses, with ErrConfig wrapped, a number of claim streams that leaves events unread: a stream beyond them has, or

@@ -73,7 +73,7 @@ func startService(t *testing.T, rdb redis.UniversalClient, change func(*consumer
 	t.Helper()
 	s := &service{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, lot: consumer.NewParkingLot(rdb, 2, "ledger")}
 	cfg := consumer.Config{
-		Config: quick(rdb, "ledger", s.reg), Partitions: 2,
+		Config: quick(rdb, "ledger", s.reg), Partitions: 2, ReadAhead: true,
 		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 20 * time.Millisecond},
 	}
 	change(&cfg)

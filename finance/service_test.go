@@ -38,7 +38,7 @@ func startService(
 			Client: rdb, Group: finance.Group, Name: name, Logger: syncertest.Quiet(), Registerer: prometheus.NewRegistry(),
 			Window: 2000, CloseTimeout: 2 * time.Second,
 		},
-		Partitions: 2,
+		Partitions: 2, ReadAhead: true,
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
 			return between(e, func(_ context.Context, e models.Event, _ []byte) error { return books.Handle(ctx, e, payload) })
 		},

@@ -1,9 +1,13 @@
 package lua
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
 )
@@ -47,20 +51,40 @@ func (a *applied) isBehind(partition int, at appliedAt) bool {
 	return false
 }
 
+// HasApplied reports whether MySQL has applied the claim stream of a partition up to an entry. It is asked of Redis: what consumers told
+// last, if Redis still has the entry that MySQL had applied then. Errors: those of Redis.
+func HasApplied(ctx context.Context, rdb redis.UniversalClient, partition int, upto EntryID) (bool, error) {
+	signal, err := rdb.HGet(ctx, SignalsKey(partition), signalOffset).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	at, entry, known := offsetOf(signal)
+	if err != nil || !known || entry.Less(upto) {
+		return false, err
+	}
+	found, err := rdb.XRangeN(ctx, StreamKey(partition), at.EntryID, at.EntryID, 1).Result()
+	return err == nil && IsEntry(found, at), err
+}
+
 // signalOf is what Signal tells of an offset.
 func signalOf(at models.Offset) string {
 	return strconv.FormatInt(at.Generation, 10) + " " + at.EntryID + " " + at.EventID
 }
 
-// hear takes up what Signal told of an offset.
-func (a *applied) hear(partition int, signal string) {
+// offsetOf reads what signalOf made.
+func offsetOf(signal string) (at models.Offset, entry EntryID, known bool) {
 	parts := strings.SplitN(signal, " ", 3)
 	if len(parts) < 3 {
-		return
+		return at, entry, false
 	}
 	generation, err := strconv.ParseInt(parts[0], 10, 64)
 	entry, malformed := ParseEntryID(parts[1])
-	if err == nil && malformed == nil {
-		_ = a.isBehind(partition, appliedAt{generation, entry})
+	return models.Offset{Generation: generation, EntryID: parts[1], EventID: parts[2]}, entry, err == nil && malformed == nil
+}
+
+// hear takes up what Signal told of an offset.
+func (a *applied) hear(partition int, signal string) {
+	if at, entry, known := offsetOf(signal); known {
+		_ = a.isBehind(partition, appliedAt{at.Generation, entry})
 	}
 }

@@ -2,6 +2,7 @@ package redisbatch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,7 +48,10 @@ type Config struct {
 	MinIdle      time.Duration // how long an entry is pending with a silent consumer before another one claims it
 	ReclaimEvery time.Duration // how often entries of silent consumers are searched
 
-	OnRead func(stream string) // called when a subscription starts, and after each successful read; nil: not called
+	// IsReady reports whether the entries of a stream up to one of an id may be handed out. They wait until they may, while it is asked
+	// again and again. nil: they may.
+	IsReady func(ctx context.Context, stream, id string) bool
+	OnRead  func(stream string) // called when a subscription starts, and after each successful read; nil: not called
 
 	Logger        *slog.Logger               // required
 	Registerer    prometheus.Registerer      // required; subscribers that share it share their metrics
@@ -62,6 +66,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Partition == nil {
 		c.Partition = func(stream string) string { return stream }
+	}
+	if c.IsReady == nil {
+		c.IsReady = func(context.Context, string, string) bool { return true }
 	}
 	if c.OnRead == nil {
 		c.OnRead = func(string) {}

@@ -179,10 +179,24 @@ func (r *reader) accept(read []redis.XMessage) int {
 	if r.cfg.Batches {
 		step = max(1, len(present))
 	}
+	if len(present) > 0 {
+		r.awaitReady(present[len(present)-1].ID)
+	}
 	for batch := range slices.Chunk(present, step) {
 		r.send(batch...)
 	}
 	return len(entries)
+}
+
+// readyPause is the first pause before it is asked again whether entries may be handed out. It doubles, up to BlockTime.
+const readyPause = 5 * time.Millisecond
+
+// awaitReady waits until entries up to one of an id may be handed out, or the subscription stops. They are in the window, and so stay with
+// this consumer.
+func (r *reader) awaitReady(id string) {
+	for pause := readyPause; !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause); pause = min(2*pause, r.cfg.BlockTime) {
+		r.cfg.OnRead(r.stream) // it waits for somebody else
+	}
 }
 
 // reportLost reports entries that were trimmed before they were acknowledged. Redis reports that to the consumer that asks first, so

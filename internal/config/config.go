@@ -74,6 +74,7 @@ type Config struct {
 	URL, Token       string // of the API that a command asks, and what it shows there
 	WebhooksFile     string // of the endpoints
 	WebhooksPrivate  bool   // endpoints may have private addresses
+	ReadAhead        bool   // finance and webhooks handle what MySQL does not have yet
 	ShutdownTimeout  time.Duration
 	UserRate         float64 // claims a second, per user and process; 0: no limit
 	UserRateShared   bool    // the rate is of all processes

@@ -107,6 +107,8 @@ var table = []setting{
 		set: text(func(c *Config) *string { return &c.WebhooksFile })},
 	{key: "webhooks-private", fallback: "0", meaning: "1: webhooks may go to private addresses",
 		set: boolean(func(c *Config) *bool { return &c.WebhooksPrivate })},
+	{key: "read-ahead", fallback: "false", meaning: "finance and webhooks handle events that MySQL does not have yet",
+		set: boolean(func(c *Config) *bool { return &c.ReadAhead })},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
 	{key: "metrics-campaigns", fallback: "50", meaning: "" +

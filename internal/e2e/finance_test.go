@@ -35,7 +35,8 @@ func newLedger(t *testing.T, w wishes) *ledger {
 	t.Helper()
 	binary(t)
 	l := &ledger{servers: newServers(t, w), t: t}
-	l.settings = map[string]string{
+	l.settings = map[string]string{"DIBS_READ_AHEAD": "true", // nobody applies what it is given to MySQL
+
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)), "DIBS_REDIS_URL": l.redisURL, "DIBS_MYSQL_DSN": l.dsn, "DIBS_STREAM_KEEP": "0s",
 	}
 	maps.Copy(l.settings, w.settings)

@@ -116,6 +116,7 @@ func (s *sheet) credits(
 		Config: redisbatch.Config{
 			Client: r.rdb, Group: finance.Group, Name: "bench", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		},
+		ReadAhead: true,
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
 			err := handle(ctx, e, payload)
 			if err == nil && left.Add(-1) == 0 {

@@ -61,6 +61,7 @@ func (r *Repository) applyPackets(ctx context.Context, id string) {
 type packetBatch struct {
 	campaignID string
 	shards     int             // of the campaign
+	after      int64           // the highest position of its packets before
 	list       []models.Packet // of a list
 	amounts    []int64         // of a split, in minor units; the ids follow from the positions
 	sum        int64
@@ -214,6 +215,10 @@ func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 	}
 	if b.release != nil && otherWaves >= models.WavesMax {
 		return refusal("release_at", "may have %d values in a campaign", models.WavesMax)
+	}
+	err = sqlstore.On(db).Row("SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&b.after)
+	if err != nil {
+		return err
 	}
 	if sum+b.sum > models.AmountMax {
 		return refusal(b.field("packets", "amount"), "makes all packets of the campaign more than %d", models.AmountMax)

@@ -27,14 +27,14 @@ const (
 func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
 	return sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
-		if err := b.insertRows(ctx, tx, total, at); err != nil {
+		if err := b.insertRows(ctx, tx, at); err != nil {
 			return err
 		}
-		if err := b.insertBatch(ctx, tx, total, at); err != nil {
+		if err := b.insertBatch(ctx, tx, at); err != nil {
 			return err
 		}
 		newest := versionAfter(0)
-		if err := b.deal(ctx, tx, total); err != nil { // shards before the campaign, as the writer does
+		if err := b.deal(ctx, tx); err != nil { // shards before the campaign, as the writer does
 			return fmt.Errorf("campaigns: %w", err)
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ?, untold = "+untold+" WHERE campaign_id = ? AND shard = 0 AND total = ?",
@@ -58,9 +58,9 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 }
 
 // deal adds the packets of a batch to the totals of the shards that they are dealt to. A campaign of one shard has none.
-func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx, total int64) error {
+func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
-		packets := models.DealtTo(shard, b.shards, total+b.count()) - models.DealtTo(shard, b.shards, total)
+		packets := models.DealtTo(shard, b.shards, b.after+b.count()) - models.DealtTo(shard, b.shards, b.after)
 		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?", packets, b.campaignID, shard)
 		if err != nil {
 			return err
@@ -69,11 +69,11 @@ func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx, total int64) er
 	return nil
 }
 
-func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, total int64, at time.Time) error {
+func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, at time.Time) error {
 	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
 	s.BeginRow(0)
 	s.Text(b.campaignID)
-	s.Int(total + 1)
+	s.Int(b.after + 1)
 	s.Int(b.count())
 	s.Int(b.sum)
 	s.TimeOrNull(b.release)
@@ -87,7 +87,7 @@ func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, total in
 	return nil
 }
 
-func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, total int64, at time.Time) error {
+func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, at time.Time) error {
 	most := sqlstore.RowsPerInsert(tx)
 	n := int(b.count())
 	for from := 0; from < n; from += most {
@@ -95,7 +95,7 @@ func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, total int
 		s := sqlstore.NewStatement(insertPacketsHead, (to-from)*sqlstore.RowBytes/2)
 		for i := from; i < to; i++ {
 			s.BeginRow(i - from)
-			b.row(s, i, total)
+			b.row(s, i)
 			s.TimeOrNull(b.release)
 			s.Time(at)
 			s.EndRow()
@@ -108,8 +108,8 @@ func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, total int
 }
 
 // row appends the columns that differ from packet to packet.
-func (b *packetBatch) row(s *sqlstore.Statement, i int, total int64) {
-	position := total + int64(i) + 1
+func (b *packetBatch) row(s *sqlstore.Statement, i int) {
+	position := b.after + int64(i) + 1
 	packet := models.Packet{ID: models.SplitPacketID(position)}
 	if b.list != nil {
 		packet = b.list[i]

@@ -16,12 +16,18 @@ func closedEventID(campaignID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("dibs:campaign.closed:"+campaignID)).String()
 }
 
-// returnPackets is step 1: it goes over the places of the campaign's packets. No packets are added to a closed campaign.
+// returnPackets is step 1: it goes over the positions of the campaign's packets. No packets are added to a closed campaign. Positions may
+// have holes: after a restore of MySQL packets come back at their own ones.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
+	var last int64
+	err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&last)
+	if err != nil {
+		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+	}
 	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db) + " SET returned_at = ? WHERE campaign_id = ?" +
 		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
-	for from := f.cursors[c.ID]; from < c.Total; from = f.cursors[c.ID] {
-		upto := min(from+int64(f.batch), c.Total)
+	for from := f.cursors[c.ID]; from < last; from = f.cursors[c.ID] {
+		upto := min(from+int64(f.batch), last)
 		var n int64
 		err := sqlstore.Retry(ctx, func() (err error) {
 			n, err = sqlstore.Exec(ctx, f.relay.db.ConnPool, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)

@@ -134,6 +134,25 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	})
 }
 
+// Positions have holes after a restore of MySQL: packets that Redis was told of come back, those that it was not do not.
+func TestCloser_ReturnsPacketsBehindHoles(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h := houseOn(t, db)
+		id := h.OpenPackets(syncertest.ListOf("x", 9))
+		h.Sync()
+		require.NoError(t, db.Exec("UPDATE packets SET position = position + 5 WHERE campaign_id = ? AND position > 6", id).Error)
+		_, err := syncertest.NewCampaigns(t, db, h.Scripts).AddPackets(t.Context(), id, syncertest.ListOf("y", 2))
+		require.NoError(t, err)
+		h.Sync()
+		h.Claim(id, syncertest.Asks("u", 4)...)
+		h.Shut(id)
+		h.Sync()
+		require.Equal(t, 1, endAll(h, closer(h, 2)))
+		requireEnded(h, id, 4)
+	})
+}
+
 func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

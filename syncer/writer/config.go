@@ -54,7 +54,8 @@ type Config struct {
 	FlushSize     int           // entries that are flushed at once, though their time has not come
 	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns
 
-	// Applied is told where the offsets of the partitions of a flush are when it is committed. It must not wait. nil: nobody is told.
+	// Applied is told where offsets are: those of a flush when it is committed, and that of a partition when its turn begins. Any goroutine
+	// may call it. It must not wait. nil: nobody is told.
 	Applied func(offsets map[int]models.Offset)
 
 	Logger     *slog.Logger

@@ -81,6 +81,9 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
 	}
+	if !at.IsStart() {
+		w.cfg.Applied(map[int]models.Offset{partition: at}) // whoever committed it may have died before it told anybody
+	}
 	return w.adder.Begin(partition, at), at, nil
 }
 

@@ -211,7 +211,7 @@ CREATE TABLE IF NOT EXISTS stock_moves (
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL COMMENT 'as in definitions',
   id          VARCHAR(64) NOT NULL COMMENT 'chosen by the operator or made by the split; unique in its campaign',
-  position    BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign; Redis is told of packets in this order',
+  position    BIGINT NOT NULL COMMENT 'from 1 per campaign, without gaps unless MySQL was restored; Redis is told of packets in this order',
   shard       SMALLINT NOT NULL DEFAULT 0 COMMENT 'which gives it away; 0 in a campaign of one shard',
   amount      BIGINT NOT NULL COMMENT 'minor units of the campaign''s currency',
   user_id     VARCHAR(128) NULL COMMENT 'who took it; NULL until taken',
