@@ -302,7 +302,6 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 		require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, late[0]))
 		late = late[1:]
 	}
-	require.NotZero(t, dues(h), "what is written late has some time left")
 	ms.Add(time.Hour.Milliseconds())
 	require.Equal(t, 9, expired+expire(h, e))
 	require.Zero(t, dues(h))
