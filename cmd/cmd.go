@@ -111,7 +111,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.SetUsageFunc(usage)
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
+	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newParkedClaims(env))
 	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newGroups(env), newSettlement(env))
 	root.AddCommand(newMigrate(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)

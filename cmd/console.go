@@ -40,8 +40,13 @@ func (s *stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	if err != nil {
 		return console.Pool{}, err
 	}
+	gaps, err := s.gaps(ctx)
 	stats := pool.Stats()
-	return console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}, nil
+	answer := console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
+	for i := range gaps {
+		answer.Gaps = append(answer.Gaps, gaps[i].String())
+	}
+	return answer, err
 }
 
 // parkedOf are the parked messages of all groups, for the console.

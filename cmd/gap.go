@@ -18,6 +18,7 @@ import (
 type gap struct {
 	partition   int
 	from, first models.Offset
+	err         error // why first is not known
 }
 
 func (g *gap) String() string {
@@ -48,10 +49,7 @@ func (s *stack) gaps(ctx context.Context) (all []gap, err error) {
 			continue
 		}
 		first, err := s.scripts.First(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, gap{p, offsets[p], first})
+		all = append(all, gap{p, offsets[p], first, err})
 	}
 	return all, nil
 }
@@ -77,6 +75,9 @@ func (s *stack) acceptGaps(ctx context.Context, w io.Writer) error {
 	}
 	for i := range all {
 		g := &all[i]
+		if g.err != nil {
+			return g.err
+		}
 		to := g.first
 		to.Generation = g.from.Generation + 1 // of which no reader has taken care
 		to.State = models.PartitionRecovering

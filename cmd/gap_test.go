@@ -47,6 +47,8 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 	require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
 	require.Regexp(t, `applied the claim stream up to 2\S+Z, and it begins at 2\S+Z.*--accept-gap`, got.stderr)
 
+	require.Regexp(t, `begins at 2\S+Z\. Roll MySQL&#39;s binary log forward`, serve.get("/console/health").body)
+
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
 	require.Eventually(t, func() bool { return state() == "ok" }, 15*time.Second, 20*time.Millisecond)
 	serve.claim("spring", "eve")

@@ -81,7 +81,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 }
 
 func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
-	reconciler := compare.New(s.db, s.scripts, s.loader, s.log, nil)
+	reconciler := s.comparer()
 	ids, err := s.campaignIDs(ctx, flags.campaign)
 	if err != nil {
 		return err

@@ -113,6 +113,14 @@ type Event struct {
 	// claims.dropped: the claims, which were never answered.
 	IDs  []string   `json:"ids,omitempty"`
 	Seqs [][2]int64 `json:"seqs,omitempty"`
+	// GivenUp is in claims.given_up alone: all that was given up of the lot so far.
+	GivenUp *GivenUp `json:"given_up,omitempty"`
+}
+
+// GivenUp counts lost claims that operators gave up, and their units.
+type GivenUp struct {
+	Claims int64 `json:"claims"`
+	Units  int64 `json:"units"`
 }
 
 // pauseIDLength is that of a UUID.

@@ -34,8 +34,12 @@ type Asked[T any] struct {
 	Took  time.Duration
 }
 
-// Pool is the connection pool of this process to MySQL.
-type Pool struct{ InUse, Conns int }
+// Pool is the connection pool of this process to MySQL, and what MySQL lacks for ever: claim streams that begin later than it has applied
+// them, each with both times.
+type Pool struct {
+	InUse, Conns int
+	Gaps         []string
+}
 
 // Stream is a claim stream and its consumer groups; unknown when Redis does not answer.
 type Stream struct {
@@ -209,6 +213,15 @@ func (h *Health) checkMySQL() Check {
 		}
 	}
 	p := h.MySQL.Value
+	if len(p.Gaps) > 0 {
+		text := p.Gaps[0]
+		if more := len(p.Gaps) - 1; more > 0 {
+			text += " and " + plural(int64(more), "other")
+		}
+		return Check{
+			Name: "MySQL", State: bad, Text: text + ". Roll MySQL's binary log forward, or give up what is between with `dibs reconcile --accept-gap`",
+		}
+	}
 	return Check{
 		Name: "MySQL", State: good,
 		Text: "answers in " + took(h.MySQL.Took) + ", " + strconv.Itoa(p.InUse) + " of " + plural(int64(p.Conns), "connection") + " in use",

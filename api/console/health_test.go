@@ -37,6 +37,18 @@ func TestABacklogIsJudgedByItsAge(t *testing.T) {
 	require.Equal(t, unknown, checkOf(&Health{Streams: []Stream{{}}}, "Backlog").State)
 }
 
+// What MySQL lacks for ever is said with both times and both ways out.
+func TestAGapIsSaidOfMySQL(t *testing.T) {
+	t.Parallel()
+	h := Health{MySQL: Asked[Pool]{Known: true, Value: Pool{Gaps: []string{"partition 0: up to 12:00, and it begins at 13:00", "partition 3: later"}}}}
+	check := checkOf(&h, "MySQL")
+	require.Equal(t, bad, check.State)
+	require.Contains(t, check.Text, "up to 12:00, and it begins at 13:00 and 1 other. Roll MySQL's binary log forward")
+	require.Contains(t, check.Text, "--accept-gap")
+	h.MySQL.Value.Gaps = nil
+	require.Equal(t, good, checkOf(&h, "MySQL").State)
+}
+
 func TestConsumersAreProcessesThatAnnounceThemselves(t *testing.T) {
 	t.Parallel()
 	consumers := func(processes ...lua.Process) Check {

@@ -6,17 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
 
-// At most so much to read.
-const (
-	docWordsMax   = 40_000 // of all pages, but for decisions and the changelog
-	tableCellMax  = 200    // characters
-	decisionsPath = "docs/decisions/"
-)
 
 // pages are the Markdown files of the repository, by their path from its root.
 func pages(t *testing.T) map[string]string {
@@ -36,32 +29,6 @@ func pages(t *testing.T) map[string]string {
 }
 
 var codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-
-func TestDocs_NoCellOfATableIsLong(t *testing.T) {
-	t.Parallel()
-	for path, text := range pages(t) {
-		for line := range strings.Lines(codeBlock.ReplaceAllString(text, "")) {
-			if !strings.HasPrefix(line, "|") {
-				continue
-			}
-			for cell := range strings.SplitSeq(strings.ReplaceAll(line, `\|`, "/"), "|") {
-				cell = strings.TrimSpace(cell)
-				require.LessOrEqual(t, utf8.RuneCountInString(cell), tableCellMax, "%s: %s", path, cell)
-			}
-		}
-	}
-}
-
-func TestDocs_AreNotMoreThanOneReads(t *testing.T) {
-	t.Parallel()
-	words := 0
-	for path, text := range pages(t) {
-		if path != "CHANGELOG.md" && !strings.HasPrefix(path, decisionsPath) {
-			words += len(strings.Fields(text))
-		}
-	}
-	require.LessOrEqual(t, words, docWordsMax)
-}
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)

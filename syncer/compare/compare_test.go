@@ -71,6 +71,7 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Empty(t, found.Differences)
 	require.Equal(t, []int64{3, 3, 7, 0}, []int64{found.MySQL.LostClaims, found.MySQL.LostUnits, found.MySQL.Claimed, found.MySQL.Remaining})
 	require.Empty(t, h.Repair(id, false).Steps)
+	older := syncertest.DumpOf(t, h.DB)
 
 	done := h.Repair(id, true)
 	require.NotEmpty(t, done.Steps)
@@ -86,6 +87,12 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Contains(t, payload, `"quantity":3`)
 	require.Contains(t, payload, `"seqs":[[1,3]]`)
 	h.Sync()
+	require.Empty(t, h.Compare(id).Differences)
+
+	require.NoError(t, older.Restore(h.DB), "a MySQL that is restored learns of it from the stream")
+	h.Sync()
+	require.Zero(t, h.Campaign(id).LostUnits)
+	require.EqualValues(t, 10, h.Campaign(id).Claimed)
 	require.Empty(t, h.Compare(id).Differences)
 }
 
@@ -116,8 +123,14 @@ func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 		require.NotEmpty(t, h.Repair(id, false).Left.Differences, "it is refused still")
 		h.Sync()
 		if givesUp {
+			older := syncertest.DumpOf(t, h.DB)
 			done := h.Repair(id, true)
 			require.Len(t, done.GivenUp, 1)
+			h.Sync()
+			require.EqualValues(t, 1, h.Campaign(id).Remaining)
+			syncertest.ApplyOutbox(t, h.DB, resolve.NewRelay(h.DB, h.Scripts, nil))
+			h.Sync()
+			require.NoError(t, older.Restore(h.DB))
 			h.Sync()
 			require.EqualValues(t, 1, h.Campaign(id).Remaining)
 		} else {

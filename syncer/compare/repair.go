@@ -102,78 +102,6 @@ func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	return r.change(ctx, RepairRedis, before, func(*sqlstore.Tx) (string, error) { return "loaded again from the rows of claims", nil })
 }
 
-// retryParked writes what is parked of the lot and can be written by now, as the writer does. What can't is given up if that is allowed.
-func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
-	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
-		var written, refused []writer.ParkedClaim
-		for i := range parked {
-			one := &parked[i]
-			var err error
-			if !one.Written {
-				err = writer.Write(ctx, r.c.db, one.Event)
-			}
-			switch {
-			case err == nil:
-				written = append(written, *one)
-			case writer.FailureOf(err) == sqlstore.FailureData || writer.FailureOf(err) == sqlstore.FailureDuplicate:
-				refused = append(refused, *one)
-			default:
-				return err
-			}
-		}
-		if err := r.unpark(ctx, written); err != nil || !givesUp {
-			return err
-		}
-		return r.discard(ctx, refused)
-	})
-}
-
-func idsOf(parked []writer.ParkedClaim) []string {
-	return sqlstore.Keys(parked, func(p *writer.ParkedClaim) string { return p.ID })
-}
-
-func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error {
-	if len(parked) == 0 {
-		return nil
-	}
-	return r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
-		_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(parked)), sqlstore.Args(idsOf(parked))...)
-		return "rows of claims", err
-	})
-}
-
-// discard gives parked claims up. Their payload is kept.
-func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error {
-	if len(parked) == 0 {
-		return nil
-	}
-	e := models.Event{Currency: parked[0].Event.Currency}
-	amount := int64(0)
-	for i := range parked {
-		claim := &parked[i].Event
-		e.IDs = append(e.IDs, claim.ID)
-		e.Quantity += claim.Quantity
-		if claim.Amount != nil {
-			amount += *claim.Amount
-			e.Amount = &amount
-		}
-	}
-	err := r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
-		args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, sqlstore.Args(idsOf(parked))...)
-		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id IN "+sqlstore.Marks(len(parked)), args...)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?",
-				len(parked), e.Quantity, r.id)
-		}
-		if err == nil {
-			err = r.publish(ctx, tx, &e)
-		}
-		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), err
-	})
-	r.done.GivenUp = append(r.done.GivenUp, e.IDs...)
-	return err
-}
-
 // giveUpLost puts the units of lost claims up for sale again, and names their seqs as far as gaps show them.
 func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 	var lost struct{ LostClaims, LostUnits int64 }
@@ -261,10 +189,15 @@ func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]
 	return missing, nil
 }
 
-// publish leaves the event of claims that were given up in the outbox.
+// publish leaves the event of claims that were given up in the outbox: a MySQL that is restored learns of it from the claim stream.
 func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
 	e.Type = models.EventClaimsGivenUp
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
+	e.GivenUp = &models.GivenUp{}
+	err := tx.QueryRowContext(ctx, "SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).Scan(&e.GivenUp.Claims, &e.GivenUp.Units)
+	if err != nil {
+		return err
+	}
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, e)
 	if err != nil {
 		return err
@@ -313,12 +246,4 @@ func writeStep(ctx context.Context, tx *sqlstore.Tx, step *models.Repair) error 
 	}
 	return audit.Put(ctx, tx, models.AuditBooksRepaired, step.CampaignID,
 		map[string]string{step.What: step.ValueBefore}, map[string]string{step.What: step.ValueAfter})
-}
-
-// named are parked claims for people: the first one, and how many more there are.
-func named(parked []writer.ParkedClaim) string {
-	if len(parked) == 1 {
-		return parked[0].String()
-	}
-	return fmt.Sprintf("%s and %d more", parked[0].String(), len(parked)-1)
 }

@@ -156,6 +156,9 @@ func (a *application) run() error {
 	if err := a.applyLots(places); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
+	if err := a.giveUp(); err != nil {
+		return fmt.Errorf("given up: %w", err)
+	}
 	if err := a.confirm(); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

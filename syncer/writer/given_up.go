@@ -1,0 +1,39 @@
+package writer
+
+import (
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/syncer/adder"
+)
+
+// giveUp has lots count what operators gave up of them, and parked claims that they discarded stay so: a MySQL that was restored forgot it.
+func (a *application) giveUp() error {
+	for _, e := range a.b.told {
+		if e.Type != models.EventClaimsGivenUp || e.GivenUp == nil {
+			continue
+		}
+		if len(e.IDs) > 0 {
+			args := append([]any{e.At.UTC().Format(sqlstore.TimeLayout)}, sqlstore.Args(e.IDs)...)
+			_, err := a.tx.ExecContext(a.ctx, "UPDATE parked_events SET discarded_at = ? WHERE discarded_at IS NULL AND id IN "+
+				sqlstore.Marks(len(e.IDs)), args...)
+			if err != nil {
+				return err
+			}
+		}
+		if err := a.giveUpOf(adder.LotOf(&e.Event), e.GivenUp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *application) giveUpOf(lot adder.Lot, now *models.GivenUp) error {
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
+		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+", given_up_claims = ?, given_up_units = ?"+
+		" WHERE campaign_id = ? AND shard = ? AND given_up_units < ?",
+		now.Claims, now.Units, now.Claims, now.Units, lot.CampaignID, lot.Shard, now.Units)
+	if err == nil && lot.Shard > 0 {
+		err = a.sumLost(lot.CampaignID)
+	}
+	return err
+}
