@@ -24,7 +24,7 @@ type rain struct {
 
 func newRain(t *testing.T) *rain {
 	t.Helper()
-	r := &rain{ledger: newLedger(t, wishes{settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}})}
+	r := &rain{ledger: newLedger(t, wishes{settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit", "DIBS_READ_AHEAD": "false"}})}
 	r.audit = readAlong(t, r.rdb, "audit", 1)
 	r.consumer = r.launch("consumer", map[string]string{"DIBS_NAME": "consumer-1"})
 	r.syncer, r.service = r.launch("syncer", nil), r.launch("finance", map[string]string{"DIBS_NAME": "finance-1"})

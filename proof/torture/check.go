@@ -72,7 +72,7 @@ func (rd *round) check(ctx context.Context) error {
 			}
 		}
 		if len(rd.losses) == 0 {
-			if !rd.lied { // a refusal is judged by the times of claims
+			if !rd.lied && !rd.vanished { // a refusal is judged by the times of claims, also of those that nobody was told of
 				rd.checkRefusals(l)
 			}
 			rd.checkStream(l, streams)
@@ -250,6 +250,7 @@ type streams struct {
 // readStreams is what the group that was away reads of the claim streams: all that were written since the last round.
 func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 	all := &streams{accepted: map[string][]models.Event{}, crossed: map[string][]models.Event{}, released: map[string]time.Time{}}
+	dropped := map[string]bool{} // nobody was told of these
 	for p := range rd.w.partitions {
 		events, err := rd.w.readAway(ctx, p)
 		if err != nil && len(rd.losses) == 0 {
@@ -259,6 +260,10 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 			switch e := &events[i].Event; e.Type {
 			case models.EventClaimAccepted:
 				all.accepted[e.CampaignID] = append(all.accepted[e.CampaignID], *e)
+			case models.EventClaimsDropped:
+				for _, id := range e.IDs {
+					dropped[id] = true
+				}
 			case models.EventClaimReleased:
 				all.released[e.ClaimID] = events[i].written
 			case models.EventCampaignLowStock, models.EventCampaignSoldOut:
@@ -266,6 +271,9 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 			default:
 			}
 		}
+	}
+	for id, accepted := range all.accepted {
+		all.accepted[id] = slices.DeleteFunc(accepted, func(e models.Event) bool { return dropped[e.ID] })
 	}
 	return all, nil
 }

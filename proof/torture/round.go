@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"dibs/lua"
 )
 
 const (
@@ -33,6 +35,7 @@ type round struct {
 	lossy     bool
 	losses    []loss
 	lied      bool      // the clock of Redis was off in this round, or is so
+	vanished  bool      // mode mysql: claims that Redis took and lost, and that nobody was told of
 	undoing   bool      // MySQL was restored in this round, or is being so
 	open      time.Time // when its clients started
 
@@ -197,6 +200,9 @@ func (rd *round) rushing() []*campaign {
 func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
+	if rd.w.opt.Durability == lua.MySQL && !rd.undoing { // what Redis loses, MySQL has
+		return false
+	}
 	return slices.ContainsFunc(rd.losses, func(l loss) bool {
 		return !answered.Before(l.from) && (l.till.IsZero() || !answered.After(l.till))
 	})

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"dibs/lua"
 )
 
 // A scenario is what happens between two recoveries: mostly one fault by itself, whose cost is measured then. Else faults of several
@@ -146,6 +148,7 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	rd.mu.Lock()
 	rd.undoing = rd.undoing || s.undoes
 	rd.lied = rd.lied || s.lies
+	rd.vanished = rd.vanished || s.loses != nil && rd.w.opt.Durability == lua.MySQL
 	if s.lossy(rd.w.opt) {
 		rd.losses = append(rd.losses, loss{from: b.started.Add(-lossBefore)})
 	}

@@ -151,6 +151,9 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
 		return err
 	}
+	// Claims that nobody was told of and that were dropped leave holes in seq, and no units: they are not lost.
+	lostUnits := a.greatest("0", "? - given_up_units")
+	lostClaims := a.least(lostUnits, a.greatest("0", "? - given_up_claims"))
 	reload := int64(0)
 	if p, is := places[e]; is && (p.claims != e.Claims || p.units != e.Quantity) {
 		reload = e.Epoch
@@ -158,10 +161,10 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 	set, args := a.follow(e)
 	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, generation = ?"+
 		", reload_upto = "+a.greatest("reload_upto", "?")+
-		", lost_units = "+a.greatest("0", "? - given_up_units")+", lost_claims = "+a.greatest("0", "? - given_up_claims")+
+		", lost_units = "+lostUnits+", lost_claims = "+lostClaims+
 		", seen_epoch = "+a.greatest("seen_epoch", "?")+", seen_seq = "+a.greatest("seen_seq", "?")+
 		", seen_units = "+a.greatest("seen_units", "?")+", epoch = ?"+set+" WHERE id = ? AND epoch < ?",
-		slices.Concat([]any{models.ResidencyResident, now, e.Generation, reload, e.Sold - e.Quantity, e.Seq - e.Claims,
+		slices.Concat([]any{models.ResidencyResident, now, e.Generation, reload, e.Sold - e.Quantity, e.Sold - e.Quantity, e.Seq - e.Claims,
 			e.Epoch, e.Seq, e.Sold, e.Epoch}, args, []any{id, e.Epoch})...)
 	if err == nil && e.Shard > 0 {
 		err = a.sumLost(e.CampaignID)
@@ -175,6 +178,14 @@ func (a *application) greatest(x, y string) string {
 		return "MAX(" + x + ", " + y + ")"
 	}
 	return "GREATEST(" + x + ", " + y + ")"
+}
+
+// least is the lesser of two values in the dialect of the database.
+func (a *application) least(x, y string) string {
+	if a.tx.Name() == migrations.SQLite {
+		return "MIN(" + x + ", " + y + ")"
+	}
+	return "LEAST(" + x + ", " + y + ")"
 }
 
 // sumLost has the campaign of a shard count what its shards lost.

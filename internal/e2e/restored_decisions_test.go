@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/sqlstore"
+	"dibs/internal/testenv"
+)
+
+// shop takes webhooks, and keeps the ids of events.
+type shop struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Data struct{ ID string } }
+	text, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(text, &body) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids[body.Data.ID] = true
+}
+
+func (s *shop) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
+}
+
+// openShop has an endpoint of the webhooks, and returns its file.
+func openShop(t *testing.T) (*shop, string) {
+	t.Helper()
+	s := &shop{ids: map[string]bool{}}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	text := fmt.Sprintf(`{"endpoints":[{"name":"shop","url":%q,"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],`+
+		`"events":["claim.accepted"]}]}`, server.URL)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return s, file
+}
+
+// TestARestoredMySQLForgetsNoRedeem: MySQL is put back to a dump in mid-rush, while all roles run. Afterwards no redeem of the gap can be
+// made by another order; finance, whose books are elsewhere, has credited each packet once; webhooks have told of each claim.
+func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
+	t.Parallel()
+	hook, file := openShop(t)
+	l := newLedger(t, wishes{
+		ownSQL: true, sqlOptions: []string{"--log-bin=" + filepath.Join(t.TempDir(), "bin"), "--server-id=1"},
+		settings: map[string]string{"DIBS_READ_AHEAD": "false", "DIBS_STREAM_KEEP": "1h"},
+	})
+	books := testenv.Database(t)
+	store, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: books.DSN, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(store)) })
+	with := func(more ...string) map[string]string {
+		all := map[string]string{}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	finance := maps.Clone(l.settings)
+	finance["DIBS_FINANCE_DSN"] = books.DSN
+	require.Equal(t, exitOK, runDibs(t, finance, "migrate").code)
+	for _, name := range []string{"one", "two"} {
+		l.launch("consumer", with("DIBS_NAME", name))
+	}
+	l.launch("syncer", nil)
+	l.launch("finance", with("DIBS_FINANCE_DSN", books.DSN))
+	l.launch("webhooks", with("DIBS_WEBHOOKS_FILE", file, "DIBS_WEBHOOKS_PRIVATE", "1"))
+	api := l.launch("api", nil)
+	c := openCampaign(t, api.url, campaign{Total: 10_000, PerUser: 3})
+	gift := testenv.UniqueID(t, "gift")
+	got := call(t, http.MethodPost, api.url+"/v1/campaigns", "", map[string]any{"id": gift, "kind": "packet", "per_user": 1, "currency": "CNY", "sender_id": "boss"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = call(t, http.MethodPost, api.url+"/v1/campaigns/"+gift+"/packets", uuid.NewString(), map[string]any{"count": 50, "amount": 5000, "split": "even"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	claim := func(campaign, user string) (id string) {
+		t.Helper()
+		var claim struct{ ID string }
+		got := claimUntilAnswered(t, api.url, campaign, user, 1, user)
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.NoError(t, json.Unmarshal([]byte(got.body), &claim))
+		return claim.ID
+	}
+	redeem := func(claim, order string) (got reply) {
+		t.Helper()
+		eventually(t, upTimeout, "a redeem is not answered", func() bool {
+			got = call(t, http.MethodPost, api.url+"/v1/claims/"+claim+"/redeem", "", map[string]any{"order_id": order})
+			return got.err == nil && got.status != http.StatusServiceUnavailable && got.status != http.StatusNotFound
+		})
+		return got
+	}
+	s := &system{servers: l.servers, t: t, settings: l.settings}
+	claim(c.ID, "before")
+	dump := s.dumpSQL()
+
+	rush := startRush(t, crowd.Plan{BaseURLs: []string{api.url}, CampaignID: c.ID, Users: 2_000, Connections: 10, PerSecond: 400})
+	rush.reaches(200)
+	redeemed := make([]string, 40)
+	for i := range redeemed {
+		redeemed[i] = claim(c.ID, fmt.Sprint("redeems-", i))
+		got := redeem(redeemed[i], fmt.Sprint("order-", i))
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		claim(gift, fmt.Sprint("friend-", i))
+	}
+	s.restoreSQL(dump, "")
+	for i, id := range redeemed {
+		got := redeem(id, "another order")
+		require.Equal(t, http.StatusConflict, got.status, "%d: %s", i, got.body)
+		require.Contains(t, got.body, `"code":"already_redeemed"`)
+		require.Equal(t, http.StatusOK, redeem(id, fmt.Sprint("order-", i)).status, "the same order is told the same")
+	}
+	tally := rush.wait()
+	claims := int(tally.Accepted) + 1 + len(redeemed)
+	eventually(t, drainWithin, "claims are missing", func() bool {
+		var rows, owners int
+		return l.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM claims WHERE campaign_id = ?), (SELECT COUNT(claim_id) FROM packets)",
+			c.ID).Scan(&rows, &owners) == nil && rows == claims && owners == len(redeemed)
+	})
+	eventually(t, drainWithin, "webhooks are missing", func() bool { return hook.count() == claims+len(redeemed) })
+	var entries, users int
+	eventually(t, drainWithin, "credits are missing", func() bool {
+		require.NoError(t, store.ConnPool.QueryRowContext(t.Context(), "SELECT COUNT(*), COUNT(DISTINCT user_id) FROM account_entries").Scan(&entries, &users))
+		return users == len(redeemed)
+	})
+	require.Equal(t, users, entries, "each once")
+	eventually(t, 30*time.Second, "dibs reconcile does not agree", func() bool { return runDibs(t, l.settings, "reconcile").code == exitOK })
+}
