@@ -33,6 +33,12 @@ func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 					want = append(want, e.ID)
 				}
 				require.Equal(t, want, droppedIn(t, db), "the first in the stream have the units")
+				f.send(models.Event{
+					Type: models.EventLotLoaded, ID: "load", CampaignID: "c", Epoch: 2, Seq: 15, Claims: sold, Quantity: sold, Sold: sold,
+				})
+				var lost int64
+				require.NoError(t, db.Raw("SELECT lost_claims FROM lots WHERE campaign_id = 'c' AND epoch = 2").Scan(&lost).Error)
+				require.Zero(t, lost, "seqs of dropped claims are no claims")
 			})
 		})
 	}
