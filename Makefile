@@ -14,7 +14,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures api-docs build release fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures api-docs docs-index build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ servers: ## find the Redis and the MariaDB or MySQL that tests start, install th
 
 pictures: servers ## take the pictures of the console in docs/img again
 	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser|ShardsInABrowser' ./api/console
+
+docs-index: ## write docs/llms.txt, an index of all pages
+	DIBS_WRITE=1 go test -count=1 -run Index_ ./internal/deploy
 
 api-docs: ## write docs/api from the documents that the service shows
 	DIBS_WRITE=1 go test -count=1 -run DocsAPI ./internal/apilint

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-
 // pages are the Markdown files of the repository, by their path from its root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()

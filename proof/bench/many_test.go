@@ -62,7 +62,7 @@ func benchMany(b *testing.B, s *sheet) {
 	s.reconcileMany(b, m, amount(manyReconcile))
 	s.startMany(b, m)
 	s.goal(b, "idle: together", atMost, 3)
-	s.goal(b, "first claims of cold campaigns", atLeast, 1500)
+	s.goal(b, "first claims of cold campaigns", atLeast, 1000)
 	s.goal(b, "refused of a batch over as many cold campaigns", atMost, 0)
 	s.goal(b, reconciled(amount(manyReconcile)), atMost, 5)
 	for _, role := range manyRoles {
