@@ -11,7 +11,7 @@ import (
 // consumerNames are the only names of package lua that the consumer may use: those of keys and of entries, and what gives a partition its
 // next generation. It reads streams and knows nothing of lots.
 var consumerNames = []string{
-	"EntryID", "EventIDOf", "IsEntry", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey",
+	"EntryID", "EventIDOf", "HasApplied", "IsEntry", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey",
 	"New", "NextGeneration", "Options", "Scripts",
 }
 
