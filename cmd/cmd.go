@@ -113,7 +113,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newParkedClaims(env))
 	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newGroups(env), newSettlement(env))
-	root.AddCommand(newMigrate(env), newConfig(env), newBench(env))
+	root.AddCommand(newMigrate(env), newGrants(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env), newVersion())
 	root.AddCommand(newCampaign(env), newClaim(env), newReopen(env), newExtend(env), newWatch(env))

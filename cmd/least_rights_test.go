@@ -11,6 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
 )
 
 // block is a tested block of docs/security.md.
@@ -94,8 +96,8 @@ func grant(t *testing.T, s *servers) string {
 	name, _, _ := strings.Cut(rest[strings.LastIndex(rest, "/")+1:], "?")
 	suffix := "_" + name[max(0, len(name)-12):]
 	user := regexp.MustCompile(`'(dibs_\w+)'@`)
-	apply := func(which string) {
-		for statement := range strings.SplitSeq(block(t, which), "\n") {
+	apply := func(statements string) {
+		for statement := range strings.SplitSeq(strings.TrimSpace(statements), "\n") {
 			statement = strings.ReplaceAll(user.ReplaceAllString(statement, "'${1}"+suffix+"'@"), "dibs.", "`"+name+"`.")
 			s.exec(strings.TrimSuffix(strings.Replace(statement, "PASSWORD", "s3cret", 1), ";"))
 		}
@@ -104,11 +106,14 @@ func grant(t *testing.T, s *servers) string {
 		t.Cleanup(func() { _, _ = s.db.Exec("DROP USER IF EXISTS '" + name + suffix + "'@'%'") })
 	}
 	s.exec("DROP DATABASE `" + name + "`")
+	create, accounts, _ := strings.Cut(block(t, "mysql grants"), "\n")
+	require.Equal(t, "CREATE DATABASE dibs;", create)
 	s.exec("CREATE DATABASE `" + name + "`")
 	s.exec("USE `" + name + "`")
-	apply("mysql grants")
+	apply(accounts)
 	requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=dibs_migrate" + suffix + ":s3cret" + rest}, "migrate"))
-	apply("mysql run grants")
+	grants := requireOK(t, run(t, nil, "grants", "--user", "dibs_run"))
+	apply(grants)
 	var missing []string
 	rows, err := s.db.Query("SELECT table_name FROM information_schema.tables WHERE table_schema = ?", name)
 	require.NoError(t, err)
@@ -117,11 +122,21 @@ func grant(t *testing.T, s *servers) string {
 		var table string
 		require.NoError(t, rows.Scan(&table))
 		if table != "goose_lock" && // that of the migration alone
-			!strings.Contains(block(t, "mysql run grants"), " ON dibs."+table+" TO ") {
+			!strings.Contains(grants, " ON dibs."+table+" TO ") {
 			missing = append(missing, table)
 		}
 	}
 	require.NoError(t, rows.Err())
-	require.Empty(t, missing, "tables for which docs/security.md grants nothing")
+	require.Empty(t, missing, "tables for which dibs grants gives nothing")
 	return "dibs_run" + suffix + ":s3cret" + rest
+}
+
+// Bad names are refused, and an account that does not exist.
+func TestGrantsAreForNamesAlone(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"--user", "a'b"}, {"--user", "a", "--host", ""}, {"--user", "a", "--account", "root"}} {
+		require.Equal(t, cmd.ExitUsage, run(t, nil, append([]string{"grants"}, args...)...).code, args)
+	}
+	require.Equal(t, "GRANT SELECT, SHOW VIEW ON `my-shop`.* TO 'eve'@'10.0.0.%';\n",
+		requireOK(t, run(t, nil, "grants", "--user", "eve", "--host", "10.0.0.%", "--database", "my-shop", "--account", "reader")))
 }

@@ -83,7 +83,9 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 }
 
 // comparer is for one command.
-func (s *stack) comparer() *compare.Comparer { return compare.New(s.db, s.scripts, s.loader, s.log, nil) }
+func (s *stack) comparer() *compare.Comparer {
+	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
+}
 
 func (s *stack) listParkedClaims(ctx context.Context, w io.Writer, campaign string, asJSON bool) error {
 	out := NewTable()

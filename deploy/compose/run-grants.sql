@@ -1,22 +1,18 @@
--- The rights of the account that the processes run as: those of docs/security.md.
+-- The rights of the account that the processes run as: dibs grants --user dibs_run
 USE dibs;
-GRANT SELECT, INSERT ON dibs.audit_log TO 'dibs_run'@'%';
-GRANT SELECT, INSERT ON dibs.ledger_events TO 'dibs_run'@'%';
-GRANT SELECT ON dibs.goose_db_version TO 'dibs_run'@'%';
-GRANT SELECT ON dibs.stock_watch TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.account_entries TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.accounts TO 'dibs_run'@'%';
-GRANT SELECT ON dibs.campaign_shards TO 'dibs_run'@'%';
-GRANT SELECT ON dibs.campaigns TO 'dibs_run'@'%';
-GRANT SELECT ON dibs.defined_lots TO 'dibs_run'@'%';
+GRANT SELECT, INSERT ON dibs.audit_log TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claim_orders TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claims TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claims_archive TO 'dibs_run'@'%';
-GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claim_orders TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.consumer_groups TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.definitions TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.goose_db_version TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.hold_cursors TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.hold_dues TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.hold_extensions TO 'dibs_run'@'%';
+GRANT SELECT, INSERT ON dibs.ledger_events TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.lots TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.outbox TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.packet_batches TO 'dibs_run'@'%';
@@ -30,3 +26,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stock_moves TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stream_positions TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.streams TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.webhook_events TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.campaign_shards TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.campaigns TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.defined_lots TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.stock_watch TO 'dibs_run'@'%';

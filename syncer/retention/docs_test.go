@@ -54,6 +54,7 @@ var dbaPlans = [][]string{
 	{"d ref definitions_to_end", "l eq_ref PRIMARY"},
 	{"stock_flushes index PRIMARY"},
 	{"stock_flushes index PRIMARY"},
+	{"stock_flushes range stock_flushes_of_campaign"},
 	{"reconciliations index PRIMARY"},
 	{"parked_events ALL "}, // is empty or short
 	{"outbox ALL "},        // holds what Redis has not been notified of
@@ -82,7 +83,7 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 			ID: uuid.NewString(), CampaignID: id, Seq: int64(1 + i/4), UserID: fmt.Sprint("u-", i%500), Quantity: 1, Status: models.ClaimClaimed,
 			ClaimedAt: time.Now(), SyncedAt: time.Now(),
 		}
-		flushes[i] = models.StockFlush{ID: idAt(time.Now()), CampaignID: id, FlushedAt: time.Now().Add(time.Duration(i) * time.Millisecond)}
+		flushes[i] = models.StockFlush{ID: idAt(time.Now()), CampaignID: id, FlushedAt: time.Now().Add(time.Duration(i-many) * time.Minute)}
 	}
 	require.NoError(t, db.CreateInBatches(claims, 1000).Error)
 	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
@@ -113,17 +114,59 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	}
 }
 
-// The grants of docs/dba.md are enough for each of those who get them, and stop what they should.
+// Each query for a DBA says the same in a session of any time zone.
+func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	spring := syncertest.CampaignOf("spring", 10)
+	spring.Status = models.StatusOpen
+	syncertest.AddCampaigns(t, db, spring)
+	now := time.Now().UTC().Truncate(time.Minute).Add(-time.Minute)
+	require.NoError(t, db.Create(&models.StockFlush{
+		ID: idAt(now), CampaignID: "spring", Claims: 7, Units: 8, FlushedAt: now, FirstClaimedMs: now.UnixMilli() - 57,
+	}).Error)
+	require.NoError(t, db.Create(&models.HoldCursor{CampaignID: "spring", DueMs: new(now.UnixMilli())}).Error)
+	said := make(map[string]string)
+	for _, zone := range []string{"+00:00", "+02:00", "-05:00"} {
+		require.NoError(t, db.Connection(func(tx *gorm.DB) error {
+			require.NoError(t, tx.Exec("SET time_zone = ?", zone).Error)
+			for _, query := range dbaDocs(t)[0] {
+				var rows []map[string]any
+				require.NoError(t, tx.Raw(query).Scan(&rows).Error, query)
+				for i := range rows {
+					delete(rows[i], "late_ms") // grows
+					delete(rows[i], "last_flush_age_seconds")
+				}
+				text := fmt.Sprint(rows)
+				if zone == "+00:00" {
+					said[query] = text
+				}
+				require.Equal(t, said[query], text, "%s: %s", zone, query)
+			}
+			return tx.Exec("SET time_zone = '+00:00'").Error
+		}))
+	}
+	for query, text := range said {
+		switch {
+		case strings.Contains(query, "behind_ms"):
+			require.Contains(t, text, "behind_ms:57")
+		case strings.Contains(query, "late_ms"), strings.Contains(query, "INTERVAL 1 HOUR"):
+			require.NotEqual(t, "[]", text, query)
+		}
+	}
+}
+
+// The grants of `dibs grants` are enough for each of those who get them, and stop what they should.
 func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	own := testenv.Database(t)
 	root := syncertest.OpenStore(t, sqlstore.Config{DSN: own.DSN}) // with the tables that grants name
 	suffix := uuid.NewString()[:8]
 	var grants []string
-	for _, file := range []string{"../../docs/security.md", "../../docs/dba.md"} {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		grants = append(grants, regexp.MustCompile(`(?m)^GRANT [^;]*`).FindAllString(string(text), -1)...)
+	for _, of := range migrations.Accounts() {
+		for _, grant := range migrations.Grants(of, "dibs", "dibs_"+string(of), "%") {
+			grants = append(grants, strings.TrimSuffix(grant, ";"))
+		}
 	}
 	accounts := map[string]string{}
 	for _, grant := range grants {
@@ -153,7 +196,7 @@ func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
 	require.NoError(t, err)
 
-	db := as("dibs_run")
+	db := as("dibs_roles")
 	server := testenv.Redis(t)
 	scripts, err := lua.New(server.Client(), lua.Options{})
 	require.NoError(t, err)

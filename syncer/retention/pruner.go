@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	flushesKept = 7 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
-	movesKept   = 7 * 24 * time.Hour // rows of stock_moves of a campaign that ended
+	flushesKept = 90 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
+	movesKept   = 7 * 24 * time.Hour  // rows of stock_moves of a campaign that ended
 
 	repairsKept = 1_000 // rows of repairs, a campaign
 

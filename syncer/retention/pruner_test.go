@@ -73,7 +73,7 @@ func TestPruner_DeletesUntilNoneIsLeft(t *testing.T) {
 	started := time.Now().UTC()
 	batch := make([]models.StockFlush, 0, rows)
 	for i := range rows {
-		at := started.Add(-8*24*time.Hour + time.Duration(i)*time.Millisecond)
+		at := started.Add(-91*24*time.Hour + time.Duration(i)*time.Millisecond)
 		batch = append(batch, models.StockFlush{ID: idAt(at), CampaignID: fmt.Sprint("c", i%500), Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at})
 	}
 	require.NoError(t, db.CreateInBatches(batch, 2000).Error)
@@ -88,7 +88,7 @@ func TestPruner_StopsWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	for i := range 2_500 {
-		flushedAt(t, db, "busy", time.Now().Add(-8*24*time.Hour+time.Duration(i)*time.Millisecond))
+		flushedAt(t, db, "busy", time.Now().Add(-91*24*time.Hour+time.Duration(i)*time.Millisecond))
 	}
 	pruner := retention.SpendOnATable(retention.NewPruner(db), 0)
 	for _, want := range []int{1000, 1000, 499} {
@@ -129,7 +129,7 @@ func TestPruner_DeletesMovesByPages(t *testing.T) {
 		c.Shards = 2
 		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
 		require.NoError(t, err)
-		require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = 'old'", time.Now().Add(-8*24*time.Hour)).Error)
+		require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = 'old'", time.Now().Add(-91*24*time.Hour)).Error)
 		moves := make([]map[string]any, 2_500)
 		for i := range moves {
 			moves[i] = map[string]any{

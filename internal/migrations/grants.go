@@ -1,0 +1,91 @@
+package migrations
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Account is what an account of MySQL is for.
+type Account string
+
+// The accounts.
+const (
+	AccountRoles   Account = "roles"   // every role and command but migrate
+	AccountMigrate Account = "migrate" // `dibs migrate`
+	AccountFinance Account = "finance" // `dibs finance` with a database of its own
+	AccountReader  Account = "reader"  // a DBA who looks
+)
+
+// Accounts are all of them.
+func Accounts() []Account {
+	return []Account{AccountRoles, AccountMigrate, AccountFinance, AccountReader}
+}
+
+// What roles may do with a table, unless it is all that rows need.
+var rightsOfRoles = map[string]string{
+	"audit_log": "SELECT, INSERT", "ledger_events": "SELECT, INSERT", "goose_db_version": "SELECT",
+}
+
+var (
+	aTable = regexp.MustCompile(`(?m)^CREATE TABLE IF NOT EXISTS (\w+)`)
+	aView  = regexp.MustCompile(`(?m)^CREATE OR REPLACE SQL SECURITY INVOKER VIEW (\w+)`)
+)
+
+// tables are those of the schema, and its views.
+func tables() (tables, views []string) {
+	names, _ := files.ReadDir("mysql")
+	tables = []string{"goose_db_version"}
+	for _, name := range names {
+		text, _ := files.ReadFile("mysql/" + name.Name()) // it is part of the program
+		for _, found := range aTable.FindAllSubmatch(text, -1) {
+			tables = append(tables, string(found[1]))
+		}
+		for _, found := range aView.FindAllSubmatch(text, -1) {
+			views = append(views, string(found[1]))
+		}
+	}
+	slices.Sort(tables)
+	slices.Sort(views)
+	return slices.Compact(tables), slices.Compact(views)
+}
+
+// Grants are the statements that give an account its rights in a database. The tables of roles and finance must be there.
+func Grants(of Account, database, user, host string) (statements []string) {
+	to := " TO '" + user + "'@'" + host + "'"
+	give := func(rights, what string) {
+		statements = append(statements, fmt.Sprintf("GRANT %s ON %s.%s%s;", rights, quoted(database), what, to))
+	}
+	switch of {
+	case AccountMigrate:
+		give("SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP, REFERENCES, CREATE VIEW, SHOW VIEW", "*")
+	case AccountReader:
+		give("SELECT, SHOW VIEW", "*")
+	case AccountFinance:
+		give("SELECT, INSERT, UPDATE", "accounts")
+		give("SELECT, INSERT", "account_entries")
+		give("SELECT", "goose_db_version")
+	case AccountRoles:
+		tables, views := tables()
+		for _, table := range tables {
+			rights := rightsOfRoles[table]
+			if rights == "" {
+				rights = "SELECT, INSERT, UPDATE, DELETE"
+			}
+			give(rights, table)
+		}
+		for _, view := range views {
+			give("SELECT", view)
+		}
+	}
+	return statements
+}
+
+// quoted is a name that needs no quotes, or with them.
+func quoted(name string) string {
+	if regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
+		return name
+	}
+	return "`" + strings.ReplaceAll(name, "`", "``") + "`"
+}
