@@ -126,7 +126,10 @@ func (a *application) run() error {
 	if err := a.applyMoves(moves); err != nil {
 		return err
 	}
-	if err := a.dropUnanswered(); err != nil {
+	if err := a.decide(); err != nil {
+		return fmt.Errorf("decisions: %w", err)
+	}
+	if err := a.dropUnanswered(); err != nil { // by what is released in this batch, too
 		return err
 	}
 	a.steps.At("claims in")
@@ -135,9 +138,6 @@ func (a *application) run() error {
 	}
 	if err := a.insertParked(); err != nil {
 		return err
-	}
-	if err := a.decide(); err != nil {
-		return fmt.Errorf("decisions: %w", err)
 	}
 	places, err := a.countBefore()
 	if err != nil {

@@ -44,6 +44,24 @@ func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	}
 }
 
+// A unit that was released may be claimed in the same flush.
+func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 3)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Minute})
+		f := newFeed(t, db, w, 0)
+		claims := singlesOf(models.ModeMySQL, 1, 5)
+		f.send(claims[:3]...)
+		release := models.Event{
+			V: 1, Type: models.EventClaimReleased, ID: "r", CampaignID: "c", ClaimID: claims[0].ID, ClaimedAt: &claims[0].At, UserID: claims[0].UserID,
+			Quantity: 1, Decision: 1, At: claims[0].At,
+		}
+		f.send(release, claims[3], claims[4])
+		require.Equal(t, []string{claims[4].ID}, droppedIn(t, db), "one unit came back")
+	})
+}
+
 // Units that come to a shard in the same flush are its claims' to have.
 func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	t.Parallel()
