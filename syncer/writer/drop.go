@@ -72,13 +72,18 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	return all
 }
 
-// freeBut are the units that a lot has for claims that nobody was told of. Units that come to it in this flush, or are released, are among
-// them.
+// freeBut are the units that a lot has for claims that nobody was told of. Units and packets that come to it in this flush, or are released, are
+// among them.
 func (a *application) freeBut(lot adder.Lot) int64 {
 	free := a.lots[lot].free
 	for _, r := range a.moves {
 		if adder.LotOf(&r.Event) == lot && r.Type == models.EventUnitsCredited {
 			free += r.Quantity
+		}
+	}
+	for e, packets := range a.added {
+		if adder.LotOf(&e.Event) == lot {
+			free += packets
 		}
 	}
 	for i := range a.released {

@@ -62,6 +62,29 @@ func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
 	})
 }
 
+// A packet that MySQL had forgotten may be taken in the flush that brings it back.
+func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		c := syncertest.CampaignOf("c", 0)
+		c.Kind = models.KindPacket
+		syncertest.AddCampaigns(t, db, c)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Minute})
+		f := newFeed(t, db, w, 0)
+		claim := singlesOf(models.ModeMySQL, 1, 1)[0]
+		claim.PacketID = "p"
+		claim.Amount = new(int64(7))
+		f.send(models.Event{
+			V: 1, Type: models.EventPacketsPushed, ID: "push", CampaignID: "c", At: claim.At, Pushed: &models.PushedPackets{
+				Batch: models.PacketBatchRow{FirstPosition: 1, Packets: 1, Amount: 7, RequestKey: "k", Digest: "d", CreatedAt: claim.At.Time},
+				Upto:  1, Packets: []models.PushedPacket{{Position: 1, ID: "p", Amount: 7}},
+			},
+		}, claim)
+		require.Empty(t, droppedIn(t, db))
+		require.Equal(t, claim.ID, *syncertest.PacketsOf(t, db, "c")[0].ClaimID)
+	})
+}
+
 // Units that come to a shard in the same flush are its claims' to have.
 func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	t.Parallel()
