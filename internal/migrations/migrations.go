@@ -1,4 +1,4 @@
-// Package migrations holds the schema of Dibs as plain SQL for MySQL, and applies it to a database. SQLite runs a translation of it.
+// Package migrations holds the schema of Dibs as plain SQL, for MySQL and for SQLite, and applies it to a database.
 //
 // DBAs are meant to read the files before they run: each column has a comment. Both dialects give the same tables, columns and keys; a
 // test checks that. Every statement may run twice: DDL is not transactional on MySQL, so a migration that was interrupted is run again
@@ -43,7 +43,7 @@ var (
 // baseline is the number of the first migration. Those before it were of development versions.
 const baseline = 100
 
-//go:embed mysql/*.sql
+//go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
 // Up brings the schema to this program's version and returns the names of the migrations that it ran, also when a later one failed.
@@ -135,10 +135,7 @@ func folder(dialect string) (fs.FS, error) {
 	if dialect != MySQL && dialect != SQLite {
 		return nil, fmt.Errorf("%w: %q", ErrDialect, dialect)
 	}
-	dir, err := fs.Sub(files, MySQL)
-	if err == nil && dialect == SQLite {
-		dir, err = translated(dir)
-	}
+	dir, err := fs.Sub(files, dialect)
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
