@@ -39,12 +39,6 @@ const (
 // Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) { return connectTo(url, connecting{}) }
 
-// ConnectRenewed is Connect for a URL whose user and password may change: each new connection signs in with those that it has by then.
-// now must return URLs that Connect accepts.
-func ConnectRenewed(now func() string) (redis.UniversalClient, error) {
-	return connectTo(now(), connecting{renewed: renewedBy(now)})
-}
-
 func renewedBy(now func() string) func() (user, password string) {
 	return func() (user, password string) { return credentials(now()) }
 }
@@ -82,8 +76,9 @@ func credentials(url string) (user, password string) {
 // errClusterNode refuses one address of a cluster.
 var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
 
-// Detect is ConnectRenewed to what is there: where the one server of a URL is a node of a cluster,
-// to the cluster. One that does not answer is taken for what the URL says; call CheckTopology when
+// Detect is Connect to what is there: where the one server of a URL is a node of a cluster, to the
+// cluster. User and password may change: each new connection signs in with those of now, which must
+// return URLs that Connect accepts. A server that does not answer is taken for what the URL says; call CheckTopology when
 // it is there. Each connection is checked to provide the durability, as far as that depends on the
 // settings of a server.
 func Detect(ctx context.Context, now func() string, d Durability) (redis.UniversalClient, error) {

@@ -164,9 +164,6 @@ func SubjectOf(field string) string {
 	return name + " " + value
 }
 
-// IsUser reports whether a field of a hash of users is the id of a user.
-func IsUser(field string) bool { return !strings.Contains(field, subjectMark) }
-
 // record is what one subject holds of a campaign: for each limit of the subject its newest window, and the units in it.
 type record []count
 

@@ -244,11 +244,3 @@ func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
 		require.Equal(t, []int64{units, out}, []int64{total, in}, seed)
 	})
 }
-
-// packetsNamed are packets p<first> to p<last>, of as many minor units.
-func packetsNamed(first, last int64) (all []models.Packet) {
-	for n := first; n <= last; n++ {
-		all = append(all, models.Packet{ID: fmt.Sprintf("p%d", n), Amount: n})
-	}
-	return all
-}

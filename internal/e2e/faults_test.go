@@ -11,7 +11,6 @@ import (
 
 	"dibs/internal/crowd"
 	"dibs/internal/testenv"
-	"dibs/lua"
 )
 
 // TestFaultsInMidRush has one system live through one fault after another, each in the middle of a rush of its own.
@@ -118,20 +117,6 @@ func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) 
 	}, upTimeout, pollEvery, "the metrics show how old the oldest unsynced claim is")
 	<-time.After(time.Until(gone.Add(time.Duration(testenv.Pick(2, 20)) * time.Second)))
 	back()
-}
-
-// unread is how many entries the group syncer has not acked.
-func unread(t testing.TB, s *system) int64 {
-	t.Helper()
-	groups, err := s.rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
-	require.NoError(t, err)
-	for _, g := range groups {
-		if g.Name == "syncer" {
-			return g.Pending + g.Lag
-		}
-	}
-	require.FailNow(t, "no group syncer")
-	return 0
 }
 
 // metric reads one gauge or counter without labels; 0 when it is not there.

@@ -12,7 +12,6 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/models"
 	"dibs/syncer/adder"
 
 	"github.com/google/uuid"
@@ -267,7 +266,7 @@ func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) 
 
 // addWaitingOf adds the sums of a lot, whose row is locked: nobody else adds them.
 func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) error {
-	ids, _, err := waitingOf(ctx, tx, lot)
+	ids, err := waitingOf(ctx, tx, lot)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -277,34 +276,21 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 	return waitNoMore(ctx, tx, ids)
 }
 
-// waitingOf are the rows of stock_flushes of a lot that wait, and whether one of them moves units.
-func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, moves bool, err error) {
-	query := "SELECT id, moved FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+// waitingOf are the rows of stock_flushes of a lot that wait.
+func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, err error) {
+	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
 	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
 		var id string
-		var moved int64
-		err := scan(&id, &moved)
-		moves = moves || moved != 0
+		err := scan(&id)
 		ids = append(ids, id)
 		return err
 	})
-	return ids, moves, err
+	return ids, err
 }
 
 func waitNoMore(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
 	_, err := tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
 	return err
-}
-
-// Counted marks the waiting sums of a lot as added. The caller holds the row of the lot and counts its claims anew by the snapshot of the
-// same transaction. If one of the sums moves units, too, nothing is marked and left is true.
-func Counted(ctx context.Context, tx *sqlstore.Tx, lotID string) (left bool, err error) {
-	campaignID, shard := models.SplitShardID(lotID)
-	ids, moves, err := waitingOf(ctx, tx, adder.Lot{CampaignID: campaignID, Shard: shard})
-	if err != nil || moves || len(ids) == 0 {
-		return moves, err
-	}
-	return false, waitNoMore(ctx, tx, ids)
 }
 
 // setLocked notes that the sums of a lot wait, and reports whether that is new.
