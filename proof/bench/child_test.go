@@ -227,5 +227,10 @@ func (noBooks) Get(context.Context, string) (models.Campaign, error) {
 	return models.Campaign{}, errChild
 }
 
+// BooksOfAll says the same.
+func (noBooks) BooksOfAll(context.Context, []string) (map[string]models.CampaignBooks, error) {
+	return nil, errChild
+}
+
 // AwaitApplied has nothing to wait for.
 func (noBooks) AwaitApplied(context.Context) error { return nil }
