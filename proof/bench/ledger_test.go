@@ -39,7 +39,7 @@ func benchLedger(b *testing.B, s *sheet) {
 	}
 	syncertest.RawInsert(b, db, events)
 	require.NoError(b, db.Exec("UPDATE lots SET synced_seq = ?, residency = 'evicted' WHERE id = ?", n, id).Error)
-	require.NoError(b, db.Exec("INSERT INTO streams (partition_no) VALUES (0)").Error)
+	require.NoError(b, db.Exec("INSERT INTO streams (partition_no, complete_at) VALUES (0, ?)", time.Now().UTC()).Error)
 	routes := operator.New(operator.Config{Ledger: ledger.New(db), Logger: slog.New(slog.DiscardHandler)})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/campaigns/{id}/ledger", func(w http.ResponseWriter, r *http.Request) { routes.GetLedger(w, r) })

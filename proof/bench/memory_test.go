@@ -15,8 +15,6 @@ func benchMemory(b *testing.B, s *sheet) {
 	s.Facts = []string{r.version(b)}
 	s.rounds = 1 // these figures are the same each time
 	claims := amount(100_000)
-	earlier := brokerOn(b, r.server)
-	earlier.rdb.AddHook(&swapScript{from: redis.NewScript(lua.Source("claim")).Hash(), to: earlier.loadCommit(b, fixedLimits)})
 	subject := brokerOn(b, r.server)
 	subject.subjects = []string{"device"}
 	const uuids = "0190a6f2-7c1e-7b5a-9d3e-4f6a8b"
@@ -28,7 +26,6 @@ func benchMemory(b *testing.B, s *sheet) {
 		{"user ids of 11 characters", "user-", false, r},
 		{"user ids of 11 characters, idempotency keys", "user-", true, r},
 		{"user ids of 36 characters, idempotency keys", uuids, true, r},
-		{"user ids of 36 characters, idempotency keys, " + fixedLimits, uuids, true, earlier},
 		{"user ids of 36 characters, devices of 43, idempotency keys", uuids, true, subject},
 	} {
 		r := one.broker
@@ -45,8 +42,6 @@ func benchMemory(b *testing.B, s *sheet) {
 	}
 	s.note("MEMORY USAGE … SAMPLES 0 of whole keys of 100,000 claims. Hash tables double: at other sizes each of the two may take 2 bytes less or 6 more.")
 	s.goal(b, "user ids of 36 characters, idempotency keys: both", atMost, 180)
-	const both = "user ids of 36 characters, idempotency keys"
-	s.ratioAtMost(b, "bytes a claim with two limits, today / "+fixedLimits, both+": both", both+", "+fixedLimits+": both", 1)
 }
 
 // fill makes claims of users numbered with six digits behind the prefix.

@@ -148,7 +148,7 @@ func (m *many) openOverviews(b *testing.B) *overviews {
 		every(5*time.Second, func() { m.load(ctx, b, "/console/health") })
 		every(15*time.Second, func() { m.load(ctx, b, "/console/table") })
 	}
-	every(overviewEvery, func() {
+	every(span(overviewEvery), func() {
 		if took := m.load(ctx, b, "/console"); ctx.Err() == nil {
 			o.took = append(o.took, took)
 		}
