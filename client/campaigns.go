@@ -22,15 +22,28 @@ type CampaignsPage struct {
 	NextCursor string     `json:"next_cursor,omitempty"` // "" on the last page
 }
 
-// Campaigns reads a page of the campaigns, by id.
-func (c *Client) Campaigns(ctx context.Context, page Page) (CampaignsPage, error) {
-	return get[CampaignsPage](ctx, c, "/v1/campaigns", page.query())
+// CampaignFilter narrows a list of campaigns. Zero fields do not.
+type CampaignFilter struct {
+	Text   string // part of the id or the name, in upper or lower case
+	Status Status
 }
 
-// AllCampaigns goes over all campaigns, by id, page by page. It ends after an error.
-func (c *Client) AllCampaigns(ctx context.Context) iter.Seq2[Campaign, error] {
+// FindCampaigns reads a page of the campaigns that a filter lets through, by id. Refusals: ErrInvalid.
+func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
+	query := page.query()
+	if f.Text != "" {
+		query.Set("q", f.Text)
+	}
+	if f.Status != "" {
+		query.Set("status", string(f.Status))
+	}
+	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
+}
+
+// AllCampaigns goes over the campaigns that a filter lets through, by id, page by page. It ends after an error.
+func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[Campaign, error] {
 	return all(func(cursor string) ([]Campaign, string, error) {
-		page, err := c.Campaigns(ctx, Page{Cursor: cursor})
+		page, err := c.FindCampaigns(ctx, f, Page{Limit: pageMax, Cursor: cursor})
 		return page.Campaigns, page.NextCursor, err
 	})
 }

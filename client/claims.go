@@ -80,6 +80,9 @@ type ClaimsPage struct {
 	NextCursor string  `json:"next_cursor,omitempty"` // "" on the last page
 }
 
+// pageMax is the most items of a page.
+const pageMax = 1000
+
 // Page is which part of a list is asked for.
 type Page struct {
 	Limit  int    // most on the page, up to 1,000; 0 is 100

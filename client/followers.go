@@ -54,16 +54,13 @@ func (c *Client) Ledger(ctx context.Context, campaignID, after string, limit int
 // AllLedger goes over what happened to the claims of a campaign so far, page by page. It ends after an error.
 func (c *Client) AllLedger(ctx context.Context, campaignID string) iter.Seq2[LedgerEvent, error] {
 	return all(func(after string) ([]LedgerEvent, string, error) {
-		page, err := c.Ledger(ctx, campaignID, after, ledgerLimit)
+		page, err := c.Ledger(ctx, campaignID, after, pageMax)
 		if len(page.Events) == 0 {
 			page.Next = ""
 		}
 		return page.Events, page.Next, err
 	})
 }
-
-// ledgerLimit is the most events of a page.
-const ledgerLimit = 1000
 
 // Settlement is the sums of one day.
 type Settlement struct {

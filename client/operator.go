@@ -13,24 +13,6 @@ import (
 	"time"
 )
 
-// CampaignFilter narrows a list of campaigns. Zero fields do not.
-type CampaignFilter struct {
-	Text   string // part of the id or the name, in upper or lower case
-	Status Status
-}
-
-// FindCampaigns reads a page of the campaigns that a filter lets through, by id. Refusals: ErrInvalid.
-func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
-	query := page.query()
-	if f.Text != "" {
-		query.Set("q", f.Text)
-	}
-	if f.Status != "" {
-		query.Set("status", string(f.Status))
-	}
-	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
-}
-
 // Shard is a shard of a campaign, in units.
 type Shard struct {
 	Shard     int   `json:"shard"`

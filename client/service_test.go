@@ -98,16 +98,16 @@ func TestService_EveryCall(t *testing.T) {
 		coupon(t, admin, int64(i+1), 0)
 	}
 	n := 0
-	for c, err := range admin.AllCampaigns(ctx) {
+	for c, err := range admin.AllCampaigns(ctx, client.CampaignFilter{}) {
 		require.NoError(t, err)
 		require.NotEmpty(t, c.ID)
 		n++
 	}
 	require.Equal(t, 4, n)
-	first, err := admin.Campaigns(ctx, client.Page{Limit: 3})
+	first, err := admin.FindCampaigns(ctx, client.CampaignFilter{}, client.Page{Limit: 3})
 	require.NoError(t, err)
 	require.Len(t, first.Campaigns, 3)
-	second, err := admin.Campaigns(ctx, client.Page{Limit: 3, Cursor: first.NextCursor})
+	second, err := admin.FindCampaigns(ctx, client.CampaignFilter{}, client.Page{Limit: 3, Cursor: first.NextCursor})
 	require.NoError(t, err)
 	require.Len(t, second.Campaigns, 1)
 	require.Empty(t, second.NextCursor)

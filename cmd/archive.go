@@ -47,7 +47,7 @@ A campaign that can't be archived now is told with the reason; named by --campai
 		}
 		if c.Flags().Changed("campaign") {
 			if err := models.CheckCampaignID(flags.campaign); err != nil {
-				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
+				return usagef("--campaign %q: %w", flags.campaign, err)
 			}
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.archive(ctx, env, before, flags) })
@@ -65,7 +65,7 @@ func parseBefore(text string) (time.Time, error) {
 	if at, err := time.Parse(time.DateOnly, text); err == nil {
 		return at, nil
 	}
-	return time.Time{}, fmt.Errorf("%w: --before %q: a time such as 2026-01-01T00:00:00Z is required", ErrUsage, text)
+	return time.Time{}, usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", text)
 }
 
 // archived says what became of a campaign.
@@ -125,7 +125,7 @@ func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func
 		done += claims
 		if time.Since(last) >= plainEvery {
 			last = time.Now()
-			_, _ = fmt.Fprintf(env.Stderr, "archived %s of %s claims\n", number(int64(done)), number(int64(total)))
+			printf(env.Stderr, "archived %s of %s claims\n", Number(done), Number(total))
 		}
 	}
 }
@@ -153,7 +153,7 @@ func printArchived(w io.Writer, all []archived) {
 	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "archived", "left", "why"})
 	for i := range all {
-		out.AppendRow(table.Row{all[i].CampaignID, number(all[i].Archived), number(all[i].Left), all[i].Why})
+		out.AppendRow(table.Row{all[i].CampaignID, Number(all[i].Archived), Number(all[i].Left), all[i].Why})
 	}
 	_, _ = fmt.Fprintln(w, out.Render())
 }

@@ -88,11 +88,11 @@ func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
 	q := models.AuditQuery{CampaignID: f.campaign, Limit: f.limit}
 	if oneCampaign {
 		if err := models.CheckCampaignID(f.campaign); err != nil {
-			return q, fmt.Errorf("%w: --campaign %q: %w", ErrUsage, f.campaign, err)
+			return q, usagef("--campaign %q: %w", f.campaign, err)
 		}
 	}
 	if f.limit < 1 || f.limit > 1_000_000 {
-		return q, fmt.Errorf("%w: --limit must be 1 to 1000000, not %d", ErrUsage, f.limit)
+		return q, usagef("--limit must be 1 to 1000000, not %d", f.limit)
 	}
 	if f.since == "" {
 		return q, nil
@@ -103,7 +103,7 @@ func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
 		err = nil
 	}
 	if err != nil {
-		return q, fmt.Errorf("%w: --since must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", ErrUsage, f.since)
+		return q, usagef("--since must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", f.since)
 	}
 	q.Since = at
 	return q, nil

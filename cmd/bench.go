@@ -96,30 +96,30 @@ func (b *benchRun) check(rateSet bool) error {
 	b.limit.From = b.plan.Rate
 	if err := b.plan.Validate(); err != nil {
 		_, message, _ := strings.Cut(err.Error(), load.ErrPlan.Error()+": ")
-		return fmt.Errorf("%w: --%s", ErrUsage, message)
+		return usagef("--%s", message)
 	}
 	switch {
 	case b.users < 1 || b.users > models.UnitsMax:
-		return fmt.Errorf("%w: --users must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.users)
+		return usagef("--users must be 1 to %d, not %d", models.UnitsMax, b.users)
 	case b.stock < 1 || b.stock > models.UnitsMax:
-		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.stock)
+		return usagef("--stock must be 1 to %d, not %d", models.UnitsMax, b.stock)
 	case b.limit.P99 <= 0:
-		return fmt.Errorf("%w: --p99 must be above 0, not %s", ErrUsage, b.limit.P99)
+		return usagef("--p99 must be above 0, not %s", b.limit.P99)
 	case b.step < 100*time.Millisecond || b.step > time.Hour:
-		return fmt.Errorf("%w: --ramp-step must be 100ms to 1h, not %s", ErrUsage, b.step)
+		return usagef("--ramp-step must be 100ms to 1h, not %s", b.step)
 	case math.IsNaN(b.hold) || b.hold <= 0 || b.hold > 1:
-		return fmt.Errorf("%w: --hold must be above 0 and at most 1, not %g", ErrUsage, b.hold)
+		return usagef("--hold must be above 0 and at most 1, not %g", b.hold)
 	case math.IsNaN(b.limit.To) || b.limit.To < 1 || b.limit.To > load.RateMax:
-		return fmt.Errorf("%w: --ramp-max must be 1 to %d, not %g", ErrUsage, load.RateMax, b.limit.To)
+		return usagef("--ramp-max must be 1 to %d, not %g", load.RateMax, b.limit.To)
 	case b.ramp && rateSet && b.plan.Rate > b.limit.To:
-		return fmt.Errorf("%w: --rate %g is above --ramp-max %g", ErrUsage, b.plan.Rate, b.limit.To)
+		return usagef("--rate %g is above --ramp-max %g", b.plan.Rate, b.limit.To)
 	case b.ramp && min(b.plan.Rate, b.limit.To)*b.step.Seconds() < load.LowestPart:
 		return fmt.Errorf("%w: a --ramp-step of %s must send at least %d claims at the first rate, %g a second",
 			ErrUsage, b.step, load.LowestPart, min(b.plan.Rate, b.limit.To))
 	case b.batch && !b.keys:
-		return fmt.Errorf("%w: --keys=false does not go with --batch: the client gives each claim a key", ErrUsage)
+		return usagef("--keys=false does not go with --batch: the client gives each claim a key")
 	case b.syncWait <= 0:
-		return fmt.Errorf("%w: --sync-wait must be above 0, not %s", ErrUsage, b.syncWait)
+		return usagef("--sync-wait must be above 0, not %s", b.syncWait)
 	}
 	return b.checkURL()
 }
@@ -130,7 +130,7 @@ func (b *benchRun) checkURL() error {
 	}
 	u, err := url.Parse(b.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		return fmt.Errorf("%w: --url must be http://host:port or https://host", ErrUsage)
+		return usagef("--url must be http://host:port or https://host")
 	}
 	b.url = strings.TrimRight(b.url, "/")
 	return nil

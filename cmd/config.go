@@ -35,26 +35,3 @@ func newConfig(env Env) *cobra.Command {
 
 // meaningWidth keeps the table within 100 columns as long as no value is long.
 const meaningWidth = 40
-
-// NewTable is how every table of the program looks: aligned, without a frame.
-func NewTable() table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Format.Header = 0
-	style.Box.PaddingLeft = ""
-	style.Box.PaddingRight = "  "
-	style.Box.MiddleVertical = ""
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-// AlignRight aligns columns to the right, from the first to the last; the first of a table is 1.
-func AlignRight(t table.Writer, first, last int) {
-	var columns []table.ColumnConfig
-	for i := first; i <= last; i++ {
-		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(columns)
-}

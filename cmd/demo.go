@@ -111,19 +111,19 @@ func (d *demo) check() error {
 	case err != nil:
 		return err
 	case d.shards > 1 && slices.ContainsFunc(d.limits, func(l client.Limit) bool { return l.By != models.ByUser }):
-		return fmt.Errorf("%w: --limit by another subject than user needs --shards 1", ErrUsage)
+		return usagef("--limit by another subject than user needs --shards 1")
 	case d.users < 1 || d.users > 10_000_000:
-		return fmt.Errorf("%w: --users must be 1 to 10000000, not %d", ErrUsage, d.users)
+		return usagef("--users must be 1 to 10000000, not %d", d.users)
 	case d.stock < 1 || d.stock > models.UnitsMax:
-		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, d.stock)
+		return usagef("--stock must be 1 to %d, not %d", models.UnitsMax, d.stock)
 	case d.perUser < 1 || d.perUser > models.QuantityMax:
-		return fmt.Errorf("%w: --per-user must be 1 to %d, not %d", ErrUsage, models.QuantityMax, d.perUser)
+		return usagef("--per-user must be 1 to %d, not %d", models.QuantityMax, d.perUser)
 	case d.shards < 1 || d.shards > models.ShardsMax:
-		return fmt.Errorf("%w: --shards must be 1 to %d, not %d", ErrUsage, models.ShardsMax, d.shards)
+		return usagef("--shards must be 1 to %d, not %d", models.ShardsMax, d.shards)
 	case d.last < time.Second || d.last > time.Hour:
-		return fmt.Errorf("%w: --last must be 1s to 1h, not %s", ErrUsage, d.last)
+		return usagef("--last must be 1s to 1h, not %s", d.last)
 	case d.connections < 1 || d.connections > 5_000:
-		return fmt.Errorf("%w: --connections must be 1 to 5000, not %d", ErrUsage, d.connections)
+		return usagef("--connections must be 1 to 5000, not %d", d.connections)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 
 func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
 	id := "demo-" + uuid.NewString()[:8]
-	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
+	printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
 		s.where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		if err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
-		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s%s\n"+
+		printf(env.Stdout, "watch it at %s%s\n"+
 			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
 			console.LinkFor.Minutes(), base, link, cfg.AdminToken)
 	}
@@ -195,7 +195,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	}
 	printOutcome(env.Stdout, tally, books)
 	if d.keepRunning {
-		_, _ = fmt.Fprintf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
+		printf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
 	}
 	if wrong := disagreements(tally, books); len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", ErrDrift, wrong[0])
@@ -223,7 +223,7 @@ func limitsOf(texts []string) ([]client.Limit, error) {
 	for _, text := range texts {
 		l, err := models.ParseLimit(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --limit: %s", ErrUsage, strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
+			return nil, usagef("--limit: %s", strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
 		}
 		limits = append(limits, client.Limit{By: l.By, Per: string(l.Per), Max: l.Max})
 	}

@@ -90,7 +90,7 @@ func (s *stack) acceptGaps(ctx context.Context, w io.Writer) error {
 		case !moved:
 			return fmt.Errorf("%w: partition %d has moved since: look again", ErrDrift, g.partition)
 		}
-		_, _ = fmt.Fprintf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
+		printf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ said in a line.`,
 			}
 			away, err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
 			if len(away) > 0 {
-				_, _ = fmt.Fprintf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
+				printf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
 			}
 			if _, noOne := errors.AsType[*net.OpError](err); !noOne {
 				return err

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"dibs/internal/crowd"
@@ -17,19 +16,19 @@ import (
 func printOutcome(w io.Writer, t crowd.Tally, b bookFigures) {
 	out := NewTable()
 	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
-	out.AppendRow(table.Row{"claims accepted", number(int64(t.Accepted)), number(b.redisSeq), number(b.sqlRows)})
-	out.AppendRow(table.Row{"units taken", number(t.Units), number(b.redisTaken), number(b.sqlUnits)})
-	out.AppendRow(table.Row{"units left", "", number(b.redisRemaining), number(b.sqlRemaining)})
-	out.AppendRow(table.Row{"answered again, same key", number(int64(t.Replayed)), "", ""})
+	out.AppendRow(table.Row{"claims accepted", Number(t.Accepted), Number(b.redisSeq), Number(b.sqlRows)})
+	out.AppendRow(table.Row{"units taken", Number(t.Units), Number(b.redisTaken), Number(b.sqlUnits)})
+	out.AppendRow(table.Row{"units left", "", Number(b.redisRemaining), Number(b.sqlRemaining)})
+	out.AppendRow(table.Row{"answered again, same key", Number(t.Replayed), "", ""})
 	for _, code := range slices.Sorted(maps.Keys(t.Refused)) {
-		out.AppendRow(table.Row{"refused: " + code, number(int64(t.Refused[code])), "", ""})
+		out.AppendRow(table.Row{"refused: " + code, Number(t.Refused[code]), "", ""})
 	}
 	if later := t.Unready + t.Unknown; later > 0 {
-		out.AppendRow(table.Row{"503 or no answer: asked again", number(int64(later)), "", ""})
+		out.AppendRow(table.Row{"503 or no answer: asked again", Number(later), "", ""})
 	}
 	AlignRight(out, 2, 4)
-	_, _ = fmt.Fprintf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
-		number(int64(t.Sent)), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
+	printf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
+		Number(t.Sent), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
 	printShards(w, b)
 	wrong := disagreements(t, b)
 	if len(wrong) == 0 {
@@ -51,14 +50,9 @@ func printShards(w io.Writer, b bookFigures) {
 	out.AppendHeader(table.Row{"shard", "partition", "units", "claimed", "free", "claims"})
 	for i := range b.shards {
 		s := &b.shards[i]
-		out.AppendRow(table.Row{s.Shard, s.Partition, number(s.Granted), number(s.Claimed), number(s.Free), number(s.Seq)})
+		out.AppendRow(table.Row{s.Shard, s.Partition, Number(s.Granted), Number(s.Claimed), Number(s.Free), Number(s.Seq)})
 	}
 	AlignRight(out, 1, 6)
-	_, _ = fmt.Fprintf(w, "\n%s\n", out.Render())
-	_, _ = fmt.Fprintf(w, "%s moves of %s units between them\n\n", number(b.moves.Moves), number(b.moves.Units))
+	printf(w, "\n%s\n", out.Render())
+	printf(w, "%s moves of %s units between them\n\n", Number(b.moves.Moves), Number(b.moves.Units))
 }
-
-// Number writes 1234567 as 1,234,567.
-func Number(n int64) string { return number(n) }
-
-func number(n int64) string { return humanize.Comma(n) }

@@ -63,7 +63,7 @@ func newDiscard(env Env) *cobra.Command {
 		Example: "  dibs finance discard --id p0/1763716946123-0",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		if id == "" {
-			return fmt.Errorf("%w: --id is missing: which message?", ErrUsage)
+			return usagef("--id is missing: which message?")
 		}
 		return withFinance(ctx, env, cfg, func(s *stack) error {
 			if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
@@ -122,7 +122,7 @@ func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool)
 	if asJSON {
 		err = errors.Join(err, printJSON(w, []consumer.Replay{sum}))
 	} else {
-		_, _ = fmt.Fprintf(w, "credited %s, still parked %s\n", number(int64(sum.Handled)), number(int64(len(sum.Left))))
+		printf(w, "credited %s, still parked %s\n", Number(sum.Handled), Number(len(sum.Left)))
 		if len(sum.Left) > 0 {
 			err = errors.Join(err, printParked(w, sum.Left))
 		}

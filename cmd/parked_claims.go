@@ -67,14 +67,14 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 			steps, err := s.comparer().DiscardParked(ctx, id)
 			printSteps(env.Stdout, steps)
 			if err == nil {
-				_, _ = fmt.Fprintf(env.Stdout, "discarded %s\n", id)
+				printf(env.Stdout, "discarded %s\n", id)
 			}
 			return err
 		})
 	}))
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%w: one id: of which claim?", ErrUsage)
+			return usagef("one id: of which claim?")
 		}
 		id = args[0]
 		return nil
@@ -83,7 +83,9 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 }
 
 // comparer is for one command.
-func (s *stack) comparer() *compare.Comparer { return compare.New(s.db, s.scripts, s.loader, s.log, nil) }
+func (s *stack) comparer() *compare.Comparer {
+	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
+}
 
 func (s *stack) listParkedClaims(ctx context.Context, w io.Writer, campaign string, asJSON bool) error {
 	out := NewTable()
@@ -132,6 +134,6 @@ func (s *stack) retryParkedClaims(ctx context.Context, w io.Writer, campaign str
 
 func printSteps(w io.Writer, steps []models.Repair) {
 	for _, step := range steps {
-		_, _ = fmt.Fprintf(w, "%s: %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+		printf(w, "%s: %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
 	}
 }

@@ -53,15 +53,15 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		if flags.giveUp && !flags.repair {
-			return fmt.Errorf("%w: --give-up-claims goes with --repair", ErrUsage)
+			return usagef("--give-up-claims goes with --repair")
 		}
 		if c.Flags().Changed("campaign") {
 			if err := models.CheckCampaignID(flags.campaign); err != nil {
-				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
+				return usagef("--campaign %q: %w", flags.campaign, err)
 			}
 		}
 		if flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")) {
-			return fmt.Errorf("%w: --accept-gap stands alone", ErrUsage)
+			return usagef("--accept-gap stands alone")
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
 			if flags.acceptGap {
@@ -253,21 +253,21 @@ func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]
 		for _, line := range one.Found.Differences {
-			_, _ = fmt.Fprintf(w, "%s: %s\n", one.Found.CampaignID, line)
+			printf(w, "%s: %s\n", one.Found.CampaignID, line)
 		}
 		if lost := &one.Left.MySQL; lost.LostUnits > 0 {
-			_, _ = fmt.Fprintf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
+			printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
 		for _, step := range one.Steps {
-			_, _ = fmt.Fprintf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+			printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
 		}
 		for _, id := range one.GivenUp {
-			_, _ = fmt.Fprintf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
+			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
 		if repair && !one.Left.Agrees() {
 			for _, line := range one.Left.Differences {
-				_, _ = fmt.Fprintf(w, "%s: still: %s\n", one.Left.CampaignID, line)
+				printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
 			}
 		}
 	}
@@ -289,14 +289,14 @@ func comparisonRow(one *compare.Repaired) table.Row {
 	left := "-"
 	rows := "-"
 	if c.Redis != nil {
-		taken = number(c.Redis.Taken)
-		left = number(c.Redis.Remaining)
+		taken = Number(c.Redis.Taken)
+		left = Number(c.Redis.Remaining)
 	}
 	if c.Rows != nil {
-		rows = number(c.Rows.Units)
+		rows = Number(c.Rows.Units)
 	}
 	return table.Row{
-		c.CampaignID, string(c.Residency), number(c.MySQL.Total), taken, number(c.MySQL.Claimed), rows, left, number(c.MySQL.Remaining),
+		c.CampaignID, string(c.Residency), Number(c.MySQL.Total), taken, Number(c.MySQL.Claimed), rows, left, Number(c.MySQL.Remaining),
 		numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
 	}
 }
@@ -305,5 +305,5 @@ func numberOrDash(n *int64) string {
 	if n == nil {
 		return "-"
 	}
-	return number(*n)
+	return Number(*n)
 }

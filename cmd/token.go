@@ -35,7 +35,7 @@ take the first away when no one uses it any more.`,
 		token := "dibs_" + base64.RawURLEncoding.EncodeToString(secret[:])
 		line, err := auth.Line(name, role, token, until)
 		if err != nil {
-			return fmt.Errorf("%w: --actor %q --role %q: %w", ErrUsage, name, role, err)
+			return usagef("--actor %q --role %q: %w", name, role, err)
 		}
 		c.Printf("token: %s\nline:  %s\n", token, line)
 		return nil

@@ -158,7 +158,7 @@ Exit code 0: nothing is left. 1: something is.`,
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
 			taken, left, err := s.dispatcher(endpoints).Replay(ctx, f.which())
-			_, _ = fmt.Fprintf(env.Stdout, "delivered %s, still parked %s\n", number(taken), number(left))
+			printf(env.Stdout, "delivered %s, still parked %s\n", Number(taken), Number(left))
 			if err == nil && left > 0 {
 				err = fmt.Errorf("%w: %d of %d events", ErrParked, left, left+taken)
 			}
@@ -184,18 +184,18 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 		name := c.Flags().Arg(0)
 		endpoint := endpoints()[name]
 		if endpoint == nil {
-			return fmt.Errorf("%w: the file names no endpoint %q; it has %v", ErrUsage, name, slices.Sorted(maps.Keys(endpoints())))
+			return usagef("the file names no endpoint %q; it has %v", name, slices.Sorted(maps.Keys(endpoints())))
 		}
 		start := time.Now()
 		if err := webhooks.Test(ctx, endpoint, cfg.WebhooksPrivate, httpproxy.FromEnvironment().ProxyFunc()); err != nil {
 			return fmt.Errorf("cmd: the endpoint %s did not take the message: %w", name, err)
 		}
-		_, _ = fmt.Fprintf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
+		printf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
 		return nil
 	})
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%w: one name of an endpoint is wanted", ErrUsage)
+			return usagef("one name of an endpoint is wanted")
 		}
 		return nil
 	}
@@ -209,7 +209,7 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 		Example: "  dibs webhooks discard --endpoint shop",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		if f == (whichFlags{}) {
-			return fmt.Errorf("%w: --endpoint or --id is missing: which events?", ErrUsage)
+			return usagef("--endpoint or --id is missing: which events?")
 		}
 		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
 			rows, err := webhooks.Discard(ctx, db, f.which())
