@@ -18,7 +18,7 @@ func newConfig(env Env) *cobra.Command {
 		Example: "  dibs config\n  dibs config --json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
 	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
 		if asJSON {
-			return printJSON(c.OutOrStdout(), [][]config.Source{cfg.Sources()})
+			return printJSON(c.OutOrStdout(), cfg.Sources())
 		}
 		t := NewTable()
 		t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, WidthMax: meaningWidth, WidthMaxEnforcer: text.WrapSoft}})

@@ -31,12 +31,25 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 		started := false
 		err := withFinance(ctx, env, cfg, func(s *stack) error {
 			started = true
-			return s.checked(ctx, "finance", s.metered(s.runFinance))
+			return s.checked(ctx, "finance", func(ctx context.Context) error { return s.withMetrics(ctx, s.runFinance) })
 		}, allowDBDown, redisMayBeAway)
 		return endedEarly(ctx, started, err)
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
 	return c
+}
+
+// withBooks is a command that works with Redis and the finance service's database, after what check
+// refuses.
+func withBooks(env Env, c cobra.Command, check func() error, run func(context.Context, *stack) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if check != nil {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return withFinance(ctx, env, cfg, func(s *stack) error { return run(ctx, s) })
+	})
 }
 
 // withFinance opens what the finance service needs: Redis and its own database.

@@ -63,7 +63,17 @@ func (l *list[T]) add(values ...T) error {
 			l.view.rows(&values[i], func(cells ...any) { l.out.AppendRow(cells) })
 			continue
 		}
-		if err := json.NewEncoder(l.w).Encode(&values[i]); err != nil {
+		if err := printJSON(l.w, values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printJSON prints each value as a line of JSON.
+func printJSON[T any](w io.Writer, values ...T) error {
+	for i := range values {
+		if err := json.NewEncoder(w).Encode(&values[i]); err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
@@ -24,16 +23,15 @@ const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
 type reconcileFlags struct {
-	campaign     string
-	json, repair bool
-	giveUp       bool
-	acceptGap    bool
+	output
+
+	campaign                  string
+	repair, giveUp, acceptGap bool
 }
 
 func newReconcile(env Env) *cobra.Command {
 	var flags reconcileFlags
-	var c *cobra.Command
-	c = command(env, cobra.Command{
+	c := withServers(env, cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare Redis with MySQL, and the books with the claims; exit 3 when they differ",
 		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims, and what each user holds.
@@ -51,27 +49,22 @@ these claims up: it prints their ids, their units are free again, and the claim 
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if flags.giveUp && !flags.repair {
+	}, func(c *cobra.Command) error {
+		switch {
+		case flags.giveUp && !flags.repair:
 			return usagef("--give-up-claims goes with --repair")
-		}
-		if c.Flags().Changed("campaign") {
-			if err := models.CheckCampaignID(flags.campaign); err != nil {
-				return usagef("--campaign %q: %w", flags.campaign, err)
-			}
-		}
-		if flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")) {
+		case flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")):
 			return usagef("--accept-gap stands alone")
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error {
-			if flags.acceptGap {
-				return s.acceptGaps(ctx, env.Stdout)
-			}
-			return s.reconcile(ctx, env.Stdout, flags)
-		})
-	}))
-	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
-	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
+		return checkCampaign(c)
+	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		if flags.acceptGap {
+			return s.acceptGaps(ctx, env.Stdout)
+		}
+		return s.reconcile(ctx, env.Stdout, flags)
+	})
+	c.Flags().StringVar(&flags.campaign, "campaign", "", oneCampaign)
+	flags.addJSON(c, ", one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"load what differs again, from the rows of claims, and count the counters from them")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
@@ -235,9 +228,9 @@ func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, e
 
 func printComparisonJSON(w io.Writer, one *compare.Repaired, repair bool) error {
 	if repair {
-		return printJSON(w, []*compare.Repaired{one})
+		return printJSON(w, one)
 	}
-	return printJSON(w, []compare.Comparison{one.Found})
+	return printJSON(w, one.Found)
 }
 
 // printComparisons prints a line a campaign, then what differs and what was done about it.
@@ -259,9 +252,7 @@ func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 			printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
-		for _, step := range one.Steps {
-			printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
-		}
+		printSteps(w, "repaired ", one.Steps)
 		for _, id := range one.GivenUp {
 			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}

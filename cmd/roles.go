@@ -36,82 +36,96 @@ import (
 )
 
 func newServe(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:   "serve",
 		Short: "Run every role in one process; embedded servers when none are configured",
 		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as no one else could
 read the embedded streams; beside real ones run 'dibs finance', or a service of your own in that group.`,
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if err := checkListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			if err := s.checkDurability(ctx); err != nil {
-				return err
-			}
-			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
-			s.log.Info("serving every role", "servers", s.where)
-			return s.runWithGuards(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
-		}, takesClaims)
-	})
+	}, func(ctx context.Context, s *stack) error {
+		s.credits = s.cfg.Embedded() && s.cfg.FinanceDSN == "" && slices.Contains(s.cfg.Groups, finance.Group)
+		return s.serve(ctx, s.announce(env))
+	}, takesClaims)
 }
 
 func newAPI(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "api",
 		Short:   "Run the HTTP API: campaigns, claims, stock",
 		Example: "  dibs api --http-addr 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			if err := s.checkDurability(ctx); err != nil {
-				return err
-			}
-			return s.runWithGuards(ctx, "api", func(ctx context.Context) error {
-				return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env))
-			})
-		}, takesClaims)
-	}))
+	}, func(ctx context.Context, s *stack) error {
+		return s.runAPI(ctx, s.cfg.ShutdownTimeout, s.announce(env))
+	}, takesClaims)
 }
 
 func newConsumer(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "consumer",
 		Short:   "Run the consumer: from the claim streams into MySQL, in batches",
 		Example: "  dibs consumer --name consumer-1 --metrics-addr 127.0.0.1:9091",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkMetricsListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "consumer", s.metered(s.runConsumer)) })
-	}))
+	}, func(ctx context.Context, s *stack) error { return s.withMetrics(ctx, s.runConsumer) })
 }
 
 func newSyncer(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "syncer",
 		Short:   "Run the syncer: complete changes of campaigns, evict idle ones, trim the streams",
 		Example: "  dibs syncer --groups syncer,finance",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkMetricsListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "syncer", s.metered(s.runSyncer)) })
-	}))
+	}, func(ctx context.Context, s *stack) error { return s.withMetrics(ctx, s.runSyncer) })
 }
 
-// needsServers refuses a role that would find no one to work with: another process's embedded Redis is out of reach.
-func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
-	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if cfg.Embedded() {
-			return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
+// role is a command that runs until it is told to end. Settings that can't work are refused before
+// anything is touched.
+func role(env Env, c cobra.Command, run func(context.Context, *stack) error, options ...func(*stack)) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if c.Name() != "serve" {
+			if err := needsServers(c, cfg); err != nil {
+				return err
+			}
 		}
-		return run(ctx, cfg)
+		check := checkMetricsListen
+		if len(options) > 0 {
+			check = checkListen
+		}
+		if err := check(cfg); err != nil {
+			return err
+		}
+		return withRole(ctx, env, cfg, func(s *stack) error {
+			if s.takesClaims {
+				if err := s.checkDurability(ctx); err != nil {
+					return err
+				}
+			}
+			s.log.Info("serving", "role", c.Name(), "servers", s.where)
+			return s.runWithGuards(ctx, c.Name(), func(ctx context.Context) error { return run(ctx, s) })
+		}, options...)
+	})
+}
+
+// needsServers refuses a command that would find no one to work with: another process's embedded
+// Redis is out of reach.
+func needsServers(c *cobra.Command, cfg *config.Config) error {
+	if cfg.Embedded() {
+		return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
 	}
+	return nil
+}
+
+// withServers is a command that works with real servers, after what check refuses.
+func withServers(env Env, c cobra.Command, check func(*cobra.Command) error,
+	run func(context.Context, *cobra.Command, *stack) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := needsServers(c, cfg); err != nil {
+			return err
+		}
+		if check != nil {
+			if err := check(c); err != nil {
+				return err
+			}
+		}
+		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, c, s) })
+	})
 }
 
 // withRole is withStack for what runs until it is told to end. It may start while a server is away.
@@ -326,10 +340,6 @@ const liveWithin = 10 * time.Minute
 
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
-
-func (s *stack) metered(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return s.withMetrics(ctx, run) }
-}
 
 // withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.
 func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error) error {
