@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -57,23 +58,16 @@ type Config struct {
 
 // WithDefaults returns a copy whose zero fields hold the defaults.
 func (c Config) WithDefaults() Config {
-	def(&c.Attempts, DefaultAttempts)
-	def(&c.AttemptTimeout, DefaultAttemptTimeout)
-	def(&c.InitialBackoff, DefaultInitialBackoff)
-	def(&c.MaxBackoff, DefaultMaxBackoff)
-	def(&c.Connections, DefaultConnections)
-	def(&c.Batch, DefaultBatch)
+	c.Attempts = cmp.Or(c.Attempts, DefaultAttempts)
+	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, DefaultAttemptTimeout)
+	c.InitialBackoff = cmp.Or(c.InitialBackoff, DefaultInitialBackoff)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, DefaultMaxBackoff)
+	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	c.Batch = cmp.Or(c.Batch, DefaultBatch)
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{Transport: newTransport(c.Connections)}
 	}
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate checks a Config that has its defaults.

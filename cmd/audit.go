@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/user"
@@ -29,14 +30,8 @@ func newAudit(env Env) *cobra.Command {
 The actor is the name of a token, the sub of a JWT, or cli: and the user who ran a command.`,
 		Example: "  dibs audit --campaign spring-sale\n  dibs audit --since 24h --json\n  dibs audit --since 2027-01-31T18:00:00Z",
 	}, func(c *cobra.Command) (err error) {
-		if err := checkCampaign(c); err != nil {
-			return err
-		}
-		if q.Limit < 1 || q.Limit > 1_000_000 {
-			return usagef("--limit must be 1 to 1000000, not %d", q.Limit)
-		}
 		q.Since, err = timeOrSpan("--since", since, -1)
-		return err
+		return cmp.Or(checkCampaign(c), between("--limit", q.Limit, 1, 1_000_000), err)
 	}, func(ctx context.Context, db *gorm.DB) error {
 		entries, err := audit.NewLog(db).List(ctx, q)
 		if err != nil {
@@ -84,10 +79,8 @@ func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
 // refuses.
 func withDatabase(env Env, c cobra.Command, check func(*cobra.Command) error, run func(context.Context, *gorm.DB) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if check != nil {
-			if err := check(c); err != nil {
-				return err
-			}
+		if err := check(c); err != nil {
+			return err
 		}
 		setting := "MYSQL_DSN"
 		at := sqlstore.Config{DSN: cfg.MySQLDSN, Logger: newLogger(cfg, env.Stderr)}

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,10 +100,6 @@ func (b *benchRun) check(rateSet bool) error {
 		return usagef("--%s", message)
 	}
 	switch {
-	case b.users < 1 || b.users > models.UnitsMax:
-		return usagef("--users must be 1 to %d, not %d", models.UnitsMax, b.users)
-	case b.stock < 1 || b.stock > models.UnitsMax:
-		return usagef("--stock must be 1 to %d, not %d", models.UnitsMax, b.stock)
 	case b.limit.P99 <= 0:
 		return usagef("--p99 must be above 0, not %s", b.limit.P99)
 	case b.step < 100*time.Millisecond || b.step > time.Hour:
@@ -121,19 +118,11 @@ func (b *benchRun) check(rateSet bool) error {
 	case b.syncWait <= 0:
 		return usagef("--sync-wait must be above 0, not %s", b.syncWait)
 	}
-	return b.checkURL()
-}
-
-func (b *benchRun) checkURL() error {
-	if b.url == "" {
-		return nil
-	}
-	u, err := url.Parse(b.url)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+	if u, err := url.Parse(b.url); b.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "") {
 		return usagef("--url must be http://host:port or https://host")
 	}
 	b.url = strings.TrimRight(b.url, "/")
-	return nil
+	return cmp.Or(between("--users", b.users, 1, models.UnitsMax), between("--stock", b.stock, 1, models.UnitsMax))
 }
 
 func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *config.Config) (err error) {

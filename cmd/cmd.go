@@ -181,6 +181,14 @@ func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }
 
+// between refuses a number of a flag that is out of bounds.
+func between[N int | int64](flag string, n, least, most N) error {
+	if n < least || n > most {
+		return usagef("%s must be %d to %d, not %d", flag, least, most, n)
+	}
+	return nil
+}
+
 // newLogger writes to stderr, so that stdout is a command's answer alone.
 func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	var level slog.Level

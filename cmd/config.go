@@ -11,13 +11,13 @@ import (
 )
 
 func newConfig(env Env) *cobra.Command {
-	var asJSON bool
+	var o output
 	c := command(env, cobra.Command{
 		Use:     "config",
 		Short:   "Print the settings in force, where each comes from and what it means; secrets are masked",
 		Example: "  dibs config\n  dibs config --json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
 	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
-		if asJSON {
+		if o.json {
 			return printJSON(c.OutOrStdout(), cfg.Sources())
 		}
 		t := NewTable()
@@ -29,7 +29,7 @@ func newConfig(env Env) *cobra.Command {
 		c.Println(t.Render())
 		return nil
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list of {variable, value, from, meaning}")
+	o.addJSON(c, ": a list of {variable, value, from, meaning}")
 	return c
 }
 

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -76,7 +77,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
-		return d.run(ctx, env, cfg)
+		return withStack(ctx, env, cfg, func(s *stack) error { return d.run(ctx, env, cfg, s) }, takesClaims)
 	})
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
@@ -112,35 +113,18 @@ func (d *demo) check() error {
 		return err
 	case d.shards > 1 && slices.ContainsFunc(d.limits, func(l client.Limit) bool { return l.By != models.ByUser }):
 		return usagef("--limit by another subject than user needs --shards 1")
-	case d.users < 1 || d.users > 10_000_000:
-		return usagef("--users must be 1 to 10000000, not %d", d.users)
-	case d.stock < 1 || d.stock > models.UnitsMax:
-		return usagef("--stock must be 1 to %d, not %d", models.UnitsMax, d.stock)
-	case d.perUser < 1 || d.perUser > models.QuantityMax:
-		return usagef("--per-user must be 1 to %d, not %d", models.QuantityMax, d.perUser)
-	case d.shards < 1 || d.shards > models.ShardsMax:
-		return usagef("--shards must be 1 to %d, not %d", models.ShardsMax, d.shards)
 	case d.last < time.Second || d.last > time.Hour:
 		return usagef("--last must be 1s to 1h, not %s", d.last)
-	case d.connections < 1 || d.connections > 5_000:
-		return usagef("--connections must be 1 to 5000, not %d", d.connections)
 	}
-	return nil
+	return cmp.Or(between("--users", d.users, 1, 10_000_000), between("--stock", d.stock, 1, models.UnitsMax),
+		between("--per-user", d.perUser, 1, models.QuantityMax), between("--shards", d.shards, 1, models.ShardsMax),
+		between("--connections", d.connections, 1, 5_000))
 }
 
 // run serves every role while the crowd is there; the roles stop when it is over.
-func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
-	log := newLogger(cfg, env.Stderr)
+func (d *demo) run(ctx context.Context, env Env, cfg *config.Config, s *stack) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s, err := openStack(ctx, cfg, log, takesClaims)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := s.checkDurability(ctx); err != nil {
-		return err
-	}
 	address := make(chan string, 1)
 	served := make(chan error, 1)
 	go func() {
@@ -148,6 +132,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 			return s.serve(ctx, func(addr string) { address <- addr })
 		})
 	}()
+	var err error
 	select {
 	case addr := <-address:
 		err = d.play(ctx, env, cfg, s, "http://"+addr)

@@ -47,7 +47,7 @@ func newParkedList(env Env) *cobra.Command {
 	var o output
 	c := withServers(env, cobra.Command{
 		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list --json",
-	}, nil, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
 		l := newList(env.Stdout, o, view[compare.Parked]{
 			table.Row{"id", "campaign", "user", "parked at", "reason"},
 			func(p *compare.Parked, row func(...any)) {
@@ -72,7 +72,7 @@ func newParkedRetry(env Env) *cobra.Command {
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
-	}, nil, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
 		return s.retryParkedClaims(ctx, env, campaign)
 	})
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
@@ -85,7 +85,7 @@ func newParkedDiscard(env Env) *cobra.Command {
 		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and claims.given_up tells
 the readers of the claim stream. Its payload stays in parked_events.`,
 		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
-	}, nil, func(ctx context.Context, c *cobra.Command, s *stack) error {
+	}, anyFlags, func(ctx context.Context, c *cobra.Command, s *stack) error {
 		id := c.Flags().Arg(0)
 		steps, err := s.comparer().DiscardParked(ctx, id)
 		printSteps(env.Stdout, "", steps)
@@ -154,7 +154,7 @@ func newParked(env Env) *cobra.Command {
 		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
 reason. They stay until a replay credits them or they are discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked --json",
-	}, nil, func(ctx context.Context, s *stack) error {
+	}, anyFlags, func(ctx context.Context, s *stack) error {
 		l := newList(env.Stdout, o, parkedMessages())
 		for p, err := range s.parkedBy(finance.Group).All(ctx) {
 			if err == nil {
@@ -182,7 +182,7 @@ again after a crash: nothing is credited twice. Nothing returns to the claim str
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
-	}, nil, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, o) })
+	}, anyFlags, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, o) })
 	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
 	o.addJSON(c, "")
 	return c
@@ -217,7 +217,7 @@ func newDiscard(env Env) *cobra.Command {
 		Use:     "discard",
 		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
 		Example: "  dibs finance discard --id p0/1763716946123-0",
-	}, func() error {
+	}, func(*cobra.Command) error {
 		if id == "" {
 			return usagef("--id is missing: which message?")
 		}

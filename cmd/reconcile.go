@@ -95,10 +95,15 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 			if !found[i].Left.Agrees() {
 				differ++
 			}
-			if flags.json {
-				if err := printComparisonJSON(w, &found[i], flags.repair); err != nil {
-					return err
-				}
+			var err error
+			switch {
+			case flags.json && flags.repair:
+				err = printJSON(w, found[i])
+			case flags.json:
+				err = printJSON(w, found[i].Found)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		all = append(all, found...)
@@ -226,13 +231,6 @@ func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, e
 	})
 }
 
-func printComparisonJSON(w io.Writer, one *compare.Repaired, repair bool) error {
-	if repair {
-		return printJSON(w, one)
-	}
-	return printJSON(w, one.Found)
-}
-
 // printComparisons prints a line a campaign, then what differs and what was done about it.
 func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 	out := NewTable()
@@ -276,19 +274,16 @@ func comparisonRow(one *compare.Repaired) table.Row {
 	case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
 		verdict = "agree so far"
 	}
-	taken := "-"
-	left := "-"
-	rows := "-"
+	var taken, left, rows *int64
 	if c.Redis != nil {
-		taken = Number(c.Redis.Taken)
-		left = Number(c.Redis.Remaining)
+		taken, left = &c.Redis.Taken, &c.Redis.Remaining
 	}
 	if c.Rows != nil {
-		rows = Number(c.Rows.Units)
+		rows = &c.Rows.Units
 	}
 	return table.Row{
-		c.CampaignID, string(c.Residency), Number(c.MySQL.Total), taken, Number(c.MySQL.Claimed), rows, left, Number(c.MySQL.Remaining),
-		numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
+		c.CampaignID, string(c.Residency), Number(c.MySQL.Total), numberOrDash(taken), Number(c.MySQL.Claimed), numberOrDash(rows),
+		numberOrDash(left), Number(c.MySQL.Remaining), numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
 	}
 }
 

@@ -54,6 +54,7 @@ type stack struct {
 	installation     string        // that both servers belong to, once it was found to be the same
 	sameInstallation chan struct{} // is closed then
 
+	isFinance      bool           // set before opening
 	takesClaims    bool           // set before opening
 	allowDBDown    bool           // set before opening
 	redisMayBeAway bool           // set before opening
@@ -77,18 +78,24 @@ type stack struct {
 // openStack connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
 // schema, another number of partitions, a Redis that evicts.
 func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, options ...func(*stack)) (*stack, error) {
-	if err := cfg.CheckServers(); err != nil {
-		return nil, err
-	}
 	s := &stack{cfg: cfg, log: log, registry: newRegistry()}
 	for _, set := range options {
 		set(s)
 	}
+	check := cfg.CheckServers
+	opening := []func(context.Context) error{
+		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation, s.checkDurability,
+	}
+	if s.isFinance {
+		check = cfg.CheckFinance
+		opening = []func(context.Context) error{s.openTraces, s.openRedis, s.openBooks, s.checkStreams, s.checkInstallation}
+	}
+	if err := check(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{
-		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation,
-	} {
+	for _, open := range opening {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err
@@ -181,12 +188,12 @@ func (s *stack) openSQL(ctx context.Context) error {
 	if s.cfg.MySQLDSN == "" {
 		return s.openSQLite(ctx)
 	}
-	s.where = "Redis and MySQL as configured"
 	return s.openGated(ctx, "MYSQL_DSN", s.cfg.MySQLDSN, s.checkStore)
 }
 
 // openGated opens the MySQL of a setting. A role may start while it is away.
 func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
+	s.where = "Redis and MySQL as configured"
 	now, err := renewed(s.cfg, setting, dsn, s.log, sqlstore.CheckDSN)
 	if err != nil {
 		return err

@@ -22,7 +22,8 @@ import (
 )
 
 func newWebhooks(env Env) *cobra.Command {
-	c := command(env, cobra.Command{
+	var endpoints func() webhooks.Endpoints
+	c := role(env, cobra.Command{
 		Use:   "webhooks",
 		Short: "Run the webhooks: events of the claim streams, posted to your endpoints",
 		Long: `Reads the claim streams in the consumer group "webhooks", which it registers, and posts each event to the endpoints of
@@ -32,20 +33,13 @@ endpoint has not taken for 24 hours is parked, and its next delivery says that s
 One process delivers; others that are started stand by. docs/webhooks.md describes the file and has receivers in Go, Python and
 TypeScript.`,
 		Example: "  dibs webhooks --webhooks-file /etc/dibs/endpoints.json --metrics-addr 127.0.0.1:9094",
-	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if err := cmp.Or(needsServers(c, cfg), checkMetricsListen(cfg)); err != nil {
+	}, func(cfg *config.Config) (err error) {
+		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		endpoints, err := readEndpoints(cfg, env)
-		if err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			return s.runWithGuards(ctx, "webhooks", func(ctx context.Context) error {
-				return s.withMetrics(ctx, func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) })
-			})
-		})
-	})
+		endpoints, err = readEndpoints(cfg, env)
+		return err
+	}, metered(func(s *stack, ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env), newTestWebhook(env))
 	return c
 }
@@ -122,7 +116,7 @@ func newParkedWebhooks(env Env) *cobra.Command {
 	c := withDatabase(env, cobra.Command{
 		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
 		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
-	}, nil, func(ctx context.Context, db *gorm.DB) error {
+	}, anyFlags, func(ctx context.Context, db *gorm.DB) error {
 		rows, err := webhooks.Parked(ctx, db, which, webhooks.ParkedMax)
 		if err != nil {
 			return err
