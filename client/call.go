@@ -139,10 +139,9 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	case res.StatusCode/100 != 2:
 		return answer{}, problemOf(res, text)
 	}
-	h := res.Header
 	return answer{
-		status: res.StatusCode, replayed: h.Get("Idempotent-Replayed") == "true", replays: h.Get("Idempotent-Replayed-Claims"),
-		resent: sent.Load() > 1, body: text,
+		status: res.StatusCode, replayed: res.Header.Get("Idempotent-Replayed") == "true",
+		replays: res.Header.Get("Idempotent-Replayed-Claims"), resent: sent.Load() > 1, body: text,
 	}, nil
 }
 

@@ -24,12 +24,11 @@ const (
 const (
 	dialTimeout = 3 * time.Second
 	idleTimeout = 90 * time.Second
+	attemptsMax = 100 // bounds Config.Attempts
 	// answerMax bounds what is read of one answer, in bytes. A thousand claims, their ids as long as they may be, are 2 MB.
 	answerMax = 8 << 20
 	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for each campaign and type of event.
 	longAnswerMax = 64 << 20
-	// attemptsMax bounds Config.Attempts.
-	attemptsMax = 100
 )
 
 // ErrConfig is wrapped by every refusal of a Config; the message names the field.

@@ -42,25 +42,23 @@ func rampTable(r *load.RampReport) string {
 
 func benchTable(r *load.Report) string {
 	t := NewTable()
-	t.AppendRow(table.Row{"rate asked for /s", whole(r.Plan.Rate)})
-	t.AppendRow(table.Row{"rate achieved /s", whole(r.AchievedRate)})
-	t.AppendRow(table.Row{"sent", Number(r.Sent)})
+	row := func(name, value string) { t.AppendRow(table.Row{name, value}) }
+	row("rate asked for /s", whole(r.Plan.Rate))
+	row("rate achieved /s", whole(r.AchievedRate))
+	row("sent", Number(r.Sent))
 	if r.Unsent > 0 {
-		t.AppendRow(table.Row{"never sent", Number(r.Unsent)})
+		row("never sent", Number(r.Unsent))
 	}
-	t.AppendRow(table.Row{"accepted", Number(r.Accepted)})
+	row("accepted", Number(r.Accepted))
 	for _, code := range slices.Sorted(maps.Keys(r.Refused)) {
-		t.AppendRow(table.Row{"refused: " + code, Number(r.Refused[code])})
+		row("refused: "+code, Number(r.Refused[code]))
 	}
 	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
-		t.AppendRow(table.Row{"error: " + code, Number(r.Errors[code])})
+		row("error: "+code, Number(r.Errors[code]))
 	}
 	l := &r.Latency
-	for _, line := range []struct {
-		name string
-		ms   float64
-	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}} {
-		t.AppendRow(table.Row{"latency " + line.name + " ms", fmt.Sprintf("%.2f", line.ms)})
+	for i, ms := range []float64{l.P50, l.P90, l.P99, l.P999, l.Max} {
+		row("latency "+[]string{"p50", "p90", "p99", "p99.9", "max"}[i]+" ms", fmt.Sprintf("%.2f", ms))
 	}
 	AlignRight(t, 2, 2)
 	return t.Render()

@@ -181,12 +181,17 @@ func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }
 
+// must refuses the value of a flag unless it isFine.
+func must(flag string, isFine bool, what string, value any) error {
+	if isFine {
+		return nil
+	}
+	return usagef("%s must be %s, not %v", flag, what, value)
+}
+
 // between refuses a number of a flag that is out of bounds.
 func between[N int | int64](flag string, n, least, most N) error {
-	if n < least || n > most {
-		return usagef("%s must be %d to %d, not %d", flag, least, most, n)
-	}
-	return nil
+	return must(flag, n >= least && n <= most, fmt.Sprintf("%d to %d", least, most), n)
 }
 
 // newLogger writes to stderr, so that stdout is a command's answer alone.

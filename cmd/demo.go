@@ -113,12 +113,10 @@ func (d *demo) check() error {
 		return err
 	case d.shards > 1 && slices.ContainsFunc(d.limits, func(l client.Limit) bool { return l.By != models.ByUser }):
 		return usagef("--limit by another subject than user needs --shards 1")
-	case d.last < time.Second || d.last > time.Hour:
-		return usagef("--last must be 1s to 1h, not %s", d.last)
 	}
 	return cmp.Or(between("--users", d.users, 1, 10_000_000), between("--stock", d.stock, 1, models.UnitsMax),
 		between("--per-user", d.perUser, 1, models.QuantityMax), between("--shards", d.shards, 1, models.ShardsMax),
-		between("--connections", d.connections, 1, 5_000))
+		between("--connections", d.connections, 1, 5_000), must("--last", d.last >= time.Second && d.last <= time.Hour, "1s to 1h", d.last))
 }
 
 // run serves every role while the crowd is there; the roles stop when it is over.

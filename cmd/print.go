@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -26,14 +27,8 @@ func (o *output) addJSON(c *cobra.Command, what string) {
 }
 
 func (o *output) check() error {
-	switch o.form {
-	case "json":
-		o.json = true
-	case "table", "csv":
-	default:
-		return usagef("--output must be table, json or csv, not %q", o.form)
-	}
-	return nil
+	o.json = o.form == "json"
+	return must("--output", o.json || o.form == "table" || o.form == "csv", "table, json or csv", strconv.Quote(o.form))
 }
 
 // view is how values are shown in a table: a value is none, one or more rows.
