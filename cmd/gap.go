@@ -49,7 +49,7 @@ func (s *stack) gaps(ctx context.Context) (all []gap, err error) {
 			continue
 		}
 		first, err := s.scripts.First(ctx, p)
-		all = append(all, gap{p, offsets[p], first, err})
+		all = append(all, gap{partition: p, from: offsets[p], first: first, err: err})
 	}
 	return all, nil
 }

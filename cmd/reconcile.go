@@ -179,7 +179,12 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 	}
 	for i, id := range ids {
 		g.Go(func() error {
-			all[i], failed[i] = reconcileOne(ctx, r, id, flags)
+			if flags.repair {
+				all[i], failed[i] = r.Repair(ctx, id, flags.giveUp)
+				return nil
+			}
+			all[i].Found, failed[i] = r.Compare(ctx, id)
+			all[i].Left = all[i].Found
 			return nil
 		})
 	}
@@ -193,15 +198,6 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 	recorded := r.Record(ctx, left...)
 	all = slices.DeleteFunc(all, func(one compare.Repaired) bool { return one.Found.CampaignID == "" })
 	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
-}
-
-func reconcileOne(ctx context.Context, r *compare.Comparer, id string, flags reconcileFlags) (one compare.Repaired, err error) {
-	if flags.repair {
-		return r.Repair(ctx, id, flags.giveUp)
-	}
-	one.Found, err = r.Compare(ctx, id)
-	one.Left = one.Found
-	return one, err
 }
 
 // campaignIDs is one that there is, or all.
@@ -254,8 +250,8 @@ func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 		for _, id := range one.GivenUp {
 			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
-		if repair && !one.Left.Agrees() {
-			for _, line := range one.Left.Differences {
+		for _, line := range one.Left.Differences {
+			if repair {
 				printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
 			}
 		}
@@ -276,7 +272,8 @@ func comparisonRow(one *compare.Repaired) table.Row {
 	}
 	var taken, left, rows *int64
 	if c.Redis != nil {
-		taken, left = &c.Redis.Taken, &c.Redis.Remaining
+		taken = &c.Redis.Taken
+		left = &c.Redis.Remaining
 	}
 	if c.Rows != nil {
 		rows = &c.Rows.Units

@@ -213,12 +213,12 @@ func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(c
 }
 
 func (s *stack) openSQLite(ctx context.Context) error {
-	path, err := s.sqlitePath()
+	dir, err := s.sqliteFolder()
 	if err != nil {
 		return err
 	}
-	s.where = "embedded Redis (memory) and SQLite (" + filepath.Dir(path) + "): for a look, not for real claims"
-	db, err := openDB(ctx, "DATA_DIR", sqlstore.Config{Path: path, Logger: s.log})
+	s.where = "embedded Redis (memory) and SQLite (" + dir + "): for a look, not for real claims"
+	db, err := openDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -271,22 +271,21 @@ func openDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB,
 	return db, refusedIf(err, sqlstore.ErrConfig, setting)
 }
 
-// sqlitePath is the file of the embedded database. Embedded Redis keeps nothing, so what an earlier run left there can be
-// read but not claimed from; without a folder of the user's it is a temporary one.
-func (s *stack) sqlitePath() (string, error) {
-	dir := s.cfg.DataDir
-	if dir == "" {
-		made, err := os.MkdirTemp("", "dibs-")
-		if err != nil {
-			return "", fmt.Errorf("cmd: %w", err)
+// sqliteFolder has the file of the embedded database. Embedded Redis keeps nothing, so what an earlier
+// run left there can be read but not claimed from; without a folder of the user's it is a temporary one.
+func (s *stack) sqliteFolder() (dir string, err error) {
+	if s.cfg.DataDir != "" {
+		if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
+			return "", config.Refuse("DATA_DIR", "%w", err)
 		}
-		s.closers = append(s.closers, func() { _ = os.RemoveAll(made) })
-		dir = made
+		return s.cfg.DataDir, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", config.Refuse("DATA_DIR", "%w", err)
+	dir, err = os.MkdirTemp("", "dibs-")
+	if err != nil {
+		return "", fmt.Errorf("cmd: %w", err)
 	}
-	return filepath.Join(dir, "dibs.db"), nil
+	s.closers = append(s.closers, func() { _ = os.RemoveAll(dir) })
+	return dir, nil
 }
 
 func (s *stack) makeParts(context.Context) error {
