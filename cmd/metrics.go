@@ -71,13 +71,20 @@ func asGauge(is bool) float64 {
 }
 
 // scraped are metrics that are asked for when they are scraped.
-type scraped func(to chan<- prometheus.Metric)
+type scraped struct {
+	descs []*prometheus.Desc
+	ask   func(to chan<- prometheus.Metric)
+}
 
-// Describe implements prometheus.Collector. What there is depends on what is found.
-func (scraped) Describe(chan<- *prometheus.Desc) {}
+// Describe implements prometheus.Collector.
+func (s *scraped) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range s.descs {
+		to <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (s scraped) Collect(to chan<- prometheus.Metric) { s(to) }
+func (s *scraped) Collect(to chan<- prometheus.Metric) { s.ask(to) }
 
 // registerPools reports the connections to both servers, and of Redis' memory.
 func (s *stack) registerPools(context.Context) error {
@@ -85,15 +92,18 @@ func (s *stack) registerPools(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
+	redis := &scraped{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("dibs_redis_"+name, help, labels, nil)
+		made := prometheus.NewDesc("dibs_redis_"+name, help, labels, nil)
+		redis.descs = append(redis.descs, made)
+		return made
 	}
 	connections := desc("pool_connections", "Connections of this process to Redis, all and idle ones.", "state")
 	timeouts := desc("pool_timeouts_total", "Commands that got no connection in time.")
 	waits := desc("pool_waits_total", "Commands that waited for a connection.")
 	memory := desc("memory_bytes", "Memory that Redis uses; of a cluster, of one server. None when it does not say.")
 	limit := desc("memory_limit_bytes", "Memory that Redis may use; 0 is no limit.")
-	s.registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), scraped(func(to chan<- prometheus.Metric) {
+	redis.ask = func(to chan<- prometheus.Metric) {
 		stats := s.rdb.PoolStats()
 		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.TotalConns), "total")
 		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.IdleConns), "idle")
@@ -105,6 +115,7 @@ func (s *stack) registerPools(context.Context) error {
 			to <- prometheus.MustNewConstMetric(memory, prometheus.GaugeValue, float64(h.UsedBytes))
 			to <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(h.LimitBytes))
 		}
-	}))
+	}
+	s.registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), redis)
 	return nil
 }
