@@ -41,9 +41,11 @@ type call struct {
 	key          string // idempotency key; "" is none
 	keysInside   bool   // each part of the body has a key of its own
 	body         any    // nil is none
-	writes       bool   // it changes something when it succeeds
 	long         bool   // its answer may be longer than others
 }
+
+// writes reports whether it changes something when it succeeds.
+func (q *call) writes() bool { return q.method != http.MethodGet }
 
 // segment is text as one part of a path, whatever it holds.
 func segment(text string) string {
@@ -75,11 +77,7 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	if len(q.query) > 0 {
 		address += "?" + q.query.Encode()
 	}
-	var content io.Reader
-	if body != nil {
-		content = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, q.method, address, content)
+	req, err := http.NewRequestWithContext(ctx, q.method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
@@ -141,40 +139,32 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	case res.StatusCode/100 != 2:
 		return answer{}, problemOf(res, text)
 	}
-	h := res.Header
 	return answer{
-		status: res.StatusCode, replayed: h.Get("Idempotent-Replayed") == "true", replays: h.Get("Idempotent-Replayed-Claims"),
-		resent: sent.Load() > 1, body: text,
+		status: res.StatusCode, replayed: res.Header.Get("Idempotent-Replayed") == "true",
+		replays: res.Header.Get("Idempotent-Replayed-Claims"), resent: sent.Load() > 1, body: text,
 	}, nil
 }
 
 // problemJSON is a Problem on the wire.
 type problemJSON struct {
-	Code         Code   `json:"code"`
-	Title        string `json:"title"`
-	Detail       string `json:"detail"`
-	Field        string `json:"field"`
-	ClaimID      string `json:"claim_id"`
-	RetryAfterMs int64  `json:"retry_after_ms"`
+	Problem
 	Limit
-	ResetsAt time.Time `json:"resets_at"`
 
-	Remaining int64 `json:"remaining"`
-	Status    int   `json:"status"`
+	RetryAfterMs int64 `json:"retry_after_ms"`
 }
 
 func (p *problemJSON) problem() *Problem {
-	return &Problem{
-		Code: p.Code, Status: p.Status, Title: p.Title, Detail: p.Detail, Field: p.Field, ClaimID: p.ClaimID,
-		Limit: p.Limit, ResetsAt: p.ResetsAt, Remaining: p.Remaining,
-		RetryAfter: time.Duration(p.RetryAfterMs) * time.Millisecond,
-	}
+	found := p.Problem
+	found.Limit = p.Limit
+	found.RetryAfter = time.Duration(p.RetryAfterMs) * time.Millisecond
+	return &found
 }
 
 // problemOf reads a refusal. One that is not the service's own, such as a gateway's, has no code but its status.
 func problemOf(res *http.Response, body []byte) error {
 	var wire problemJSON
-	after := retryAfter(res.Header.Get("Retry-After"))
+	seconds, _ := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 31) // the form with a date is left alone
+	after := time.Duration(seconds) * time.Second
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
 		return &strangeAnswer{res.StatusCode, after}
 	}
@@ -182,15 +172,6 @@ func problemOf(res *http.Response, body []byte) error {
 	p.Status = res.StatusCode
 	p.RetryAfter = max(p.RetryAfter, after)
 	return p
-}
-
-// retryAfter reads the header's seconds; the form with a date is left alone.
-func retryAfter(header string) time.Duration {
-	seconds, err := strconv.ParseUint(header, 10, 31)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 // strangeAnswer is a refusal without a code.

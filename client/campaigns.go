@@ -1,9 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/http"
+
+	"github.com/google/uuid"
 )
 
 // Stock reads a campaign's stock. Refusals: ErrCampaignNotFound.
@@ -22,15 +25,28 @@ type CampaignsPage struct {
 	NextCursor string     `json:"next_cursor,omitempty"` // "" on the last page
 }
 
-// Campaigns reads a page of the campaigns, by id.
-func (c *Client) Campaigns(ctx context.Context, page Page) (CampaignsPage, error) {
-	return get[CampaignsPage](ctx, c, "/v1/campaigns", page.query())
+// CampaignFilter narrows a list of campaigns. Zero fields do not.
+type CampaignFilter struct {
+	Text   string // part of the id or the name, in upper or lower case
+	Status Status
 }
 
-// AllCampaigns goes over all campaigns, by id, page by page. It ends after an error.
-func (c *Client) AllCampaigns(ctx context.Context) iter.Seq2[Campaign, error] {
+// FindCampaigns reads a page of the campaigns that a filter lets through, by id. Refusals: ErrInvalid.
+func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
+	query := page.query()
+	if f.Text != "" {
+		query.Set("q", f.Text)
+	}
+	if f.Status != "" {
+		query.Set("status", string(f.Status))
+	}
+	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
+}
+
+// AllCampaigns goes over the campaigns that a filter lets through, by id, page by page. It ends after an error.
+func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[Campaign, error] {
 	return all(func(cursor string) ([]Campaign, string, error) {
-		page, err := c.Campaigns(ctx, Page{Cursor: cursor})
+		page, err := c.FindCampaigns(ctx, f, Page{Limit: pageMax, Cursor: cursor})
 		return page.Campaigns, page.NextCursor, err
 	})
 }
@@ -39,20 +55,13 @@ func (c *Client) AllCampaigns(ctx context.Context) iter.Seq2[Campaign, error] {
 // was lost. Refusals: ErrCampaignExists (with other content), ErrInvalid.
 // As all below it needs the admin's token.
 func (c *Client) CreateCampaign(ctx context.Context, n NewCampaign) (campaign Campaign, created bool, err error) {
-	a, err := c.do(ctx, &call{method: http.MethodPost, path: "/v1/campaigns", body: n, writes: true}, &campaign)
-	if err != nil {
-		return Campaign{}, false, err
-	}
-	return campaign, a.status == http.StatusCreated, nil
+	campaign, status, err := sendFor[Campaign](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns", body: n})
+	return campaign, status == http.StatusCreated, err
 }
 
 // PatchCampaign changes a campaign, in force for the next claim. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid.
-func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) (campaign Campaign, err error) {
-	_, err = c.do(ctx, &call{method: http.MethodPatch, path: campaignPath(id), body: p, writes: true}, &campaign)
-	if err != nil {
-		return Campaign{}, err
-	}
-	return campaign, nil
+func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) (Campaign, error) {
+	return send[Campaign](ctx, c, &call{method: http.MethodPatch, path: campaignPath(id), body: p})
 }
 
 // PausedCampaigns are campaigns that were paused together.
@@ -62,32 +71,20 @@ type PausedCampaigns struct {
 }
 
 // PauseCampaigns pauses every open campaign, also while MySQL is away.
-func (c *Client) PauseCampaigns(ctx context.Context) (paused PausedCampaigns, err error) {
-	_, err = c.do(ctx, &call{method: http.MethodPost, path: "/v1/campaigns:pause", writes: true}, &paused)
-	if err != nil {
-		return PausedCampaigns{}, err
-	}
-	return paused, nil
+func (c *Client) PauseCampaigns(ctx context.Context) (PausedCampaigns, error) {
+	return send[PausedCampaigns](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns:pause"})
 }
 
 // AddPackets adds packets to a campaign, all or none. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid,
 // ErrIdempotencyMismatch.
-func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets) (added PacketsAdded, err error) {
-	def(&n.Key, newKey())
-	_, err = c.do(ctx, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: n.Key, body: n, writes: true}, &added)
-	if err != nil {
-		return PacketsAdded{}, err
-	}
-	return added, nil
+func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets) (PacketsAdded, error) {
+	key := cmp.Or(n.Key, uuid.NewString())
+	return send[PacketsAdded](ctx, c, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: key, body: n})
 }
 
 // CloseCampaign closes a campaign for ever. Refusals: ErrCampaignNotFound.
-func (c *Client) CloseCampaign(ctx context.Context, id string) (campaign Campaign, err error) {
-	_, err = c.do(ctx, &call{method: http.MethodPost, path: campaignPath(id) + "/close", writes: true}, &campaign)
-	if err != nil {
-		return Campaign{}, err
-	}
-	return campaign, nil
+func (c *Client) CloseCampaign(ctx context.Context, id string) (Campaign, error) {
+	return send[Campaign](ctx, c, &call{method: http.MethodPost, path: campaignPath(id) + "/close"})
 }
 
 func campaignPath(id string) string { return "/v1/campaigns/" + segment(id) }

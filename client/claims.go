@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,29 +27,23 @@ type ClaimRequest struct {
 }
 
 type claimBody struct {
-	CampaignID string            `json:"campaign_id,omitempty"` // in a batch
+	CampaignID string            `json:"campaign_id,omitempty"` // in a shared request
 	UserID     string            `json:"user_id"`
 	Quantity   int64             `json:"quantity,omitempty"`
-	Key        string            `json:"idempotency_key,omitempty"` // in a batch
+	Key        string            `json:"idempotency_key,omitempty"` // in a shared request
 	Subjects   map[string]string `json:"subjects,omitempty"`
 }
-
-// newKey makes an idempotency key.
-func newKey() string { return uuid.NewString() }
 
 // Claim makes a claim. Refusals: ErrSoldOut, ErrUserLimit, ErrUserDayLimit, ErrLimit, ErrNotStarted, ErrNotReleased, ErrEnded, ErrPaused,
 // ErrClosed, ErrCampaignNotFound, ErrInvalid, ErrIdempotencyMismatch. *OutcomeError: the claim may have been made.
 func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
-	def(&req.Key, newKey())
+	req.Key = cmp.Or(req.Key, uuid.NewString())
 	var claim Claim
-	err := c.ask(ctx, &call{key: req.Key, writes: true}, func() (err error) {
+	err := c.ask(ctx, &call{key: req.Key}, func() (err error) {
 		claim, err = c.gather.claim(ctx, req)
 		return err
 	})
-	if err != nil {
-		return Claim{}, err
-	}
-	return claim, nil
+	return claim, err
 }
 
 // claimAlone sends a claim once, in a request of its own.
@@ -57,8 +52,7 @@ func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error
 	if err != nil {
 		return Claim{}, fmt.Errorf("client: %w", err)
 	}
-	path := "/v1/campaigns/" + segment(req.CampaignID) + "/claims"
-	a, err := c.once(ctx, &call{method: http.MethodPost, path: path, key: req.Key}, body)
+	a, err := c.once(ctx, &call{method: http.MethodPost, path: campaignPath(req.CampaignID) + "/claims", key: req.Key}, body)
 	if err != nil {
 		return Claim{}, err
 	}
@@ -79,6 +73,9 @@ type ClaimsPage struct {
 	Claims     []Claim `json:"claims"`                // newest first
 	NextCursor string  `json:"next_cursor,omitempty"` // "" on the last page
 }
+
+// pageMax is the most items of a page.
+const pageMax = 1000
 
 // Page is which part of a list is asked for.
 type Page struct {
@@ -146,45 +143,25 @@ func (c *Client) Redeem(ctx context.Context, claimID, orderID string) (Claim, er
 // Release gives a claim back, stock and limits with it; again changes nothing. reason may be "". Refusals: ErrClaimNotFound,
 // ErrAlreadyRedeemed.
 func (c *Client) Release(ctx context.Context, claimID, reason string) (Claim, error) {
-	body := map[string]string{}
-	if reason != "" {
-		body["reason"] = reason
-	}
-	return c.resolve(ctx, claimID, "release", body, "")
+	return c.resolve(ctx, claimID, "release", map[string]string{"reason": reason}, "")
 }
 
 // Reopen takes back that an order redeemed a claim, for an order that was refunded; again for the same order changes nothing. reason may
 // be "". Refusals: ErrClaimNotFound, ErrNotRedeemed, ErrAlreadyRedeemed (by another order), ErrAlreadyReleased.
 func (c *Client) Reopen(ctx context.Context, claimID, orderID, reason string) (Claim, error) {
-	body := map[string]string{"order_id": orderID}
-	if reason != "" {
-		body["reason"] = reason
-	}
-	return c.resolve(ctx, claimID, "reopen", body, "")
+	return c.resolve(ctx, claimID, "reopen", map[string]string{"order_id": orderID, "reason": reason}, "")
 }
 
 // Extend has the hold of a claim last longer, up to what its campaign allows; the claim that it returns says until when. Again with the
 // same key changes nothing; "" makes one up. Refusals: ErrClaimNotFound, ErrAlreadyRedeemed, ErrAlreadyReleased, ErrInvalid (the claim
 // has no hold).
 func (c *Client) Extend(ctx context.Context, claimID string, by time.Duration, key string) (Claim, error) {
-	def(&key, newKey())
-	return c.resolve(ctx, claimID, "extend", map[string]string{"by": by.String()}, key)
+	return c.resolve(ctx, claimID, "extend", map[string]string{"by": by.String()}, cmp.Or(key, uuid.NewString()))
 }
 
-func (c *Client) resolve(ctx context.Context, claimID, verb string, body any, key string) (claim Claim, err error) {
-	path := "/v1/claims/" + segment(claimID) + "/" + verb
-	_, err = c.do(ctx, &call{method: http.MethodPost, path: path, key: key, body: body, writes: true}, &claim)
-	if err != nil {
-		return Claim{}, err
+func (c *Client) resolve(ctx context.Context, claimID, verb string, body map[string]string, key string) (Claim, error) {
+	if body["reason"] == "" {
+		delete(body, "reason")
 	}
-	return claim, nil
-}
-
-// get reads what lies at a path.
-func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
-	var found, none T
-	if _, err := c.do(ctx, &call{method: http.MethodGet, path: path, query: query}, &found); err != nil {
-		return none, err
-	}
-	return found, nil
+	return send[Claim](ctx, c, &call{method: http.MethodPost, path: "/v1/claims/" + segment(claimID) + "/" + verb, key: key, body: body})
 }

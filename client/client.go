@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -23,12 +24,11 @@ const (
 const (
 	dialTimeout = 3 * time.Second
 	idleTimeout = 90 * time.Second
+	attemptsMax = 100 // bounds Config.Attempts
 	// answerMax bounds what is read of one answer, in bytes. A thousand claims, their ids as long as they may be, are 2 MB.
 	answerMax = 8 << 20
 	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for each campaign and type of event.
 	longAnswerMax = 64 << 20
-	// attemptsMax bounds Config.Attempts.
-	attemptsMax = 100
 )
 
 // ErrConfig is wrapped by every refusal of a Config; the message names the field.
@@ -57,23 +57,16 @@ type Config struct {
 
 // WithDefaults returns a copy whose zero fields hold the defaults.
 func (c Config) WithDefaults() Config {
-	def(&c.Attempts, DefaultAttempts)
-	def(&c.AttemptTimeout, DefaultAttemptTimeout)
-	def(&c.InitialBackoff, DefaultInitialBackoff)
-	def(&c.MaxBackoff, DefaultMaxBackoff)
-	def(&c.Connections, DefaultConnections)
-	def(&c.Batch, DefaultBatch)
+	c.Attempts = cmp.Or(c.Attempts, DefaultAttempts)
+	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, DefaultAttemptTimeout)
+	c.InitialBackoff = cmp.Or(c.InitialBackoff, DefaultInitialBackoff)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, DefaultMaxBackoff)
+	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	c.Batch = cmp.Or(c.Batch, DefaultBatch)
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{Transport: newTransport(c.Connections)}
 	}
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate checks a Config that has its defaults.

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -173,59 +172,6 @@ func TestRetry_NeverWaitsBeyondTheDeadline(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrUnavailable)
 		require.Equal(t, time.Second, time.Since(start))
 	})
-}
-
-func TestRetry_OfABatchIsOfWhatIsOpen(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		result := func(texts ...string) func() (*http.Response, error) {
-			return answered(200, `{"results":[`+strings.Join(texts, ",")+`]}`)
-		}
-		made := func(user string) string {
-			return `{"status":201,"claim":{"id":"c-` + user + `","user_id":"` + user + `"}}`
-		}
-		no := func(status, code string) string {
-			return `{"status":` + status + `,"problem":{"status":` + status + `,"code":"` + code + `","retry_after_ms":4000}}`
-		}
-		c, s := scenario(t, broken, result(made("a"), no("503", "unavailable"), no("409", "sold_out"), no("503", "outcome_unknown"), no("429", "rate_limited")),
-			result(no("409", "user_limit"), made("d"), no("503", "unavailable")), result(no("503", "unavailable")))
-		var reqs []client.ClaimRequest
-		for _, user := range []string{"a", "b", "c", "d", "e"} {
-			reqs = append(reqs, client.ClaimRequest{CampaignID: "c", UserID: user})
-		}
-		results := c.ClaimBatch(t.Context(), reqs)
-		require.Equal(t, "c-a", results[0].Claim.ID)
-		require.ErrorIs(t, results[1].Err, client.ErrUserLimit)
-		require.ErrorIs(t, results[2].Err, client.ErrSoldOut)
-		require.Equal(t, "c-d", results[3].Claim.ID)
-		require.ErrorIs(t, results[4].Err, client.ErrOutcomeUnknown, "the first attempt may have made it")
-		require.GreaterOrEqual(t, s.at[2].Sub(s.at[1]), 4*time.Second)
-		users, keys := usersOf(t, s.bodies)
-		require.Equal(t, []string{"abcde", "abcde", "bde", "e", "e"}, users)
-		require.Len(t, keys, 5, "one key a claim, however often it was sent")
-	})
-}
-
-// usersOf reads who was asked for in each request, and the keys of all.
-func usersOf(t *testing.T, bodies []string) (users []string, keys map[string]bool) {
-	t.Helper()
-	keys = map[string]bool{}
-	for _, body := range bodies {
-		var sent struct {
-			Claims []struct {
-				UserID string `json:"user_id"`
-				Key    string `json:"idempotency_key"`
-			} `json:"claims"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(body), &sent))
-		all := ""
-		for _, c := range sent.Claims {
-			all += c.UserID
-			keys[c.Key] = true
-		}
-		users = append(users, all)
-	}
-	return users, keys
 }
 
 func TestAnswers_ThatAreNoneOfTheServiceAreRefused(t *testing.T) {

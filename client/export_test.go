@@ -1,5 +1,7 @@
 package client
 
+import "context"
+
 // Limits of gathering, for tests.
 const (
 	GatherMost = maxGatherTime
@@ -22,4 +24,15 @@ func (c *Client) Queued(campaignID string) int {
 		return len(l.queue)
 	}
 	return 0
+}
+
+// ClaimShared is Claim in a shared request, by itself.
+func (c *Client) ClaimShared(ctx context.Context, req ClaimRequest) error {
+	return c.ask(ctx, &call{key: req.Key}, func() error {
+		results, err := c.sendBatch(ctx, []claimBody{claimBody(req)})
+		if err != nil {
+			return err
+		}
+		return results[0].err
+	})
 }

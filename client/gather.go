@@ -54,7 +54,7 @@ type waiter struct {
 
 // verdict is what a waiter gets: a result, or to send its claim in a request of its own.
 type verdict struct {
-	ClaimResult
+	claimResult
 
 	turn  bool // that request is the lane's next call
 	alone bool // the shared call refused the claim in words of its own; it did nothing
@@ -93,7 +93,7 @@ func (g *batcher) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	if v.turn || v.alone {
 		return g.client.claimAlone(ctx, req)
 	}
-	return v.Claim, v.Err
+	return v.claim, v.err
 }
 
 // sameInHeader reports whether a key is the same in a header as in JSON. A claim with another key never goes in a batch: sent once
@@ -184,10 +184,10 @@ func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	results, err := g.client.sendBatch(ctx, bodies)
 	for i, w := range call.waiters {
 		if err != nil { // refused as a whole: perhaps for one of the claims, or by a gateway that minds batches only
-			w.result <- verdict{ClaimResult: ClaimResult{Err: err}, alone: fateOf(err) == fate{}}
+			w.result <- verdict{claimResult: claimResult{err: err}, alone: fateOf(err) == fate{}}
 			continue
 		}
-		w.result <- verdict{ClaimResult: results[i], alone: errors.Is(results[i].Err, ErrInvalid)}
+		w.result <- verdict{claimResult: results[i], alone: errors.Is(results[i].err, ErrInvalid)}
 	}
 }
 
@@ -208,11 +208,11 @@ func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	if w.call == nil {
 		at := slices.Index(l.queue, w)
 		l.queue = slices.Delete(l.queue, at, at+1)
-		return verdict{ClaimResult: ClaimResult{Err: &unsentError{ctx.Err()}}}
+		return verdict{claimResult: claimResult{err: &unsentError{ctx.Err()}}}
 	}
 	w.call.staying--
 	if w.call.staying == 0 {
 		w.call.cancel()
 	}
-	return verdict{ClaimResult: ClaimResult{Err: fmt.Errorf("client: %w", ctx.Err())}} // it goes on with the others
+	return verdict{claimResult: claimResult{err: fmt.Errorf("client: %w", ctx.Err())}} // it goes on with the others
 }

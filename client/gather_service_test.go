@@ -382,7 +382,7 @@ func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 func TestRetry_WhatNetHTTPSentTwiceMayBeDone(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]string{
-		"a claim": "", "a batch": `{"results":[{"status":503,"problem":{"code":"unavailable","status":503}}]}`,
+		"a claim": "", "a shared claim": `{"results":[{"status":503,"problem":{"code":"unavailable","status":503}}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -410,7 +410,7 @@ func TestRetry_WhatNetHTTPSentTwiceMayBeDone(t *testing.T) {
 			if refusal == "" {
 				_, err = c.Claim(t.Context(), req)
 			} else {
-				err = c.ClaimBatch(t.Context(), []client.ClaimRequest{req})[0].Err
+				err = c.ClaimShared(t.Context(), req)
 			}
 			require.EqualValues(t, 3, calls.Load())
 			var unknown *client.OutcomeError

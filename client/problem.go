@@ -46,19 +46,19 @@ func (c Code) Error() string { return "client: " + string(c) }
 
 // Problem is a refusal by the service. Test for its Code with errors.Is.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
-	Code    Code
-	Status  int // of HTTP
-	Title   string
-	Detail  string
-	Field   string // the refused field, of ErrInvalid
-	ClaimID string // of ErrOutcomeUnknown: the id of the claim if it was made
-	Limit   Limit  // of ErrLimit, ErrUserLimit and ErrUserDayLimit
+	Code    Code   `json:"code"`
+	Status  int    `json:"status"` // of HTTP
+	Title   string `json:"title"`
+	Detail  string `json:"detail"`
+	Field   string `json:"field"`    // the refused field, of ErrInvalid
+	ClaimID string `json:"claim_id"` // of ErrOutcomeUnknown: the id of the claim if it was made
+	Limit   Limit  `json:"-"`        // of ErrLimit, ErrUserLimit and ErrUserDayLimit
 	// Remaining is what is left of a campaign, of ErrSoldOut: fewer units than the claim asked for.
-	Remaining int64
+	Remaining int64 `json:"remaining"`
 	// ResetsAt is when the window of Limit ends; zero: it never does.
-	ResetsAt time.Time
+	ResetsAt time.Time `json:"resets_at"`
 	// RetryAfter is how long the service wants to be left alone before the same is asked again.
-	RetryAfter time.Duration
+	RetryAfter time.Duration `json:"-"`
 }
 
 // Error reads "client: code: detail".

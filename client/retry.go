@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -52,21 +53,6 @@ func fateOfStatus(status int, code Code, after time.Duration) fate {
 	}
 }
 
-// persist calls try until it says that it is over, as often as Config allows, and reports how often it did. It waits in between,
-// but never in vain: not when the context would be over before the next attempt.
-func (c *Client) persist(ctx context.Context, try func() fate) (attempts int) {
-	delays := backoff.ExponentialBackOff{
-		InitialInterval: c.cfg.InitialBackoff, MaxInterval: c.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.5,
-	}
-	for attempts = 1; ; attempts++ {
-		f := try()
-		// What the service asks for is the same for all whom it asks, so they come apart by the back-off on top of it.
-		if !f.again || attempts >= c.cfg.Attempts || !wait(ctx, f.after+delays.NextBackOff()) {
-			return attempts
-		}
-	}
-}
-
 // wait reports whether the context lasts so long.
 func wait(ctx context.Context, d time.Duration) bool {
 	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) <= d {
@@ -80,53 +66,63 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// doubt says whether an attempt without a conclusive answer may have done what it asked for.
-type doubt struct{ maybe bool }
-
-// end is the error of a call that ended with err.
-func (d doubt) end(q *call, attempts int, err error) error {
-	if f := fateOf(err); q.writes && (d.maybe && f.again || f.maybe) {
-		return &OutcomeError{Key: q.key, Attempts: attempts, Last: err}
+// ask calls try, which makes one attempt of the call, until it is answered, as often as Config
+// allows. It waits in between, but never in vain: not when the context would be over before the next
+// attempt.
+func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
+	delays := backoff.ExponentialBackOff{
+		InitialInterval: c.cfg.InitialBackoff, MaxInterval: c.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.5,
 	}
-	return err
-}
-
-// ask calls try, which makes one attempt of the call, until it is answered.
-func (c *Client) ask(ctx context.Context, q *call, try func() error) (err error) {
-	var d doubt
-	attempts := c.persist(ctx, func() fate {
-		err = try()
+	maybe := false
+	for attempts := 1; ; attempts++ {
+		err := try()
 		if err == nil {
-			return fate{}
+			return nil
 		}
 		f := fateOf(err)
-		d.maybe = d.maybe || f.maybe
-		return f
-	})
-	if err != nil {
-		return d.end(q, attempts, err)
+		maybe = maybe || f.maybe
+		// What the service asks for is the same for all whom it asks, so they come apart by the back-off on top of it.
+		if f.again && attempts < c.cfg.Attempts && wait(ctx, f.after+delays.NextBackOff()) {
+			continue
+		}
+		if q.writes() && (maybe && f.again || f.maybe) {
+			return &OutcomeError{Key: q.key, Attempts: attempts, Last: err}
+		}
+		return err
 	}
-	return nil
 }
 
-// do sends a call until it is answered and reads the answer into out, unless that is nil.
-func (c *Client) do(ctx context.Context, q *call, out any) (a answer, err error) {
+// send sends a call until it is answered, and reads the answer, unless there is none.
+func send[T any](ctx context.Context, c *Client, q *call) (T, error) {
+	found, _, err := sendFor[T](ctx, c, q)
+	return found, err
+}
+
+// sendFor is send that also returns the status.
+func sendFor[T any](ctx context.Context, c *Client, q *call) (found T, status int, err error) {
+	var none T
 	var body []byte
 	if q.body != nil {
 		body, err = json.Marshal(q.body)
 		if err != nil {
-			return answer{}, fmt.Errorf("client: %w", err)
+			return none, 0, fmt.Errorf("client: %w", err)
 		}
 	}
-	err = c.ask(ctx, q, func() (err error) {
-		a, err = c.once(ctx, q, body)
-		if err != nil || out == nil {
+	err = c.ask(ctx, q, func() error {
+		a, err := c.once(ctx, q, body)
+		if err != nil || a.status == http.StatusNoContent {
 			return err
 		}
-		return a.read(out)
+		status = a.status
+		return a.read(&found)
 	})
 	if err != nil {
-		return answer{}, err
+		return none, 0, err
 	}
-	return a, nil
+	return found, status, nil
+}
+
+// get reads what lies at a path.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+	return send[T](ctx, c, &call{method: http.MethodGet, path: path, query: query})
 }

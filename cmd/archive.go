@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
-	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/lots"
@@ -17,16 +15,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// archiveFlags are what `dibs archive` takes beside the settings.
-type archiveFlags struct {
-	before, campaign string
-	json             bool
-}
-
 func newArchive(env Env) *cobra.Command {
-	var flags archiveFlags
-	var c *cobra.Command
-	c = command(env, cobra.Command{
+	var beforeText, campaign string
+	var before time.Time
+	var o output
+	c := withServers(env, cobra.Command{
 		Use:   "archive",
 		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
 		Long: `Moves claims of closed campaigns away that were made before a time, to the table claims_archive. It works in transactions of
@@ -40,32 +33,22 @@ looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
 			"  dibs archive --before 2026-01-01 --campaign spring-sale --json",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		before, err := parseBefore(flags.before)
+	}, func(c *cobra.Command) (err error) {
+		before, err = models.ParseTime(beforeText)
 		if err != nil {
-			return err
+			before, err = time.Parse(time.DateOnly, beforeText)
 		}
-		if c.Flags().Changed("campaign") {
-			if err := models.CheckCampaignID(flags.campaign); err != nil {
-				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
-			}
+		if err != nil {
+			return usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", beforeText)
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.archive(ctx, env, before, flags) })
-	}))
-	c.Flags().StringVar(&flags.before, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
-	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all closed ones unless given")
-	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
+		return checkCampaign(c)
+	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		return s.archive(ctx, env, before, campaign, o)
+	})
+	c.Flags().StringVar(&beforeText, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
+	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all closed ones unless given")
+	o.addJSON(c, ", one line a campaign")
 	return c
-}
-
-func parseBefore(text string) (time.Time, error) {
-	if at, err := models.ParseTime(text); err == nil {
-		return at, nil
-	}
-	if at, err := time.Parse(time.DateOnly, text); err == nil {
-		return at, nil
-	}
-	return time.Time{}, fmt.Errorf("%w: --before %q: a time such as 2026-01-01T00:00:00Z is required", ErrUsage, text)
 }
 
 // archived says what became of a campaign.
@@ -76,22 +59,43 @@ type archived struct {
 	Why        string `json:"why"`      // it was not archived; "" is that it was
 }
 
-func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags archiveFlags) (err error) {
-	ids, err := s.closedIDs(ctx, flags.campaign)
+func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, o output) error {
+	ids, err := s.closedIDs(ctx, campaign)
 	if err != nil {
 		return err
 	}
 	evictor := lots.NewKeeper(s.loader, lots.MinIdle, nil)
+	var total, done int // for people: without a total it is 0
+	_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
+		"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, ""))
+	bar := NewProgress(env.Stderr, "claims archived", total)
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
-	}, s.archiveProgress(ctx, env, ids))
-	var all []archived
+	}, func(claims int) {
+		done += claims
+		bar.Set(done)
+	})
+	l := newList(env.Stdout, o, view[archived]{table.Row{"campaign", "archived", "left", "why"}, func(a *archived, row func(...any)) {
+		row(a.CampaignID, Number(a.Archived), Number(a.Left), a.Why)
+	}})
+	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.add)
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	return l.end()
+}
+
+// archiveAll archives campaigns one after the other and tells what became of each. One that can't be
+// archived is a failure only if it isNamed.
+func (s *stack) archiveAll(ctx context.Context, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
+	tell func(...archived) error) (err error) {
 	for _, id := range ids {
-		n, err := archiver.Archive(ctx, id, before)
-		one := archived{CampaignID: id, Archived: n}
+		one := archived{CampaignID: id}
+		one.Archived, err = archiver.Archive(ctx, id, before)
 		switch {
-		case errors.Is(err, retention.ErrNotArchivable) && flags.campaign == "":
+		case errors.Is(err, retention.ErrNotArchivable) && !isNamed:
 			one.Why = err.Error()
 		case err != nil:
 			return err
@@ -99,35 +103,11 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 		if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&one.Left, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id); err != nil {
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
-		if flags.json {
-			if err := printJSON(env.Stdout, []archived{one}); err != nil {
-				return err
-			}
+		if err := tell(one); err != nil {
+			return err
 		}
-		all = append(all, one)
-	}
-	if !flags.json {
-		printArchived(env.Stdout, all)
 	}
 	return nil
-}
-
-// archiveProgress reports how many claims are archived, of those that there are.
-func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func(claims int) {
-	var total, done int
-	if len(ids) > 0 {
-		// A figure for people: without it there is no total.
-		_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
-			"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", ids)
-	}
-	last := time.Now()
-	return func(claims int) {
-		done += claims
-		if time.Since(last) >= plainEvery {
-			last = time.Now()
-			_, _ = fmt.Fprintf(env.Stderr, "archived %s of %s claims\n", number(int64(done)), number(int64(total)))
-		}
-	}
 }
 
 // closedIDs is one campaign that there is, or all that are closed.
@@ -147,13 +127,4 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 		ids = append(ids, page...)
 	}
 	return ids, nil
-}
-
-func printArchived(w io.Writer, all []archived) {
-	out := NewTable()
-	out.AppendHeader(table.Row{"campaign", "archived", "left", "why"})
-	for i := range all {
-		out.AppendRow(table.Row{all[i].CampaignID, number(all[i].Archived), number(all[i].Left), all[i].Why})
-	}
-	_, _ = fmt.Fprintln(w, out.Render())
 }

@@ -1,10 +1,8 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -20,107 +18,89 @@ import (
 	"dibs/models"
 )
 
-// auditFlags are what `dibs audit` takes beside the settings.
-type auditFlags struct {
-	campaign, since string
-	json            bool
-	limit           int
-}
-
 func newAudit(env Env) *cobra.Command {
-	var flags auditFlags
-	var c *cobra.Command
-	c = command(env, cobra.Command{
+	var q models.AuditQuery
+	var since string
+	var o output
+	c := withDatabase(env, cobra.Command{
 		Use:   "audit",
 		Short: "List who changed what: campaigns, packets, repairs, and tokens that were refused",
 		Long: `List the table audit_log, the newest first: who changed what, by which request, and what was there before.
 
 The actor is the name of a token, the sub of a JWT, or cli: and the user who ran a command.`,
 		Example: "  dibs audit --campaign spring-sale\n  dibs audit --since 24h --json\n  dibs audit --since 2027-01-31T18:00:00Z",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		q, err := flags.query(c.Flags().Changed("campaign"))
-		if err != nil {
-			return err
-		}
-		db, err := openLog(ctx, cfg, newLogger(cfg, env.Stderr))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = sqlstore.Close(db) }()
+	}, func(c *cobra.Command) (err error) {
+		q.Since, err = timeOrSpan("--since", since, -1)
+		return cmp.Or(checkCampaign(c), between("--limit", q.Limit, 1, 1_000_000), err)
+	}, func(ctx context.Context, db *gorm.DB) error {
 		entries, err := audit.NewLog(db).List(ctx, q)
 		if err != nil {
 			return err
 		}
-		return printAudit(env.Stdout, entries, flags.json)
+		return printList(env.Stdout, o, view[models.AuditEntry]{
+			table.Row{"at", "actor", "action", "campaign", "change", "request"},
+			func(e *models.AuditEntry, row func(...any)) {
+				row(e.At.Format(models.TimeLayout), e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
+			},
+		}, entries...)
 	})
-	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
-	c.Flags().StringVar(&flags.since, "since", "", "a time such as 2027-01-31T18:00:00Z, or how long ago, such as 24h")
-	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line an entry")
-	c.Flags().IntVar(&flags.limit, "limit", 1000, "most entries")
+	c.Flags().StringVar(&q.CampaignID, "campaign", "", oneCampaign)
+	c.Flags().StringVar(&since, "since", "", "a time such as 2027-01-31T18:00:00Z, or how long ago, such as 24h")
+	c.Flags().IntVar(&q.Limit, "limit", 1000, "most entries")
+	o.addJSON(c, ", one line an entry")
 	return c
 }
 
-// openLog opens the database alone: the audit log is read whatever Redis does.
-func openLog(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gorm.DB, error) {
-	db, err := openLogDB(ctx, cfg, log)
+// checkCampaign refuses a --campaign that is no id.
+func checkCampaign(c *cobra.Command) error {
+	flag := c.Flags().Lookup("campaign")
+	if err := models.CheckCampaignID(flag.Value.String()); flag.Changed && err != nil {
+		return usagef("--campaign %q: %w", flag.Value, err)
+	}
+	return nil
+}
+
+// timeOrSpan reads a flag that is a time, or how far away it is: ago by -1, ahead by 1. "" is no time.
+func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if span, err := time.ParseDuration(text); err == nil && span >= 0 {
+		return time.Now().Add(direction * span), nil
+	}
+	at, err := models.ParseTime(text)
 	if err != nil {
-		return nil, err
+		return at, usagef("%s must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", flag, text)
 	}
-	if err := checkSchema(ctx, db); err != nil {
-		_ = sqlstore.Close(db)
-		return nil, err
-	}
-	return db, nil
+	return at, nil
 }
 
-func openLogDB(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gorm.DB, error) {
-	if cfg.MySQLDSN != "" {
-		return openDB(ctx, "MYSQL_DSN", sqlstore.Config{DSN: cfg.MySQLDSN, Logger: log})
-	}
-	path := filepath.Join(cfg.DataDir, "dibs.db")
-	if _, err := os.Stat(path); cfg.DataDir == "" || err != nil {
-		return nil, config.Refuse("MYSQL_DSN", "is not set, nor does %sDATA_DIR hold a database: there is no audit log to read", config.Prefix)
-	}
-	return openDB(ctx, "DATA_DIR", sqlstore.Config{Path: path, Logger: log})
-}
-
-func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
-	q := models.AuditQuery{CampaignID: f.campaign, Limit: f.limit}
-	if oneCampaign {
-		if err := models.CheckCampaignID(f.campaign); err != nil {
-			return q, fmt.Errorf("%w: --campaign %q: %w", ErrUsage, f.campaign, err)
+// withDatabase is a command that works with the database alone, whatever Redis does, after what check
+// refuses.
+func withDatabase(env Env, c cobra.Command, check func(*cobra.Command) error, run func(context.Context, *gorm.DB) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := check(c); err != nil {
+			return err
 		}
-	}
-	if f.limit < 1 || f.limit > 1_000_000 {
-		return q, fmt.Errorf("%w: --limit must be 1 to 1000000, not %d", ErrUsage, f.limit)
-	}
-	if f.since == "" {
-		return q, nil
-	}
-	at, err := models.ParseTime(f.since)
-	if ago, errAgo := time.ParseDuration(f.since); err != nil && errAgo == nil && ago >= 0 {
-		at = time.Now().Add(-ago)
-		err = nil
-	}
-	if err != nil {
-		return q, fmt.Errorf("%w: --since must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", ErrUsage, f.since)
-	}
-	q.Since = at
-	return q, nil
-}
-
-func printAudit(w io.Writer, entries []models.AuditEntry, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, entries)
-	}
-	out := NewTable()
-	out.AppendHeader(table.Row{"at", "actor", "action", "campaign", "change", "request"})
-	for i := range entries {
-		e := &entries[i]
-		out.AppendRow(table.Row{e.At.Format(models.TimeLayout), e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID})
-	}
-	_, err := fmt.Fprintln(w, out.Render())
-	return err //nolint:wrapcheck // a terminal that is gone
+		setting := "MYSQL_DSN"
+		at := sqlstore.Config{DSN: cfg.MySQLDSN, Logger: newLogger(cfg, env.Stderr)}
+		if cfg.MySQLDSN == "" {
+			setting = "DATA_DIR"
+			at.Path = filepath.Join(cfg.DataDir, "dibs.db")
+			if _, err := os.Stat(at.Path); cfg.DataDir == "" || err != nil {
+				return config.Refuse("MYSQL_DSN", "is not set, nor does %sDATA_DIR hold a database: there is none to read", config.Prefix)
+			}
+		}
+		db, err := openDB(ctx, setting, at)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = sqlstore.Close(db) }()
+		if err := checkSchema(ctx, db); err != nil {
+			return err
+		}
+		return run(ctx, db)
+	})
 }
 
 // operator names who runs a command, for the audit log.

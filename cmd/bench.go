@@ -1,11 +1,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -34,7 +34,7 @@ type benchRun struct {
 	keys     bool
 	batch    bool
 	syncWait time.Duration
-	json     bool
+	output
 }
 
 func newBench(env Env) *cobra.Command {
@@ -87,7 +87,7 @@ polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no 
 	flags.BoolVar(&b.keys, "keys", true, "an idempotency key with each claim")
 	flags.BoolVar(&b.batch, "batch", false, "claim through the Go client, whose callers share requests")
 	flags.DurationVar(&b.syncWait, "sync-wait", time.Minute, "how long the database may take after the last answer")
-	flags.BoolVar(&b.json, "json", false, "print JSON instead of the table")
+	b.addJSON(c, " instead of the table")
 	return c
 }
 
@@ -96,44 +96,30 @@ func (b *benchRun) check(rateSet bool) error {
 	b.limit.From = b.plan.Rate
 	if err := b.plan.Validate(); err != nil {
 		_, message, _ := strings.Cut(err.Error(), load.ErrPlan.Error()+": ")
-		return fmt.Errorf("%w: --%s", ErrUsage, message)
-	}
-	switch {
-	case b.users < 1 || b.users > models.UnitsMax:
-		return fmt.Errorf("%w: --users must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.users)
-	case b.stock < 1 || b.stock > models.UnitsMax:
-		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.stock)
-	case b.limit.P99 <= 0:
-		return fmt.Errorf("%w: --p99 must be above 0, not %s", ErrUsage, b.limit.P99)
-	case b.step < 100*time.Millisecond || b.step > time.Hour:
-		return fmt.Errorf("%w: --ramp-step must be 100ms to 1h, not %s", ErrUsage, b.step)
-	case math.IsNaN(b.hold) || b.hold <= 0 || b.hold > 1:
-		return fmt.Errorf("%w: --hold must be above 0 and at most 1, not %g", ErrUsage, b.hold)
-	case math.IsNaN(b.limit.To) || b.limit.To < 1 || b.limit.To > load.RateMax:
-		return fmt.Errorf("%w: --ramp-max must be 1 to %d, not %g", ErrUsage, load.RateMax, b.limit.To)
-	case b.ramp && rateSet && b.plan.Rate > b.limit.To:
-		return fmt.Errorf("%w: --rate %g is above --ramp-max %g", ErrUsage, b.plan.Rate, b.limit.To)
-	case b.ramp && min(b.plan.Rate, b.limit.To)*b.step.Seconds() < load.LowestPart:
-		return fmt.Errorf("%w: a --ramp-step of %s must send at least %d claims at the first rate, %g a second",
-			ErrUsage, b.step, load.LowestPart, min(b.plan.Rate, b.limit.To))
-	case b.batch && !b.keys:
-		return fmt.Errorf("%w: --keys=false does not go with --batch: the client gives each claim a key", ErrUsage)
-	case b.syncWait <= 0:
-		return fmt.Errorf("%w: --sync-wait must be above 0, not %s", ErrUsage, b.syncWait)
-	}
-	return b.checkURL()
-}
-
-func (b *benchRun) checkURL() error {
-	if b.url == "" {
-		return nil
+		return usagef("--%s", message)
 	}
 	u, err := url.Parse(b.url)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		return fmt.Errorf("%w: --url must be http://host:port or https://host", ErrUsage)
-	}
+	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == ""
 	b.url = strings.TrimRight(b.url, "/")
-	return nil
+	first := min(b.plan.Rate, b.limit.To)
+	switch {
+	case b.ramp && rateSet && b.plan.Rate > b.limit.To:
+		return usagef("--rate %g is above --ramp-max %g", b.plan.Rate, b.limit.To)
+	case b.ramp && first*b.step.Seconds() < load.LowestPart:
+		return usagef("a --ramp-step of %s must send at least %d claims at the first rate, %g a second", b.step, load.LowestPart, first)
+	case b.batch && !b.keys:
+		return usagef("--keys=false does not go with --batch: the client gives each claim a key")
+	case b.url != "" && !isURL:
+		return usagef("--url must be http://host:port or https://host")
+	}
+	return cmp.Or(
+		must("--p99", b.limit.P99 > 0, "above 0", b.limit.P99),
+		must("--ramp-step", b.step >= 100*time.Millisecond && b.step <= time.Hour, "100ms to 1h", b.step),
+		must("--hold", b.hold > 0 && b.hold <= 1, "above 0 and at most 1", b.hold), // NaN is neither
+		must("--ramp-max", b.limit.To >= 1 && b.limit.To <= load.RateMax, fmt.Sprintf("1 to %d", load.RateMax), b.limit.To),
+		must("--sync-wait", b.syncWait > 0, "above 0", b.syncWait),
+		between("--users", b.users, 1, models.UnitsMax), between("--stock", b.stock, 1, models.UnitsMax),
+	)
 }
 
 func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *config.Config) (err error) {

@@ -42,25 +42,23 @@ func rampTable(r *load.RampReport) string {
 
 func benchTable(r *load.Report) string {
 	t := NewTable()
-	t.AppendRow(table.Row{"rate asked for /s", whole(r.Plan.Rate)})
-	t.AppendRow(table.Row{"rate achieved /s", whole(r.AchievedRate)})
-	t.AppendRow(table.Row{"sent", number(r.Sent)})
+	row := func(name, value string) { t.AppendRow(table.Row{name, value}) }
+	row("rate asked for /s", whole(r.Plan.Rate))
+	row("rate achieved /s", whole(r.AchievedRate))
+	row("sent", Number(r.Sent))
 	if r.Unsent > 0 {
-		t.AppendRow(table.Row{"never sent", number(r.Unsent)})
+		row("never sent", Number(r.Unsent))
 	}
-	t.AppendRow(table.Row{"accepted", number(r.Accepted)})
+	row("accepted", Number(r.Accepted))
 	for _, code := range slices.Sorted(maps.Keys(r.Refused)) {
-		t.AppendRow(table.Row{"refused: " + code, number(r.Refused[code])})
+		row("refused: "+code, Number(r.Refused[code]))
 	}
 	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
-		t.AppendRow(table.Row{"error: " + code, number(r.Errors[code])})
+		row("error: "+code, Number(r.Errors[code]))
 	}
 	l := &r.Latency
-	for _, line := range []struct {
-		name string
-		ms   float64
-	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}} {
-		t.AppendRow(table.Row{"latency " + line.name + " ms", fmt.Sprintf("%.2f", line.ms)})
+	for i, ms := range []float64{l.P50, l.P90, l.P99, l.P999, l.Max} {
+		row("latency "+[]string{"p50", "p90", "p99", "p99.9", "max"}[i]+" ms", fmt.Sprintf("%.2f", ms))
 	}
 	AlignRight(t, 2, 2)
 	return t.Render()
@@ -69,7 +67,7 @@ func benchTable(r *load.Report) string {
 func lateWords(r *load.Report) string {
 	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), "+
 		"%s because all %s connections were busy; both count in the latencies",
-		number(r.Late), r.LateMaxMS, number(r.Waited), number(int64(r.Plan.Connections)))
+		Number(r.Late), r.LateMaxMS, Number(r.Waited), Number(r.Plan.Connections))
 	if r.Late*100 > r.Sent {
 		words += "\nTHE GENERATOR WAS BEHIND ITS SCHEDULE with more than 1 % of the sends: these latencies are also its own"
 	}
@@ -78,15 +76,15 @@ func lateWords(r *load.Report) string {
 
 func syncWords(r *load.Report) string {
 	return fmt.Sprintf("on the way to the database: at most %s claims, the oldest at most %.0f ms old (p99 %.0f ms), in %s polls (%d failed)",
-		number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, number(int64(r.Sync.Polls)), r.Sync.PollFaults)
+		Number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, Number(r.Sync.Polls), r.Sync.PollFaults)
 }
 
 func booksWords(b *load.Books) string {
 	if b.Agree {
 		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims",
-			b.SyncedAfterMS, number(b.Claimed))
+			b.SyncedAfterMS, Number(b.Claimed))
 	}
 	return "THE BOOKS DO NOT AGREE\n  " + strings.Join(b.Wrong, "\n  ")
 }
 
-func whole(rate float64) string { return number(int64(math.Round(rate))) }
+func whole(rate float64) string { return Number(int64(math.Round(rate))) }

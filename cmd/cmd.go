@@ -108,7 +108,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 		}
 		return unknownCommand(c, args[0])
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
 	root.SetUsageFunc(usage)
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newParkedClaims(env))
@@ -135,9 +135,9 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 
 func unknownCommand(root *cobra.Command, name string) error {
 	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Errorf("%w: no command %s, did you mean %q?", ErrUsage, quoted(name), near[0])
+		return usagef("no command %s, did you mean %q?", quoted(name), near[0])
 	}
-	return fmt.Errorf("%w: no command %s; `dibs help` lists them", ErrUsage, quoted(name))
+	return usagef("no command %s; `dibs help` lists them", quoted(name))
 }
 
 var plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
@@ -154,7 +154,7 @@ func quoted(arg string) string {
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("%w: unexpected argument %s", ErrUsage, quoted(args[0]))
+			return usagef("unexpected argument %s", quoted(args[0]))
 		}
 		return nil
 	}
@@ -166,6 +166,32 @@ func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Co
 		return run(caller.With(c.Context(), &caller.Caller{Actor: operator()}), c, cfg)
 	}
 	return &c
+}
+
+// family is a command that only has others below it.
+func family(c cobra.Command, below ...*cobra.Command) *cobra.Command {
+	c.Args = cobra.NoArgs
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(below...)
+	return &c
+}
+
+// usagef is a refusal of the command line.
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
+}
+
+// must refuses the value of a flag unless it isFine.
+func must(flag string, isFine bool, what string, value any) error {
+	if isFine {
+		return nil
+	}
+	return usagef("%s must be %s, not %v", flag, what, value)
+}
+
+// between refuses a number of a flag that is out of bounds.
+func between[N int | int64](flag string, n, least, most N) error {
+	return must(flag, n >= least && n <= most, fmt.Sprintf("%d to %d", least, most), n)
 }
 
 // newLogger writes to stderr, so that stdout is a command's answer alone.

@@ -11,14 +11,14 @@ import (
 )
 
 func newConfig(env Env) *cobra.Command {
-	var asJSON bool
+	var o output
 	c := command(env, cobra.Command{
 		Use:     "config",
 		Short:   "Print the settings in force, where each comes from and what it means; secrets are masked",
 		Example: "  dibs config\n  dibs config --json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
 	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
-		if asJSON {
-			return printJSON(c.OutOrStdout(), [][]config.Source{cfg.Sources()})
+		if o.json {
+			return printJSON(c.OutOrStdout(), cfg.Sources())
 		}
 		t := NewTable()
 		t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, WidthMax: meaningWidth, WidthMaxEnforcer: text.WrapSoft}})
@@ -29,32 +29,9 @@ func newConfig(env Env) *cobra.Command {
 		c.Println(t.Render())
 		return nil
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list of {variable, value, from, meaning}")
+	o.addJSON(c, ": a list of {variable, value, from, meaning}")
 	return c
 }
 
 // meaningWidth keeps the table within 100 columns as long as no value is long.
 const meaningWidth = 40
-
-// NewTable is how every table of the program looks: aligned, without a frame.
-func NewTable() table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Format.Header = 0
-	style.Box.PaddingLeft = ""
-	style.Box.PaddingRight = "  "
-	style.Box.MiddleVertical = ""
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-// AlignRight aligns columns to the right, from the first to the last; the first of a table is 1.
-func AlignRight(t table.Writer, first, last int) {
-	var columns []table.ColumnConfig
-	for i := first; i <= last; i++ {
-		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(columns)
-}

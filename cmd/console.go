@@ -23,7 +23,7 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 	}
 	deps := &api.ConsoleDeps{
 		Redis: s.scripts, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.scripts,
-		Books: booksOf{compare.New(s.db, s.scripts, s.loader, s.log, nil)},
+		Books: booksOf{s.comparer()},
 	}
 	for _, of := range s.cfg.Sources() {
 		deps.Settings = append(deps.Settings, console.Setting(of))
@@ -67,7 +67,7 @@ func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 		if group == webhooks.Group {
 			continue
 		}
-		counts[group], err = p.lot(group).Count(ctx)
+		counts[group], err = p.s.parkedBy(group).Count(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -75,13 +75,9 @@ func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	return counts, nil
 }
 
-func (p parkedOf) lot(group string) *consumer.ParkingLot {
-	return consumer.NewParkingLot(p.s.rdb, p.s.cfg.Partitions, group)
-}
-
 // List is what a group has parked.
 func (p parkedOf) List(ctx context.Context, group string, most int) (list []console.ParkedMessage, err error) {
-	asked, err := p.lot(group).Asked(ctx)
+	asked, err := p.s.parkedBy(group).Asked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +97,7 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 		}
 		return list, err
 	}
-	for m, err := range p.lot(group).All(ctx) {
+	for m, err := range p.s.parkedBy(group).All(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +117,7 @@ func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error 
 			return err
 		}
 	}
-	return p.lot(group).AskReplay(ctx, ids...)
+	return p.s.parkedBy(group).AskReplay(ctx, ids...)
 }
 
 // Discard deletes a message.
@@ -133,7 +129,7 @@ func (p parkedOf) Discard(ctx context.Context, group, id string) error {
 		_, err := webhooks.Discard(ctx, p.s.db, parkedWebhookOf(id))
 		return err
 	}
-	_, err := p.lot(group).Discard(ctx, id)
+	_, err := p.s.parkedBy(group).Discard(ctx, id)
 	if errors.Is(err, consumer.ErrNoParked) {
 		return nil
 	}

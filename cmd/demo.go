@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -76,7 +77,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
-		return d.run(ctx, env, cfg)
+		return withStack(ctx, env, cfg, func(s *stack) error { return d.run(ctx, env, cfg, s) }, takesClaims)
 	})
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
@@ -111,36 +112,17 @@ func (d *demo) check() error {
 	case err != nil:
 		return err
 	case d.shards > 1 && slices.ContainsFunc(d.limits, func(l client.Limit) bool { return l.By != models.ByUser }):
-		return fmt.Errorf("%w: --limit by another subject than user needs --shards 1", ErrUsage)
-	case d.users < 1 || d.users > 10_000_000:
-		return fmt.Errorf("%w: --users must be 1 to 10000000, not %d", ErrUsage, d.users)
-	case d.stock < 1 || d.stock > models.UnitsMax:
-		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, d.stock)
-	case d.perUser < 1 || d.perUser > models.QuantityMax:
-		return fmt.Errorf("%w: --per-user must be 1 to %d, not %d", ErrUsage, models.QuantityMax, d.perUser)
-	case d.shards < 1 || d.shards > models.ShardsMax:
-		return fmt.Errorf("%w: --shards must be 1 to %d, not %d", ErrUsage, models.ShardsMax, d.shards)
-	case d.last < time.Second || d.last > time.Hour:
-		return fmt.Errorf("%w: --last must be 1s to 1h, not %s", ErrUsage, d.last)
-	case d.connections < 1 || d.connections > 5_000:
-		return fmt.Errorf("%w: --connections must be 1 to 5000, not %d", ErrUsage, d.connections)
+		return usagef("--limit by another subject than user needs --shards 1")
 	}
-	return nil
+	return cmp.Or(between("--users", d.users, 1, 10_000_000), between("--stock", d.stock, 1, models.UnitsMax),
+		between("--per-user", d.perUser, 1, models.QuantityMax), between("--shards", d.shards, 1, models.ShardsMax),
+		between("--connections", d.connections, 1, 5_000), must("--last", d.last >= time.Second && d.last <= time.Hour, "1s to 1h", d.last))
 }
 
 // run serves every role while the crowd is there; the roles stop when it is over.
-func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
-	log := newLogger(cfg, env.Stderr)
+func (d *demo) run(ctx context.Context, env Env, cfg *config.Config, s *stack) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s, err := openStack(ctx, cfg, log, takesClaims)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := s.checkDurability(ctx); err != nil {
-		return err
-	}
 	address := make(chan string, 1)
 	served := make(chan error, 1)
 	go func() {
@@ -148,6 +130,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 			return s.serve(ctx, func(addr string) { address <- addr })
 		})
 	}()
+	var err error
 	select {
 	case addr := <-address:
 		err = d.play(ctx, env, cfg, s, "http://"+addr)
@@ -163,7 +146,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 
 func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
 	id := "demo-" + uuid.NewString()[:8]
-	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
+	printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
 		s.where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
@@ -174,7 +157,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		if err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
-		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s%s\n"+
+		printf(env.Stdout, "watch it at %s%s\n"+
 			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
 			console.LinkFor.Minutes(), base, link, cfg.AdminToken)
 	}
@@ -195,7 +178,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	}
 	printOutcome(env.Stdout, tally, books)
 	if d.keepRunning {
-		_, _ = fmt.Fprintf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
+		printf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
 	}
 	if wrong := disagreements(tally, books); len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", ErrDrift, wrong[0])
@@ -223,7 +206,7 @@ func limitsOf(texts []string) ([]client.Limit, error) {
 	for _, text := range texts {
 		l, err := models.ParseLimit(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --limit: %s", ErrUsage, strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
+			return nil, usagef("--limit: %s", strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
 		}
 		limits = append(limits, client.Limit{By: l.By, Per: string(l.Per), Max: l.Max})
 	}
@@ -252,46 +235,4 @@ func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id st
 		Limits: d.limits,
 	})
 	return err
-}
-
-// bookFigures is what the two servers say of a campaign once everything is synced.
-type bookFigures struct {
-	redisTaken, redisRemaining, redisSeq int64
-	sqlClaimed, sqlRemaining, sqlSeq     int64 // the campaign's row
-	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims; the last seq of each shard
-	total                                int64
-	shards                               []models.ShardFigures // none in a campaign of one
-	moves                                movesOf
-	synced                               bool // within the time allowed
-	took                                 time.Duration
-}
-
-// movesOf are the moves of units between the shards of a campaign.
-type movesOf struct{ Moves, Units int64 }
-
-// disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
-func disagreements(t crowd.Tally, b bookFigures) []string {
-	wrong := append([]string(nil), t.Faults...)
-	for _, pair := range []struct {
-		what string
-		a, b int64
-	}{
-		{"units the crowd was given, units taken in Redis", t.Units, b.redisTaken},
-		{"units the crowd was given, units of claims rows", t.Units, b.sqlUnits},
-		{"claims the crowd was given, seq in Redis", int64(t.Accepted), b.redisSeq},
-		{"claims the crowd was given, claims rows", int64(t.Accepted), b.sqlRows},
-		{"units of claims rows, claimed of the campaign", b.sqlUnits, b.sqlClaimed},
-		{"claims rows, synced_seq of the campaign", b.sqlRows, b.sqlSeq},
-		{"claims rows, last seq", b.sqlRows, b.sqlLastSeq},
-		{"remaining in Redis, remaining in the database", b.redisRemaining, b.sqlRemaining},
-		{"total, units taken and remaining", b.total, b.redisTaken + b.redisRemaining},
-	} {
-		if pair.a != pair.b {
-			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", pair.what, pair.a, pair.b))
-		}
-	}
-	if !b.synced {
-		wrong = append(wrong, fmt.Sprintf("claims were still on their way after %s", drainTimeout))
-	}
-	return wrong
 }

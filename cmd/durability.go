@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/config"
+	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -18,14 +19,12 @@ var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a 
 
 // checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given.
 func (s *stack) checkDurability(ctx context.Context) error {
-	if !s.cfg.Durability.IsFsync() {
+	if !s.takesClaims || !s.cfg.Durability.IsFsync() {
 		return nil
 	}
 	if s.cfg.RedisURL == "" {
 		return config.Refuse("DURABILITY", "%w", errEmbedded)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	return s.orLater(ctx, func(ctx context.Context) error {
 		advice, err := s.scripts.CheckDurability(ctx)
 		if err != nil {
@@ -55,51 +54,39 @@ const (
 	signalPause   = 100 * time.Millisecond // before it is tried again
 )
 
-// offsetSignal tells API processes and readers how far MySQL has applied the claim streams, beside the flushes: they don't wait for a
-// Redis that hangs.
+// offsetSignal tells API processes and readers how far MySQL has applied the claim streams, beside
+// the flushes: they don't wait for a Redis that hangs.
 type offsetSignal struct {
 	scripts *lua.Scripts
 	wake    chan struct{} // has a token when there is something to tell
-	closing chan struct{}
-	stopped chan struct{}
+	stop    func()
 
 	mu      sync.Mutex
 	offsets map[int]models.Offset // to tell
 }
 
 func newOffsetSignal(scripts *lua.Scripts) *offsetSignal {
-	s := &offsetSignal{
-		scripts: scripts, wake: make(chan struct{}, 1), closing: make(chan struct{}), stopped: make(chan struct{}), offsets: make(map[int]models.Offset),
+	s := &offsetSignal{scripts: scripts, wake: make(chan struct{}, 1), offsets: make(map[int]models.Offset)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.run(ctx) })
+	s.stop = func() {
+		cancel()
+		running.Wait()
 	}
-	go s.run()
 	return s
 }
 
-func (s *offsetSignal) run() {
-	defer close(s.stopped)
-	for {
+func (s *offsetSignal) run(ctx context.Context) {
+	for ctx.Err() == nil {
 		select {
 		case <-s.wake:
-		case <-s.closing:
-			_ = s.signal() // whoever reads next tells it anew
-			return
-		}
-		if s.signal() {
-			continue
-		}
-		select {
-		case <-time.After(signalPause):
-			s.wakeUp()
-		case <-s.closing:
+			for !s.signal() && sleep.For(ctx, signalPause) == nil { //nolint:revive // until all is told
+			}
+		case <-ctx.Done():
 		}
 	}
-}
-
-func (s *offsetSignal) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	_ = s.signal() // whoever reads next tells it anew
 }
 
 // signal reports whether Redis was told all.
@@ -123,10 +110,8 @@ func (s *offsetSignal) tell(offsets map[int]models.Offset) {
 	s.mu.Lock()
 	maps.Copy(s.offsets, offsets)
 	s.mu.Unlock()
-	s.wakeUp()
-}
-
-func (s *offsetSignal) stop() {
-	close(s.closing)
-	<-s.stopped
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will be seen
+	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func newFinance(env Env) *cobra.Command {
-	c := command(env, cobra.Command{
+	c := role(env, cobra.Command{
 		Use:   "finance",
 		Short: "Run the reference finance service: credit what packets gave, one entry a claim",
 		Long: `Reads the claim streams in the consumer group "finance" and keeps the tables accounts and account_entries: what a packet
@@ -24,39 +24,22 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 'dibs finance parked' and 'dibs finance replay'. docs/finance.md tells how to write such a service yourself, in any language.`,
 		Example: `  dibs finance --name finance-1 --metrics-addr 127.0.0.1:9093
   DIBS_FINANCE_DSN='books:secret@tcp(10.0.0.7:3306)/books' dibs finance`,
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if err := checkMetricsListen(cfg); err != nil {
-			return err
-		}
-		started := false
-		err := withFinance(ctx, env, cfg, func(s *stack) error {
-			started = true
-			return s.checked(ctx, "finance", s.metered(s.runFinance))
-		}, allowDBDown, redisMayBeAway)
-		return endedEarly(ctx, started, err)
-	})
+	}, checkMetricsListen, metered((*stack).runFinance), isFinance)
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
 	return c
 }
 
-// withFinance opens what the finance service needs: Redis and its own database.
-func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
-	if err := cfg.CheckFinance(); err != nil {
-		return err
-	}
-	s := &stack{cfg: cfg, log: newLogger(cfg, env.Stderr), registry: newRegistry()}
-	for _, set := range options {
-		set(s)
-	}
-	defer s.close()
-	starting, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for _, open := range []func(context.Context) error{s.openRedis, s.openBooks, s.checkStreams, s.checkInstallation} {
-		if err := open(starting); err != nil {
+// isFinance is for the finance service: it needs Redis and its own database.
+func isFinance(s *stack) { s.isFinance = true }
+
+// withBooks is a command that works with what the finance service needs, after what check refuses.
+func withBooks(env Env, c cobra.Command, check func(*cobra.Command) error, run func(context.Context, *stack) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := check(c); err != nil {
 			return err
 		}
-	}
-	return run(s)
+		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, s) }, isFinance)
+	})
 }
 
 func (s *stack) openBooks(ctx context.Context) error {

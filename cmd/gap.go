@@ -84,13 +84,13 @@ func (s *stack) acceptGaps(ctx context.Context, w io.Writer) error {
 		moved, err := writer.MoveOffset(ctx, s.db, sqlstore.Now(), g.partition, g.from, to, func(tx *sqlstore.Tx) error {
 			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.from.EntryID}, map[string]string{"offset": to.EntryID})
 		})
-		switch {
-		case err != nil:
-			return err
-		case !moved:
-			return fmt.Errorf("%w: partition %d has moved since: look again", ErrDrift, g.partition)
+		if err == nil && !moved {
+			err = fmt.Errorf("%w: partition %d has moved since: look again", ErrDrift, g.partition)
 		}
-		_, _ = fmt.Fprintf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
+		if err != nil {
+			return err
+		}
+		printf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ said in a line.`,
 			}
 			away, err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
 			if len(away) > 0 {
-				_, _ = fmt.Fprintf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
+				printf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
 			}
 			if _, noOne := errors.AsType[*net.OpError](err); !noOne {
 				return err
@@ -69,16 +69,16 @@ func probe(ctx context.Context, secure bool, addr string, paths []string) (away 
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	scheme := "http"
+	base := "http://" + net.JoinHostPort(host, port)
 	if secure {
-		scheme = "https"
+		base = strings.Replace(base, "http", "https", 1)
 	}
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,                                  // nothing secret is sent, and the certificate names the service
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	for _, path := range paths {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, port)+path, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 		if err != nil {
 			return nil, fmt.Errorf("cmd: %w", err)
 		}

@@ -14,16 +14,16 @@ import (
 func usage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	if c.Runnable() {
-		_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", c.UseLine())
+		printf(w, "Usage:\n  %s\n", c.UseLine())
 	}
 	if c.HasExample() {
-		_, _ = fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+		printf(w, "\nExamples:\n%s\n", c.Example)
 	}
 	if c.HasAvailableSubCommands() {
 		_, _ = fmt.Fprintln(w, "\nCommands:")
 		for _, below := range c.Commands() {
 			if below.IsAvailableCommand() || below.Name() == "help" {
-				_, _ = fmt.Fprintf(w, "  %-12s %s\n", below.Name(), below.Short)
+				printf(w, "  %-12s %s\n", below.Name(), below.Short)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func usage(c *cobra.Command) error {
 		own.AddFlag(f)
 	})
 	if own.HasAvailableFlags() {
-		_, _ = fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
+		printf(w, "\nFlags:\n%s", own.FlagUsages())
 	}
 	if settings > 0 {
 		_, _ = fmt.Fprintln(w, "\nEvery setting is an environment variable and a flag: `dibs help settings` lists them,"+

@@ -68,17 +68,16 @@ func (s *stack) submitInOrder(msg *message.Message, submit func(context.Context,
 		batch = append(batch, models.RawEvent{Event: event, Payload: payload})
 		places = append(places, i)
 	}
-	var left atomic.Int64
-	var failed atomic.Bool
-	left.Store(int64(len(batch)))
 	if len(batch) == 0 {
 		msg.Ack()
 		return
 	}
-	ctx := msg.Context()
-	submit(ctx, batch, func(i int, err error) {
+	var left atomic.Int64
+	var failed atomic.Bool
+	left.Store(int64(len(batch)))
+	submit(msg.Context(), batch, func(i int, err error) {
 		if err == nil {
-			redisbatch.Ack(ctx, places[i])
+			redisbatch.Ack(msg.Context(), places[i])
 		} else {
 			failed.Store(true)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/build"
 	"dibs/lua"
@@ -61,13 +60,31 @@ func registerRole(registry prometheus.Registerer, role string) {
 func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_leader", Help: "1 on the syncer that leads, 0 on the others. Its sum over all syncers is 1.",
-	}, func() float64 {
-		if leads() {
-			return 1
-		}
-		return 0
-	}))
+	}, func() float64 { return asGauge(leads()) }))
 }
+
+func asGauge(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// scraped are metrics that are asked for when they are scraped.
+type scraped struct {
+	descs []*prometheus.Desc
+	ask   func(to chan<- prometheus.Metric)
+}
+
+// Describe implements prometheus.Collector.
+func (s *scraped) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range s.descs {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *scraped) Collect(to chan<- prometheus.Metric) { s.ask(to) }
 
 // registerPools reports the connections to both servers, and of Redis' memory.
 func (s *stack) registerPools(context.Context) error {
@@ -75,51 +92,30 @@ func (s *stack) registerPools(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	s.registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), newRedisMetrics(s.rdb.PoolStats, s.scripts.Health))
-	return nil
-}
-
-// redisMetrics are read when they are scraped.
-type redisMetrics struct {
-	stats  func() *redis.PoolStats
-	health func(context.Context) (lua.Health, error)
-
-	connections, timeouts, waits, memory, limit *prometheus.Desc
-}
-
-func newRedisMetrics(stats func() *redis.PoolStats, health func(context.Context) (lua.Health, error)) *redisMetrics {
+	redis := &scraped{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("dibs_redis_"+name, help, labels, nil)
+		made := prometheus.NewDesc("dibs_redis_"+name, help, labels, nil)
+		redis.descs = append(redis.descs, made)
+		return made
 	}
-	return &redisMetrics{
-		stats: stats, health: health,
-		connections: desc("pool_connections", "Connections of this process to Redis, all and idle ones.", "state"),
-		timeouts:    desc("pool_timeouts_total", "Commands that got no connection in time."),
-		waits:       desc("pool_waits_total", "Commands that waited for a connection."),
-		memory:      desc("memory_bytes", "Memory that Redis uses; of a cluster, of one server. None when it does not say."),
-		limit:       desc("memory_limit_bytes", "Memory that Redis may use; 0 is no limit."),
+	connections := desc("pool_connections", "Connections of this process to Redis, all and idle ones.", "state")
+	timeouts := desc("pool_timeouts_total", "Commands that got no connection in time.")
+	waits := desc("pool_waits_total", "Commands that waited for a connection.")
+	memory := desc("memory_bytes", "Memory that Redis uses; of a cluster, of one server. None when it does not say.")
+	limit := desc("memory_limit_bytes", "Memory that Redis may use; 0 is no limit.")
+	redis.ask = func(to chan<- prometheus.Metric) {
+		stats := s.rdb.PoolStats()
+		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.TotalConns), "total")
+		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.IdleConns), "idle")
+		to <- prometheus.MustNewConstMetric(timeouts, prometheus.CounterValue, float64(stats.Timeouts))
+		to <- prometheus.MustNewConstMetric(waits, prometheus.CounterValue, float64(stats.WaitCount))
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		if h, err := s.scripts.Health(ctx); err == nil && h.UsedBytes > 0 {
+			to <- prometheus.MustNewConstMetric(memory, prometheus.GaugeValue, float64(h.UsedBytes))
+			to <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(h.LimitBytes))
+		}
 	}
-}
-
-// Describe reports the names.
-func (m *redisMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.connections, m.timeouts, m.waits, m.memory, m.limit} {
-		to <- d
-	}
-}
-
-// Collect asks the pool, and Redis itself for half a second at most.
-func (m *redisMetrics) Collect(to chan<- prometheus.Metric) {
-	stats := m.stats()
-	for state, n := range map[string]uint32{"total": stats.TotalConns, "idle": stats.IdleConns} {
-		to <- prometheus.MustNewConstMetric(m.connections, prometheus.GaugeValue, float64(n), state)
-	}
-	to <- prometheus.MustNewConstMetric(m.timeouts, prometheus.CounterValue, float64(stats.Timeouts))
-	to <- prometheus.MustNewConstMetric(m.waits, prometheus.CounterValue, float64(stats.WaitCount))
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	if h, err := m.health(ctx); err == nil && h.UsedBytes > 0 {
-		to <- prometheus.MustNewConstMetric(m.memory, prometheus.GaugeValue, float64(h.UsedBytes))
-		to <- prometheus.MustNewConstMetric(m.limit, prometheus.GaugeValue, float64(h.LimitBytes))
-	}
+	s.registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), redis)
+	return nil
 }

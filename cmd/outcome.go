@@ -1,64 +1,83 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"dibs/internal/crowd"
+	"dibs/syncer/compare"
 )
 
 // printOutcome shows a demo's outcome, the three accounts of it side by side.
-func printOutcome(w io.Writer, t crowd.Tally, b bookFigures) {
+func printOutcome(w io.Writer, t crowd.Tally, a account) {
+	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
+	rows := cmp.Or(a.Rows, &compare.RowFigures{})
 	out := NewTable()
 	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
-	out.AppendRow(table.Row{"claims accepted", number(int64(t.Accepted)), number(b.redisSeq), number(b.sqlRows)})
-	out.AppendRow(table.Row{"units taken", number(t.Units), number(b.redisTaken), number(b.sqlUnits)})
-	out.AppendRow(table.Row{"units left", "", number(b.redisRemaining), number(b.sqlRemaining)})
-	out.AppendRow(table.Row{"answered again, same key", number(int64(t.Replayed)), "", ""})
+	out.AppendRow(table.Row{"claims accepted", Number(t.Accepted), Number(redis.Seq), Number(rows.Claims)})
+	out.AppendRow(table.Row{"units taken", Number(t.Units), Number(redis.Taken), Number(rows.Units)})
+	out.AppendRow(table.Row{"units left", "", Number(redis.Remaining), Number(a.MySQL.Remaining)})
+	out.AppendRow(table.Row{"answered again, same key", Number(t.Replayed), "", ""})
 	for _, code := range slices.Sorted(maps.Keys(t.Refused)) {
-		out.AppendRow(table.Row{"refused: " + code, number(int64(t.Refused[code])), "", ""})
+		out.AppendRow(table.Row{"refused: " + code, Number(t.Refused[code]), "", ""})
 	}
 	if later := t.Unready + t.Unknown; later > 0 {
-		out.AppendRow(table.Row{"503 or no answer: asked again", number(int64(later)), "", ""})
+		out.AppendRow(table.Row{"503 or no answer: asked again", Number(later), "", ""})
 	}
 	AlignRight(out, 2, 4)
-	_, _ = fmt.Fprintf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
-		number(int64(t.Sent)), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
-	printShards(w, b)
-	wrong := disagreements(t, b)
-	if len(wrong) == 0 {
-		_, _ = fmt.Fprintln(w, "the books agree")
+	printf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
+		Number(t.Sent), t.Took.Round(10*time.Millisecond), a.took.Round(time.Millisecond))
+	printShards(w, a)
+	if wrong := disagreements(t, a); len(wrong) > 0 {
+		printf(w, "THE BOOKS DIFFER\n  %s\n", strings.Join(wrong, "\n  "))
 		return
 	}
-	_, _ = fmt.Fprintln(w, "THE BOOKS DIFFER")
-	for _, line := range wrong {
-		_, _ = fmt.Fprintln(w, "  "+line)
+	printf(w, "the books agree\n")
+}
+
+// disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
+func disagreements(t crowd.Tally, a account) []string {
+	wrong := slices.Concat(t.Faults, a.Differences)
+	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
+	rows := cmp.Or(a.Rows, &compare.RowFigures{})
+	for _, pair := range []struct {
+		what        string
+		told, found int64
+	}{
+		{"units the crowd was given, units taken in Redis", t.Units, redis.Taken},
+		{"units the crowd was given, units of claims rows", t.Units, rows.Units},
+		{"claims the crowd was given, seq in Redis", int64(t.Accepted), redis.Seq},
+		{"claims the crowd was given, claims rows", int64(t.Accepted), rows.Claims},
+	} {
+		if pair.told != pair.found {
+			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", pair.what, pair.told, pair.found))
+		}
 	}
+	if !a.synced {
+		wrong = append(wrong, fmt.Sprintf("claims were still on their way after %s", drainTimeout))
+	}
+	return wrong
 }
 
 // printShards shows the shards of a campaign of several, and what moved between them.
-func printShards(w io.Writer, b bookFigures) {
-	if len(b.shards) == 0 {
+func printShards(w io.Writer, a account) {
+	if len(a.shards) == 0 {
 		return
 	}
 	out := NewTable()
 	out.AppendHeader(table.Row{"shard", "partition", "units", "claimed", "free", "claims"})
-	for i := range b.shards {
-		s := &b.shards[i]
-		out.AppendRow(table.Row{s.Shard, s.Partition, number(s.Granted), number(s.Claimed), number(s.Free), number(s.Seq)})
+	for i := range a.shards {
+		s := &a.shards[i]
+		out.AppendRow(table.Row{s.Shard, s.Partition, Number(s.Granted), Number(s.Claimed), Number(s.Free), Number(s.Seq)})
 	}
 	AlignRight(out, 1, 6)
-	_, _ = fmt.Fprintf(w, "\n%s\n", out.Render())
-	_, _ = fmt.Fprintf(w, "%s moves of %s units between them\n\n", number(b.moves.Moves), number(b.moves.Units))
+	printf(w, "\n%s\n", out.Render())
+	printf(w, "%s moves of %s units between them\n\n", Number(a.moves.Moves), Number(a.moves.Units))
 }
-
-// Number writes 1234567 as 1,234,567.
-func Number(n int64) string { return number(n) }
-
-func number(n int64) string { return humanize.Comma(n) }

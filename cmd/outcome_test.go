@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
+	"dibs/syncer/compare"
 )
 
-func agreeing() (crowd.Tally, bookFigures) {
-	return crowd.Tally{Accepted: 2, Units: 3, Refused: map[string]int{"sold_out": 4}}, bookFigures{
-		redisTaken: 3, redisRemaining: 7, redisSeq: 2, sqlClaimed: 3, sqlRemaining: 7, sqlSeq: 2,
-		sqlRows: 2, sqlUnits: 3, sqlLastSeq: 2, total: 10, synced: true,
-	}
+func agreeing() (crowd.Tally, account) {
+	return crowd.Tally{Accepted: 2, Units: 3, Refused: map[string]int{"sold_out": 4}}, account{synced: true, Comparison: compare.Comparison{
+		Redis: &compare.RedisFigures{Taken: 3, Remaining: 7, Seq: 2}, MySQL: compare.MySQLFigures{Remaining: 7},
+		Rows: &compare.RowFigures{Claims: 2, Units: 3},
+	}}
 }
 
 func TestBooksThatAgreeHaveNoDisagreement(t *testing.T) {
@@ -25,19 +26,18 @@ func TestBooksThatAgreeHaveNoDisagreement(t *testing.T) {
 
 func TestEachNumberThatIsOffIsADisagreement(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*crowd.Tally, *bookFigures){
-		"a claim no one was given":  func(_ *crowd.Tally, b *bookFigures) { b.redisSeq++ },
-		"a row too few":             func(_ *crowd.Tally, b *bookFigures) { b.sqlRows-- },
-		"units off in redis":        func(_ *crowd.Tally, b *bookFigures) { b.redisTaken++ },
-		"remaining off in redis":    func(_ *crowd.Tally, b *bookFigures) { b.redisRemaining-- },
-		"claimed off":               func(_ *crowd.Tally, b *bookFigures) { b.sqlClaimed++ },
-		"remaining off in database": func(_ *crowd.Tally, b *bookFigures) { b.sqlRemaining++ },
-		"synced_seq off":            func(_ *crowd.Tally, b *bookFigures) { b.sqlSeq++ },
-		"a gap in seq":              func(_ *crowd.Tally, b *bookFigures) { b.sqlLastSeq++ },
-		"units of rows off":         func(_ *crowd.Tally, b *bookFigures) { b.sqlUnits++ },
-		"still on their way":        func(_ *crowd.Tally, b *bookFigures) { b.synced = false },
-		"a broken answer":           func(c *crowd.Tally, _ *bookFigures) { c.Faults = []string{"x"} },
-		"a yes without a claim":     func(c *crowd.Tally, _ *bookFigures) { c.Accepted++ },
+	for name, spoil := range map[string]func(*crowd.Tally, *account){
+		"a claim no one was given": func(_ *crowd.Tally, a *account) { a.Redis.Seq++ },
+		"a row too few":            func(_ *crowd.Tally, a *account) { a.Rows.Claims-- },
+		"units off in redis":       func(_ *crowd.Tally, a *account) { a.Redis.Taken++ },
+		"units of rows off":        func(_ *crowd.Tally, a *account) { a.Rows.Units++ },
+		"not in redis":             func(_ *crowd.Tally, a *account) { a.Redis = nil },
+		"a comparison that differs": func(_ *crowd.Tally, a *account) {
+			a.Differences = []string{"claimed of the campaign: 3 and 4"}
+		},
+		"still on their way":    func(_ *crowd.Tally, a *account) { a.synced = false },
+		"a broken answer":       func(c *crowd.Tally, _ *account) { c.Faults = []string{"x"} },
+		"a yes without a claim": func(c *crowd.Tally, _ *account) { c.Accepted++ },
 	} {
 		tally, books := agreeing()
 		spoil(&tally, &books)
@@ -57,7 +57,7 @@ func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
 	out.Reset()
 	printOutcome(&out, tally, books)
 	require.Regexp(t, `503 or no answer: asked again +7\n`, out.String(), "the requests that were sent add up")
-	books.sqlRows++
+	books.Rows.Claims++
 	out.Reset()
 	printOutcome(&out, tally, books)
 	require.Contains(t, out.String(), "THE BOOKS DIFFER")
@@ -66,7 +66,7 @@ func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
 func TestNumbersAreGroupedByThousands(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1200: "-1,200"} {
-		require.Equal(t, want, number(n))
+		require.Equal(t, want, Number(n))
 	}
 }
 

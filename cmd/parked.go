@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,32 +12,168 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/audit"
-	"dibs/internal/config"
 	"dibs/models"
+	"dibs/syncer/compare"
 )
 
-// ErrParked says that messages are still parked after a replay.
+// Three families of commands deal with what was parked: `dibs parked` with claims that MySQL
+// refuses, `dibs finance` with events that it could not credit, `dibs webhooks` with events that an
+// endpoint did not take.
+
+// ErrParked says that something is still parked after it was tried again.
 var ErrParked = errors.New("cmd: still parked")
 
+// stillParked is the error of a try that left something.
+func stillParked(left, tried int64, what string) error {
+	if left == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d of %d %s", ErrParked, left, tried, what)
+}
+
+func newParkedClaims(env Env) *cobra.Command {
+	return family(cobra.Command{
+		Use: "parked", Short: "List, retry or discard the claims that MySQL could not take",
+		Long: `A claim that Redis accepted and MySQL refuses is parked, in the table parked_events, with the reason. It holds its units. The messages
+that a service could not handle are parked elsewhere: see 'dibs finance parked' and 'dibs webhooks parked'.`,
+		Example: "  dibs parked list\n  dibs parked retry\n  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+	}, newParkedList(env), newParkedRetry(env), newParkedDiscard(env))
+}
+
+const oneCampaign = "id of one campaign; all unless given"
+
+func newParkedList(env Env) *cobra.Command {
+	var campaign string
+	var o output
+	c := withServers(env, cobra.Command{
+		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list --json",
+	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		l := newList(env.Stdout, o, view[compare.Parked]{
+			table.Row{"id", "campaign", "user", "parked at", "reason"},
+			func(p *compare.Parked, row func(...any)) {
+				row(p.ID, p.CampaignID, p.UserID, p.ParkedAt.Format(models.TimeLayout), p.Reason)
+			},
+		})
+		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.add(*p) }); err != nil {
+			return err
+		}
+		return l.end()
+	})
+	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
+	o.addJSON(c, ", one line a claim")
+	return c
+}
+
+func newParkedRetry(env Env) *cobra.Command {
+	var campaign string
+	c := withServers(env, cobra.Command{
+		Use: "retry", Short: "Write the parked claims that MySQL takes by now",
+		Long: `Writes the parked claims that MySQL takes by now, after whatever stood in their way is mended. What it refuses again stays parked.
+
+Exit code 0: nothing is left. 1: something is.`,
+		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
+	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		return s.retryParkedClaims(ctx, env, campaign)
+	})
+	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
+	return c
+}
+
+func newParkedDiscard(env Env) *cobra.Command {
+	c := withServers(env, cobra.Command{
+		Use: "discard ID", Short: "Give a parked claim up: its units are for sale again",
+		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and claims.given_up tells
+the readers of the claim stream. Its payload stays in parked_events.`,
+		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+	}, anyFlags, func(ctx context.Context, c *cobra.Command, s *stack) error {
+		id := c.Flags().Arg(0)
+		steps, err := s.comparer().DiscardParked(ctx, id)
+		printSteps(env.Stdout, "", steps)
+		if err == nil {
+			printf(env.Stdout, "discarded %s\n", id)
+		}
+		return err
+	})
+	c.Args = oneArg("one id: of which claim?")
+	return c
+}
+
+// comparer is for one command.
+func (s *stack) comparer() *compare.Comparer {
+	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
+}
+
+func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string) error {
+	c := s.comparer()
+	campaigns := make(map[string]bool)
+	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
+		id, _ := models.SplitShardID(p.CampaignID)
+		campaigns[id] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	var failed []error
+	for id := range campaigns {
+		steps, err := c.RetryParked(ctx, id)
+		printSteps(env.Stdout, "", steps)
+		if !errors.Is(err, models.ErrNotFound) {
+			failed = append(failed, err)
+		}
+	}
+	left := 0
+	failed = append(failed, c.EachParked(ctx, campaign, func(*compare.Parked) error {
+		left++
+		return nil
+	}))
+	if left > 0 {
+		failed = append(failed, fmt.Errorf("%w: %d claims: 'dibs parked list' says why", ErrParked, left))
+	}
+	return errors.Join(failed...)
+}
+
+// printSteps prints what a repair did.
+func printSteps(w io.Writer, verb string, steps []models.Repair) {
+	for _, step := range steps {
+		printf(w, "%s: %s%s: %s -> %s\n", step.CampaignID, verb, step.What, step.ValueBefore, step.ValueAfter)
+	}
+}
+
+// parkedMessages is how what `dibs finance` parked is shown.
+func parkedMessages() view[consumer.Parked] {
+	return view[consumer.Parked]{table.Row{"id", "event", "parked at", "tries", "reason"}, func(p *consumer.Parked, row func(...any)) {
+		row(p.ID, p.EventID, p.At.Format(models.TimeLayout), p.Attempts, p.Reason)
+	}}
+}
+
 func newParked(env Env) *cobra.Command {
-	var asJSON bool
-	c := command(env, cobra.Command{
+	var o output
+	c := withBooks(env, cobra.Command{
 		Use:   "parked",
 		Short: "List the messages that could not be credited, with the reasons",
 		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
 reason. They stay until a replay credits them or they are discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked --json",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		return withFinance(ctx, env, cfg, func(s *stack) error { return s.listParked(ctx, env.Stdout, asJSON) })
+	}, anyFlags, func(ctx context.Context, s *stack) error {
+		l := newList(env.Stdout, o, parkedMessages())
+		for p, err := range s.parkedBy(finance.Group).All(ctx) {
+			if err == nil {
+				err = l.add(p)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return l.end()
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line a message, with its payload")
+	o.addJSON(c, ", one line a message, with its payload")
 	return c
 }
 
 func newReplay(env Env) *cobra.Command {
 	var id string
-	var asJSON bool
-	c := command(env, cobra.Command{
+	var o output
+	c := withBooks(env, cobra.Command{
 		Use:   "replay",
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
 		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
@@ -47,69 +182,13 @@ again after a crash: nothing is credited twice. Nothing returns to the claim str
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		return withFinance(ctx, env, cfg, func(s *stack) error { return s.replay(ctx, env.Stdout, id, asJSON) })
-	})
+	}, anyFlags, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, o) })
 	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	o.addJSON(c, "")
 	return c
 }
 
-func newDiscard(env Env) *cobra.Command {
-	var id string
-	c := command(env, cobra.Command{
-		Use:     "discard",
-		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
-		Example: "  dibs finance discard --id p0/1763716946123-0",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if id == "" {
-			return fmt.Errorf("%w: --id is missing: which message?", ErrUsage)
-		}
-		return withFinance(ctx, env, cfg, func(s *stack) error {
-			if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
-				return err
-			}
-			gone, err := s.parkingLot().Discard(ctx, id)
-			return errors.Join(err, printJSON(env.Stdout, gone))
-		})
-	})
-	c.Flags().StringVar(&id, "id", "", "the message, by its own id or its event's")
-	return c
-}
-
-// note writes into the audit log what is about to be done to parked messages. It comes first: what is not noted is not done.
-func (s *stack) note(ctx context.Context, action, group, id string) error {
-	return audit.NewLog(s.db).Note(ctx, action, struct {
-		Group string `json:"group"`
-		ID    string `json:"id,omitempty"`
-	}{group, id})
-}
-
-func (s *stack) parkingLot() *consumer.ParkingLot {
-	return consumer.NewParkingLot(s.rdb, s.cfg.Partitions, finance.Group)
-}
-
-func (s *stack) listParked(ctx context.Context, w io.Writer, asJSON bool) error {
-	var all []consumer.Parked
-	for p, err := range s.parkingLot().All(ctx) {
-		switch {
-		case err != nil:
-			return err
-		case !asJSON:
-			all = append(all, p)
-		default:
-			if err := printJSON(w, []consumer.Parked{p}); err != nil {
-				return err
-			}
-		}
-	}
-	if asJSON {
-		return nil
-	}
-	return printParked(w, all)
-}
-
-func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool) error {
+func (s *stack) replay(ctx context.Context, env Env, id string, o output) error {
 	books, err := s.newBooks()
 	if err != nil {
 		return err
@@ -117,38 +196,53 @@ func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool)
 	if err := s.note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
 		return err
 	}
-	sum, err := s.parkingLot().Replay(ctx, id, books.Handle)
+	sum, err := s.parkedBy(finance.Group).Replay(ctx, id, books.Handle)
 	err = errors.Join(err, s.closeBooks(ctx, books))
-	if asJSON {
-		err = errors.Join(err, printJSON(w, []consumer.Replay{sum}))
-	} else {
-		_, _ = fmt.Fprintf(w, "credited %s, still parked %s\n", number(int64(sum.Handled)), number(int64(len(sum.Left))))
-		if len(sum.Left) > 0 {
-			err = errors.Join(err, printParked(w, sum.Left))
+	left := len(sum.Left)
+	switch {
+	case o.json:
+		err = errors.Join(err, printJSON(env.Stdout, sum))
+	default:
+		printf(env.Stdout, "credited %s, still parked %s\n", Number(sum.Handled), Number(left))
+		if left > 0 {
+			err = errors.Join(err, printList(env.Stdout, o, parkedMessages(), sum.Left...))
 		}
 	}
-	if len(sum.Left) > 0 {
-		err = errors.Join(err, fmt.Errorf("%w: %d of %d messages", ErrParked, len(sum.Left), len(sum.Left)+sum.Handled))
-	}
-	return err
+	return errors.Join(err, stillParked(int64(left), int64(left+sum.Handled), "messages"))
 }
 
-func printJSON[T any](w io.Writer, lines []T) error {
-	encoder := json.NewEncoder(w)
-	for i := range lines {
-		if err := encoder.Encode(&lines[i]); err != nil {
-			return fmt.Errorf("cmd: %w", err)
+func newDiscard(env Env) *cobra.Command {
+	var id string
+	c := withBooks(env, cobra.Command{
+		Use:     "discard",
+		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
+		Example: "  dibs finance discard --id p0/1763716946123-0",
+	}, func(*cobra.Command) error {
+		if id == "" {
+			return usagef("--id is missing: which message?")
 		}
-	}
-	return nil
+		return nil
+	}, func(ctx context.Context, s *stack) error {
+		if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
+			return err
+		}
+		gone, err := s.parkedBy(finance.Group).Discard(ctx, id)
+		return errors.Join(err, printJSON(env.Stdout, gone...))
+	})
+	c.Flags().StringVar(&id, "id", "", "the message, by its own id or its event's")
+	return c
 }
 
-func printParked(w io.Writer, list []consumer.Parked) error {
-	out := NewTable()
-	out.AppendHeader(table.Row{"id", "event", "parked at", "tries", "reason"})
-	for _, p := range list {
-		out.AppendRow(table.Row{p.ID, p.EventID, p.At.Format(models.TimeLayout), p.Attempts, p.Reason})
-	}
-	_, err := fmt.Fprintln(w, out.Render())
-	return err
+// note writes into the audit log what is about to be done to parked messages. It comes first: what
+// is not noted is not done.
+func (s *stack) note(ctx context.Context, action, group, id string) error {
+	return audit.NewLog(s.db).Note(ctx, action, struct {
+		Group string `json:"group"`
+		ID    string `json:"id,omitempty"`
+	}{group, id})
+}
+
+// parkedBy are the parked messages of a group, but those of webhooks, which are in MySQL.
+func (s *stack) parkedBy(group string) *consumer.ParkingLot {
+	return consumer.NewParkingLot(s.rdb, s.cfg.Partitions, group)
 }

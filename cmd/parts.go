@@ -23,7 +23,6 @@ const (
 // parts are the servers that a process works with, and which of them are away.
 type parts struct {
 	check func(ctx context.Context) map[string]error // by name; nil is a part that is there
-	up    *prometheus.Desc
 
 	mu   sync.Mutex // held during a check
 	at   time.Time  // when the last check began
@@ -32,10 +31,15 @@ type parts struct {
 }
 
 func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[string]error) *parts {
-	p := &parts{check: check, up: prometheus.NewDesc("dibs_part_up",
+	p := &parts{check: check}
+	up := prometheus.NewDesc("dibs_part_up",
 		"Whether a server that this process works with does what the process needs of it: 1 or 0. A partition is a part of Redis.",
-		[]string{"part"}, nil)}
-	reg.MustRegister(p)
+		[]string{"part"}, nil)
+	reg.MustRegister(&scraped{descs: []*prometheus.Desc{up}, ask: func(to chan<- prometheus.Metric) {
+		for name, err := range p.now(context.Background()) {
+			to <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, asGauge(err == nil), name)
+		}
+	}})
 	return p
 }
 
@@ -66,20 +70,6 @@ func (p *parts) away(ctx context.Context) []string {
 	return names
 }
 
-// Describe implements prometheus.Collector.
-func (p *parts) Describe(descs chan<- *prometheus.Desc) { descs <- p.up }
-
-// Collect implements prometheus.Collector.
-func (p *parts) Collect(metrics chan<- prometheus.Metric) {
-	for name, err := range p.now(context.Background()) {
-		up := 1.0
-		if err != nil {
-			up = 0
-		}
-		metrics <- prometheus.MustNewConstMetric(p.up, prometheus.GaugeValue, up, name)
-	}
-}
-
 // partMySQL is the name of MySQL as a part, partRedis that of a Redis of which all partitions are needed.
 const partMySQL, partRedis = "mysql", "redis"
 
@@ -88,25 +78,31 @@ func partOf(partition int) string { return "redis partition " + strconv.Itoa(par
 
 // partsOfAPI are MySQL and each partition's Redis.
 func (s *stack) partsOfAPI(ctx context.Context) map[string]error {
-	is := make(map[string]error, s.cfg.Partitions+1)
-	mysql := make(chan error, 1)
-	go func() { mysql <- ping(ctx, s.db) }()
-	away := s.scripts.Away(ctx)
-	for partition := range s.cfg.Partitions {
-		is[partOf(partition)] = away[partition]
-	}
-	is[partMySQL] = <-mysql
-	return is
+	return s.besideMySQL(ctx, func(is map[string]error) {
+		away := s.scripts.Away(ctx)
+		for partition := range s.cfg.Partitions {
+			is[partOf(partition)] = away[partition]
+		}
+	})
 }
 
 // partsOfRole are MySQL and Redis.
 func (s *stack) partsOfRole(ctx context.Context) map[string]error {
+	return s.besideMySQL(ctx, func(is map[string]error) {
+		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+		defer cancel()
+		is[partRedis] = s.rdb.Ping(bounded).Err()
+	})
+}
+
+// besideMySQL asks other parts while it asks MySQL.
+func (s *stack) besideMySQL(ctx context.Context, others func(is map[string]error)) map[string]error {
 	mysql := make(chan error, 1)
 	go func() { mysql <- ping(ctx, s.db) }()
-	bounded, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	err := s.rdb.Ping(bounded).Err()
-	return map[string]error{partRedis: err, partMySQL: <-mysql}
+	is := make(map[string]error)
+	others(is)
+	is[partMySQL] = <-mysql
+	return is
 }
 
 func ping(ctx context.Context, db *gorm.DB) error {

@@ -66,7 +66,7 @@ func (p *ProgressBar) Set(done int) {
 	defer p.mu.Unlock()
 	if time.Since(p.last) >= plainEvery {
 		p.last = time.Now()
-		_, _ = fmt.Fprintf(p.plain, "%s: %s of %s\n", p.what, number(int64(done)), number(int64(p.total)))
+		printf(p.plain, "%s: %s of %s\n", p.what, Number(done), Number(p.total))
 	}
 }
 

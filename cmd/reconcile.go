@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
@@ -24,16 +23,15 @@ const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
 type reconcileFlags struct {
-	campaign     string
-	json, repair bool
-	giveUp       bool
-	acceptGap    bool
+	output
+
+	campaign                  string
+	repair, giveUp, acceptGap bool
 }
 
 func newReconcile(env Env) *cobra.Command {
 	var flags reconcileFlags
-	var c *cobra.Command
-	c = command(env, cobra.Command{
+	c := withServers(env, cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare Redis with MySQL, and the books with the claims; exit 3 when they differ",
 		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims, and what each user holds.
@@ -51,27 +49,22 @@ these claims up: it prints their ids, their units are free again, and the claim 
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if flags.giveUp && !flags.repair {
-			return fmt.Errorf("%w: --give-up-claims goes with --repair", ErrUsage)
+	}, func(c *cobra.Command) error {
+		switch {
+		case flags.giveUp && !flags.repair:
+			return usagef("--give-up-claims goes with --repair")
+		case flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")):
+			return usagef("--accept-gap stands alone")
 		}
-		if c.Flags().Changed("campaign") {
-			if err := models.CheckCampaignID(flags.campaign); err != nil {
-				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
-			}
+		return checkCampaign(c)
+	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		if flags.acceptGap {
+			return s.acceptGaps(ctx, env.Stdout)
 		}
-		if flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")) {
-			return fmt.Errorf("%w: --accept-gap stands alone", ErrUsage)
-		}
-		return withStack(ctx, env, cfg, func(s *stack) error {
-			if flags.acceptGap {
-				return s.acceptGaps(ctx, env.Stdout)
-			}
-			return s.reconcile(ctx, env.Stdout, flags)
-		})
-	}))
-	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
-	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
+		return s.reconcile(ctx, env.Stdout, flags)
+	})
+	c.Flags().StringVar(&flags.campaign, "campaign", "", oneCampaign)
+	flags.addJSON(c, ", one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"load what differs again, from the rows of claims, and count the counters from them")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
@@ -102,10 +95,15 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 			if !found[i].Left.Agrees() {
 				differ++
 			}
-			if flags.json {
-				if err := printComparisonJSON(w, &found[i], flags.repair); err != nil {
-					return err
-				}
+			var err error
+			switch {
+			case flags.json && flags.repair:
+				err = printJSON(w, found[i])
+			case flags.json:
+				err = printJSON(w, found[i].Found)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		all = append(all, found...)
@@ -181,7 +179,12 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 	}
 	for i, id := range ids {
 		g.Go(func() error {
-			all[i], failed[i] = reconcileOne(ctx, r, id, flags)
+			if flags.repair {
+				all[i], failed[i] = r.Repair(ctx, id, flags.giveUp)
+				return nil
+			}
+			all[i].Found, failed[i] = r.Compare(ctx, id)
+			all[i].Left = all[i].Found
 			return nil
 		})
 	}
@@ -195,15 +198,6 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 	recorded := r.Record(ctx, left...)
 	all = slices.DeleteFunc(all, func(one compare.Repaired) bool { return one.Found.CampaignID == "" })
 	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
-}
-
-func reconcileOne(ctx context.Context, r *compare.Comparer, id string, flags reconcileFlags) (one compare.Repaired, err error) {
-	if flags.repair {
-		return r.Repair(ctx, id, flags.giveUp)
-	}
-	one.Found, err = r.Compare(ctx, id)
-	one.Left = one.Found
-	return one, err
 }
 
 // campaignIDs is one that there is, or all.
@@ -233,13 +227,6 @@ func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, e
 	})
 }
 
-func printComparisonJSON(w io.Writer, one *compare.Repaired, repair bool) error {
-	if repair {
-		return printJSON(w, []*compare.Repaired{one})
-	}
-	return printJSON(w, []compare.Comparison{one.Found})
-}
-
 // printComparisons prints a line a campaign, then what differs and what was done about it.
 func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 	out := NewTable()
@@ -253,21 +240,19 @@ func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]
 		for _, line := range one.Found.Differences {
-			_, _ = fmt.Fprintf(w, "%s: %s\n", one.Found.CampaignID, line)
+			printf(w, "%s: %s\n", one.Found.CampaignID, line)
 		}
 		if lost := &one.Left.MySQL; lost.LostUnits > 0 {
-			_, _ = fmt.Fprintf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
+			printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
-		for _, step := range one.Steps {
-			_, _ = fmt.Fprintf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
-		}
+		printSteps(w, "repaired ", one.Steps)
 		for _, id := range one.GivenUp {
-			_, _ = fmt.Fprintf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
+			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
-		if repair && !one.Left.Agrees() {
-			for _, line := range one.Left.Differences {
-				_, _ = fmt.Fprintf(w, "%s: still: %s\n", one.Left.CampaignID, line)
+		for _, line := range one.Left.Differences {
+			if repair {
+				printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
 			}
 		}
 	}
@@ -285,19 +270,17 @@ func comparisonRow(one *compare.Repaired) table.Row {
 	case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
 		verdict = "agree so far"
 	}
-	taken := "-"
-	left := "-"
-	rows := "-"
+	var taken, left, rows *int64
 	if c.Redis != nil {
-		taken = number(c.Redis.Taken)
-		left = number(c.Redis.Remaining)
+		taken = &c.Redis.Taken
+		left = &c.Redis.Remaining
 	}
 	if c.Rows != nil {
-		rows = number(c.Rows.Units)
+		rows = &c.Rows.Units
 	}
 	return table.Row{
-		c.CampaignID, string(c.Residency), number(c.MySQL.Total), taken, number(c.MySQL.Claimed), rows, left, number(c.MySQL.Remaining),
-		numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
+		c.CampaignID, string(c.Residency), Number(c.MySQL.Total), numberOrDash(taken), Number(c.MySQL.Claimed), numberOrDash(rows),
+		numberOrDash(left), Number(c.MySQL.Remaining), numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
 	}
 }
 
@@ -305,5 +288,5 @@ func numberOrDash(n *int64) string {
 	if n == nil {
 		return "-"
 	}
-	return number(*n)
+	return Number(*n)
 }

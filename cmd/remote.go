@@ -1,11 +1,11 @@
 package cmd
 
 import (
-	"fmt"
+	"context"
 	"io"
+	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
@@ -15,42 +15,72 @@ import (
 // remoteTimeout bounds a call: a settlement of a busy day takes minutes.
 const remoteTimeout = 6 * time.Minute
 
-// remote is a client of the API of DIBS_URL.
-func remote(cfg *config.Config) (*client.Client, error) {
-	c, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
-	if err != nil {
-		return nil, config.Refuse("URL", "or %sTOKEN: %w", config.Prefix, err)
+// question is what a command asks the API, and how it shows the answer.
+type question[T any] struct {
+	*client.Client
+	output
+
+	c    *cobra.Command
+	id   string // its argument
+	w    io.Writer
+	view view[T]
+}
+
+// overHTTP is a command that asks the API of DIBS_URL. A last word of Use in capitals names the one
+// id that it takes. Without a view it prints nothing.
+func overHTTP[T any](env Env, c cobra.Command, v view[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
+	o := output{form: "table"}
+	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		api, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
+		if err != nil {
+			return config.Refuse("URL", "or %sTOKEN: %w", config.Prefix, err)
+		}
+		return ask(ctx, &question[T]{Client: api, output: o, c: c, id: c.Flags().Arg(0), w: env.Stdout, view: v})
+	})
+	switch _, takes, _ := strings.Cut(c.Use, " "); takes {
+	case "":
+	case "CLAIM":
+		made.Args = oneArg("name one claim")
+	default:
+		made.Args = oneArg("name one campaign")
 	}
-	return c, nil
+	if v.rows != nil {
+		o.addForm(made)
+	}
+	return made
 }
 
-// outputFlag is how an answer is printed.
-type outputFlag string
-
-func (f *outputFlag) add(c *cobra.Command) {
-	c.Flags().StringVarP((*string)(f), "output", "o", "table", "table, json or csv")
-}
-
-func (f *outputFlag) check() error {
-	switch *f {
-	case "table", "json", "csv":
+// oneArg refuses everything but one argument, in these words.
+func oneArg(words string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s", words)
+		}
 		return nil
 	}
-	return fmt.Errorf("%w: --output must be table, json or csv, not %q", ErrUsage, string(*f))
 }
 
-// printAs prints rows, or lines of JSON.
-func printAs[T any](w io.Writer, as outputFlag, lines []T, header table.Row, rows []table.Row) error {
-	if as == "json" {
-		return printJSON(w, lines)
+// show prints an answer, unless there is none.
+func (q *question[T]) show(answer T, err error) error {
+	if err != nil {
+		return err
 	}
-	out := NewTable()
-	out.AppendHeader(header)
-	out.AppendRows(rows)
-	text := out.Render
-	if as == "csv" {
-		text = out.RenderCSV
+	return q.list(answer)
+}
+
+// list prints answers, with the header before the first of them.
+func (q *question[T]) list(answers ...T) error {
+	defer func() { q.view.header = nil }()
+	return printList(q.w, q.output, q.view, answers...)
+}
+
+// given is what a flag was set to, or nil.
+func given[T any](c *cobra.Command, name string, value *T) *T {
+	if c.Flags().Changed(name) {
+		return value
 	}
-	_, err := fmt.Fprintln(w, text())
-	return err
+	return nil
 }

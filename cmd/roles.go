@@ -36,110 +36,102 @@ import (
 )
 
 func newServe(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:   "serve",
 		Short: "Run every role in one process; embedded servers when none are configured",
 		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as no one else could
 read the embedded streams; beside real ones run 'dibs finance', or a service of your own in that group.`,
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if err := checkListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			if err := s.checkDurability(ctx); err != nil {
-				return err
-			}
-			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
-			s.log.Info("serving every role", "servers", s.where)
-			return s.runWithGuards(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
-		}, takesClaims)
-	})
+	}, checkListen, func(s *stack, ctx context.Context) error {
+		s.credits = s.cfg.Embedded() && s.cfg.FinanceDSN == "" && slices.Contains(s.cfg.Groups, finance.Group)
+		return s.serve(ctx, s.announce(env))
+	}, takesClaims)
 }
 
 func newAPI(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "api",
 		Short:   "Run the HTTP API: campaigns, claims, stock",
 		Example: "  dibs api --http-addr 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			if err := s.checkDurability(ctx); err != nil {
-				return err
-			}
-			return s.runWithGuards(ctx, "api", func(ctx context.Context) error {
-				return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env))
-			})
-		}, takesClaims)
-	}))
+	}, checkListen, func(s *stack, ctx context.Context) error {
+		return s.runAPI(ctx, s.cfg.ShutdownTimeout, s.announce(env))
+	}, takesClaims)
 }
 
 func newConsumer(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "consumer",
 		Short:   "Run the consumer: from the claim streams into MySQL, in batches",
 		Example: "  dibs consumer --name consumer-1 --metrics-addr 127.0.0.1:9091",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkMetricsListen(cfg); err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "consumer", s.metered(s.runConsumer)) })
-	}))
+	}, checkMetricsListen, metered((*stack).runConsumer))
 }
 
 func newSyncer(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	return role(env, cobra.Command{
 		Use:     "syncer",
 		Short:   "Run the syncer: complete changes of campaigns, evict idle ones, trim the streams",
 		Example: "  dibs syncer --groups syncer,finance",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if err := checkMetricsListen(cfg); err != nil {
+	}, checkMetricsListen, metered((*stack).runSyncer))
+}
+
+// role is a command that runs until it is told to end, after what check refuses. It may start while
+// a server is away.
+func role(env Env, c cobra.Command, check func(*config.Config) error, run func(*stack, context.Context) error,
+	options ...func(*stack)) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if name := c.Name(); name != "serve" && name != "finance" {
+			if err := needsServers(c, cfg); err != nil {
+				return err
+			}
+		}
+		if err := check(cfg); err != nil {
 			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "syncer", s.metered(s.runSyncer)) })
-	}))
-}
-
-// needsServers refuses a role that would find no one to work with: another process's embedded Redis is out of reach.
-func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
-	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if cfg.Embedded() {
-			return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
+		begun := false
+		err := withStack(ctx, env, cfg, func(s *stack) error {
+			begun = true
+			s.log.Info("serving", "role", c.Name(), "servers", s.where)
+			return s.runGuarded(ctx, c.Name(), func(ctx context.Context) error { return run(s, ctx) })
+		}, append(options, allowDBDown, redisMayBeAway)...)
+		if !begun && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // told to end before it had started, it has nothing to finish
 		}
-		return run(ctx, cfg)
-	}
+		return err
+	})
 }
 
-// withRole is withStack for what runs until it is told to end. It may start while a server is away.
-func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
-	begun := false
-	err := withStack(ctx, env, cfg, func(s *stack) error {
-		begun = true
-		return run(s)
-	}, append(options, allowDBDown, redisMayBeAway)...)
-	return endedEarly(ctx, begun, err)
+// needsServers refuses a command that would find no one to work with: another process's embedded
+// Redis is out of reach.
+func needsServers(c *cobra.Command, cfg *config.Config) error {
+	if cfg.Embedded() {
+		return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
+	}
+	return nil
 }
 
-// endedEarly is the outcome of a role: told to end before it had started, it has nothing to finish, and has not failed.
-func endedEarly(ctx context.Context, begun bool, err error) error {
-	if !begun && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+// withServers is a command that works with real servers, after what check refuses.
+func withServers(env Env, c cobra.Command, check func(*cobra.Command) error,
+	run func(context.Context, *cobra.Command, *stack) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := needsServers(c, cfg); err != nil {
+			return err
+		}
+		if err := check(c); err != nil {
+			return err
+		}
+		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, c, s) })
+	})
 }
+
+// anyFlags is a check of a command whose flags go together in any way.
+func anyFlags(*cobra.Command) error { return nil }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
-	options = append(options, func(s *stack) {
-		if env.Registry != nil {
-			s.registry = env.Registry
-		}
+	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), append(options, func(s *stack) {
+		s.registry = cmp.Or(env.Registry, s.registry)
 		s.environ = env.Environ
-	})
-	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), options...)
+	})...)
 	if err != nil {
 		return err
 	}
@@ -147,24 +139,19 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 	return run(s)
 }
 
-// runWithGuards runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
-// was away as soon as that is back and the right one.
-func (s *stack) runWithGuards(ctx context.Context, role string, run func(context.Context) error) error {
-	return s.checked(ctx, role, run, func(ctx context.Context) error {
-		err := campaigns.WatchPartitions(ctx, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
-		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
-	})
-}
-
-// checked runs a role beside what checks the servers that were away when it started, and beside other checks. A check that fails ends it.
-func (s *stack) checked(ctx context.Context, role string, run func(context.Context) error, checks ...func(context.Context) error) error {
+// runGuarded runs a role beside what checks the servers that were away when it started, and as long
+// as the deployment has the number of partitions that this process has. A check that fails ends it.
+func (s *stack) runGuarded(ctx context.Context, role string, run func(context.Context) error) error {
 	s.warn()
 	registerRole(s.registry, role)
 	defer s.startShutdownTimer(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
-	for _, one := range checks {
-		group.Go(func() error { return one(watching) })
+	if !s.isFinance {
+		group.Go(func() error {
+			err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
+			return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+		})
 	}
 	if s.gate != nil {
 		group.Go(func() error { return s.gate.Await(watching, sqlstore.DefaultGateEvery, s.log) })
@@ -327,8 +314,11 @@ const liveWithin = 10 * time.Minute
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
-func (s *stack) metered(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return s.withMetrics(ctx, run) }
+// metered is a role that has no HTTP of its own, with metrics.
+func metered(run func(*stack, context.Context) error) func(*stack, context.Context) error {
+	return func(s *stack, ctx context.Context) error {
+		return s.withMetrics(ctx, func(ctx context.Context) error { return run(s, ctx) })
+	}
 }
 
 // withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.

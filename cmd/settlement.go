@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -23,25 +22,23 @@ that shows its date. Amounts are minor units of ISO 4217: 888800 of EUR are 8,88
 
 Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all the same, and what is missing is said.`,
 		Example: "  dibs settlement --date 2027-01-31 --time-zone Europe/Berlin -o csv",
-	}, false, func(ctx context.Context, api *client.Client, _ string, as outputFlag) error {
+	}, view[client.Settlement]{
+		table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},
+		func(s *client.Settlement, row func(...any)) {
+			for _, sum := range s.Sums {
+				row(s.Date, sum.CampaignID, sum.Currency, sum.Type, sum.Claims, sum.Units, sum.Amount, s.Final)
+			}
+		},
+	}, func(ctx context.Context, q *question[client.Settlement]) error {
 		if date == "" {
-			return fmt.Errorf("%w: --date is missing: which day?", ErrUsage)
+			return usagef("--date is missing: which day?")
 		}
-		s, err := api.Settlement(ctx, date, zone)
-		if err != nil {
-			return err
-		}
-		rows := make([]table.Row, len(s.Sums))
-		for i, sum := range s.Sums {
-			rows[i] = table.Row{s.Date, sum.CampaignID, sum.Currency, sum.Type, sum.Claims, sum.Units, sum.Amount, s.Final}
-		}
-		header := table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"}
-		err = printAs(env.Stdout, as, []client.Settlement{s}, header, rows)
-		if err != nil || s.Final {
+		s, err := q.Settlement(ctx, date, zone)
+		if err := q.show(s, err); err != nil || s.Final {
 			return err
 		}
 		for _, one := range s.Missing {
-			_, _ = fmt.Fprintln(env.Stderr, one.CampaignID, one.Reason)
+			printf(env.Stderr, "%s %s\n", one.CampaignID, one.Reason)
 		}
 		return ErrNotFinal
 	})

@@ -54,6 +54,7 @@ type stack struct {
 	installation     string        // that both servers belong to, once it was found to be the same
 	sameInstallation chan struct{} // is closed then
 
+	isFinance      bool           // set before opening
 	takesClaims    bool           // set before opening
 	allowDBDown    bool           // set before opening
 	redisMayBeAway bool           // set before opening
@@ -77,18 +78,24 @@ type stack struct {
 // openStack connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
 // schema, another number of partitions, a Redis that evicts.
 func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, options ...func(*stack)) (*stack, error) {
-	if err := cfg.CheckServers(); err != nil {
-		return nil, err
-	}
 	s := &stack{cfg: cfg, log: log, registry: newRegistry()}
 	for _, set := range options {
 		set(s)
 	}
+	check := cfg.CheckServers
+	opening := []func(context.Context) error{
+		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation, s.checkDurability,
+	}
+	if s.isFinance {
+		check = cfg.CheckFinance
+		opening = []func(context.Context) error{s.openTraces, s.openRedis, s.openBooks, s.checkStreams, s.checkInstallation}
+	}
+	if err := check(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{
-		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation,
-	} {
+	for _, open := range opening {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err
@@ -181,12 +188,12 @@ func (s *stack) openSQL(ctx context.Context) error {
 	if s.cfg.MySQLDSN == "" {
 		return s.openSQLite(ctx)
 	}
-	s.where = "Redis and MySQL as configured"
 	return s.openGated(ctx, "MYSQL_DSN", s.cfg.MySQLDSN, s.checkStore)
 }
 
 // openGated opens the MySQL of a setting. A role may start while it is away.
 func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
+	s.where = "Redis and MySQL as configured"
 	now, err := renewed(s.cfg, setting, dsn, s.log, sqlstore.CheckDSN)
 	if err != nil {
 		return err
@@ -206,12 +213,12 @@ func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(c
 }
 
 func (s *stack) openSQLite(ctx context.Context) error {
-	path, err := s.sqlitePath()
+	dir, err := s.sqliteFolder()
 	if err != nil {
 		return err
 	}
-	s.where = "embedded Redis (memory) and SQLite (" + filepath.Dir(path) + "): for a look, not for real claims"
-	db, err := openDB(ctx, "DATA_DIR", sqlstore.Config{Path: path, Logger: s.log})
+	s.where = "embedded Redis (memory) and SQLite (" + dir + "): for a look, not for real claims"
+	db, err := openDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -264,22 +271,21 @@ func openDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB,
 	return db, refusedIf(err, sqlstore.ErrConfig, setting)
 }
 
-// sqlitePath is the file of the embedded database. Embedded Redis keeps nothing, so what an earlier run left there can be
-// read but not claimed from; without a folder of the user's it is a temporary one.
-func (s *stack) sqlitePath() (string, error) {
-	dir := s.cfg.DataDir
-	if dir == "" {
-		made, err := os.MkdirTemp("", "dibs-")
-		if err != nil {
-			return "", fmt.Errorf("cmd: %w", err)
+// sqliteFolder has the file of the embedded database. Embedded Redis keeps nothing, so what an earlier
+// run left there can be read but not claimed from; without a folder of the user's it is a temporary one.
+func (s *stack) sqliteFolder() (dir string, err error) {
+	if s.cfg.DataDir != "" {
+		if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
+			return "", config.Refuse("DATA_DIR", "%w", err)
 		}
-		s.closers = append(s.closers, func() { _ = os.RemoveAll(made) })
-		dir = made
+		return s.cfg.DataDir, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", config.Refuse("DATA_DIR", "%w", err)
+	dir, err = os.MkdirTemp("", "dibs-")
+	if err != nil {
+		return "", fmt.Errorf("cmd: %w", err)
 	}
-	return filepath.Join(dir, "dibs.db"), nil
+	s.closers = append(s.closers, func() { _ = os.RemoveAll(dir) })
+	return dir, nil
 }
 
 func (s *stack) makeParts(context.Context) error {

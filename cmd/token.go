@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"dibs/api/auth"
 	"dibs/internal/config"
-	"dibs/models"
 )
 
 func newToken(env Env) *cobra.Command {
@@ -26,7 +24,10 @@ that DIBS_TOKENS_FILE names; processes read it within a second. To replace a tok
 take the first away when no one uses it any more.`,
 		Example: "  dibs token --actor shop-1 --role storefront\n  dibs token --actor ann --role admin --expires 2160h",
 	}, func(_ context.Context, c *cobra.Command, _ *config.Config) error {
-		until, err := whenExpired(expires)
+		until, err := timeOrSpan("--expires", expires, 1)
+		if err == nil && expires != "" && !until.After(time.Now()) {
+			err = usagef("--expires must be a time to come, not %q", expires)
+		}
 		if err != nil {
 			return err
 		}
@@ -35,7 +36,7 @@ take the first away when no one uses it any more.`,
 		token := "dibs_" + base64.RawURLEncoding.EncodeToString(secret[:])
 		line, err := auth.Line(name, role, token, until)
 		if err != nil {
-			return fmt.Errorf("%w: --actor %q --role %q: %w", ErrUsage, name, role, err)
+			return usagef("--actor %q --role %q: %w", name, role, err)
 		}
 		c.Printf("token: %s\nline:  %s\n", token, line)
 		return nil
@@ -44,19 +45,4 @@ take the first away when no one uses it any more.`,
 	c.Flags().StringVar(&role, "role", "viewer", "admin, storefront or viewer")
 	c.Flags().StringVar(&expires, "expires", "", "a time such as 2027-01-31T18:00:00Z, or in how long, such as 2160h; never unless given")
 	return c
-}
-
-func whenExpired(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if in, err := time.ParseDuration(text); err == nil && in > 0 {
-		return time.Now().Add(in), nil
-	}
-	at, err := models.ParseTime(text)
-	if err != nil || !at.After(time.Now()) {
-		return at, fmt.Errorf("%w: --expires must be a time to come such as 2027-01-31T18:00:00Z, or a duration such as 2160h, not %q",
-			ErrUsage, text)
-	}
-	return at, nil
 }

@@ -1,10 +1,10 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -17,13 +17,13 @@ import (
 
 	"dibs/internal/config"
 	"dibs/internal/sleep"
-	"dibs/internal/sqlstore"
 	"dibs/internal/webhooks"
 	"dibs/models"
 )
 
 func newWebhooks(env Env) *cobra.Command {
-	c := command(env, cobra.Command{
+	var endpoints func() webhooks.Endpoints
+	c := role(env, cobra.Command{
 		Use:   "webhooks",
 		Short: "Run the webhooks: events of the claim streams, posted to your endpoints",
 		Long: `Reads the claim streams in the consumer group "webhooks", which it registers, and posts each event to the endpoints of
@@ -33,18 +33,13 @@ endpoint has not taken for 24 hours is parked, and its next delivery says that s
 One process delivers; others that are started stand by. docs/webhooks.md describes the file and has receivers in Go, Python and
 TypeScript.`,
 		Example: "  dibs webhooks --webhooks-file /etc/dibs/endpoints.json --metrics-addr 127.0.0.1:9094",
-	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+	}, func(cfg *config.Config) (err error) {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		endpoints, err := readEndpoints(cfg, env)
-		if err != nil {
-			return err
-		}
-		return withRole(ctx, env, cfg, func(s *stack) error {
-			return s.runWithGuards(ctx, "webhooks", s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
-		})
-	}))
+		endpoints, err = readEndpoints(cfg, env)
+		return err
+	}, metered(func(s *stack, ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env), newTestWebhook(env))
 	return c
 }
@@ -93,7 +88,7 @@ const replayEvery = 5 * time.Second
 
 // replayWebhooks replays what the console asks for, until ctx ends.
 func (s *stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
-	lot := parkedOf{s}.lot(webhooks.Group)
+	lot := s.parkedBy(webhooks.Group)
 	for sleep.For(ctx, replayEvery) == nil {
 		err := lot.ReplayAsked(ctx, func(ctx context.Context, id string) (left string, err error) {
 			_, n, err := d.Replay(ctx, parkedWebhookOf(id))
@@ -108,43 +103,33 @@ func (s *stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
 	}
 }
 
-// whichFlags choose parked events.
-type whichFlags struct {
-	endpoint, id string
-}
-
-func (f *whichFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.endpoint, "endpoint", "", "events of one endpoint; of all unless given")
-	c.Flags().StringVar(&f.id, "id", "", "one event, by its id; all unless given")
-}
-
-func (f *whichFlags) which() webhooks.Which {
-	return webhooks.Which{Endpoint: f.endpoint, EventID: f.id}
-}
-
-func newParkedWebhooks(env Env) *cobra.Command {
-	var f whichFlags
-	var asJSON bool
-	c := command(env, cobra.Command{
-		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
-		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
-			rows, err := webhooks.Parked(ctx, db, f.which(), webhooks.ParkedMax)
-			if err != nil {
-				return err
-			}
-			return printParkedWebhooks(env.Stdout, rows, asJSON)
-		})
-	})
-	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line an event")
+// addWhich adds the flags that choose parked events.
+func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
+	c.Flags().StringVar(&which.Endpoint, "endpoint", "", "events of one endpoint; of all unless given")
+	c.Flags().StringVar(&which.EventID, "id", "", "one event, by its id; all unless given")
 	return c
 }
 
+func newParkedWebhooks(env Env) *cobra.Command {
+	var which webhooks.Which
+	var o output
+	c := withDatabase(env, cobra.Command{
+		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
+		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
+	}, anyFlags, func(ctx context.Context, db *gorm.DB) error {
+		rows, err := webhooks.Parked(ctx, db, which, webhooks.ParkedMax)
+		if err != nil {
+			return err
+		}
+		return printParkedWebhooks(env, o, rows)
+	})
+	o.addJSON(c, ", one line an event")
+	return addWhich(c, &which)
+}
+
 func newReplayWebhooks(env Env) *cobra.Command {
-	var f whichFlags
-	c := command(env, cobra.Command{
+	var which webhooks.Which
+	return addWhich(command(env, cobra.Command{
 		Use: "replay", Short: "Post the parked events once more; those that are taken are parked no longer",
 		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event that is not taken stays parked, and so do
 those behind it of its endpoint and campaign. It may be run while the role runs: what is replayed comes late, which its timestamp says.
@@ -157,16 +142,27 @@ Exit code 0: nothing is left. 1: something is.`,
 			return err
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
-			taken, left, err := s.dispatcher(endpoints).Replay(ctx, f.which())
-			_, _ = fmt.Fprintf(env.Stdout, "delivered %s, still parked %s\n", number(taken), number(left))
-			if err == nil && left > 0 {
-				err = fmt.Errorf("%w: %d of %d events", ErrParked, left, left+taken)
-			}
-			return err
+			taken, left, err := s.dispatcher(endpoints).Replay(ctx, which)
+			printf(env.Stdout, "delivered %s, still parked %s\n", Number(taken), Number(left))
+			return cmp.Or(err, stillParked(left, left+taken, "events"))
 		})
-	})
-	f.add(c)
-	return c
+	}), &which)
+}
+
+func newDiscardWebhooks(env Env) *cobra.Command {
+	var which webhooks.Which
+	return addWhich(withDatabase(env, cobra.Command{
+		Use: "discard", Short: "Delete parked events for good; they are printed, and posted nowhere",
+		Example: "  dibs webhooks discard --endpoint shop",
+	}, func(*cobra.Command) error {
+		if which == (webhooks.Which{}) {
+			return usagef("--endpoint or --id is missing: which events?")
+		}
+		return nil
+	}, func(ctx context.Context, db *gorm.DB) error {
+		rows, err := webhooks.Discard(ctx, db, which)
+		return errors.Join(err, printParkedWebhooks(env, output{json: true}, rows))
+	}), &which)
 }
 
 func newTestWebhook(env Env) *cobra.Command {
@@ -184,69 +180,17 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 		name := c.Flags().Arg(0)
 		endpoint := endpoints()[name]
 		if endpoint == nil {
-			return fmt.Errorf("%w: the file names no endpoint %q; it has %v", ErrUsage, name, slices.Sorted(maps.Keys(endpoints())))
+			return usagef("the file names no endpoint %q; it has %v", name, slices.Sorted(maps.Keys(endpoints())))
 		}
 		start := time.Now()
 		if err := webhooks.Test(ctx, endpoint, cfg.WebhooksPrivate, httpproxy.FromEnvironment().ProxyFunc()); err != nil {
 			return fmt.Errorf("cmd: the endpoint %s did not take the message: %w", name, err)
 		}
-		_, _ = fmt.Fprintf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
+		printf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
 		return nil
 	})
-	c.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%w: one name of an endpoint is wanted", ErrUsage)
-		}
-		return nil
-	}
+	c.Args = oneArg("one name of an endpoint is wanted")
 	return c
-}
-
-func newDiscardWebhooks(env Env) *cobra.Command {
-	var f whichFlags
-	c := command(env, cobra.Command{
-		Use: "discard", Short: "Delete parked events for good; they are printed, and posted nowhere",
-		Example: "  dibs webhooks discard --endpoint shop",
-	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		if f == (whichFlags{}) {
-			return fmt.Errorf("%w: --endpoint or --id is missing: which events?", ErrUsage)
-		}
-		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
-			rows, err := webhooks.Discard(ctx, db, f.which())
-			return errors.Join(err, printParkedWebhooks(env.Stdout, rows, true))
-		})
-	})
-	f.add(c)
-	return c
-}
-
-// withParked opens the database alone.
-func withParked(ctx context.Context, env Env, cfg *config.Config, run func(*gorm.DB) error) error {
-	db, err := openLog(ctx, cfg, newLogger(cfg, env.Stderr))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sqlstore.Close(db) }()
-	return run(db)
-}
-
-func printParkedWebhooks(w io.Writer, rows []models.WebhookEvent, asJSON bool) error {
-	list := make([]parkedWebhook, len(rows))
-	out := NewTable()
-	out.AppendHeader(table.Row{"endpoint", "campaign", "event", "type", "parked at", "reason"})
-	for i := range rows {
-		r := &rows[i]
-		list[i] = parkedWebhook{
-			Endpoint: r.Endpoint, CampaignID: r.CampaignID, EventID: r.EventID, Type: r.Type, At: models.NewTime(r.At),
-			ParkedAt: models.NewTime(*r.ParkedAt), Reason: r.Reason, Payload: string(r.Payload),
-		}
-		out.AppendRow(table.Row{r.Endpoint, r.CampaignID, r.EventID, r.Type, list[i].ParkedAt.Format(models.TimeLayout), r.Reason})
-	}
-	if asJSON {
-		return printJSON(w, list)
-	}
-	_, err := fmt.Fprintln(w, out.Render())
-	return err
 }
 
 // parkedWebhook is a line of JSON.
@@ -259,4 +203,23 @@ type parkedWebhook struct {
 	ParkedAt   models.Time      `json:"parked_at"`
 	Reason     string           `json:"reason"`
 	Payload    string           `json:"payload"`
+}
+
+func printParkedWebhooks(env Env, o output, events []models.WebhookEvent) error {
+	l := newList(env.Stdout, o, view[parkedWebhook]{
+		table.Row{"endpoint", "campaign", "event", "type", "parked at", "reason"},
+		func(p *parkedWebhook, row func(...any)) {
+			row(p.Endpoint, p.CampaignID, p.EventID, p.Type, p.ParkedAt.Format(models.TimeLayout), p.Reason)
+		},
+	})
+	for i := range events {
+		e := &events[i]
+		if err := l.add(parkedWebhook{
+			Endpoint: e.Endpoint, CampaignID: e.CampaignID, EventID: e.EventID, Type: e.Type, At: models.NewTime(e.At),
+			ParkedAt: models.NewTime(*e.ParkedAt), Reason: e.Reason, Payload: string(e.Payload),
+		}); err != nil {
+			return err
+		}
+	}
+	return l.end()
 }

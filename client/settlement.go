@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Settlement is the sums of one day.
+type Settlement struct {
+	Date     string    `json:"date"`
+	TimeZone string    `json:"time_zone"`
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Final    bool      `json:"final"` // every event of the day is in the sums
+	Missing  []struct {
+		CampaignID string `json:"campaign_id,omitempty"`
+		Reason     string `json:"reason"`
+	} `json:"missing"`
+	Sums []struct {
+		CampaignID string `json:"campaign_id"`
+		Currency   string `json:"currency"`
+		Type       string `json:"type"`
+		Claims     int64  `json:"claims"`
+		Units      int64  `json:"units"`
+		Amount     int64  `json:"amount"` // minor units
+	} `json:"sums"`
+}
+
+// Settlement adds up the events of a day such as 2027-01-31 in a time zone; "" is UTC. It may take longer than Config.AttemptTimeout.
+// Refusals: ErrInvalid.
+func (c *Client) Settlement(ctx context.Context, date, timeZone string) (Settlement, error) {
+	return send[Settlement](ctx, c, &call{
+		method: http.MethodGet, path: "/v1/settlements/" + segment(date), query: url.Values{"time_zone": {timeZone}}, long: true,
+	})
+}
+
+// Group is a consumer group of the claim streams, and how far behind it is.
+type Group struct {
+	Name       string `json:"name"`
+	Partitions []struct {
+		Partition int   `json:"partition"`
+		Lag       int64 `json:"lag"`     // entries that it was never handed
+		Pending   int64 `json:"pending"` // entries that it was handed and has not acknowledged
+	} `json:"partitions"`
+}
+
+// Groups lists the registered consumer groups.
+func (c *Client) Groups(ctx context.Context) ([]Group, error) {
+	answer, err := get[struct {
+		Groups []Group `json:"groups"`
+	}](ctx, c, "/v1/groups", nil)
+	return answer.Groups, err
+}
+
+// AddGroup registers a consumer group; the same again changes nothing.
+func (c *Client) AddGroup(ctx context.Context, name string) error {
+	_, err := send[struct{}](ctx, c, &call{method: http.MethodPut, path: "/v1/groups/" + segment(name)})
+	return err
+}
+
+// RemoveGroup removes a consumer group that nothing reads for. Refusals: ErrInvalid, Code("group_not_found"), Code("group_in_use").
+func (c *Client) RemoveGroup(ctx context.Context, name string) error {
+	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: "/v1/groups/" + segment(name)})
+	return err
+}

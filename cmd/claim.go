@@ -1,0 +1,113 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"dibs/client"
+	"dibs/internal/sleep"
+	"dibs/models"
+)
+
+// aboutClaim is a command over HTTP that shows a claim.
+func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[client.Claim]) error) *cobra.Command {
+	return overHTTP(env, c, view[client.Claim]{
+		table.Row{"id", "user", "units", "seq", "status", "claimed at"},
+		func(c *client.Claim, row func(...any)) {
+			row(c.ID, c.UserID, c.Quantity, c.Seq, c.Status, c.ClaimedAt.UTC().Format(models.TimeLayout))
+		},
+	}, ask)
+}
+
+func newClaim(env Env) *cobra.Command {
+	var req client.ClaimRequest
+	c := aboutClaim(env, cobra.Command{
+		Use: "claim CAMPAIGN", Short: "Claim units for a user, over HTTP", Example: "  dibs claim spring --user ada --quantity 2 --key order-7",
+	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if req.UserID == "" {
+			return usagef("--user is missing")
+		}
+		req.CampaignID = q.id
+		return q.show(q.Claim(ctx, req))
+	})
+	c.Flags().StringVar(&req.UserID, "user", "", "who claims")
+	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
+	c.Flags().StringToStringVar(&req.Subjects, "subject", nil, "what limits are by beside the user, such as device=d1, once for each")
+	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
+	return c
+}
+
+func newReopen(env Env) *cobra.Command {
+	var order, reason string
+	c := aboutClaim(env, cobra.Command{
+		Use: "reopen CLAIM", Short: "Take back that an order redeemed a claim, over HTTP",
+		Long:    "For an order that was refunded. The claim is claimed again and its hold begins anew; once for each order.",
+		Example: "  dibs reopen 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711 --reason refunded",
+	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if order == "" {
+			return usagef("--order is missing")
+		}
+		return q.show(q.Reopen(ctx, q.id, order, reason))
+	})
+	c.Flags().StringVar(&order, "order", "", "the order that redeemed it")
+	c.Flags().StringVar(&reason, "reason", "", "why, for the books")
+	return c
+}
+
+func newExtend(env Env) *cobra.Command {
+	var by time.Duration
+	var key string
+	c := aboutClaim(env, cobra.Command{
+		Use: "extend CLAIM", Short: "Have the hold of a claim last longer, over HTTP",
+		Long:    "Up to what its campaign allows (hold_max).",
+		Example: "  dibs extend 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --by 10m",
+	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if by <= 0 {
+			return usagef("--by is missing, such as 10m")
+		}
+		return q.show(q.Extend(ctx, q.id, by, key))
+	})
+	c.Flags().DurationVar(&by, "by", 0, "how much longer, such as 10m")
+	c.Flags().StringVar(&key, "key", "", "idempotency key; made up unless given")
+	return c
+}
+
+// watchAgain is how long a broken watch waits before it asks again.
+const watchAgain = 2 * time.Second
+
+func newWatch(env Env) *cobra.Command {
+	var once bool
+	c := overHTTP(env, cobra.Command{
+		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C",
+		Example: "  dibs watch spring\n  dibs watch spring --once -o json",
+	}, view[client.LiveStock]{
+		table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"},
+		func(s *client.LiveStock, row func(...any)) {
+			row(s.At.UTC().Format(models.TimeLayout), s.Remaining, s.Claimed, s.Backlog, s.AcceptedPerS)
+		},
+	}, func(ctx context.Context, q *question[client.LiveStock]) error {
+		for {
+			for stock, err := range q.Watch(ctx, q.id) {
+				refused, isRefused := errors.AsType[*client.Problem](err)
+				isFinal := once || isRefused && refused.Status < http.StatusInternalServerError
+				if err != nil && !isFinal {
+					printf(env.Stderr, "dibs: %v; trying again\n", err)
+					break
+				}
+				if err := q.show(stock, err); err != nil || once {
+					return err
+				}
+			}
+			if sleep.For(ctx, watchAgain) != nil {
+				return nil //nolint:nilerr // it was stopped
+			}
+		}
+	})
+	c.Flags().BoolVar(&once, "once", false, "show one line and end")
+	return c
+}
