@@ -60,8 +60,8 @@ func TestConditionalUpdateTakesBackTheUsersCountWhenNothingIsLeft(t *testing.T) 
 	require.Equal(t, lab.SoldOut, b.claim(s, "second"), "not over a limit for what was never had")
 }
 
-// Claims of SKIP LOCKED pass by the rows that others are taking. Only when no other row is left they wait, because the holder may give it
-// back: whoever was told "sold out" meanwhile would have been told wrong.
+// Claims pass by the rows that others are taking. Only when no other row is left they wait: its
+// holder may give it back, and whoever was told "sold out" meanwhile would have been told wrong.
 func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)

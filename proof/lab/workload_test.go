@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -100,6 +101,8 @@ func TestSharesAddUpAndAreEven(t *testing.T) {
 
 func TestTheLadderHasAPlaceForEveryStrategy(t *testing.T) {
 	t.Parallel()
+	page, err := os.ReadFile("../../docs/lab.md")
+	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, entry := range lab.Strategies() {
 		require.False(t, seen[entry.Name], "%s twice", entry.Name)
@@ -108,6 +111,7 @@ func TestTheLadderHasAPlaceForEveryStrategy(t *testing.T) {
 		require.NotEmpty(t, entry.Title, entry.Name)
 		require.NotEmpty(t, entry.Flaw, entry.Name)
 		require.NotNil(t, entry.New, entry.Name)
+		require.Contains(t, string(page), "** (`"+entry.Name+"`", "what it is and what it is enough for")
 		require.Contains(t, []lab.Step{lab.StepLocked, lab.StepRead, lab.StepWritten}, entry.DieAt, entry.Name)
 		found, ok := lab.StrategyNamed(entry.Name)
 		require.True(t, ok)
