@@ -109,7 +109,7 @@ func newFlusher(env Env, flush flushFunc, every time.Duration) *flusher {
 	s.stop = cancel
 	s.ended.Go(func() {
 		for sleep.For(ctx, every) == nil {
-			_ = s.flush(s, ctx)
+			_ = s.flushNow()
 		}
 	})
 	return s
@@ -128,6 +128,11 @@ func (s *flusher) Claim(ctx context.Context, user string) (Outcome, error) {
 func (s *flusher) Close() error {
 	s.stop()
 	s.ended.Wait()
+	return s.flushNow()
+}
+
+// flushNow is not ended by Close: an UPDATE that is cut short may have been made all the same.
+func (s *flusher) flushNow() error {
 	ctx, cancel := context.WithTimeout(context.Background(), ioTimeout)
 	defer cancel()
 	return s.flush(s, ctx)

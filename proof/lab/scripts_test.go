@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -43,6 +44,29 @@ func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, stock)
 	require.EqualValues(t, 7, row(t, env), "4 units are sold that MySQL says remain")
+}
+
+// A flush that is under way when its process ends comes to its end: cut short it would be made twice.
+func TestCloseWaitsForAFlush(t *testing.T) {
+	t.Parallel()
+	begun, closing := make(chan struct{}), make(chan struct{})
+	var flushes []error
+	s := newFlusher(Env{}, func(s *flusher, ctx context.Context) error {
+		if len(flushes) == 0 {
+			close(begun)
+			<-closing
+		}
+		flushes = append(flushes, ctx.Err())
+		return ctx.Err()
+	}, time.Millisecond)
+	<-begun
+	stop := s.stop
+	s.stop = func() {
+		stop()
+		close(closing)
+	}
+	require.NoError(t, s.Close())
+	require.Equal(t, []error{nil, nil}, flushes, "the one under way, and the last")
 }
 
 // A flush that fails keeps the sum for the next one.
