@@ -37,9 +37,9 @@ func (r *runner) round(ctx context.Context, entry Entry, round int) (one Round, 
 	c := &contest{runner: r, entry: entry, env: r.env}
 	c.name = fmt.Sprintf("%s-%s-%d", r.id, entry.Name, round)
 	if entry.Serve != nil {
-		endpoint, stop, err := entry.Serve(ctx, c.env)
-		if err != nil {
-			return Round{}, err
+		endpoint, stop, failed := entry.Serve(ctx, c.env)
+		if failed != nil {
+			return Round{}, failed
 		}
 		c.env.Endpoint = endpoint
 		defer func() { err = errors.Join(err, stop()) }()
