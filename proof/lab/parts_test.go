@@ -195,7 +195,8 @@ func TestUsageIsWhatWasDone(t *testing.T) {
 	}
 	cpuAfter, statementsAfter, err := env.usage(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 6, statementsAfter-statements)
+	// A connection of the server's start may end meanwhile, which is one more.
+	require.Contains(t, []int64{6, 7}, statementsAfter-statements)
 	require.GreaterOrEqual(t, cpuAfter, cpu)
 }
 
