@@ -2,101 +2,71 @@ package lab
 
 import (
 	"context"
-	"errors"
+	"sync"
 
 	"dibs/lua"
 )
 
-// errStopped says that the batcher was closed.
-var errStopped = errors.New("lab: stopped")
-
-// batcher lets callers share script calls, as the API's coalescer does: those that come while a call is under way have the
-// next one together.
+// batcher lets callers share calls of the claim script, as the API's coalescer does: those that come
+// while a call is under way have the next one together.
 type batcher struct {
 	claim func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
-	calls chan call
-	stop  context.CancelFunc
-	ended chan struct{}
+
+	mu      sync.Mutex
+	waiting []waiter
+	busy    bool // a call is under way
 }
 
-type call struct {
-	req    lua.ClaimRequest
-	answer chan<- answer
+type waiter struct {
+	req  lua.ClaimRequest
+	told chan<- verdict
 }
 
-type answer struct {
+type verdict struct {
 	reply lua.ClaimReply
 	err   error
 }
 
-func newBatcher(claim func(context.Context, []lua.ClaimRequest) ([]lua.ClaimReply, error)) *batcher {
-	ctx, stop := context.WithCancel(context.Background())
-	b := &batcher{claim: claim, calls: make(chan call, lua.ClaimsMax), stop: stop, ended: make(chan struct{})}
-	go b.run(ctx)
-	return b
-}
-
-func (b *batcher) close() {
-	b.stop()
-	<-b.ended
-}
-
-func (b *batcher) run(ctx context.Context) {
-	defer close(b.ended)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case first := <-b.calls:
-			b.send(ctx, b.others([]call{first}))
-		}
-	}
-}
-
-// others adds who is waiting already.
-func (b *batcher) others(calls []call) []call {
-	for len(calls) < lua.ClaimsMax {
-		select {
-		case next := <-b.calls:
-			calls = append(calls, next)
-		default:
-			return calls
-		}
-	}
-	return calls
-}
-
-func (b *batcher) send(ctx context.Context, calls []call) {
-	reqs := make([]lua.ClaimRequest, len(calls))
-	for i := range calls {
-		reqs[i] = calls[i].req
-	}
-	replies, err := b.claim(ctx, reqs)
-	for i := range calls {
-		if err != nil {
-			calls[i].answer <- answer{err: err}
-			continue
-		}
-		calls[i].answer <- answer{reply: replies[i]}
-	}
-}
-
 // ask has one claim made with others.
 func (b *batcher) ask(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
-	answered := make(chan answer, 1)
+	told := make(chan verdict, 1)
+	b.mu.Lock()
+	b.waiting = append(b.waiting, waiter{req, told})
+	if !b.busy {
+		b.busy = true
+		go b.call()
+	}
+	b.mu.Unlock()
 	select {
-	case b.calls <- call{req, answered}:
-	case <-b.ended:
-		return lua.ClaimReply{}, errStopped
+	case v := <-told:
+		return v.reply, v.err
 	case <-ctx.Done():
 		return lua.ClaimReply{}, context.Cause(ctx)
 	}
-	select {
-	case a := <-answered:
-		return a.reply, a.err
-	case <-b.ended:
-		return lua.ClaimReply{}, errStopped
-	case <-ctx.Done():
-		return lua.ClaimReply{}, context.Cause(ctx)
+}
+
+// call makes one call after another until no one waits.
+func (b *batcher) call() {
+	for {
+		b.mu.Lock()
+		all := b.waiting[:min(len(b.waiting), lua.ClaimsMax)]
+		b.waiting = b.waiting[len(all):]
+		b.busy = len(all) > 0
+		b.mu.Unlock()
+		if len(all) == 0 {
+			return
+		}
+		reqs := make([]lua.ClaimRequest, len(all))
+		for i := range all {
+			reqs[i] = all[i].req
+		}
+		replies, err := b.claim(context.Background(), reqs)
+		for i := range all {
+			v := verdict{err: err}
+			if err == nil {
+				v.reply = replies[i]
+			}
+			all[i].told <- v
+		}
 	}
 }

@@ -61,7 +61,7 @@ func TestThoseWhoComeDuringACallShareTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld()
-		b := newBatcher(h.claim)
+		b := &batcher{claim: h.claim}
 		first := ask(b, 1)
 		require.Equal(t, 1, <-h.calls, "no one waits for company")
 		rest := ask(b, lua.ClaimsMax+7)
@@ -79,7 +79,6 @@ func TestThoseWhoComeDuringACallShareTheNext(t *testing.T) {
 			require.EqualValues(t, "for "+user, reply.Outcome)
 		}
 		require.Len(t, replies, lua.ClaimsMax+7)
-		b.close()
 	})
 }
 
@@ -87,7 +86,7 @@ func TestAFailedCallFailsAllWhoSharedItAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld()
-		b := newBatcher(h.claim)
+		b := &batcher{claim: h.claim}
 		first := ask(b, 1)
 		require.Equal(t, 1, <-h.calls)
 		second := ask(b, 3)
@@ -101,32 +100,6 @@ func TestAFailedCallFailsAllWhoSharedItAndNobodyElse(t *testing.T) {
 		for user, err := range errs {
 			require.ErrorIs(t, err, errScript, user)
 		}
-		b.close()
-	})
-}
-
-func TestAClosedBatcherAnswersNobody(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHeld()
-		b := newBatcher(h.claim)
-		waiting := ask(b, 2)
-		<-h.calls
-		closed := make(chan struct{})
-		go func() {
-			b.close()
-			close(closed)
-		}()
-		synctest.Wait()
-		h.free <- nil // the call that is under way comes to its end first
-		h.free <- nil
-		<-closed
-		_, errs := waiting()
-		for user, err := range errs {
-			require.True(t, err == nil || errors.Is(err, errStopped), "%s: %v", user, err)
-		}
-		_, err := b.ask(t.Context(), lua.ClaimRequest{})
-		require.ErrorIs(t, err, errStopped)
 	})
 }
 
@@ -134,7 +107,7 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeld()
-		b := newBatcher(h.claim)
+		b := &batcher{claim: h.claim}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := make(chan error, 1)
 		go func() {
@@ -150,6 +123,5 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 		h.free <- nil
 		_, errs := staying()
 		require.NoError(t, errs["u0"])
-		b.close()
 	})
 }

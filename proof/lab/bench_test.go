@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"time"
@@ -35,22 +34,19 @@ func newBenchAt(t *testing.T, entry string, units int64, place lab.Place) *bench
 	t.Helper()
 	r, ok := lab.StrategyNamed(entry)
 	require.True(t, ok, entry)
-	env, closeEnv, err := lab.OpenEnv(place, 8, 8)
+	env, closeEnv, err := lab.OpenEnv(place, lab.Terms{
+		Campaign: lab.Campaign{ID: testenv.UniqueID(t, "lab"), Units: units}, Connections: 8, Patience: longEnough,
+		RetryPause: 10 * time.Millisecond, Lease: lab.DefaultLease,
+	}, 8)
 	require.NoError(t, err)
 	t.Cleanup(closeEnv)
-	env.Campaign = lab.Campaign{ID: testenv.UniqueID(t, "lab"), Units: units, PerUser: 1}
-	env.Patience = longEnough
 	env.Self = self
 	b := &bench{t: t, entry: r, env: env}
 	if r.Serve != nil {
-		service, err := r.Serve(t.Context(), env)
+		endpoint, stop, err := r.Serve(t.Context(), env)
 		require.NoError(t, err)
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), longEnough)
-			defer cancel()
-			require.NoError(t, service.Stop(ctx))
-		})
-		b.env.Endpoint = service.Endpoint
+		t.Cleanup(func() { require.NoError(t, stop()) })
+		b.env.Endpoint = endpoint
 	}
 	require.NoError(t, b.claimer().Prepare(t.Context()))
 	return b
@@ -83,20 +79,19 @@ func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 	return outcome
 }
 
-// other starts a process with one claimer.
-func (b *bench) other(dieAt lab.Step) *lab.Other {
+// elsewhere has a user claim in another process, and returns what the user was told, by outcome.
+func (b *bench) elsewhere(user string) map[lab.Outcome]int64 {
 	b.t.Helper()
-	o, err := lab.StartOther(b.t.Context(), self, b.entry.Name, b.env, dieAt)
+	told, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, "", user)
 	require.NoError(b.t, err)
-	b.t.Cleanup(func() { require.NoError(b.t, o.Dismiss()) })
-	return o
+	return told
 }
 
 // killed has a process claim and die at a step.
 func (b *bench) killed(dieAt lab.Step) {
 	b.t.Helper()
-	_, err := b.other(dieAt).Claim(b.t.Context(), "the-dead")
-	require.ErrorIs(b.t, err, lab.ErrWorker)
+	_, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, dieAt, "the-dead")
+	require.ErrorIs(b.t, err, lab.ErrKilled)
 }
 
 // lock is how long the campaign's lock has still to live: -1 for ever, -2 there is none.
@@ -123,7 +118,10 @@ func (b *bench) stock() int64 {
 // row is what MySQL says is left.
 func (b *bench) row() (n int64) {
 	b.t.Helper()
-	const q = "SELECT remaining FROM lab_stock WHERE campaign_id = ?"
+	q := "SELECT remaining FROM lab_stock WHERE campaign_id = ?"
+	if b.entry.Name == "skip-locked" {
+		q = "SELECT COUNT(*) FROM lab_units WHERE campaign_id = ? AND user_id IS NULL"
+	}
 	require.NoError(b.t, b.env.DB.QueryRowContext(b.t.Context(), q, b.env.Campaign.ID).Scan(&n))
 	return n
 }

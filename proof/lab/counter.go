@@ -4,80 +4,183 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
-// counter is what most strategies on Redis share: the stock, and what each user has had.
+// counter is what most strategies share: the stock, and who has a unit.
 type counter struct{ Env }
 
-// Prepare writes the stock.
-func (c *counter) Prepare(ctx context.Context) error {
-	if err := c.Redis.Del(ctx, c.usersKey(), c.lockKey()).Err(); err != nil {
-		return fmt.Errorf("lab: prepare: %w", err)
+type (
+	claimFunc   func(c *counter, ctx context.Context, user string) (Outcome, error)
+	prepareFunc func(c *counter, ctx context.Context) error
+)
+
+// function is a strategy that keeps nothing in its process from one claim to the next.
+type function struct {
+	counter
+
+	claim   claimFunc
+	prepare []prepareFunc
+}
+
+// direct is New of a strategy that is a function of one claim.
+func direct(claim claimFunc, prepare ...prepareFunc) func(Env) (Strategy, error) {
+	return func(env Env) (Strategy, error) {
+		return &function{counter: counter{env}, claim: claim, prepare: prepare}, nil
 	}
-	if err := c.Redis.Set(ctx, c.stockKey(), c.Campaign.Units, 0).Err(); err != nil {
-		return fmt.Errorf("lab: prepare: %w", err)
+}
+
+// Prepare does one thing after another.
+func (s *function) Prepare(ctx context.Context) error {
+	for _, prepare := range s.prepare {
+		if err := prepare(&s.counter, ctx); err != nil {
+			return fmt.Errorf("lab: prepare: %w", err)
+		}
 	}
 	return nil
 }
 
-// Close has nothing to let go of.
-func (*counter) Close() error { return nil }
+// Claim is the function.
+func (s *function) Claim(ctx context.Context, user string) (Outcome, error) {
+	return s.claim(&s.counter, ctx, user)
+}
 
-// read asks, in one round trip, for the stock and for what a user has had.
-func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (stock, had int64, err error) {
-	var stockCmd, hadCmd *redis.StringCmd
-	_, err = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+// Close has nothing to close.
+func (*function) Close() error { return nil }
+
+// prepareStock writes the stock to Redis and forgets users, lock and list.
+func (c *counter) prepareStock(ctx context.Context) error {
+	err := c.Redis.Del(ctx, c.usersKey(), c.lockKey(), c.takenKey()).Err()
+	if err != nil {
+		return err
+	}
+	return c.Redis.Set(ctx, c.stockKey(), c.Campaign.Units, 0).Err()
+}
+
+// preload has Redis compile scripts before the first claim.
+func preload(scripts ...*redis.Script) prepareFunc {
+	return func(c *counter, ctx context.Context) error {
+		for _, script := range scripts {
+			if err := script.Load(ctx, c.Redis).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// read asks, in one round trip, for the stock and for whether a user has a unit, and decides.
+func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int64, Outcome, error) {
+	var stockCmd *redis.StringCmd
+	var hadCmd *redis.BoolCmd
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		stockCmd = p.Get(ctx, c.stockKey())
-		hadCmd = p.HGet(ctx, c.usersKey(), user)
+		hadCmd = p.HExists(ctx, c.usersKey(), user)
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, 0, fmt.Errorf("lab: read: %w", err)
-	}
-	stock, err = stockCmd.Int64()
 	if err != nil {
-		return 0, 0, fmt.Errorf("lab: read stock: %w", err)
+		return 0, "", fmt.Errorf("lab: read: %w", err)
 	}
-	had, err = hadCmd.Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, 0, fmt.Errorf("lab: read user: %w", err)
+	stock, err := stockCmd.Int64()
+	if err != nil {
+		return 0, "", fmt.Errorf("lab: read stock: %w", err)
 	}
-	return stock, had, nil
-}
-
-// decide is the rule of every strategy: a unit is left, and the user may have one more.
-func (c *counter) decide(stock, had int64) Outcome {
+	err = c.at(StepRead)
 	switch {
+	case err != nil:
+		return 0, "", err
 	case stock < 1:
-		return SoldOut
-	case c.Campaign.PerUser > 0 && had >= c.Campaign.PerUser:
-		return OverLimit
+		return stock, SoldOut, nil
+	case hadCmd.Val():
+		return stock, OverLimit, nil
 	default:
-		return Claimed
+		return stock, Claimed, nil
 	}
 }
 
-// sell reads, decides, and writes what it worked out, in two round trips. Right as long as no one else does it in the meantime.
+// sell is read-then-write: whoever reads 1 sells 1, however many read it. It writes what it worked
+// out, in two round trips. Right as long as no one else does so in the meantime.
 func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
-	stock, had, err := c.read(ctx, c.Redis, user)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.at(StepRead); err != nil {
-		return 0, err
-	}
-	if outcome := c.decide(stock, had); outcome != Claimed {
-		return outcome, nil
+	stock, outcome, err := c.read(ctx, c.Redis, user)
+	if err != nil || outcome != Claimed {
+		return outcome, err
 	}
 	_, err = c.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Set(ctx, c.stockKey(), stock-1, 0)
-		p.HSet(ctx, c.usersKey(), user, had+1)
+		p.HSet(ctx, c.usersKey(), user, 1)
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("lab: write: %w", err)
+		return "", fmt.Errorf("lab: write: %w", err)
 	}
 	return Claimed, c.at(StepWritten)
+}
+
+// newMutex is sell under a lock of this process.
+func newMutex(env Env) (Strategy, error) {
+	var mu sync.Mutex
+	return direct(func(c *counter, ctx context.Context, user string) (Outcome, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return c.sell(ctx, user)
+	}, (*counter).prepareStock)(env)
+}
+
+// sellPipelined reads in one round trip and counts in another, by commands that add rather than
+// overwrite. Nothing keeps others from coming in between.
+func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, error) {
+	_, outcome, err := c.read(ctx, c.Redis, user)
+	if err != nil || outcome != Claimed {
+		return outcome, err
+	}
+	_, err = c.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Decr(ctx, c.stockKey())
+		p.HIncrBy(ctx, c.usersKey(), user, 1)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("lab: take: %w", err)
+	}
+	return Claimed, nil
+}
+
+// sellWatched is optimistic: EXEC does nothing if someone touched what was read, and then the claim
+// starts again, until its patience is over.
+func (c *counter) sellWatched(ctx context.Context, user string) (Outcome, error) {
+	deadline := time.Now().Add(c.Patience)
+	for time.Now().Before(deadline) {
+		outcome, err := c.tryWatched(ctx, user)
+		if !errors.Is(err, redis.TxFailedErr) {
+			return outcome, err
+		}
+		if err := sleep.For(ctx, c.pause()); err != nil {
+			return Busy, err
+		}
+	}
+	return Busy, nil
+}
+
+func (c *counter) tryWatched(ctx context.Context, user string) (outcome Outcome, err error) {
+	err = c.Redis.Watch(ctx, func(tx *redis.Tx) error {
+		_, outcome, err = c.read(ctx, tx, user)
+		if err != nil || outcome != Claimed {
+			return err
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Decr(ctx, c.stockKey())
+			p.HIncrBy(ctx, c.usersKey(), user, 1)
+			p.RPush(ctx, c.takenKey(), user)
+			return nil
+		})
+		return err
+	}, c.stockKey(), c.usersKey())
+	if err != nil {
+		return "", fmt.Errorf("lab: watch: %w", err)
+	}
+	return outcome, nil
 }

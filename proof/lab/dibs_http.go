@@ -1,96 +1,81 @@
 package lab
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
-	"strconv"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // ErrDibs says that Dibs gave an answer that the lab did not expect.
 var ErrDibs = errors.New("lab: unexpected answer of dibs")
 
 // dibsHTTP is Dibs as storefronts use it: `dibs serve` in a process of its own, one claim a request.
+//
+// It asks over as many kept connections as there are claimers. net/http's own client costs as much as
+// Dibs' answer, and on one machine what the claimers use is taken from the servers; a storefront's
+// client runs elsewhere.
 type dibsHTTP struct {
 	Env
 
-	wire *wire
-	path string
+	host string
+	idle chan *httpConn // nil in it: to be dialled
 	asks atomic.Uint64
-	who  string // makes keys of this process unlike those of others
 }
 
-func dibsHTTPStrategy() Entry {
-	return Entry{
-		Name: "dibs-http", Title: "Dibs, over HTTP", Flaw: "the books follow, some milliseconds behind",
-		Sound: true, DieAt: StepWritten,
-		New: func(env Env) (Strategy, error) {
-			w, err := newWire(env.Endpoint, env.Connections)
-			if err != nil {
-				return nil, err
-			}
-			return &dibsHTTP{Env: env, wire: w, path: "/v1/campaigns/" + env.Campaign.ID + "/claims", who: strconv.Itoa(os.Getpid())}, nil
-		},
-		Serve: serveDibsHTTP,
+type httpConn struct {
+	net.Conn
+
+	in  *bufio.Reader
+	out []byte
+}
+
+func newDibsHTTP(env Env) (Strategy, error) { return openDibs(env) }
+
+func openDibs(env Env) (*dibsHTTP, error) {
+	u, err := url.Parse(env.Endpoint)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%w: endpoint %q", ErrConfig, env.Endpoint)
 	}
+	s := &dibsHTTP{Env: env, host: u.Host, idle: make(chan *httpConn, max(env.Connections, 1))}
+	for range cap(s.idle) {
+		s.idle <- nil
+	}
+	return s, nil
 }
 
-// Prepare creates the campaign.
+// Prepare creates the campaign. The lab's ids and users are plain letters and digits.
 func (s *dibsHTTP) Prepare(ctx context.Context) error {
-	body, err := json.Marshal(map[string]any{
-		"id": s.Campaign.ID, "kind": "coupon", "total": s.Campaign.Units, "per_user": s.Campaign.PerUser,
-	})
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
+	status, answer, err := s.do(ctx, "POST", "/v1/campaigns", fmt.Sprintf(
+		`{"id":"%s","kind":"coupon","total":%d,"per_user":1}`, s.Campaign.ID, s.Campaign.Units))
+	if err == nil && status != http.StatusCreated {
+		err = fmt.Errorf("%w: %d: %s", ErrDibs, status, answer)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Endpoint+"/v1/campaigns", bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return s.call(req, http.StatusCreated, nil)
-}
-
-// call is for the few requests beside the claims.
-func (*dibsHTTP) call(req *http.Request, status int, into any) error {
-	client := &http.Client{Timeout: ioTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	if res.StatusCode != status {
-		return fmt.Errorf("%w: %s: %s", ErrDibs, res.Status, body)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(body, into)
+	return err
 }
 
 // Claim posts one claim with a key of its own.
 func (s *dibsHTTP) Claim(ctx context.Context, user string) (Outcome, error) {
-	body := strconv.AppendQuote([]byte(`{"user_id":`), user) // the lab's users are plain letters and digits
-	body = append(body, '}')
-	key := s.who + "-" + strconv.FormatUint(s.asks.Add(1), 10)
-	status, answer, err := s.wire.post(ctx, s.path, key, body)
-	if err != nil {
-		return 0, err
-	}
-	if status == http.StatusCreated {
+	path := "/v1/campaigns/" + s.Campaign.ID + "/claims"
+	status, answer, err := s.do(ctx, "POST", path, `{"user_id":"`+user+`"}`)
+	switch {
+	case err != nil:
+		return "", err
+	case status == http.StatusCreated:
 		return Claimed, s.at(StepWritten)
+	default:
+		return refusalOf(status, answer)
 	}
-	return refusalOf(status, answer)
 }
 
 // refusalOf reads a problem in the words of the lab.
@@ -107,27 +92,116 @@ func refusalOf(status int, answer []byte) (Outcome, error) {
 	case "unavailable":
 		return Busy, nil
 	default:
-		return 0, fmt.Errorf("%w: %d: %.200s", ErrDibs, status, answer)
+		return "", fmt.Errorf("%w: %d: %.200s", ErrDibs, status, answer)
 	}
 }
 
 // Settle waits until nothing is on its way to MySQL.
 func (s *dibsHTTP) Settle(ctx context.Context) error {
 	return settle(ctx, func(ctx context.Context) (bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/v1/campaigns/"+s.Campaign.ID+"/stock", nil)
-		if err != nil {
-			return false, fmt.Errorf("lab: %w", err)
-		}
 		var stock struct {
-			Backlog int64 `json:"backlog"`
+			Backlog *int64 `json:"backlog"`
 		}
-		err = s.call(req, http.StatusOK, &stock)
-		return stock.Backlog == 0, err
+		status, answer, err := s.do(ctx, "GET", "/v1/campaigns/"+s.Campaign.ID+"/stock", "")
+		if err == nil && (json.Unmarshal(answer, &stock) != nil || stock.Backlog == nil) {
+			err = fmt.Errorf("%w: %d: %s", ErrDibs, status, answer)
+		}
+		return err == nil && *stock.Backlog == 0, err
 	})
+}
+
+// do sends a request over an idle connection; one that fails is dialled again by the next request.
+func (s *dibsHTTP) do(ctx context.Context, method, path, body string) (status int, answer []byte, err error) {
+	c := <-s.idle
+	keep := false
+	defer func() {
+		if c != nil && !keep {
+			_ = c.Close()
+			c = nil
+		}
+		s.idle <- c
+	}()
+	if c == nil {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", s.host)
+		if err != nil {
+			return 0, nil, err
+		}
+		c = &httpConn{Conn: conn, in: bufio.NewReader(conn)}
+	}
+	c.out = fmt.Appendf(c.out[:0], "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+		"Idempotency-Key: %d-%d\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, s.host, os.Getpid(), s.asks.Add(1), len(body), body)
+	_ = c.SetDeadline(time.Now().Add(ioTimeout)) // of a closed connection the write says so
+	if _, err := c.Write(c.out); err != nil {
+		return 0, nil, err
+	}
+	res, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer, err = io.ReadAll(res.Body)
+	keep = err == nil && !res.Close
+	return res.StatusCode, answer, errors.Join(err, res.Body.Close())
 }
 
 // Close closes the connections.
 func (s *dibsHTTP) Close() error {
-	s.wire.close()
+	for range cap(s.idle) {
+		if c := <-s.idle; c != nil {
+			_ = c.Close()
+		}
+	}
 	return nil
+}
+
+// errNoServe says that `dibs serve` did not come up.
+var errNoServe = errors.New("lab: dibs serve did not start")
+
+// serveDibs starts `dibs serve` on the lab's servers and returns when it is ready.
+func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error, err error) {
+	if err := migrate(ctx, env); err != nil {
+		return "", nil, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("lab: no free port: %w", err)
+	}
+	addr := l.Addr().String()
+	endpoint = "http://" + addr
+	_ = l.Close()
+	cmd := env.Self("serve")
+	others := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DIBS_") })
+	cmd.Env = append(others, "DIBS_REDIS_URL="+env.RedisURL, "DIBS_MYSQL_DSN="+env.MySQLDSN,
+		"DIBS_HTTP_ADDR="+addr, "DIBS_LOG_LEVEL=error", "DIBS_GROUPS=syncer")
+	p, err := startProcess(cmd)
+	if err != nil {
+		return "", nil, err
+	}
+	stop = func() error { return p.stop(stopMax) }
+	if err := p.awaitReady(ctx, endpoint); err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return endpoint, stop, nil
+}
+
+// awaitReady waits until the service at base is ready, or the process ends.
+func (p *process) awaitReady(ctx context.Context, base string) error {
+	asker, err := openDibs(Env{Place: Place{Endpoint: base}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = asker.Close() }()
+	err = settle(ctx, func(ctx context.Context) (bool, error) {
+		status, _, err := asker.do(ctx, "GET", "/readyz", "")
+		select {
+		case <-p.ended:
+			return false, errNoServe
+		default:
+			return err == nil && status == http.StatusOK, nil
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("%w: %w: %s", errNoServe, err, &p.said)
+	}
+	return err
 }

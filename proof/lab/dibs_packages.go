@@ -4,156 +4,114 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"dibs/consumer"
-	"dibs/internal/sqlstore"
-	"dibs/lua"
-	"dibs/syncer/campaigns"
-	"dibs/syncer/lots"
-	"dibs/syncer/writer"
+	"log/slog"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
+
+	"dibs/internal/migrations"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/lots"
+	"dibs/syncer/writer"
 )
 
-// dibsPackages is Dibs without HTTP: claimers share calls of the claim script, which takes the unit and reports the stream in
-// one step; a consumer and the writer book what the stream says.
+// dibsKeys are patterns of the keys of a Dibs, whatever the partition. Its tables and keys are used as
+// they are: the lab's database and Redis are its own.
+var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
+
+// noLog is Dibs' log: what fails is returned.
+var noLog = slog.New(slog.DiscardHandler)
+
+// dibsPackages claims from Dibs without HTTP: claimers share calls of the claim script, which takes the
+// unit and adds the event in one step. `dibs serve` books what the stream says, as for dibsHTTP.
 type dibsPackages struct {
-	Env
-	dibsParts
+	*dibsHTTP
 
-	meta  lua.Meta
-	batch *batcher
-}
-
-func dibsPackagesStrategy() Entry {
-	return Entry{
-		Name: "dibs-packages", Title: "Dibs, through its packages", Flaw: "the books follow, some milliseconds behind",
-		Sound: true, DieAt: StepWritten, New: newDibsPackages, Serve: serveDibsPackages,
-	}
+	rdb     redis.UniversalClient
+	scripts *lua.Scripts
+	batch   batcher
 }
 
 func newDibsPackages(env Env) (Strategy, error) {
-	parts, err := newDibsParts(env.RedisURL)
+	service, err := openDibs(env)
 	if err != nil {
 		return nil, err
 	}
-	definition := env.Campaign.definition()
-	meta, err := parts.scripts.MetaOf(&definition)
+	rdb, err := lua.Connect(env.RedisURL)
 	if err != nil {
-		_ = parts.rdb.Close()
-		return nil, fmt.Errorf("lab: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	s := &dibsPackages{Env: env, dibsParts: parts, meta: meta}
-	s.batch = newBatcher(func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
-		replies, _, err := s.scripts.Claim(ctx, s.meta, reqs)
+	s := &dibsPackages{dibsHTTP: service, rdb: rdb}
+	var meta lua.Meta
+	s.scripts, err = lua.New(rdb, lua.Options{})
+	if err == nil {
+		meta, err = s.scripts.MetaOf(&models.Campaign{
+			ID: env.Campaign.ID, Kind: models.KindCoupon, Total: env.Campaign.Units, PerUser: 1, TimeZone: "UTC",
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lab: %w", err), rdb.Close())
+	}
+	s.batch.claim = func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+		replies, _, err := s.scripts.Claim(ctx, meta, reqs)
 		return replies, err
-	})
+	}
 	return s, nil
 }
 
-// Prepare creates the campaign in MySQL and brings it into Redis.
+// Prepare creates the campaign and brings it into Redis.
 func (s *dibsPackages) Prepare(ctx context.Context) error {
-	return s.withStore(ctx, func(db *gorm.DB) error {
-		if err := s.scripts.Preload(ctx); err != nil {
-			return err
-		}
-		if _, _, err := campaigns.New(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
-			return fmt.Errorf("lab: prepare: %w", err)
-		}
-		_, err := lots.New(db, s.scripts, s.log, 0, nil).Load(ctx, s.Campaign.ID)
-		return err
-	})
-}
-
-func (s *dibsPackages) withStore(ctx context.Context, do func(*gorm.DB) error) error {
-	db, err := openStore(ctx, s.MySQLDSN, s.log)
+	err := errors.Join(s.dibsHTTP.Prepare(ctx), s.scripts.Preload(ctx))
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(db), sqlstore.Close(db))
+	return withStore(ctx, s.MySQLDSN, func(db *gorm.DB) error {
+		_, err := lots.New(db, s.scripts, noLog, 0, nil).Load(ctx, s.Campaign.ID)
+		return err
+	})
 }
 
 // Claim asks with an idempotency key of its own, as a storefront does.
 func (s *dibsPackages) Claim(ctx context.Context, user string) (Outcome, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return 0, fmt.Errorf("lab: %w", err)
+		return "", fmt.Errorf("lab: %w", err)
 	}
 	reply, err := s.batch.ask(ctx, lua.ClaimRequest{ID: id, UserID: user, Quantity: 1, Key: id.String()})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	outcome, err := outcomeOf(reply.Outcome)
-	if err != nil || outcome != Claimed {
-		return outcome, err
+	switch reply.Outcome {
+	case models.OutcomeClaimed:
+		return Claimed, s.at(StepWritten)
+	case models.OutcomeSoldOut:
+		return SoldOut, nil
+	case models.OutcomeUserLimit:
+		return OverLimit, nil
+	default:
+		return "", fmt.Errorf("%w: %q", ErrDibs, reply.Outcome)
 	}
-	return Claimed, s.at(StepWritten)
 }
 
-// Settle waits until MySQL has every claim that Redis handed out.
-func (s *dibsPackages) Settle(ctx context.Context) error {
-	return s.withStore(ctx, func(db *gorm.DB) error {
-		campaigns := campaigns.New(db, s.scripts, s.log)
-		return settle(ctx, func(ctx context.Context) (bool, error) {
-			state, err := s.scripts.State(ctx, s.Campaign.ID)
-			if err != nil {
-				return false, err
-			}
-			books, err := campaigns.Books(ctx, s.Campaign.ID)
-			return books.SyncedSeq == state.Seq, err
-		})
-	})
+// Close closes the connections.
+func (s *dibsPackages) Close() error { return errors.Join(s.dibsHTTP.Close(), s.rdb.Close()) }
+
+// withStore opens Dibs' database for a while.
+func withStore(ctx context.Context, dsn string, do func(*gorm.DB) error) error {
+	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: dsn, Logger: noLog})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(db), sqlstore.Close(db))
 }
 
-// Close ends the batcher and the client.
-func (s *dibsPackages) Close() error {
-	s.batch.close()
-	return s.rdb.Close()
-}
-
-// serveDibsPackages runs the consumer and the writer in this process.
-func serveDibsPackages(ctx context.Context, env Env) (Service, error) {
-	if err := migrate(ctx, env.MySQLDSN); err != nil {
-		return Service{}, err
+// migrate brings the lab's database to Dibs' schema. Redis is empty: what the lab made is gone.
+func migrate(ctx context.Context, env Env) error {
+	if _, err := migrations.Up(ctx, env.DB, migrations.MySQL); err != nil {
+		return fmt.Errorf("lab: %w", err)
 	}
-	parts, err := newDibsParts(env.RedisURL)
-	if err != nil {
-		return Service{}, err
-	}
-	db, err := openStore(ctx, env.MySQLDSN, parts.log)
-	if err != nil {
-		return Service{}, errors.Join(err, parts.rdb.Close())
-	}
-	closeBoth := func() error { return errors.Join(sqlstore.Close(db), parts.rdb.Close()) }
-	stop, err := bookkeeping(ctx, parts, db)
-	if err != nil {
-		return Service{}, errors.Join(err, closeBoth())
-	}
-	return Service{Stop: func(ctx context.Context) error { return errors.Join(stop(ctx), closeBoth()) }}, nil
-}
-
-// bookkeeping starts a consumer over a writer; stop ends both.
-func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(context.Context) error, err error) {
-	if err := campaigns.CheckPartitions(ctx, db, 1); err != nil {
-		return nil, err
-	}
-	log, err := writer.New(writer.Config{DB: db, Logger: parts.log})
-	if err != nil {
-		return nil, err
-	}
-	reader, err := consumer.NewApplier(consumer.ApplierConfig{
-		Client: parts.rdb, Name: "lab", Log: log, Logger: parts.log, Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		return nil, errors.Join(err, log.Close(ctx))
-	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- reader.Run(running) }()
-	return func(ctx context.Context) error {
-		cancel()
-		return errors.Join(<-ended, log.Close(ctx))
-	}, nil
+	return withStore(ctx, env.MySQLDSN, func(db *gorm.DB) error { return writer.BeginAnew(ctx, db) })
 }

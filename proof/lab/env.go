@@ -1,11 +1,9 @@
 package lab
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -16,11 +14,10 @@ import (
 // ErrConfig is wrapped by every refusal of a Workload or of a place; the message names the field.
 var ErrConfig = errors.New("lab: bad configuration")
 
-// Campaign is what is handed out.
+// Campaign is what is handed out, one unit a user.
 type Campaign struct {
-	ID      string `json:"id"`
-	Units   int64  `json:"units"`
-	PerUser int64  `json:"per_user"` // units a user may have; 0 is no limit
+	ID    string `json:"id"`
+	Units int64  `json:"units"`
 }
 
 // Place says where the servers are.
@@ -30,19 +27,25 @@ type Place struct {
 	Endpoint string `json:"endpoint"`  // of the strategy's Service
 }
 
+// Terms are the rules of a claim. A worker process is told them as they are.
+type Terms struct {
+	Campaign    Campaign      `json:"campaign"`
+	Connections int           `json:"connections"`    // claims at the same time in this process
+	Patience    time.Duration `json:"patience_ns"`    // how long a claim waits for a lock or a transaction
+	RetryPause  time.Duration `json:"retry_pause_ns"` // before it asks again, on average
+	Lease       time.Duration `json:"lease_ns"`       // of locks that end by themselves
+}
+
 // Env is what a Strategy is given. Redis and DB are shared with others and not its own to close.
 type Env struct {
 	Place
+	Terms
 
-	Redis       *redis.Client
-	DB          *sql.DB
-	Campaign    Campaign
-	Connections int           // claims at the same time in this process
-	Patience    time.Duration // how long a claim waits for a lock or a transaction
-	RetryPause  time.Duration // how long a waiter for a lock waits before it asks again, on average
-	Lease       time.Duration // of locks that end by themselves
+	Redis *redis.Client
+	DB    *sql.DB
 
-	// At is notified of each step that a claim comes to; an error ends the claim there as any failure would. Nil is no one.
+	// At is told of each step that a claim comes to; an error ends the claim there as any failure
+	// would. Nil is no one.
 	At func(Step) error
 	// Self is this program, for services that are processes. Nil where none is needed.
 	Self Self
@@ -63,6 +66,8 @@ func (e *Env) key(what string) string { return KeyPrefix + "{" + e.Campaign.ID +
 func (e *Env) stockKey() string       { return e.key("stock") }
 func (e *Env) usersKey() string       { return e.key("users") }
 func (e *Env) lockKey() string        { return e.key("lock") }
+func (e *Env) packetsKey() string     { return e.key("packets") }
+func (e *Env) takenKey() string       { return e.key("taken") } // who was given a unit, in order
 
 // KeyPrefix is the start of every key of the lab's own.
 const KeyPrefix = "dibs:lab:"
@@ -72,34 +77,33 @@ const (
 	ioTimeout   = 30 * time.Second
 )
 
-// openEnv connects to the servers of a place. close closes both.
-func openEnv(p Place, connections, sqlConnections int) (env Env, closeAll func(), err error) {
-	rdb, err := openRedis(p.RedisURL, connections)
+// openEnv connects to the servers of a place, with a connection to Redis for each claimer. closeAll
+// closes both.
+func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), err error) {
+	opts, err := redis.ParseURL(p.RedisURL)
 	if err != nil {
-		return Env{}, nil, err
+		return Env{}, nil, fmt.Errorf("%w: redis url: %w", ErrConfig, err)
 	}
-	db, err := openSQL(p.MySQLDSN, sqlConnections)
+	cfg, err := mysql.ParseDSN(p.MySQLDSN)
 	if err != nil {
-		_ = rdb.Close()
-		return Env{}, nil, err
+		return Env{}, nil, fmt.Errorf("%w: mysql dsn: %w", ErrConfig, err)
 	}
-	env = Env{Place: p, Redis: rdb, DB: db, Connections: connections, Lease: DefaultLease, RetryPause: DefaultRetryPause}
-	return env, func() {
-		_ = rdb.Close()
-		_ = db.Close()
-	}, nil
-}
-
-// openRedis makes a client with a connection for each claimer. It repeats nothing by itself: a DECR sent twice is two.
-func openRedis(url string, connections int) (*redis.Client, error) {
-	opts, err := redis.ParseURL(url)
+	cfg.InterpolateParams = true
+	cfg.ParseTime = true
+	cfg.Loc = time.UTC
+	cfg.ClientFoundRows = false // a row that stays as it was is not counted
+	cfg.Timeout = dialTimeout
+	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: redis url: %w", ErrConfig, err)
+		return Env{}, nil, fmt.Errorf("%w: mysql dsn: %w", ErrConfig, err)
 	}
-	opts.MaxRetries = -1
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(sqlConnections)
+	db.SetMaxIdleConns(sqlConnections)
+	opts.MaxRetries = -1 // a DECR that is sent twice is two
 	opts.Protocol = 2
 	opts.DisableIdentity = true
-	opts.PoolSize = connections + 1
+	opts.PoolSize = t.Connections + 1
 	opts.MinIdleConns = 1
 	opts.DialTimeout = dialTimeout
 	opts.ReadTimeout = ioTimeout
@@ -107,39 +111,9 @@ func openRedis(url string, connections int) (*redis.Client, error) {
 	opts.PoolTimeout = ioTimeout
 	opts.ContextTimeoutEnabled = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(opts), nil
-}
-
-func openSQL(dsn string, connections int) (*sql.DB, error) {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("%w: mysql dsn: %w", ErrConfig, err)
-	}
-	cfg.InterpolateParams = true
-	cfg.ParseTime = true
-	cfg.Loc = time.UTC
-	cfg.ClientFoundRows = false
-	cfg.Timeout = dialTimeout
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: mysql dsn: %w", ErrConfig, err)
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	return db, nil
-}
-
-// isMySQL reports whether err is the server's error of one of these numbers.
-func isMySQL(err error, numbers ...uint16) bool {
-	var refused *mysql.MySQLError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	return slices.Contains(numbers, refused.Number)
-}
-
-// within gives ctx the patience of a claim.
-func (e *Env) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, e.Patience)
+	rdb := redis.NewClient(opts)
+	return Env{Place: p, Terms: t, Redis: rdb, DB: db}, func() {
+		_ = rdb.Close()
+		_ = db.Close()
+	}, nil
 }

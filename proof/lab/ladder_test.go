@@ -18,10 +18,15 @@ import (
 
 // brief is a run of some strategies that takes no longer than it must.
 func brief(entries ...string) lab.Workload {
-	return lab.Workload{
-		Strategies: entries, Users: 20, Units: 10, Connections: 4, Rounds: 1, WarmUp: 10 * time.Millisecond, Duration: 50 * time.Millisecond,
-		Patience: 10 * time.Second,
-	}
+	w := lab.DefaultWorkload()
+	w.Strategies = entries
+	w.Users = 20
+	w.Units = 10
+	w.Connections = 4
+	w.Rounds = 1
+	w.Duration = 50 * time.Millisecond
+	w.Patience = 10 * time.Second
+	return w
 }
 
 // Rounds go up the ladder and down again, so that no strategy always comes first; each round is kept, and the lock of the first.
@@ -43,9 +48,8 @@ func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 		require.Len(t, res.Rounds, 2, res.Name)
 		require.Zero(t, res.DibsRatio, "there is no Dibs to compare with")
 	}
-	require.Equal(t, "0", report.Results[0].Lock.String())
-	require.Equal(t, "1, for 30 s", report.Results[1].Lock.String())
-	require.Empty(t, report.Lines)
+	require.Equal(t, "0", report.Results[0].Lock)
+	require.Equal(t, "1, for 30 s", report.Results[1].Lock)
 	require.WithinDuration(t, time.Now(), report.At, time.Minute)
 	require.Len(t, report.Servers, 2)
 	require.Regexp(t, `^Redis \d`, report.Servers[0])
@@ -65,7 +69,7 @@ func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	for _, key := range []string{"mine", "dibs:lab:{another-run}:stock", "dibs:lab:x"} {
 		require.NoError(t, rdb.Set(t.Context(), key, "1", 0).Err())
 	}
-	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("lua-update"), RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self})
+	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("lua-update"), RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self, Progress: quiet})
 	require.NoError(t, err)
 	keys, err := rdb.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
@@ -131,7 +135,7 @@ func TestAUserWhoMayMakeNoDatabaseIsTold(t *testing.T) {
 	dsn, err := mysql.ParseDSN(db.DSN)
 	require.NoError(t, err)
 	dsn.User, dsn.Passwd = user, "x"
-	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("watch"), RedisURL: testenv.Redis(t).URL(), MySQLDSN: dsn.FormatDSN(), Self: self})
+	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("watch"), RedisURL: testenv.Redis(t).URL(), MySQLDSN: dsn.FormatDSN(), Self: self, Progress: quiet})
 	require.ErrorContains(t, err, "makes a database of its own, dibs_lab_")
 	require.ErrorContains(t, err, "denied")
 }
@@ -199,7 +203,7 @@ func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 	}))
 	defer server.Close()
 	entry, _ := lab.StrategyNamed("dibs-http")
-	s, err := entry.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Campaign: lab.Campaign{ID: "x"}, Connections: 1})
+	s, err := entry.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Terms: lab.Terms{Campaign: lab.Campaign{ID: "x"}}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	for what, do := range map[string]func() error{

@@ -2,12 +2,15 @@ package lab
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"dibs/internal/testenv"
 )
@@ -15,25 +18,23 @@ import (
 // Self makes a command that runs this program once more, with other arguments.
 type Self func(args ...string) *exec.Cmd
 
+// stopMax is how long a process may take to end.
+const stopMax = 20 * time.Second
+
 // process is a child process and what it says.
 type process struct {
 	cmd   *exec.Cmd
+	said  testenv.Buffer
 	ended chan struct{}
-
-	mu  sync.Mutex
-	out bytes.Buffer
 }
-
-// saidMax bounds what is kept of a child's output, in bytes.
-const saidMax = 8 << 10
 
 // startProcess starts a command that ends with this process.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	if cmd.Stdout == nil {
-		cmd.Stdout = p
+		cmd.Stdout = &p.said
 	}
-	cmd.Stderr = p
+	cmd.Stderr = &p.said
 	if err := testenv.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("lab: start %s: %w", cmd.Path, err)
 	}
@@ -42,23 +43,6 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		close(p.ended)
 	}()
 	return p, nil
-}
-
-// Write keeps the end of what the process says.
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.out.Write(b)
-	if extra := p.out.Len() - saidMax; extra > 0 {
-		p.out.Next(extra)
-	}
-	return len(b), nil
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.TrimSpace(p.out.String())
 }
 
 // stop asks the process to end, and makes it end when it takes too long.
@@ -70,6 +54,49 @@ func (p *process) stop(within time.Duration) error {
 	case <-time.After(within):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("lab: %s did not end within %s: %s", p.cmd.Path, within, p.said()) //nolint:err113 // reported, not handled
+		return fmt.Errorf("lab: %s did not end within %s: %s", p.cmd.Path, within, &p.said)
+	}
+}
+
+// Errors of a worker process.
+var (
+	errWorker = errors.New("lab: a worker failed")
+	errKilled = errors.New("lab: a worker was killed")
+)
+
+// work has a worker process do each of these orders, all at the same time, and returns their answers.
+func work(ctx context.Context, self Self, orders ...order) ([]done, error) {
+	answers := make([]done, len(orders))
+	all, ctx := errgroup.WithContext(ctx)
+	for i, o := range orders {
+		all.Go(func() error { return workOne(ctx, self(WorkerCommand), o, &answers[i]) })
+	}
+	return answers, all.Wait()
+}
+
+func workOne(ctx context.Context, cmd *exec.Cmd, o order, d *done) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("lab: order: %w", err)
+	}
+	var out bytes.Buffer
+	cmd.Stdin = bytes.NewReader(text)
+	cmd.Stdout = &out
+	p, err := startProcess(cmd)
+	if err != nil {
+		return err
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stopped()
+	<-p.ended
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case cmd.ProcessState.ExitCode() == -1: // by a signal
+		return errKilled
+	case !cmd.ProcessState.Success():
+		return fmt.Errorf("%w: %s", errWorker, &p.said)
+	default:
+		return json.Unmarshal(out.Bytes(), d)
 	}
 }

@@ -4,13 +4,13 @@
 -- KEYS[2] users    hash  user id -> packet
 -- KEYS[3] taken    list  user id and packet, for whoever keeps the books
 -- ARGV[1] user id
--- Reply {1, packet} taken · {2, ''} none left · {3, packet} the user has this one already
+-- Reply {claimed, packet} · {sold_out, ''} · {over_limit, the packet that the user has}
 local packets_key, users_key, taken_key = KEYS[1], KEYS[2], KEYS[3]
 local user = ARGV[1]
 local had = redis.call('HGET', users_key, user)
-if had then return {3, had} end
+if had then return {'over_limit', had} end
 local packet = redis.call('LPOP', packets_key)
-if not packet then return {2, ''} end
+if not packet then return {'sold_out', ''} end
 redis.call('HSET', users_key, user, packet)
 redis.call('LPUSH', taken_key, user .. ' ' .. packet)
-return {1, packet}
+return {'claimed', packet}

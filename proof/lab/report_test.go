@@ -1,210 +1,135 @@
 package lab_test
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/cmd"
 	"dibs/proof/lab"
-	"dibs/proof/trials"
 )
 
-// rounds makes a strategy's rounds of rates.
-func rounds(rates ...float64) []lab.Round {
-	var all []lab.Round
-	for _, rate := range rates {
-		all = append(all, lab.Round{ClaimsPerSecond: rate})
+func TestFiguresHaveThreeDigitsThatCount(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{
+		0: "0.00", 0.004: "0.00", 0.005001: "0.01", 1: "1.00", 9.994: "9.99", 10: "10.0", 99.94: "99.9", 100: "100", 999.4: "999",
+		1_000: "1,000", 36_985.4: "36,985", 1_234_567: "1,234,567",
+	} {
+		require.Equal(t, want, lab.Digits(v), v)
 	}
-	return all
+	for v, want := range map[float64]string{0: "0", 12: "12", 999: "999", 1_000: "1,000", 999.6: "1,000"} {
+		require.Equal(t, want, lab.Whole(v), v)
+	}
 }
 
-// sample is a report of three strategies: Dibs is three times, then twice, then ten times as fast as the second.
-func sample() lab.Report {
-	entry := func(name string) lab.Entry {
-		r, _ := lab.StrategyNamed(name)
-		return r
-	}
-	r := lab.Report{Workload: lab.Workload{}.WithDefaults(), At: time.Unix(1_800_000_000, 0).UTC()}
-	naive := rounds(50, 50, 50)
-	naive[1].SellOut = lab.SellOut{Oversold: 12, OverLimitUsers: 7, Failed: 2, Failure: "boom"}
-	r.Results = []lab.Result{
-		lab.ResultOf(entry("read-then-write"), naive, lab.Lock{}),
-		lab.ResultOf(entry("lua-update"), rounds(1000, 1500, 300), lab.Lock{}),
-		lab.ResultOf(entry("dibs-http"), rounds(3000, 3000, 3000), lab.Lock{}),
+func resultOf(name string, rounds ...lab.Round) lab.Result {
+	entry, _ := lab.StrategyNamed(name)
+	return lab.ResultOf(entry, rounds)
+}
+
+// full is a report in which every part has something to say.
+func full() lab.Report {
+	w := lab.DefaultWorkload()
+	w.Users = 1_600
+	w.Units = 1_300
+	r := lab.Report{
+		At: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), Machine: []string{"2 cores", "go1.26"},
+		Servers: []string{"Redis 7.0.15", "MariaDB 10.11"}, Workload: w,
+		Results: []lab.Result{
+			resultOf("read-then-write", lab.Round{
+				ClaimsPerSecond: 20_715, RedisMicros: 29.94, Failed: 2, Failure: "boom", Oversold: 663, OverLimitUsers: 363, SellOutRate: 8_057,
+			}.WithLock("0")),
+			resultOf("lock-per-coupon", lab.Round{ClaimsPerSecond: 100, Busy: 1_234, Statements: 1, Cut: true}.WithLock("1, for 30 s")),
+			resultOf("lua-update", lab.Round{ClaimsPerSecond: 1_000, Undersold: 5}.WithLock("0")),
+			resultOf("dibs-http", lab.Round{ClaimsPerSecond: 9_410, SettledMs: 187.4, Statements: 0.01, RedisMicros: 29.5}.WithLock("0")),
+		},
 	}
 	r.Compare()
 	return r
 }
 
-func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
+const fullMarkdown = `2026-11-22; 2 cores, go1.26, Redis 7.0.15, MariaDB 10.11.
+200 connections in 2 processes; 2s of measuring in each of 3 rounds; sell-out: 1,300 units, 1,600 users of 1 each.
+
+- Dibs over HTTP / one lock a coupon: Redis counter, MySQL row: 94.1, target ≥ 50.0: met
+- Dibs over HTTP / Lua, then one UPDATE a claim: 9.41, target ≥ 10.0: missed
+- read, then write: 2 claims failed, the first with: boom
+- one lock a coupon: Redis counter, MySQL row: 1,234 claims gave up waiting
+- one lock a coupon: Redis counter, MySQL row: a sell-out was ended after 1m0s
+- Dibs, over HTTP: MySQL had every claim 187 ms after the last answer, at worst
+
+| strategy | claims/s | Dibs × | p50 ms | p95 ms | p99 ms | sell-out/s | oversold | undersold | over limit | lock left | SQL/claim | Redis µs/claim |
+| --- | ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:|
+| read, then write – wrong | 20,715 | 0.45 | 0.00 | 0.00 | 0.00 | 8,057 | 663 | 0 | 363 | 0 | 0.00 | 29.9 |
+| one lock a coupon: Redis counter, MySQL row | 100 | 94.1 | 0.00 | 0.00 | 0.00 | 0 | 0 | 0 | 0 | 1, for 30 s | 1.00 | 0.00 |
+| Lua, then one UPDATE a claim – wrong | 1,000 | 9.41 | 0.00 | 0.00 | 0.00 | 0 | 0 | 5 | 0 | 0 | 0.00 | 0.00 |
+| Dibs, over HTTP | 9,410 | 1.00 | 0.00 | 0.00 | 0.00 | 0 | 0 | 0 | 0 | 0 | 0.01 | 29.5 |`
+
+func TestTheReportHasEveryFigureAndEveryNote(t *testing.T) {
 	t.Parallel()
-	r := sample()
-	require.InDelta(t, 3, r.Results[1].DibsRatio, 1e-9)
-	require.InDelta(t, 1000, r.Results[1].ClaimsPerSecond, 1e-9)
-	require.Len(t, r.Lines, 1)
-	require.False(t, r.Lines[0].Met, "3 is not 10")
+	r := full()
+	require.Equal(t, fullMarkdown, r.Markdown())
+	table := r.Table()
+	for _, words := range []string{"20,715", "94.1", "1, for 30 s", "  read, then write: 2 claims failed, the first with: boom\n"} {
+		require.Contains(t, table, words)
+	}
+	require.NotContains(t, table, "\n- ", "which is for documents")
+	r.Results = r.Results[:1]
+	r.Results[0].DibsRatio = 0
+	require.NotContains(t, r.Markdown(), "Dibs over HTTP", "which did not run")
 }
 
-func TestWorstRoundCounts(t *testing.T) {
+func TestTheJSONOfAReportHasWhatTheTableHas(t *testing.T) {
 	t.Parallel()
-	r := sample()
-	require.EqualValues(t, 12, r.Results[0].Oversold)
-	require.EqualValues(t, 7, r.Results[0].OverLimitUsers)
-	text := r.Table()
-	require.Contains(t, text, "read, then write: 2 claims failed, the first with: boom")
-	require.Contains(t, text, "3.00, target ≥ 10.0: missed")
+	r := full()
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	for _, name := range []string{
+		"name", "title", "flaw", "claims_per_second", "dibs_ratio", "p50_ms", "p95_ms", "p99_ms", "oversold", "undersold", "over_limit_users",
+		"lock", "mysql_statements_a_claim", "redis_cpu_us_a_claim", "sell_out_claims_per_second", "settled_ms", "rounds",
+	} {
+		require.Contains(t, string(text), `"`+name+`":`)
+	}
+	var back lab.Report
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, r.Workload, back.Workload)
+	require.Equal(t, r.Markdown(), back.Markdown(), "the document can be made from it")
 }
 
-func TestWithoutDibsThereAreNoRatios(t *testing.T) {
+func TestFiguresOfAStrategyAreMediansAndWorstRounds(t *testing.T) {
 	t.Parallel()
-	r := sample()
-	r.Results, r.Lines = r.Results[:2], nil
-	r.Results[1].DibsRatio = 0
+	even := []lab.Round{{ClaimsPerSecond: 4}, {ClaimsPerSecond: 1}, {ClaimsPerSecond: 3}, {ClaimsPerSecond: 2}}
+	res := resultOf("watch", even...)
+	require.InDelta(t, 2.5, res.ClaimsPerSecond, 1e-9)
+	require.Equal(t, even, res.Rounds, "in their order")
+	require.Zero(t, resultOf("watch").ClaimsPerSecond)
+	worst := resultOf("watch",
+		lab.Round{SettledMs: 5, Statements: 1, RedisMicros: 10, Oversold: 3, Undersold: 1, SellOutRate: 7, Busy: 1}.WithLock("1, for ever"),
+		lab.Round{SettledMs: 9, Statements: 5, RedisMicros: 30, Oversold: 1, Undersold: 4, SellOutRate: 9, OverLimitUsers: 2, Busy: 2},
+		lab.Round{SettledMs: 7, Statements: 2, RedisMicros: 20, SellOutRate: 8, OverLimitUsers: 1, Failure: "boom", Failed: 1},
+	)
+	require.Equal(t, []int64{3, 4, 2}, []int64{worst.Oversold, worst.Undersold, worst.OverLimitUsers})
+	require.Equal(t, []float64{9, 2, 20, 8}, []float64{worst.SettledMs, worst.Statements, worst.RedisMicros, worst.SellOutRate})
+	require.Equal(t, []int64{3, 1}, []int64{worst.Busy, worst.Failed})
+	require.Equal(t, []string{"watch", "boom", "1, for ever"}, []string{worst.Name, worst.Failure, worst.Lock})
+}
+
+func TestARatioIsOfRoundsThatBothHave(t *testing.T) {
+	t.Parallel()
+	rates := func(name string, rates ...float64) lab.Result {
+		var rounds []lab.Round
+		for _, rate := range rates {
+			rounds = append(rounds, lab.Round{ClaimsPerSecond: rate})
+		}
+		return resultOf(name, rounds...)
+	}
+	r := lab.Report{Results: []lab.Result{rates("for-update", 10, 0), rates("lua-update"), rates("dibs-http", 100, 400, 900)}}
 	r.Compare()
+	require.InDelta(t, 10, r.Results[0].DibsRatio, 1e-9, "a round without a claim is none to compare with")
 	require.Zero(t, r.Results[1].DibsRatio)
-	require.Empty(t, r.Lines)
-}
-
-func TestPublishPutsFiguresBetweenTheMarkers(t *testing.T) {
-	t.Parallel()
-	docs := t.TempDir()
-	file := filepath.Join(docs, "lab.md")
-	require.NoError(t, os.WriteFile(file, []byte("before\n<!-- figures: mysql -->\nfigures of last year\n<!-- end: mysql -->\nafter\n"), 0o600))
-	r := sample()
-	require.NoError(t, r.Publish(docs, ""))
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(text), "before\n"))
-	require.True(t, strings.HasSuffix(string(text), "after\n"))
-	require.NotContains(t, string(text), "last year")
-	figures, err := os.ReadFile(filepath.Join(docs, "lab", "mysql.csv"))
-	require.NoError(t, err)
-	require.Equal(t, r.CSV(), string(figures))
-	for _, name := range []string{"throughput.svg", "latency.svg", "sold.svg", "statements.svg", "redis.svg"} {
-		require.Contains(t, string(text), "(lab/mysql-"+name+")")
-		requireXML(t, filepath.Join(docs, "lab", "mysql-"+name))
-	}
-	require.ErrorIs(t, r.Publish(docs, "other"), lab.ErrMarkers)
-}
-
-func requireXML(t *testing.T, file string) {
-	t.Helper()
-	in, err := os.Open(file)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, in.Close()) }()
-	elements := 0
-	for decoder := xml.NewDecoder(in); ; {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		if start, ok := token.(xml.StartElement); ok {
-			elements++
-			require.True(t, elements > 1 || start.Name.Local == "svg")
-		}
-	}
-	require.Greater(t, elements, 10)
-}
-
-func TestWorkloadNamesWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	for flag, spoil := range map[string]func(*lab.Workload){
-		"--users":       func(w *lab.Workload) { w.Users = -1 },
-		"--units":       func(w *lab.Workload) { w.Units = 2_000_000 },
-		"--per-user":    func(w *lab.Workload) { w.PerUser = -1 },
-		"--connections": func(w *lab.Workload) { w.Connections = 1 },
-		"--processes":   func(w *lab.Workload) { w.Processes = 65 },
-		"--sql-pool":    func(w *lab.Workload) { w.SQLPool = 1 },
-		"--rounds":      func(w *lab.Workload) { w.Rounds = 101 },
-		"--duration":    func(w *lab.Workload) { w.Duration = time.Hour },
-		"--warm-up":     func(w *lab.Workload) { w.WarmUp = -1 },
-		"--patience":    func(w *lab.Workload) { w.Patience = 1 },
-		"--retry-pause": func(w *lab.Workload) { w.RetryPause = 1 },
-		"--strategies":  func(w *lab.Workload) { w.Strategies = []string{"luck"} },
-		"cannot buy":    func(w *lab.Workload) { w.Users = 10 },
-		"red-packet":    func(w *lab.Workload) { w.PerUser = 2 },
-	} {
-		w := lab.Workload{}.WithDefaults()
-		require.NoError(t, w.Validate())
-		spoil(&w)
-		err := w.Validate()
-		require.ErrorIs(t, err, lab.ErrConfig, flag)
-		require.ErrorContains(t, err, flag)
-	}
-}
-
-func TestCommandRefusesBadFlagsInOneLine(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{"--users", "0"}, {"--strategies", "luck"}, {"--rounds", "x"}, {"--no-such"}, {"--docs", "/nowhere"}, {"extra"}, {"--connections", "1"},
-	} {
-		var out, complaint strings.Builder
-		code := trials.Run(t.Context(), cmd.Env{Args: append([]string{"lab"}, args...), Stdout: &out, Stderr: &complaint})
-		require.Equal(t, cmd.ExitUsage, code, args)
-		require.Empty(t, out.String(), args)
-		require.Equal(t, 1, strings.Count(complaint.String(), "\n"), complaint.String())
-	}
-}
-
-func TestCommandListsTheStrategies(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	require.Zero(t, trials.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Stdout: &out, Stderr: &out}))
-	for _, r := range lab.Strategies() {
-		require.Contains(t, out.String(), r.Name)
-		require.Contains(t, out.String(), r.Flaw)
-	}
-}
-
-func TestWireReadsAnswersAndDialsAgain(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if r.Header.Get("Idempotency-Key") == "last" {
-			w.Header().Set("Connection", "close")
-		}
-		w.WriteHeader(http.StatusTeapot)
-		_, _ = w.Write(append(body, r.URL.Path...))
-	}))
-	defer server.Close()
-	wire, err := lab.NewWire(server.URL, 1)
-	require.NoError(t, err)
-	defer wire.Close()
-	for _, key := range []string{"first", "last", "after"} {
-		status, answer, err := wire.Post(t.Context(), "/path", key, []byte("body"))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusTeapot, status)
-		require.Equal(t, "body/path", string(answer))
-	}
-}
-
-func TestWireRefusesWhatItCannotRead(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/chunked" {
-			w.(http.Flusher).Flush()
-		}
-		w.WriteHeader(http.StatusOK)
-	}))
-	defer server.Close()
-	wire, err := lab.NewWire(server.URL, 1)
-	require.NoError(t, err)
-	defer wire.Close()
-	_, _, err = wire.Post(t.Context(), "/chunked", "key", []byte("{}"))
-	require.ErrorContains(t, err, "its length is -1")
-	status, answer, err := wire.Post(t.Context(), "/plain", "key", []byte("{}"))
-	require.NoError(t, err, "on a new connection")
-	require.Equal(t, http.StatusOK, status)
-	require.Empty(t, answer)
+	require.InDelta(t, 1, r.Results[2].DibsRatio, 1e-9)
+	require.Contains(t, r.Markdown(), "FOR UPDATE: 10.0, target ≥ 10.0: met", "just enough is enough")
+	require.Equal(t, 1, strings.Count(r.Markdown(), "target"), "of those that ran")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,218 +12,181 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
+
+	"dibs/internal/testenv"
 )
 
-// Options of Run. Self is required.
+// Errors of a run.
+var (
+	ErrNoServer = errors.New("lab: a server is missing")
+	ErrInUse    = errors.New("lab: this redis is in use") // by a Dibs
+)
+
+// Options of Run. Self and Progress are required.
 type Options struct {
 	Workload Workload
-	// RedisURL and MySQLDSN are the servers to use; the lab starts one of its own for each that is empty.
+	// RedisURL and MySQLDSN are the servers to use; the lab starts one for each that is empty.
 	RedisURL, MySQLDSN string
 	Self               Self
-	Progress           func(done, total int, what string) // called before each strategy of each round; nil is no one
+	// Progress is called before each strategy of each round.
+	Progress func(done, total int, what string)
 }
 
-// Run climbs the ladder and reports. What it made on the servers is gone afterwards.
+// Run has every strategy of the workload measured and reports. What it made on the servers is gone
+// afterwards.
 func Run(ctx context.Context, opts Options) (report Report, err error) {
-	opts.Workload = opts.Workload.WithDefaults()
 	if err := opts.Workload.Validate(); err != nil {
 		return Report{}, err
 	}
-	if opts.Self == nil {
-		return Report{}, fmt.Errorf("%w: Self is required", ErrConfig)
-	}
-	if opts.Progress == nil {
-		opts.Progress = func(int, int, string) {}
-	}
-	s, err := openServers(ctx, Place{RedisURL: opts.RedisURL, MySQLDSN: opts.MySQLDSN})
+	host := testenv.NewProgram(ctx)
+	defer func() { err = errors.Join(err, host.Close()) }()
+	place, err := openServers(host, Place{RedisURL: opts.RedisURL, MySQLDSN: opts.MySQLDSN})
 	if err != nil {
 		return Report{}, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	r, err := newRunner(ctx, opts, s)
-	if err != nil {
+	r := &runner{opts: opts, w: opts.Workload, host: host, id: "lab-" + uuid.NewString()[:8]}
+	if err := r.open(ctx, place); err != nil {
 		return Report{}, err
 	}
-	defer func() { err = errors.Join(err, r.close(ctx)) }()
-	return r.climb(ctx)
+	return r.rounds(ctx)
+}
+
+// openServers starts the servers of which p has no address: a Redis that keeps everything in memory,
+// as Dibs' durability "fast" supposes at the least, and a MariaDB whose commits are on disk before
+// they are answered.
+func openServers(host *testenv.Program, p Place) (Place, error) {
+	err := host.Try(func() {
+		if p.RedisURL == "" {
+			p.RedisURL = testenv.Redis(host).URL()
+		}
+		if p.MySQLDSN == "" {
+			p.MySQLDSN = testenv.SQLServer(host, "--datadir="+filepath.Join(host.TempDir(), "mysql"),
+				"--max-connections=2100", "--innodb-buffer-pool-size=256M").DSN("")
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("%w: %w; or set DIBS_REDIS_URL and DIBS_MYSQL_DSN", ErrNoServer, err)
+	}
+	return p, err
 }
 
 // runner is a run under way.
 type runner struct {
-	opts    Options
-	w       Workload
-	id      string // of this run
-	env     Env
-	entries []Entry
-
-	pool     pool // for all strategies: what one leaves in their heaps is little, and starting them again takes longer
-	database string
-	closeEnv func()
+	opts Options
+	w    Workload
+	host *testenv.Program // cleans up
+	id   string           // of this run
+	env  Env
 }
 
-// newRunner makes the lab's own database and refuses a Redis in which a Dibs lives.
-func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
-	r := &runner{opts: opts, w: opts.Workload, id: "lab-" + uuid.NewString()[:8]}
-	r.database = "dibs_" + strings.ReplaceAll(r.id, "-", "_")
-	for _, name := range r.w.Strategies {
-		entry, _ := StrategyNamed(name) // validated
-		r.entries = append(r.entries, entry)
+// open makes the lab's own database and refuses a Redis in which a Dibs lives.
+func (r *runner) open(ctx context.Context, place Place) (err error) {
+	terms := Terms{
+		Connections: 4, Patience: r.w.Patience, RetryPause: r.w.RetryPause, Lease: DefaultLease,
 	}
-	if err := r.createDatabase(ctx, s); err != nil {
-		return nil, err
-	}
-	env, closeEnv, err := openEnv(s.place, 4, 4)
-	if err != nil {
-		return nil, err
-	}
-	r.env = env
-	r.closeEnv = closeEnv
-	r.env.Patience = r.w.Patience
-	r.env.RetryPause = r.w.RetryPause
-	r.env.Self = opts.Self
-	err = r.checkEmpty(ctx)
-	if err == nil {
-		r.pool, err = startPool(opts.Self, r.w.Processes)
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.close(ctx))
-	}
-	return r, nil
-}
-
-func (r *runner) createDatabase(ctx context.Context, s *servers) error {
-	cfg, err := mysql.ParseDSN(s.place.MySQLDSN)
-	if err != nil {
-		return fmt.Errorf("%w: MYSQL_DSN: %w", ErrConfig, err)
-	}
-	db, err := openSQL(s.place.MySQLDSN, 1)
+	given, closeGiven, err := openEnv(place, terms, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+r.database+" CHARACTER SET utf8mb4"); err != nil {
-		return fmt.Errorf("lab: the lab makes a database of its own, %s: %w", r.database, err)
+	r.host.Cleanup(closeGiven)
+	cfg, _ := mysql.ParseDSN(place.MySQLDSN) // as openEnv did
+	cfg.DBName = "dibs_" + strings.ReplaceAll(r.id, "-", "_")
+	if _, err := given.DB.ExecContext(ctx, "CREATE DATABASE "+cfg.DBName+" CHARACTER SET utf8mb4"); err != nil {
+		return fmt.Errorf("lab: the lab makes a database of its own, %s: %w", cfg.DBName, err)
 	}
-	cfg.DBName = r.database
-	s.place.MySQLDSN = cfg.FormatDSN()
-	return nil
+	r.host.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
+		defer cancel()
+		if _, err := given.DB.ExecContext(ctx, "DROP DATABASE "+cfg.DBName); err != nil {
+			r.host.Errorf("%w", err)
+		}
+	})
+	place.MySQLDSN = cfg.FormatDSN()
+	var closeEnv func()
+	r.env, closeEnv, err = openEnv(place, terms, 4)
+	if err != nil {
+		return err
+	}
+	r.host.Cleanup(closeEnv)
+	r.env.Self = r.opts.Self
+	keys, err := r.keys(ctx, dibsKeys)
+	if err == nil && len(keys) > 0 {
+		err = fmt.Errorf("%w: it holds %s of a Dibs; give the lab a database of its own, "+
+			"such as redis://host:6379/9", ErrInUse, keys[0])
+	}
+	return err
 }
 
-// ErrInUse says that a Dibs lives in the Redis that the lab was given.
-var ErrInUse = errors.New("lab: this redis is in use")
-
-func (r *runner) checkEmpty(ctx context.Context) error {
-	for _, pattern := range dibsKeys {
-		keys, err := r.keys(ctx, pattern)
-		if err != nil {
-			return err
+// keys lists the keys of some patterns.
+func (r *runner) keys(ctx context.Context, patterns []string) (keys []string, err error) {
+	for _, pattern := range patterns {
+		scan := r.env.Redis.Scan(ctx, 0, pattern, 1000).Iterator()
+		for scan.Next(ctx) {
+			keys = append(keys, scan.Val())
 		}
-		if len(keys) > 0 {
-			return fmt.Errorf("%w: it holds %s of a Dibs; give the lab a database of its own, such as redis://host:6379/9", ErrInUse, keys[0])
+		if err := scan.Err(); err != nil {
+			return nil, fmt.Errorf("lab: redis: %w", err)
 		}
-	}
-	return nil
-}
-
-func (r *runner) keys(ctx context.Context, pattern string) ([]string, error) {
-	var keys []string
-	scan := r.env.Redis.Scan(ctx, 0, pattern, 1000).Iterator()
-	for scan.Next(ctx) {
-		keys = append(keys, scan.Val())
-	}
-	if err := scan.Err(); err != nil {
-		return nil, fmt.Errorf("lab: redis: %w", err)
 	}
 	return keys, nil
 }
 
 // clean removes the keys of this run.
 func (r *runner) clean(ctx context.Context) error {
-	for _, pattern := range slices.Concat(dibsKeys, []string{KeyPrefix + "{" + r.id + "*"}) {
-		keys, err := r.keys(ctx, pattern)
-		if err != nil {
-			return err
-		}
-		for batch := range slices.Chunk(keys, 1000) {
-			if err := r.env.Redis.Del(ctx, batch...).Err(); err != nil {
-				return fmt.Errorf("lab: clean: %w", err)
-			}
-		}
+	keys, err := r.keys(ctx, slices.Concat(dibsKeys, []string{KeyPrefix + "{" + r.id + "*"}))
+	for batch := range slices.Chunk(keys, 1000) {
+		err = errors.Join(err, r.env.Redis.Del(ctx, batch...).Err())
 	}
-	return nil
+	return err
 }
 
-// close sends the workers home and removes the database, also when ctx is over.
-func (r *runner) close(ctx context.Context) error {
-	err := r.pool.stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
-	defer cancel()
-	_, dropErr := r.env.DB.ExecContext(ctx, "DROP DATABASE "+r.database)
-	r.closeEnv()
-	if dropErr != nil {
-		dropErr = fmt.Errorf("lab: drop %s: %w", r.database, dropErr)
-	}
-	return errors.Join(err, dropErr)
-}
-
-// climb runs the rounds, every other one from the top down so that no strategy always comes first.
-func (r *runner) climb(ctx context.Context) (Report, error) {
+// rounds runs all rounds, every other one in reverse so that no strategy always comes first.
+func (r *runner) rounds(ctx context.Context) (Report, error) {
+	entries, _ := r.w.Entries() // validated
 	rounds := make(map[string][]Round)
-	locks := make(map[string]Lock)
 	count := 0
-	total := r.w.Rounds * len(r.entries)
+	total := r.w.Rounds * len(entries)
 	for round := range r.w.Rounds {
-		order := slices.Clone(r.entries)
+		order := slices.Clone(entries)
 		if round%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, entry := range order {
 			r.opts.Progress(count, total, entry.Name)
 			count++
-			one, lock, err := r.stand(ctx, entry, round)
+			one, err := r.round(ctx, entry, round)
 			if err != nil {
 				return Report{}, fmt.Errorf("%s: %w", entry.Name, err)
 			}
 			rounds[entry.Name] = append(rounds[entry.Name], one)
-			if lock != nil {
-				locks[entry.Name] = *lock
-			}
 		}
 	}
 	r.opts.Progress(total, total, "done")
-	report := Report{At: time.Now().UTC().Truncate(time.Second), Workload: r.w, Machine: machine(), Servers: r.versions(ctx)}
-	for _, entry := range r.entries {
-		report.Results = append(report.Results, newResult(entry, rounds[entry.Name], locks[entry.Name]))
+	report := Report{At: time.Now().UTC().Truncate(time.Second), Workload: r.w, Servers: r.versions(ctx)}
+	report.Machine = []string{ // what the figures were taken on, apart from the servers
+		fmt.Sprintf("%d cores shared by servers, Dibs and claimers", runtime.NumCPU()),
+		runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	for _, entry := range entries {
+		report.Results = append(report.Results, newResult(entry, rounds[entry.Name]))
 	}
 	report.compare()
 	return report, nil
 }
 
-// machine says what the figures were taken on, apart from the servers.
-func machine() []string {
-	return []string{
-		fmt.Sprintf("%d cores shared by servers, Dibs and claimers", runtime.NumCPU()), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
-	}
-}
-
-// versions names the servers; one that does not say is not named.
+// versions names the servers.
 func (r *runner) versions(ctx context.Context) []string {
-	var all []string
-	if info, err := r.env.Redis.InfoMap(ctx, "server").Result(); err == nil {
-		if v := info["Server"]["valkey_version"]; v != "" {
-			all = append(all, "Valkey "+v)
-		} else {
-			all = append(all, "Redis "+info["Server"]["redis_version"])
-		}
+	info, _ := r.env.Redis.InfoMap(ctx, "server").Result() // one that does not say has no version
+	redis := "Redis " + info["Server"]["redis_version"]
+	if v := info["Server"]["valkey_version"]; v != "" {
+		redis = "Valkey " + v
 	}
 	var version string
-	if err := r.env.DB.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err == nil {
-		name := "MySQL "
-		if strings.Contains(version, "MariaDB") {
-			name = "MariaDB "
-		}
-		number, _, _ := strings.Cut(version, "-")
-		all = append(all, name+number)
+	_ = r.env.DB.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version)
+	name := "MySQL "
+	if strings.Contains(version, "MariaDB") {
+		name = "MariaDB "
 	}
-	return all
+	number, _, _ := strings.Cut(version, "-")
+	return []string{redis, name + number}
 }

@@ -3,11 +3,13 @@ package lab
 import (
 	"context"
 	_ "embed"
-	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
 var (
@@ -17,67 +19,42 @@ var (
 	watchdogRenewSource string
 	//go:embed watchdog_give.lua
 	watchdogGiveSource string
+
+	watchdogTake  = redis.NewScript(watchdogTakeSource)
+	watchdogRenew = redis.NewScript(watchdogRenewSource)
+	watchdogGive  = redis.NewScript(watchdogGiveSource)
 )
 
-// lease is a re-entrant lock with an owner and an end: what Redisson's RLock is. While it is held, its end is put off
-// each third of the lease; when its holder dies, no one puts it off any more. No Go library that is well kept has both.
+// lease is a re-entrant lock with an owner and an end: what Redisson's RLock is. While it is held,
+// its end is put off each third of the lease; when its holder dies, no one puts it off any more.
+// No Go library that is well kept has both.
 type lease struct {
 	rdb   *redis.Client
 	key   string
+	owner string
 	lasts time.Duration
-
-	take, renew, give *redis.Script
 }
 
-func newLease(rdb *redis.Client, key string, lasts time.Duration) *lease {
-	return &lease{
-		rdb: rdb, key: key, lasts: lasts,
-		take:  redis.NewScript(watchdogTakeSource),
-		renew: redis.NewScript(watchdogRenewSource),
-		give:  redis.NewScript(watchdogGiveSource),
-	}
+// try takes the lock, once more if it is the owner's already; false when it is another's.
+func (l *lease) try(ctx context.Context) (bool, error) {
+	return watchdogTake.Run(ctx, l.rdb, []string{l.key}, l.owner, l.lasts.Milliseconds()).Bool()
 }
 
-// tryTake takes the lock for an owner, once more if it is the owner's already; false when it is another's.
-func (l *lease) tryTake(ctx context.Context, owner string) (bool, error) {
-	return l.take.Run(ctx, l.rdb, []string{l.key}, owner, l.lasts.Milliseconds()).Bool()
-}
-
-// giveBack gives back one taking. ErrLeaseLost: it was not the owner's any more, and nothing was done.
-func (l *lease) giveBack(ctx context.Context, owner string) error {
-	held, err := l.give.Run(ctx, l.rdb, []string{l.key}, owner).Bool()
+// giveBack gives back one taking. ErrLeaseLost: the lock was another's, and nothing was done.
+func (l *lease) giveBack(ctx context.Context) error {
+	held, err := watchdogGive.Run(ctx, l.rdb, []string{l.key}, l.owner).Bool()
 	if err == nil && !held {
 		err = ErrLeaseLost
 	}
 	return err
 }
 
-// keep renews the lease until stop is called. held ends, with ErrLeaseLost, when it can't be.
-func (l *lease) keep(ctx context.Context, owner string) (held context.Context, stop func()) {
-	held, lose := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		lose(l.renewEachThird(held, owner))
-	}()
-	return held, func() {
-		lose(nil)
-		<-ended
-	}
-}
-
-func (l *lease) renewEachThird(ctx context.Context, owner string) error {
+// renew renews the lease each third of it, until ctx ends or the lease is lost.
+func (l *lease) renew(ctx context.Context) error {
 	renewed := time.Now()
-	ticker := time.NewTicker(l.lasts / 3)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for sleep.For(ctx, l.lasts/3) == nil {
 		sent := time.Now()
-		held, err := l.renew.Run(ctx, l.rdb, []string{l.key}, owner, l.lasts.Milliseconds()).Bool()
+		held, err := watchdogRenew.Run(ctx, l.rdb, []string{l.key}, l.owner, l.lasts.Milliseconds()).Bool()
 		switch {
 		case err == nil && held:
 			renewed = sent
@@ -85,47 +62,24 @@ func (l *lease) renewEachThird(ctx context.Context, owner string) error {
 			return ErrLeaseLost
 		}
 	}
+	return nil
 }
 
-// watchdog sells under such a lease.
-type watchdog struct {
-	counter
-
-	lease *lease
-}
-
-func watchdogStrategy() Entry {
-	return Entry{
-		Name: "watchdog", Title: "watchdog lease, re-entrant", Flaw: "a holder that froze and wakes still believes; one claim at a time",
-		Sound: true, DieAt: StepLocked,
-		New: func(env Env) (Strategy, error) {
-			return &watchdog{counter: counter{env}, lease: newLease(env.Redis, env.lockKey(), env.Lease)}, nil
-		},
-	}
-}
-
-// Prepare writes the stock and has Redis compile the scripts.
-func (s *watchdog) Prepare(ctx context.Context) error {
-	for _, script := range []*redis.Script{s.lease.take, s.lease.renew, s.lease.give} {
-		if err := script.Load(ctx, s.Redis).Err(); err != nil {
-			return fmt.Errorf("lab: preload: %w", err)
-		}
-	}
-	return s.counter.Prepare(ctx)
-}
-
-// Claim sells under a lease that lasts as long as the claim, and stops when the lease is lost.
-func (s *watchdog) Claim(ctx context.Context, user string) (outcome Outcome, err error) {
-	owner := uuid.NewString()
-	had, err := s.acquire(ctx, func(ctx context.Context) (bool, error) { return s.lease.tryTake(ctx, owner) })
+// sellRenewed sells under a lease that lasts as long as the claim, and stops when the lease is lost.
+func (c *counter) sellRenewed(ctx context.Context, user string) (outcome Outcome, err error) {
+	l := &lease{rdb: c.Redis, key: c.lockKey(), owner: uuid.NewString(), lasts: c.Lease}
+	had, err := c.acquire(ctx, l.try)
 	if err != nil || !had {
 		return Busy, err
 	}
-	defer give(ctx, &err, func(ctx context.Context) error { return s.lease.giveBack(ctx, owner) })
-	held, stop := s.lease.keep(ctx, owner)
-	defer stop()
-	if err := s.at(StepLocked); err != nil {
-		return 0, err
+	defer give(ctx, &err, l.giveBack)
+	held, lose := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	defer lose(nil)
+	renewing.Go(func() { lose(l.renew(held)) })
+	if err := c.at(StepLocked); err != nil {
+		return "", err
 	}
-	return s.sell(held, user)
+	return c.sell(held, user)
 }

@@ -1,110 +1,101 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"dibs/internal/sleep"
 )
 
 // WorkerCommand is the hidden command under which this program is a worker.
 const WorkerCommand = "lab-worker"
 
-// errNotOpen says that a worker was told to load what it has not opened.
-var errNotOpen = errors.New("lab: worker has no strategy")
+// order has a worker open a strategy and its claimers ask: for a while, each claim by a user of its
+// own; or every ask of a sell-out that is this worker's.
+type order struct {
+	Place
+	Terms
 
-// worker is a process full of claimers.
-type worker struct {
-	opening  opening
-	strategy Strategy
-	close    func()
+	Strategy string `json:"strategy"`
+	Share    int    `json:"share"` // which of the workers it is, from 0
+	Of       int    `json:"of"`    // how many there are
+	SQLPool  int    `json:"sql_pool"`
+	DieAt    Step   `json:"die_at,omitempty"` // the process kills itself when a claim comes here
+
+	WarmUp time.Duration `json:"warm_up_ns"`
+	For    time.Duration `json:"for_ns"`          // after the warm-up
+	Users  int           `json:"users,omitempty"` // of a sell-out
+	Asks   int           `json:"asks,omitempty"`  // of each user
+	AtMost time.Duration `json:"at_most_ns"`      // no claim of a sell-out begins after this
+	Prefix string        `json:"prefix"`          // of user ids
 }
 
-// Work is what a worker process does: it follows the orders on in and answers each on out, until in ends.
-func Work(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w := &worker{close: func() {}}
-	defer func() { w.close() }()
-	lines := bufio.NewReader(in)
-	for {
-		text, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("lab: orders: %w", err)
-		}
-		answer, err := line(w.follow(ctx, text))
-		if err != nil {
-			return fmt.Errorf("lab: answer: %w", err)
-		}
-		if _, err := out.Write(answer); err != nil {
-			return fmt.Errorf("lab: answer: %w", err)
-		}
-	}
+// done is a worker's answer.
+type done struct {
+	Outcomes map[Outcome]int64 `json:"outcomes"`
+	InTime   int64             `json:"in_time"`           // claims that were answered within For
+	Failed   int64             `json:"failed"`            // claims that ended in an error
+	Failure  string            `json:"failure,omitempty"` // the first of them
+	Cut      bool              `json:"cut"`               // AtMost was over before the last ask
+	Took     time.Duration     `json:"took_ns"`
+	Had      map[string]int64  `json:"had,omitempty"` // user id -> units, of a sell-out
+	Latency  []byte            `json:"latency"`       // of accepted claims, an encoded histogram in µs
 }
 
-func (w *worker) follow(ctx context.Context, text []byte) done {
+// Work is what a worker process does: it follows the order on in and answers on out.
+func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	var o order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return done{Error: err.Error()}
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return fmt.Errorf("lab: order: %w", err)
 	}
-	if o.Open != nil {
-		if err := w.open(*o.Open); err != nil {
-			return done{Error: err.Error()}
-		}
-	}
-	if o.Load == nil {
-		return done{}
-	}
-	if w.strategy == nil {
-		return done{Error: errNotOpen.Error()}
-	}
-	d, err := newCrowd(w.opening, w.strategy, *o.Load).run(ctx)
-	if err != nil {
-		return done{Error: err.Error()}
-	}
-	return d
-}
-
-// open makes the Strategy; one that was open is closed first.
-func (w *worker) open(o opening) error {
-	w.close()
-	w.close = func() {}
-	w.strategy = nil
 	entry, ok := StrategyNamed(o.Strategy)
 	if !ok {
 		return fmt.Errorf("%w: no strategy %q", ErrConfig, o.Strategy)
 	}
-	env, closeEnv, err := openEnv(o.Place, o.Claimers, o.SQLPool)
+	env, closeEnv, err := openEnv(o.Place, o.Terms, o.SQLPool)
 	if err != nil {
 		return err
 	}
-	env.Campaign = o.Campaign
-	env.Patience = o.Patience
-	orDefault(&o.Lease, env.Lease)
-	orDefault(&o.Retry, env.RetryPause)
-	env.Lease = o.Lease
-	env.RetryPause = o.Retry
+	defer closeEnv()
 	if o.DieAt != "" {
 		env.At = dieAt(o.DieAt)
 	}
 	strategy, err := entry.New(env)
 	if err != nil {
-		closeEnv()
 		return err
 	}
-	w.opening = o
-	w.strategy = strategy
-	w.close = func() {
-		_ = strategy.Close() // the process is about to end, or to open another
-		closeEnv()
+	defer func() { err = errors.Join(err, strategy.Close()) }()
+	if err := awaitOthers(ctx, env, o.Of); err != nil {
+		return err
 	}
-	return nil
+	d, err := newCrowd(o, strategy).run(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(d)
+}
+
+// awaitOthers returns when all workers have come here: a sell-out that one begins alone has no crowd.
+func awaitOthers(ctx context.Context, env Env, workers int) error {
+	err := env.Redis.Incr(ctx, env.key("ready")).Err()
+	for err == nil {
+		ready, failed := env.Redis.Get(ctx, env.key("ready")).Int()
+		if failed != nil || ready >= workers {
+			return failed
+		}
+		err = sleep.For(ctx, time.Millisecond)
+	}
+	return err
 }
 
 // dieAt kills this process at a step, as kill -9 would.
@@ -113,13 +104,113 @@ func dieAt(at Step) func(Step) error {
 		if step != at {
 			return nil
 		}
-		self, err := os.FindProcess(os.Getpid())
-		if err == nil {
-			err = self.Kill()
-		}
-		if err != nil {
-			return fmt.Errorf("lab: could not die: %w", err)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+			return err
 		}
 		select {} // until the signal comes
+	}
+}
+
+// latencyMax bounds what is distinguished, in µs.
+const latencyMax = 120_000_000
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, latencyMax, 3) }
+
+// crowd is a worker's claimers.
+type crowd struct {
+	order    order
+	strategy Strategy
+	start    time.Time
+
+	mu      sync.Mutex
+	asked   int
+	done    done
+	latency *hdrhistogram.Histogram
+}
+
+func newCrowd(o order, s Strategy) *crowd {
+	c := &crowd{order: o, strategy: s, start: time.Now(), latency: newHistogram()}
+	c.done.Outcomes = make(map[Outcome]int64)
+	c.done.Had = make(map[string]int64)
+	return c
+}
+
+// run has all of them claim, and returns when the last has its answer.
+func (c *crowd) run(ctx context.Context) (d done, err error) {
+	var wg sync.WaitGroup
+	for range c.order.Connections {
+		wg.Go(func() { c.claims(ctx) })
+	}
+	wg.Wait()
+	c.done.Took = time.Since(c.start)
+	c.done.Latency, err = c.latency.EncodeV2()
+	return c.done, err
+}
+
+// claims is what one claimer does.
+func (c *crowd) claims(ctx context.Context) {
+	for ctx.Err() == nil {
+		user, ok := c.nextUser()
+		if !ok {
+			return
+		}
+		sent := time.Now()
+		outcome, err := c.strategy.Claim(ctx, user)
+		c.note(user, outcome, err, sent)
+	}
+}
+
+// nextUser is the caller next. In a sell-out the asks of one user are neighbours and go to the
+// workers in turns, so that they meet each other in different processes.
+func (c *crowd) nextUser() (user string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.asked
+	c.asked++
+	o := &c.order
+	since := time.Since(c.start)
+	if o.Users == 0 {
+		return o.Prefix + strconv.Itoa(o.Share) + "-" + strconv.Itoa(n), since < o.WarmUp+o.For
+	}
+	ask := n*o.Of + o.Share
+	if ask >= o.Users*o.Asks {
+		return "", false
+	}
+	if since > o.AtMost {
+		c.done.Cut = true
+		return "", false
+	}
+	return o.Prefix + strconv.Itoa(ask/o.Asks), true
+}
+
+func (c *crowd) note(user string, outcome Outcome, err error, sent time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A claim whose lease was lost was told so after it was made: the user has the unit.
+	if err != nil && (!errors.Is(err, ErrLeaseLost) || outcome != Claimed) {
+		c.done.Failed++
+		orDefault(&c.done.Failure, err.Error())
+		return
+	}
+	c.done.Outcomes[outcome]++
+	if outcome != Claimed {
+		return
+	}
+	if c.order.Users > 0 {
+		c.done.Had[user]++
+	}
+	if sent.Sub(c.start) < c.order.WarmUp {
+		return
+	}
+	_ = c.latency.RecordValue(min(max(time.Since(sent).Microseconds(), 1), latencyMax)) // in range
+	if time.Since(c.start) <= c.order.WarmUp+c.order.For {
+		c.done.InTime++
+	}
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
 	}
 }

@@ -3,7 +3,6 @@ package trials
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,15 +18,14 @@ import (
 
 // labRun is what the flags of `dibs lab` say.
 type labRun struct {
-	work lab.Workload
-	json bool
-	list bool
-	docs string
-	part string
+	work     lab.Workload
+	json     bool
+	markdown bool
+	list     bool
 }
 
 func newLab(env cmd.Env) *cobra.Command {
-	var l labRun
+	l := labRun{work: lab.DefaultWorkload()}
 	c := cmd.Command(env, cobra.Command{
 		Use:   "lab",
 		Short: "Run the ladder of strategies, from a naive counter to Dibs, side by side under one workload",
@@ -48,41 +46,44 @@ by a Dibs). For each that is not set it starts one of its own from PATH (redis-s
   dibs lab --strategies red-packet,dibs-packages,dibs-http --connections 20 --units 100000 --users 100000
                                                                the red packet article's benchmark, beside Dibs
   dibs lab --json > lab.json
-  dibs lab --docs docs                                         puts figures and plots into docs/lab.md and docs/lab/`,
+  dibs lab --markdown                                          what docs/lab.md has of it`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error { return l.run(ctx, env, cfg) })
 	flags := c.Flags()
-	flags.StringSliceVar(&l.work.Strategies, "strategies", nil, "names, comma-separated; all when not set")
-	flags.IntVar(&l.work.Users, "users", lab.DefaultUsers, "users of the sell-out; each asks once more often than it may have")
-	flags.Int64Var(&l.work.Units, "units", lab.DefaultUnits, "units of the sell-out")
-	flags.Int64Var(&l.work.PerUser, "per-user", lab.DefaultPerUser, "units a user may have")
-	flags.IntVar(&l.work.Connections, "connections", lab.DefaultConnections, "claims at the same time, over all processes")
-	flags.IntVar(&l.work.Processes, "processes", lab.DefaultProcesses, "processes that claim")
-	flags.IntVar(&l.work.SQLPool, "sql-pool", lab.DefaultSQLPool, "connections to MySQL of strategies without Dibs, over all processes")
-	flags.IntVar(&l.work.Rounds, "rounds", lab.DefaultRounds, "how often each strategy has its turn")
-	flags.DurationVar(&l.work.Duration, "duration", lab.DefaultDuration, "of one measurement")
-	flags.DurationVar(&l.work.WarmUp, "warm-up", lab.DefaultWarmUp, "before one measurement")
-	flags.DurationVar(&l.work.Patience, "patience", lab.DefaultPatience, "how long a claim waits for a lock")
-	flags.DurationVar(&l.work.RetryPause, "retry-pause", lab.DefaultRetryPause, "before a claim asks for a lock again, on average")
+	w := &l.work
+	flags.StringSliceVar(&w.Strategies, "strategies", nil, "names, comma-separated; all when not set")
+	flags.IntVar(&w.Users, "users", w.Users, "users of the sell-out; each asks twice for one unit")
+	flags.Int64Var(&w.Units, "units", w.Units, "units of the sell-out")
+	flags.IntVar(&w.Connections, "connections", w.Connections, "claims at the same time, over all processes")
+	flags.IntVar(&w.Processes, "processes", w.Processes, "processes that claim")
+	flags.IntVar(&w.SQLPool, "sql-pool", w.SQLPool, "connections to MySQL of strategies without Dibs, over all processes")
+	flags.IntVar(&w.Rounds, "rounds", w.Rounds, "how often each strategy has its turn")
+	flags.DurationVar(&w.Duration, "duration", w.Duration, "of one measurement, after a quarter as long a warm-up")
+	flags.DurationVar(&w.Patience, "patience", w.Patience, "how long a claim waits for a lock")
+	flags.DurationVar(&w.RetryPause, "retry-pause", w.RetryPause, "before a claim asks for a lock again, on average")
 	flags.BoolVar(&l.json, "json", false, "print JSON instead of the table")
+	flags.BoolVar(&l.markdown, "markdown", false, "print what docs/lab.md has instead of the table")
 	flags.BoolVar(&l.list, "list", false, "list the strategies and run nothing")
-	flags.StringVar(&l.docs, "docs", "", "a folder with a lab.md to put figures and plots into")
-	flags.StringVar(&l.part, "docs-part", "", "which part of lab.md to fill; when not set: mysql or mariadb, as the server is")
 	return c
 }
 
 func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error {
-	if err := l.check(); err != nil {
-		return err
-	}
 	if l.list {
 		return listStrategies(env)
+	}
+	if err := l.work.Validate(); err != nil { // before a server is started
+		_, message, _ := strings.Cut(err.Error(), lab.ErrConfig.Error()+": ")
+		return fmt.Errorf("%w: %s", cmd.ErrUsage, message)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("trials: %w", err)
 	}
 	defer testenv.Close()
-	bar := cmd.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*l.count())
+	entries, err := l.work.Entries()
+	if err != nil {
+		return err
+	}
+	bar := cmd.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*len(entries))
 	report, err := lab.Run(ctx, lab.Options{
 		Workload: l.work, RedisURL: cfg.RedisURL, MySQLDSN: cfg.MySQLDSN,
 		Self:     func(args ...string) *exec.Cmd { return exec.Command(self, args...) }, //nolint:gosec,noctx // this program; the lab ends it
@@ -92,41 +93,22 @@ func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error
 	if err != nil {
 		return err
 	}
-	if l.docs != "" {
-		err = report.Publish(l.docs, l.part)
-	}
-	return errors.Join(l.print(env, &report), err)
+	return l.print(env, &report)
 }
-
-// check refuses what no lab could run, before a server is started. A zero is a value here, not a request for the default.
-func (l *labRun) check() error {
-	work := l.work
-	if len(work.Strategies) == 0 {
-		work.Strategies = work.WithDefaults().Strategies
-	}
-	if err := work.Validate(); err != nil {
-		_, message, _ := strings.Cut(err.Error(), lab.ErrConfig.Error()+": ")
-		return fmt.Errorf("%w: %s", cmd.ErrUsage, message)
-	}
-	if l.docs == "" {
-		return nil
-	}
-	if _, err := os.Stat(l.docs + "/lab.md"); err != nil {
-		return fmt.Errorf("%w: --docs: %w", cmd.ErrUsage, err)
-	}
-	return nil
-}
-
-func (l *labRun) count() int { return len(l.work.WithDefaults().Strategies) }
 
 func (l *labRun) print(env cmd.Env, report *lab.Report) error {
-	if !l.json {
+	switch {
+	case l.json:
+		encoder := json.NewEncoder(env.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	case l.markdown:
+		_, err := fmt.Fprintln(env.Stdout, report.Markdown())
+		return err
+	default:
 		_, err := fmt.Fprintln(env.Stdout, report.Table())
 		return err
 	}
-	encoder := json.NewEncoder(env.Stdout)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(report)
 }
 
 func listStrategies(env cmd.Env) error {

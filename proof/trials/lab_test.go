@@ -2,8 +2,6 @@ package trials_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,7 +15,7 @@ import (
 
 // fewClaims are flags of a lab that takes a second.
 var fewClaims = []string{
-	"lab", "--strategies", "read-then-write,set-nx-px", "--rounds", "1", "--duration", "100ms", "--warm-up", "20ms",
+	"lab", "--strategies", "read-then-write,set-nx-px", "--rounds", "1", "--duration", "100ms",
 	"--users", "20", "--units", "10", "--connections", "4",
 }
 
@@ -25,11 +23,8 @@ func TestLabRunsItsStrategiesOnTheServersOfTheSettings(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
 	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + db.DSN}
-	docs := t.TempDir()
-	page := filepath.Join(docs, "lab.md")
-	require.NoError(t, os.WriteFile(page, []byte("<!-- figures: here -->\n<!-- end: here -->\n"), 0o600))
 	var report lab.Report
-	got := run(t, environ, append(fewClaims, "--json", "--docs", docs, "--docs-part", "here")...)
+	got := run(t, environ, append(fewClaims, "--json")...)
 	require.NoError(t, json.Unmarshal([]byte(requireOK(t, got)), &report))
 	require.Equal(t, []string{"read-then-write", "set-nx-px"}, []string{report.Results[0].Name, report.Results[1].Name})
 	for _, entry := range report.Results {
@@ -38,15 +33,6 @@ func TestLabRunsItsStrategiesOnTheServersOfTheSettings(t *testing.T) {
 	}
 	require.Zero(t, report.Results[1].Oversold)
 	require.Contains(t, strings.Join(report.Servers, " "), "Redis ")
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "(lab/here.csv)")
-	figures, err := os.ReadFile(filepath.Join(docs, "lab", "here.csv"))
-	require.NoError(t, err)
-	require.Contains(t, string(figures), "\nSET NX PX,")
-	plots, err := filepath.Glob(filepath.Join(docs, "lab", "here-*.svg"))
-	require.NoError(t, err)
-	require.Len(t, plots, strings.Count(string(text), "!["), "each plot is shown, each that is shown is there")
 	keys, err := redis.Client().Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Empty(t, keys, "it cleans up")
@@ -54,6 +40,9 @@ func TestLabRunsItsStrategiesOnTheServersOfTheSettings(t *testing.T) {
 	table := requireOK(t, run(t, environ, fewClaims...))
 	require.Contains(t, table, "read, then write")
 	require.Contains(t, table, "sell-out: 10 units, 20 users of 1 each")
+
+	markdown := requireOK(t, run(t, environ, append(fewClaims, "--markdown")...))
+	require.Contains(t, markdown, "\n| SET NX PX | ")
 
 	require.NoError(t, redis.Client().Set(t.Context(), lua.StreamKey(0), "x", 0).Err())
 	requireRefusal(t, run(t, environ, fewClaims...), cmd.ExitFailed, "in use", lua.StreamKey(0))
@@ -80,5 +69,5 @@ func TestLabRefusesServersItCannotUse(t *testing.T) {
 		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
 		require.Contains(t, got.stderr, one.words)
 	}
-	requireRefusal(t, run(t, nil, append(fewClaims, "--docs", t.TempDir())...), cmd.ExitUsage, "--docs", "lab.md")
+	requireRefusal(t, run(t, nil, append(fewClaims, "--units", "21")...), cmd.ExitUsage, "--users", "21 units")
 }

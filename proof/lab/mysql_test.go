@@ -36,7 +36,9 @@ func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
 
 func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	t.Parallel()
-	for entry, dieAt := range map[string]lab.Step{"for-update": lab.StepRead, "conditional-update": lab.StepWritten} {
+	for entry, dieAt := range map[string]lab.Step{
+		"for-update": lab.StepRead, "conditional-update": lab.StepWritten, "skip-locked": lab.StepWritten,
+	} {
 		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, entry, 1)
@@ -56,6 +58,41 @@ func TestConditionalUpdateTakesBackTheUsersCountWhenNothingIsLeft(t *testing.T) 
 	require.Equal(t, lab.OverLimit, b.claim(s, "first"))
 	require.Equal(t, lab.SoldOut, b.claim(s, "second"))
 	require.Equal(t, lab.SoldOut, b.claim(s, "second"), "not over a limit for what was never had")
+}
+
+// Claims pass by the rows that others are taking. Only when no other row is left they wait: its
+// holder may give it back, and whoever was told "sold out" meanwhile would have been told wrong.
+func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "skip-locked", 2)
+	fails := newGate(lab.StepRead)
+	slow := b.held(b.claimer(at(func(step lab.Step) error {
+		_ = fails.at(step)
+		return errHolder
+	})), fails, "slow")
+
+	require.Equal(t, lab.Claimed, b.claim(b.claimer(), "quick"), "not behind whoever is slow")
+	require.Equal(t, lab.Busy, b.claim(b.claimer(patience(shortly)), "hasty"), "the last row may come back")
+	waiting := b.background(b.claimer(), "patient")
+	close(fails.opened)
+	require.ErrorIs(t, wait(t, slow).err, errHolder)
+	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, waiting), "and did")
+	require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "late"))
+}
+
+// Two claims of one user that take two rows at once: the unique key lets one of them through.
+func TestSkipLockedGivesAUserOneUnitThoughBothClaimsFoundOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "skip-locked", 2)
+	g := newGate(lab.StepWritten)
+	first := b.held(b.claimer(at(g.at)), g, "ada")
+	found := newGate(lab.StepRead)
+	second := b.held(b.claimer(at(found.at)), found, "ada")
+	close(found.opened)
+	close(g.opened)
+	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, first))
+	require.Equal(t, verdict{lab.OverLimit, nil}, wait(t, second))
+	require.EqualValues(t, 1, b.row(), "the second row is free again")
 }
 
 func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {

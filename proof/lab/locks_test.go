@@ -153,18 +153,18 @@ func TestWatchdogHolderWhoseLeaseIsGoneDoesNotSell(t *testing.T) {
 func TestLeaseIsReentrantAndItsOwners(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "watchdog", 1)
-	l := lab.NewLease(b.env.Redis, lab.KeyOf(b.env, "reentrant"), time.Minute)
-	take := func(owner string) bool {
-		had, err := l.TryTake(t.Context(), owner)
+	first, second := lab.NewLease(b.env, "reentrant", "a"), lab.NewLease(b.env, "reentrant", "b")
+	take := func(l *lab.Lease) bool {
+		had, err := l.Try(t.Context())
 		require.NoError(t, err)
 		return had
 	}
-	require.True(t, take("a"))
-	require.True(t, take("a"), "its owner comes in again")
-	require.False(t, take("b"))
-	require.ErrorIs(t, l.GiveBack(t.Context(), "b"), lab.ErrLeaseLost)
-	require.NoError(t, l.GiveBack(t.Context(), "a"))
-	require.False(t, take("b"), "the owner is still in once")
-	require.NoError(t, l.GiveBack(t.Context(), "a"))
-	require.True(t, take("b"))
+	require.True(t, take(first))
+	require.True(t, take(first), "its owner comes in again")
+	require.False(t, take(second))
+	require.ErrorIs(t, second.GiveBack(t.Context()), lab.ErrLeaseLost)
+	require.NoError(t, first.GiveBack(t.Context()))
+	require.False(t, take(second), "the owner is still in once")
+	require.NoError(t, first.GiveBack(t.Context()))
+	require.True(t, take(second))
 }

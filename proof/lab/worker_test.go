@@ -33,6 +33,12 @@ func (s *told) Claim(_ context.Context, user string) (Outcome, error) {
 	return s.answer(user, nth)
 }
 
+// crowdOf is an order for a number of claimers.
+func crowdOf(claimers int, o order) order {
+	o.Connections = claimers
+	return o
+}
+
 func yes(string, int) (Outcome, error) { return Claimed, nil }
 
 var errSold = errors.New("the connection broke")
@@ -45,7 +51,7 @@ func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
 		var sold int64
 		had := map[string]int64{}
 		for i := range workers {
-			c := newCrowd(opening{Claimers: 4, Share: i, Of: workers}, all, load{Users: 11, Asks: 3, AtMost: time.Minute, Prefix: "s", Present: true})
+			c := newCrowd(crowdOf(4, order{Share: i, Of: workers, Users: 11, Asks: 3, AtMost: time.Minute, Prefix: "s"}), all)
 			d, err := c.run(t.Context())
 			require.NoError(t, err)
 			sold += d.Outcomes["claimed"]
@@ -67,8 +73,7 @@ func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
 func TestAsksOfOneUserGoToDifferentWorkers(t *testing.T) {
 	t.Parallel()
 	users := func(share int) (all []string) {
-		c := newCrowd(opening{Share: share, Of: 2}, nil, load{Users: 4, Asks: 2, AtMost: time.Minute, Prefix: "s"})
-		c.start = time.Now()
+		c := newCrowd(order{Share: share, Of: 2, Users: 4, Asks: 2, AtMost: time.Minute, Prefix: "s"}, nil)
 		for {
 			user, more := c.nextUser()
 			if !more {
@@ -88,22 +93,24 @@ func TestAMeasurementLastsAsLongAsItShallAndEveryUserIsNew(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 			return Claimed, nil
 		}}
-		c := newCrowd(opening{Claimers: 5, Share: 3, Of: 4}, s, load{For: 95 * time.Millisecond, Prefix: "m"})
+		c := newCrowd(crowdOf(5, order{Share: 3, Of: 4, WarmUp: 20 * time.Millisecond, For: 75 * time.Millisecond, Prefix: "m"}), s)
 		d, err := c.run(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 50, d.Outcomes["claimed"])
-		require.EqualValues(t, 45, d.InTime, "those that were answered after the end were no part of the rate")
+		require.EqualValues(t, 35, d.InTime, "those of the warm-up and those that were answered after the end were no part of the rate")
 		require.Equal(t, 100*time.Millisecond, d.Took)
 		require.Len(t, s.asked, 50)
 		for user, asks := range s.asked {
 			require.Equal(t, 1, asks)
 			require.True(t, strings.HasPrefix(user, "m3-"), "not those of another worker: %s", user)
 		}
-		require.Nil(t, d.Had, "no one asked who had what")
-		all := newHistogram()
-		require.NoError(t, d.mergeInto(all))
-		require.EqualValues(t, 50, all.TotalCount())
-		require.InDelta(t, 10_000, float64(all.ValueAtQuantile(50)), 10, "µs")
+		require.Empty(t, d.Had, "no one asked who had what")
+		var one Round
+		require.NoError(t, one.add([]done{d, d}, 75*time.Millisecond))
+		require.EqualValues(t, 80, one.latency.TotalCount(), "without the warm-up")
+		require.InDelta(t, 10_000, float64(one.latency.ValueAtQuantile(50)), 10, "µs")
+		require.EqualValues(t, 100, one.Claims)
+		require.InDelta(t, 70/0.075, one.ClaimsPerSecond, 1e-6)
 	})
 }
 
@@ -114,7 +121,7 @@ func TestASellOutThatTakesTooLongIsCut(t *testing.T) {
 			<-time.After(time.Second)
 			return SoldOut, nil
 		}}
-		c := newCrowd(opening{Claimers: 1, Of: 1}, s, load{Users: 100, Asks: 1, AtMost: 3500 * time.Millisecond, Prefix: "s"})
+		c := newCrowd(crowdOf(1, order{Of: 1, Users: 100, Asks: 1, AtMost: 3500 * time.Millisecond, Prefix: "s"}), s)
 		d, err := c.run(t.Context())
 		require.NoError(t, err)
 		require.True(t, d.Cut)
@@ -133,10 +140,10 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 		{OverLimit, nil},
 		{Busy, nil},
 		{Busy, nil},
-		{0, errSold},
+		{"", errSold},
 		{Claimed, errSold}, // no one knows
 		{Claimed, fmt.Errorf("wrapped: %w", ErrLeaseLost)}, // sold, and told so late
-		{0, ErrLeaseLost}, // not sold
+		{"", ErrLeaseLost}, // not sold
 		{Claimed, errors.Join(errSold, fmt.Errorf("x: %w", ErrLeaseLost))}, // one of both was about the lease
 	}
 	next := -1
@@ -144,10 +151,10 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 		next++
 		return answers[next].outcome, answers[next].err
 	}}
-	c := newCrowd(opening{Claimers: 1, Of: 1}, s, load{Users: len(answers), Asks: 1, AtMost: time.Minute, Present: true})
+	c := newCrowd(crowdOf(1, order{Of: 1, Users: len(answers), Asks: 1, AtMost: time.Minute}), s)
 	d, err := c.run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{"claimed": 3, "sold_out": 1, "over_limit": 1, "busy": 2}, d.Outcomes)
+	require.Equal(t, map[Outcome]int64{"claimed": 3, "sold_out": 1, "over_limit": 1, "busy": 2}, d.Outcomes)
 	require.EqualValues(t, 3, d.Failed)
 	require.Equal(t, errSold.Error(), d.Failure, "the first of them")
 	require.Equal(t, map[string]int64{"0": 1, "7": 1, "9": 1}, d.Had)
@@ -160,46 +167,39 @@ func TestACrowdThatIsSentHomeGoes(t *testing.T) {
 		cancel()
 		return Claimed, nil
 	}}
-	d, err := newCrowd(opening{Claimers: 3, Of: 1}, s, load{For: time.Hour}).run(ctx)
+	d, err := newCrowd(crowdOf(3, order{Of: 1, For: time.Hour}), s).run(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, d.Outcomes["claimed"], int64(3))
 }
 
-func TestLatenciesOfAWorkerThatAreNoneAreRefused(t *testing.T) {
+func TestAMeasurementIsRefusedWhenItIsNone(t *testing.T) {
 	t.Parallel()
-	all := newHistogram()
-	require.NoError(t, (&done{}).mergeInto(all), "none at all are none")
-	require.Error(t, (&done{Latency: []byte("no histogram")}).mergeInto(all))
-	one := newHistogram()
-	require.NoError(t, one.RecordValue(latencyMax))
-	text, err := one.EncodeV2()
-	require.NoError(t, err)
-	for range 2 {
-		require.NoError(t, (&done{Latency: text}).mergeInto(all))
-	}
-	require.EqualValues(t, 2, all.TotalCount())
-	require.InEpsilon(t, latencyMax, all.Max(), 0.01)
+	require.Error(t, new(Round).add([]done{{Latency: []byte("no histogram")}}, time.Second))
+	ranOut := []done{{Outcomes: map[Outcome]int64{SoldOut: 1}}}
+	require.ErrorIs(t, new(Round).add(ranOut, time.Second), errRanOut, "a refusal is no claim")
 }
 
 // What there was is held against what users were told, over all workers.
 func TestASellOutIsCountedOverAllWorkers(t *testing.T) {
 	t.Parallel()
+	counted := func(units int64, answers ...done) (r Round) {
+		r.count(answers, units)
+		return r
+	}
 	had := func(pairs ...map[string]int64) (all []done) {
 		for i, one := range pairs {
 			all = append(all, done{Had: one, Took: time.Duration(i+1) * time.Second})
 		}
 		return all
 	}
-	campaign := Campaign{Units: 5, PerUser: 2}
-	exact := count(had(map[string]int64{"a": 2, "b": 1}, map[string]int64{"c": 2}), campaign)
-	require.Equal(t, SellOut{Sold: 5, ClaimsPerSecond: 2.5}, exact, "the slowest worker's time")
-	over := count(had(map[string]int64{"a": 2, "b": 2}, map[string]int64{"a": 1, "c": 2}), campaign)
-	require.Equal(t, []int64{7, 2, 0, 1}, []int64{over.Sold, over.Oversold, over.Undersold, over.OverLimitUsers}, "a had too many in two processes")
-	under := count(had(map[string]int64{"a": 1}), campaign)
-	require.Equal(t, []int64{1, 0, 4}, []int64{under.Sold, under.Oversold, under.Undersold})
-	cut := count([]done{{Cut: true, Had: map[string]int64{"a": 1}}, {Failed: 2, Failure: "second"}, {Failed: 1, Failure: "third"}}, campaign)
-	require.Equal(t, SellOut{Sold: 1, Cut: true, Failed: 3, Failure: "second"}, cut, "what is left of one that was cut says nothing")
-	busy := count([]done{{Outcomes: map[string]int64{"busy": 3}}, {Outcomes: map[string]int64{"busy": 4}}}, campaign)
+	exact := counted(4, had(map[string]int64{"a": 1, "b": 1}, map[string]int64{"c": 1, "d": 1})...)
+	require.Equal(t, Round{Sold: 4, SellOutRate: 2}, exact, "the slowest worker's time")
+	over := counted(4, had(map[string]int64{"a": 1, "b": 2}, map[string]int64{"a": 1, "c": 1})...)
+	require.Equal(t, []int64{5, 1, 0, 2}, []int64{over.Sold, over.Oversold, over.Undersold, over.OverLimitUsers}, "a had too many in two processes")
+	under := counted(4, had(map[string]int64{"a": 1})...)
+	require.Equal(t, []int64{1, 0, 3}, []int64{under.Sold, under.Oversold, under.Undersold})
+	cut := counted(4, done{Cut: true, Had: map[string]int64{"a": 1}}, done{Failed: 2, Failure: "second"}, done{Failed: 1, Failure: "third"})
+	require.Equal(t, Round{Sold: 1, Cut: true, Failed: 3, Failure: "second"}, cut, "what is left of one that was cut says nothing")
+	busy := counted(4, done{Outcomes: map[Outcome]int64{Busy: 3}}, done{Outcomes: map[Outcome]int64{Busy: 4}})
 	require.EqualValues(t, 7, busy.Busy)
-	require.Zero(t, count(had(map[string]int64{"a": 9}), Campaign{Units: 9}).OverLimitUsers, "a limit of 0 is none")
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -30,30 +31,53 @@ func claims(t *testing.T, s Strategy, prefix string, n int) {
 // The sum of a process that ends well is flushed. That of a process that crashes exists nowhere else.
 func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	t.Parallel()
-	_, env := contestOf(t, "sum-flush", "")
-	well := newSumFlush(env, never)
-	crashes := newSumFlush(env, never)
+	_, env := contestOf(t, "sum-flush")
+	well := newFlusher(env, (*flusher).writeSum, never)
+	crashes := newFlusher(env, (*flusher).writeSum, never)
 	claims(t, well, "a", 3)
 	claims(t, crashes, "b", 4)
 	require.EqualValues(t, 10, row(t, env), "both sums are in memory")
 	require.NoError(t, well.Close())
 	crashes.stop() // and nothing else happens in it
-	<-crashes.ended
+	crashes.ended.Wait()
 	stock, err := env.Redis.Get(t.Context(), env.stockKey()).Int64()
 	require.NoError(t, err)
 	require.EqualValues(t, 3, stock)
 	require.EqualValues(t, 7, row(t, env), "4 units are sold that MySQL says remain")
 }
 
+// A flush that is under way when its process ends comes to its end: cut short it would be made twice.
+func TestCloseWaitsForAFlush(t *testing.T) {
+	t.Parallel()
+	begun, closing := make(chan struct{}), make(chan struct{})
+	var flushes []error
+	s := newFlusher(Env{}, func(s *flusher, ctx context.Context) error {
+		if len(flushes) == 0 {
+			close(begun)
+			<-closing
+		}
+		flushes = append(flushes, ctx.Err())
+		return ctx.Err()
+	}, time.Millisecond)
+	<-begun
+	stop := s.stop
+	s.stop = func() {
+		stop()
+		close(closing)
+	}
+	require.NoError(t, s.Close())
+	require.Equal(t, []error{nil, nil}, flushes, "the one under way, and the last")
+}
+
 // A flush that fails keeps the sum for the next one.
 func TestASumOutlivesAFlushThatFails(t *testing.T) {
 	t.Parallel()
-	_, env := contestOf(t, "sum-flush", "")
-	s := newSumFlush(env, never)
+	_, env := contestOf(t, "sum-flush")
+	s := newFlusher(env, (*flusher).writeSum, never)
 	claims(t, s, "a", 3)
 	_, err := env.DB.ExecContext(t.Context(), "RENAME TABLE lab_stock TO away")
 	require.NoError(t, err)
-	require.Error(t, s.flush(t.Context()))
+	require.Error(t, s.flush(s, t.Context()))
 	_, err = env.DB.ExecContext(t.Context(), "RENAME TABLE away TO lab_stock")
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
@@ -66,10 +90,10 @@ func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	for what, units := range map[string]int{"a hold that ended": 1, "a restock": 100} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			_, env := contestOf(t, "copy-stock", "")
-			s := newCopyStock(env, never)
+			_, env := contestOf(t, "copy-stock")
+			s := newFlusher(env, (*flusher).copyLeft, never)
 			claims(t, s, "a", 4)
-			require.NoError(t, s.flush(t.Context()))
+			require.NoError(t, s.flush(s, t.Context()))
 			require.EqualValues(t, 6, row(t, env))
 			_, err := env.DB.ExecContext(t.Context(), "UPDATE lab_stock SET remaining = remaining + ? WHERE campaign_id = ?", units, env.Campaign.ID)
 			require.NoError(t, err)
@@ -82,15 +106,15 @@ func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 // Of two processes that copy, the later writer wins, not the later reader.
 func TestALateCopyOverwritesANewerOne(t *testing.T) {
 	t.Parallel()
-	_, env := contestOf(t, "copy-stock", "")
-	slow := newCopyStock(env, never)
-	fast := newCopyStock(env, never)
+	_, env := contestOf(t, "copy-stock")
+	slow := newFlusher(env, (*flusher).copyLeft, never)
+	fast := newFlusher(env, (*flusher).copyLeft, never)
 	stale, err := slow.left(t.Context())
 	require.NoError(t, err)
 	claims(t, fast, "a", 9)
 	require.NoError(t, fast.Close())
 	require.EqualValues(t, 1, row(t, env))
-	require.NoError(t, slow.write(t.Context(), stale))
+	require.NoError(t, slow.overwrite(t.Context(), stale))
 	require.EqualValues(t, 10, row(t, env), "1 unit remains")
 	require.NoError(t, slow.Close())
 	require.EqualValues(t, 1, row(t, env), "right again, until the next late copy")
@@ -102,7 +126,7 @@ func TestFlushedRowsFollowRedis(t *testing.T) {
 	for _, name := range []string{"sum-flush", "copy-stock"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, env := contestOf(t, name, "")
+			_, env := contestOf(t, name)
 			entry, _ := StrategyNamed(name)
 			s, err := entry.New(env)
 			require.NoError(t, err)
