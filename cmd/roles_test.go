@@ -67,24 +67,28 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	api := start(t, s.environ, "api")
-	consumer := start(t, s.with("DIBS_FLUSH_INTERVAL=1m", "DIBS_SHUTDOWN_TIMEOUT=3s"), "consumer")
+	consumer := start(t, s.environ, "consumer")
 	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.claim("spring", "u0") // a load is flushed at once
+	api.synced("spring", 1)
+	require.Equal(t, cmd.ExitOK, consumer.stop().code)
+	consumer = start(t, s.with("DIBS_FLUSH_INTERVAL=1m", "DIBS_SHUTDOWN_TIMEOUT=3s"), "consumer")
 	api.claim("spring", "u1", "u2", "u3")
 	eventually(t, "the consumer takes nothing", func() bool {
 		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
-		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 4 // the load, and three claims
+		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 5 // the load, and four claims
 	})
-	require.Zero(t, s.number("SELECT COUNT(*) FROM claims"))
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM claims"))
 	started := time.Now()
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 	require.Less(t, time.Since(started), 5*time.Second)
-	require.EqualValues(t, 3, s.number("SELECT COUNT(*) FROM claims"))
+	require.EqualValues(t, 4, s.number("SELECT COUNT(*) FROM claims"))
 	consumer = start(t, s.environ, "consumer")
 	eventually(t, "the group is behind", func() bool {
 		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
 		return err == nil && len(groups) == 1 && groups[0].Lag == 0
 	})
-	require.EqualValues(t, 3, s.number("SELECT synced_seq FROM campaigns"), "what comes twice counts once")
+	require.EqualValues(t, 4, s.number("SELECT synced_seq FROM campaigns"), "what comes twice counts once")
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 }
 

@@ -3,7 +3,6 @@ package bench_test
 import (
 	"testing"
 
-
 	"dibs/lua"
 	"dibs/models"
 )
