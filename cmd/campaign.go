@@ -41,6 +41,8 @@ type campaignFlags struct {
 	total, perUser, perDay int64
 	limits                 []string
 	starts, ends           string // as clocks in the campaign's zone show them
+
+	hasTotal func() bool
 }
 
 func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public string) {
@@ -48,6 +50,7 @@ func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public stri
 	flags.StringVar(&f.title, "title", "", "what people call it")
 	flags.StringVar(&f.public, "public", "", "what anybody may read without a token: level or count of what is left"+public)
 	flags.Int64Var(&f.total, "total", 0, total)
+	f.hasTotal = func() bool { return flags.Changed("total") }
 	flags.Int64Var(&f.perUser, "per-user", 0, "most units of one user; 0: no limit"+perUser)
 	flags.Int64Var(&f.perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limit such as device:day:1"+limit)
@@ -80,6 +83,7 @@ func (f *campaignFlags) window(zoneName string) (starts, ends *time.Time, err er
 func newCampaignCreate(env Env) *cobra.Command {
 	var n client.NewCampaign
 	var kind string
+	var holdFor, holdMax time.Duration
 	var f campaignFlags
 	c := aboutCampaign(env, cobra.Command{
 		Use: "create ID", Short: "Create a campaign; the same again changes nothing",
@@ -90,9 +94,15 @@ func newCampaignCreate(env Env) *cobra.Command {
 		n.Name = f.title
 		n.Public = f.public
 		n.PerUserPerDay = f.perDay
-		if n.Kind == client.KindCoupon {
+		switch {
+		case n.Kind != client.KindCoupon:
+		case !f.hasTotal():
+			return usagef("--total is missing: how many units are there?")
+		default:
 			n.Total = &f.total
 		}
+		n.HoldFor = client.Duration(holdFor)
+		n.HoldMax = client.Duration(holdMax)
 		if f.perUser > 0 {
 			n.PerUser = &f.perUser
 		}
@@ -111,6 +121,12 @@ func newCampaignCreate(env Env) *cobra.Command {
 	c.Flags().StringVar(&kind, "kind", "coupon", "coupon or packet")
 	c.Flags().StringVar(&n.TimeZone, "time-zone", "", "in which the windows of limits begin; UTC unless given")
 	c.Flags().StringVar(&n.Currency, "currency", "", "ISO 4217; of packets")
+	c.Flags().StringVar(&n.SenderID, "sender", "", "user who gets back what is left of packets")
+	c.Flags().Int64Var(&n.LowStockAt, "low-stock-at", 0, "units left at which campaign.low_stock is told")
+	c.Flags().DurationVar(&holdFor, "hold-for", 0, "how long a claim is held until it is redeemed, such as 15m; for ever unless given")
+	c.Flags().DurationVar(&holdMax, "hold-max", 0, "how long with extensions; twice as long unless given")
+	c.Flags().IntVar(&n.Shards, "shards", 0, "over how many Redis primaries; 1 unless given")
+	c.Flags().StringVar(&n.ShardBy, "shard-by", "", "the subject whose value decides the shard; the user unless given")
 	return c
 }
 

@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,6 +29,15 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	require.Regexp(t, `(?m)^spring +open +10 +8 +2 `, ok("campaign get spring"))
 	require.Regexp(t, ` 8 +2 +\d+ `, ok("watch spring --once"))
 
+	held := `"hold_max":"15m0s","hold_for":"10m0s","shards":2`
+	require.Contains(t, ok("campaign create held --total 3 --hold-for 10m --hold-max 15m --low-stock-at 1 --shards 2 -o json"), held)
+	var claim struct{ ID string }
+	require.NoError(t, json.Unmarshal([]byte(ok("claim held --user ada -o json")), &claim))
+	require.Regexp(t, `redeemed`, ok("redeem "+claim.ID+" --order 4711"))
+	requireRefusal(t, run(t, over, "release", claim.ID), cmd.ExitFailed, "already_redeemed")
+	ok("reopen " + claim.ID + " --order 4711")
+	require.Regexp(t, `released`, ok("release "+claim.ID+" --reason late"))
+
 	require.Regexp(t, `(?m)^spring +coupon +open +15 `, ok("campaign set spring --total 15"))
 	require.Regexp(t, `(?m)^spring +coupon +paused `, ok("campaign pause spring"))
 	requireRefusal(t, run(t, over, "claim", "spring", "--user", "bob"), cmd.ExitFailed, "paused")
@@ -38,7 +48,8 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	require.Contains(t, ok("campaign set zero --ends-at 2035-11-04T03:30 -o json"), `"ends_at":"2035-11-04T08:30:00Z"`)
 	for line, words := range map[string]string{
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
-		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --time-zone localtime": "Europe/Berlin",
+		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
+		"redeem x":              "--order",
 		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "one campaign", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {

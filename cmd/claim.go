@@ -42,6 +42,35 @@ func newClaim(env Env) *cobra.Command {
 	return c
 }
 
+func newRedeem(env Env) *cobra.Command {
+	var order string
+	c := aboutClaim(env, cobra.Command{
+		Use: "redeem CLAIM", Short: "Have an order redeem a claim, over HTTP",
+		Long:    "The same order may do so again. The claim can't be released then, unless it is reopened.",
+		Example: "  dibs redeem 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711",
+	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if order == "" {
+			return usagef("--order is missing")
+		}
+		return q.show(q.Redeem(ctx, q.id, order))
+	})
+	c.Flags().StringVar(&order, "order", "", "the order")
+	return c
+}
+
+func newRelease(env Env) *cobra.Command {
+	var reason string
+	c := aboutClaim(env, cobra.Command{
+		Use: "release CLAIM", Short: "Give the units of a claim back, over HTTP",
+		Long:    "For a claim that is not redeemed. Its units are for sale again.",
+		Example: "  dibs release 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --reason 'paid too late'",
+	}, func(ctx context.Context, q *question[client.Claim]) error {
+		return q.show(q.Release(ctx, q.id, reason))
+	})
+	c.Flags().StringVar(&reason, "reason", "", "why, for the books")
+	return c
+}
+
 func newReopen(env Env) *cobra.Command {
 	var order, reason string
 	c := aboutClaim(env, cobra.Command{
