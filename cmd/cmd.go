@@ -116,7 +116,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.AddCommand(newMigrate(env), newGrants(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env), newVersion())
-	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env), newWatch(env))
+	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env), newWatch(env), newTail(env))
 	for _, command := range root.Commands() {
 		if command.Name() == "version" {
 			continue // it needs none
