@@ -77,6 +77,7 @@ func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpo
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
+			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
 			defer replaying.Wait()
 			return s.readInOrder(ctx, webhooks.Group, d.Submit)
 		})

@@ -167,3 +167,12 @@ func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id
 	}
 	return len(pending) > 0, nil
 }
+
+// RewindGroup has a group read a partition's stream again, from an entry on. Errors as Stream.
+func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, from EntryID) error {
+	after := "0"
+	if from != (EntryID{}) {
+		after = from.previous().String()
+	}
+	return classifyError("xgroup setid", s.rdb.XGroupSetID(ctx, StreamKey(partition), group, after).Err())
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 
 // shop takes webhooks, and keeps the ids of events.
 type shop struct {
+	down atomic.Bool
+
 	mu  sync.Mutex
 	ids map[string]bool
 }
@@ -31,8 +34,8 @@ type shop struct {
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Data struct{ ID string } }
 	text, err := io.ReadAll(r.Body)
-	if err != nil || json.Unmarshal(text, &body) != nil {
-		w.WriteHeader(http.StatusBadRequest)
+	if err != nil || json.Unmarshal(text, &body) != nil || s.down.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
 	s.mu.Lock()
@@ -64,6 +67,7 @@ func openShop(t *testing.T) (*shop, string) {
 func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	t.Parallel()
 	hook, file := openShop(t)
+	hook.down.Store(true) // so that events wait in MySQL
 	l := newLedger(t, wishes{
 		ownSQL: true, sqlOptions: []string{"--log-bin=" + filepath.Join(t.TempDir(), "bin"), "--server-id=1"},
 		settings: map[string]string{"DIBS_READ_AHEAD": "false", "DIBS_STREAM_KEEP": "1h"},
@@ -113,6 +117,10 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	}
 	s := &system{servers: l.servers, t: t, settings: l.settings}
 	claim(c.ID, "before")
+	eventually(t, drainWithin, "the webhooks leave no mark", func() bool {
+		var marks int
+		return l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM settings WHERE name LIKE 'webhooks:%'").Scan(&marks) == nil && marks > 0
+	})
 	dump := s.dumpSQL()
 
 	rush := startRush(t, crowd.Plan{BaseURLs: []string{api.url}, CampaignID: c.ID, Users: 2_000, Connections: 10, PerSecond: 400})
@@ -124,7 +132,12 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 		require.Equal(t, http.StatusOK, got.status, got.body)
 		claim(gift, fmt.Sprint("friend-", i))
 	}
+	eventually(t, drainWithin, "no event waits in MySQL", func() bool {
+		var waiting int
+		return l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM webhook_events").Scan(&waiting) == nil && waiting > len(redeemed)
+	})
 	s.restoreSQL(dump, "")
+	hook.down.Store(false)
 	for i, id := range redeemed {
 		got := redeem(id, "another order")
 		require.Equal(t, http.StatusConflict, got.status, "%d: %s", i, got.body)

@@ -1,0 +1,92 @@
+package cmd
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm/clause"
+
+	"dibs/internal/sleep"
+	"dibs/internal/webhooks"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// placesEvery is how often the places of the webhooks in the claim streams are written to MySQL.
+const placesEvery = time.Second
+
+// webhookPlace is the name of the setting that has the place of the webhooks in a stream: from which entry on what MySQL has of waiting
+// events may be incomplete.
+func webhookPlace(partition int) string { return fmt.Sprintf("webhooks:%d", partition) }
+
+// readAgainAfterRestores writes the places of the webhooks into MySQL and looks whether they are there still. A MySQL that was restored has
+// older ones: events that waited in it are gone with the rows, so the streams are read again from there.
+func (s *stack) readAgainAfterRestores(ctx context.Context) {
+	written := make(map[string]string)
+	for ctx.Err() == nil {
+		if err := s.checkPlaces(ctx, written); err != nil && ctx.Err() == nil {
+			s.log.Warn("the places of the webhooks are not written to mysql yet, will try again", "error", err)
+		}
+		_ = sleep.For(ctx, placesEvery)
+	}
+}
+
+func (s *stack) checkPlaces(ctx context.Context, written map[string]string) error {
+	var rows []models.Setting
+	if err := s.db.WithContext(ctx).Where("name LIKE ?", webhookPlace(0)[:len("webhooks:")]+"%").Find(&rows).Error; err != nil {
+		return err
+	}
+	there := make(map[string]string, len(rows))
+	for i := range rows {
+		there[rows[i].Name] = rows[i].Value
+	}
+	for p := range s.cfg.Partitions {
+		name := webhookPlace(p)
+		if mine := written[name]; mine != "" && there[name] != mine {
+			_, place, _ := strings.Cut(there[name], " ")
+			from, err := lua.ParseEntryID(place)
+			if err == nil {
+				err = s.scripts.RewindGroup(ctx, p, webhooks.Group, from)
+			}
+			if err != nil {
+				return err
+			}
+			s.log.Warn("mysql was restored: events of the claim stream since then are posted again", "partition", p, "from", from.String())
+			written[name] = there[name]
+		}
+		if err := s.writePlace(ctx, p, written); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePlace writes the place in a stream, if it is another than before.
+func (s *stack) writePlace(ctx context.Context, partition int, written map[string]string) error {
+	groups, err := s.scripts.Groups(ctx, partition)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == webhooks.Group })
+	if at < 0 { // its reader makes it
+		return nil
+	}
+	from := groups[at].Delivered.Next()
+	if groups[at].Pending > 0 {
+		from = groups[at].Oldest
+	}
+	name := webhookPlace(partition)
+	if strings.HasSuffix(written[name], " "+from.String()) {
+		return nil
+	}
+	row := models.Setting{Name: name, Value: rand.Text() + " " + from.String()}
+	if err := s.db.WithContext(ctx).Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
+		return err
+	}
+	written[name] = row.Value
+	return nil
+}
