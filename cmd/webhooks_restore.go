@@ -3,8 +3,8 @@ package cmd
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,9 +19,11 @@ import (
 // placesEvery is how often the places of the webhooks in the claim streams are written to MySQL.
 const placesEvery = time.Second
 
-// webhookPlace is the name of the setting that has the place of the webhooks in a stream: from which entry on what MySQL has of waiting
-// events may be incomplete.
-func webhookPlace(partition int) string { return fmt.Sprintf("webhooks:%d", partition) }
+// webhookPlaces begins the names of the settings that have the places of the webhooks in the streams: from which entry on MySQL may lack
+// events that wait.
+const webhookPlaces = "webhooks:"
+
+func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(partition) }
 
 // readAgainAfterRestores writes the places of the webhooks into MySQL and looks whether they are there still. A MySQL that was restored has
 // older ones: events that waited in it are gone with the rows, so the streams are read again from there.
@@ -37,7 +39,7 @@ func (s *stack) readAgainAfterRestores(ctx context.Context) {
 
 func (s *stack) checkPlaces(ctx context.Context, written map[string]string) error {
 	var rows []models.Setting
-	if err := s.db.WithContext(ctx).Where("name LIKE ?", webhookPlace(0)[:len("webhooks:")]+"%").Find(&rows).Error; err != nil {
+	if err := s.db.WithContext(ctx).Where("name LIKE ?", webhookPlaces+"%").Find(&rows).Error; err != nil {
 		return err
 	}
 	there := make(map[string]string, len(rows))

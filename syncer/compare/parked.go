@@ -84,23 +84,16 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 
 // changeParked does something about the parked claims of each lot of a campaign, and loads those lots again of which it changed some.
 func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]models.Repair, error) {
-	lots, err := c.lotsOf(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	done := Repaired{Steps: []models.Repair{}}
-	for _, lot := range lots {
+	err := c.eachLot(ctx, id, &done, func(r *repair) error {
 		before := len(done.Steps)
-		r := repair{c: c, id: lot, done: &done}
-		err := do(&r)
+		err := do(r)
 		if err == nil && len(done.Steps) > before {
 			err = r.reload(ctx, &Comparison{})
 		}
-		if err != nil {
-			return done.Steps, fmt.Errorf("compare: parked claims of %s: %w", lot, err)
-		}
-	}
-	return done.Steps, nil
+		return err
+	})
+	return done.Steps, err
 }
 
 // retryParked writes what is parked of the lot and can be written by now, as the writer does. What can't is given up if that is allowed.

@@ -36,28 +36,33 @@ type Repaired struct {
 // and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
 	done.Steps = []models.Repair{}
-	lots, err := c.lotsOf(ctx, id)
-	if err != nil {
-		return done, err
-	}
 	done.Found, err = c.Compare(ctx, id)
 	done.Left = done.Found
 	if err != nil || done.Found.Agrees() && !(givesUp && done.Found.MySQL.LostUnits > 0) {
 		return done, err
 	}
-	for _, lot := range lots {
-		r := repair{c: c, id: lot, done: &done}
-		if err := r.run(ctx, givesUp); err != nil {
-			return done, fmt.Errorf("compare: repair %s: %w", lot, err)
-		}
-	}
-	if len(lots) > 1 {
-		err = campaigns.SumShards(ctx, c.db, id)
-	}
+	err = c.eachLot(ctx, id, &done, func(r *repair) error { return r.run(ctx, givesUp) })
 	if err == nil {
 		done.Left, err = c.Compare(ctx, id)
 	}
 	return done, err
+}
+
+// eachLot does something to each lot of a campaign, and then adds up its shards.
+func (c *Comparer) eachLot(ctx context.Context, id string, done *Repaired, do func(r *repair) error) error {
+	lots, err := c.lotsOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, lot := range lots {
+		if err := do(&repair{c: c, id: lot, done: done}); err != nil {
+			return fmt.Errorf("compare: repair %s: %w", lot, err)
+		}
+	}
+	if len(lots) > 1 {
+		return campaigns.SumShards(ctx, c.db, id)
+	}
+	return nil
 }
 
 // repair is that of one lot.
