@@ -122,16 +122,22 @@ func (a *application) applyLots(places map[*models.RawEvent]place) error {
 }
 
 // follow is what a lot that works by a definition has in common with it. The total by which Redis sells is MySQL's once it has the newest
-// one. The stream may lack packets.
+// one. The stream may lack packets. Which is the newest one the row is asked for: a change may be committed after this snapshot was taken.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
+	args = []any{e.Version}
+	then := func(column, value string) {
+		set += ", " + column + " = CASE WHEN (SELECT version FROM definitions WHERE definitions.campaign_id = ?) = ? THEN " + value +
+			" ELSE " + column + " END"
+		args = append(args, e.CampaignID, e.Version)
+	}
 	if e.Version > 0 && a.versions[e.CampaignID] == e.Version {
-		set += ", redis_total = 0"
+		then("redis_total", "0")
 		if e.Type == models.EventCampaignChanged || e.Definition == nil || e.Definition.Kind != models.KindPacket {
-			set += ", untold = NULL"
+			then("untold", "NULL")
 		}
 	}
-	return set, []any{e.Version}
+	return set, args
 }
 
 func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]place) error {
