@@ -326,12 +326,12 @@ func TestACampaignIsCreatedAndItsPacketsAreAdded(t *testing.T) {
 	require.Contains(t, got.text, `value="Spring drop"`, "what was typed is kept")
 	require.Contains(t, p.create("id", "a/b", "kind", "coupon", "total", "1").text, "id: ", "the API's refusal")
 	require.Contains(t, p.create("id", "a", "kind", "coupon", "total", "1", "time_zone", "Mars/Base").text, "time_zone: ")
-	got = p.create("id", "drop", "kind", "coupon", "name", "Spring drop", "total", "50", "per_user", "2", "hold_for", "15m",
+	got = p.create("id", "drop", "kind", "coupon", "name", "Spring drop", "total", "50", "per_user", "2", "hold_for", "15m", "hold_max", "20m",
 		"starts_at", "2027-07-01T18:00", "time_zone", "Europe/Berlin")
 	require.Equal(t, "/console/campaigns/drop?done=new", got.header.Get("Location"), got.text)
 	require.Contains(t, p.get(got.header.Get("Location")).text, "The campaign is created.")
 	drop := s.api("GET", "/v1/campaigns/drop", "")
-	for _, want := range []string{`"name":"Spring drop"`, `"total":50`, `"per_user":2`, `"hold_for":"15m0s"`, `"starts_at":"2027-07-01T16:00:00.000Z"`} {
+	for _, want := range []string{`"name":"Spring drop"`, `"total":50`, `"per_user":2`, `"hold_for":"15m0s"`, `"hold_max":"20m0s"`, `"starts_at":"2027-07-01T16:00:00.000Z"`} {
 		require.Contains(t, drop, want)
 	}
 	like := p.get("/console/new?like=drop").text

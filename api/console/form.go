@@ -26,7 +26,7 @@ var (
 		{"release_at", "No one takes one before"},
 	}
 	// fixed are the fields of a new campaign that can't be changed later.
-	fixed = []string{"id", "kind", "time_zone", "hold_for", "currency", "sender_id", "shards", "shard_by"}
+	fixed = []string{"id", "kind", "time_zone", "hold_for", "hold_max", "currency", "sender_id", "shards", "shard_by"}
 
 	numbers = []string{"total", "per_user", "per_user_per_day", "low_stock_at", "shards", "count"}
 	times   = []string{"starts_at", "ends_at", "release_at"} // in the campaign's zone
@@ -107,7 +107,7 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	return map[string]string{
 		"id": k.ID, "kind": string(k.Kind), "name": k.Name, "public": k.Public, "total": n(k.Total), "per_user": n(k.PerUser),
 		"per_user_per_day": n(k.PerUserPerDay), "limits": limitsOf(k, false), "low_stock_at": n(k.LowStockAt), "starts_at": local(k.StartsAt),
-		"ends_at": local(k.EndsAt), "time_zone": k.TimeZone, "hold_for": k.HoldFor, "currency": k.Currency, "sender_id": k.SenderID,
+		"ends_at": local(k.EndsAt), "time_zone": k.TimeZone, "hold_for": k.HoldFor, "hold_max": k.HoldMax, "currency": k.Currency, "sender_id": k.SenderID,
 		"shards": n(int64(max(1, k.Shards))), "shard_by": k.ShardBy,
 	}
 }

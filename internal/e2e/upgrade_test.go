@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
@@ -100,8 +101,18 @@ func (u *upgrade) requireBooked(held string) {
 	})
 }
 
-// TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date under it, its processes are
-// replaced one after the other, and then the old ones come back. No claim fails, each has its row, on one shard and on several, packets
+// addColumn brings the schema to that of a version to come, in which a column was added.
+func addColumn(t *testing.T, s *servers) {
+	t.Helper()
+	provider, err := goose.NewProvider(goose.DialectMySQL, s.db, os.DirFS("../migrations/testdata/mysql"))
+	require.NoError(t, err)
+	applied, err := provider.Up(t.Context())
+	require.NoError(t, err)
+	require.Len(t, applied, 2)
+}
+
+// TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date and beyond under it, its processes
+// are replaced one after the other, and then the old ones come back. No claim fails, each has its row, on one shard and on several, packets
 // have their credits, and holds end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
@@ -154,6 +165,7 @@ func tryUpgrade(t *testing.T, before string, order []string) {
 	stopSpread := claimWithoutEnd(t, u.front, spread, 1)
 	g.run("migrate")
 	require.GreaterOrEqual(t, migrationsIn(t, &s), schema)
+	addColumn(t, &s)
 	require.Equal(t, http.StatusOK, statusOf(u.apis[0], "/readyz"))
 	u.roll("")
 	holds, failed := stopHeld()

@@ -1,8 +1,10 @@
 // Package migrations holds the schema of Dibs as plain SQL, for MySQL and for SQLite, and applies it to a database.
 //
 // DBAs are meant to read the files before they run: each column has a comment. Both dialects give the same tables, columns and keys; a
-// test checks that. Every statement may run twice: DDL is not transactional on MySQL, so a migration that was interrupted is run again
-// from its first line.
+// test checks that.
+//
+// A migration that was interrupted is run again from its first line, as DDL is not transactional on MySQL. So each statement may run twice,
+// or is a change of one table, alone in its file: that one the server does whole or not at all, and Up knows it again.
 package migrations
 
 import (
@@ -16,7 +18,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 )
 
@@ -50,24 +54,58 @@ var files embed.FS
 // Several processes may call it at once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors:
 // ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
-	provider, err := newProvider(db, dialect)
+	dir, err := folder(dialect)
+	if err != nil {
+		return nil, err
+	}
+	return up(ctx, db, dialect, dir)
+}
+
+func up(ctx context.Context, db *sql.DB, dialect string, dir fs.FS) (applied []string, err error) {
+	provider, err := newProvider(db, dialect, dir)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := version(ctx, db, dialect); err != nil {
 		return nil, err
 	}
-	results, err := provider.Up(ctx)
-	if partial, is := errors.AsType[*goose.PartialError](err); is {
-		results = partial.Applied
+	for {
+		results, err := provider.Up(ctx)
+		partial, isPartial := errors.AsType[*goose.PartialError](err)
+		if isPartial {
+			results = partial.Applied
+		}
+		for _, r := range results {
+			applied = append(applied, r.Source.Path)
+		}
+		if isPartial && isThere(partial.Err) {
+			err = record(ctx, db, partial.Failed.Source.Version)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return applied, fmt.Errorf("migrations: %w", err)
+		}
+		return applied, nil
 	}
-	for _, r := range results {
-		applied = append(applied, r.Source.Path)
-	}
+}
+
+// isThere reports whether a statement failed because an earlier try, which died before it said so, made its column or its index. Such a
+// statement is alone in its file.
+func isThere(err error) bool {
+	const duplicateColumn, duplicateKey = 1060, 1061
+	refused, is := errors.AsType[*mysql.MySQLError](err)
+	return is && (refused.Number == duplicateColumn || refused.Number == duplicateKey)
+}
+
+// record notes that a database of MySQL has a migration.
+func record(ctx context.Context, db *sql.DB, number int64) error {
+	store, err := database.NewStore(goose.DialectMySQL, goose.DefaultTablename)
 	if err != nil {
-		return applied, fmt.Errorf("migrations: %w", err)
+		return err //nolint:wrapcheck // the caller does
 	}
-	return applied, nil
+	return store.Insert(ctx, db, database.InsertRequest{Version: number}) //nolint:wrapcheck // the caller does
 }
 
 // Migration is a file of the schema, and whether a database has it.
@@ -109,11 +147,7 @@ func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	return nil
 }
 
-func newProvider(db *sql.DB, dialect string) (*goose.Provider, error) {
-	dir, err := folder(dialect)
-	if err != nil {
-		return nil, err
-	}
+func newProvider(db *sql.DB, dialect string, dir fs.FS) (*goose.Provider, error) {
 	gooseDialect := goose.DialectSQLite3
 	opts := []goose.ProviderOption(nil)
 	if dialect == MySQL {

@@ -2,14 +2,17 @@ package migrations_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	_ "github.com/glebarez/sqlite"
 	_ "github.com/go-sql-driver/mysql"
@@ -66,21 +69,114 @@ func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
 	require.Equal(t, 100, first)
 }
 
-var alters = regexp.MustCompile(`(?is)\b(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX|DROP INDEX)\b[^;]*;`)
+var (
+	comment     = regexp.MustCompile(`(?m)^--.*$`)
+	runsTwice   = regexp.MustCompile(`^(?:CREATE TABLE IF NOT EXISTS|CREATE OR REPLACE SQL SECURITY INVOKER VIEW) `)
+	letOthersBe = regexp.MustCompile(`^(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX) [^;]*\b(?:ALGORITHM=INSTANT|LOCK=NONE)$`)
+)
 
-// A change of a table that has rows must say that others may write to it while it goes on, so that the server refuses it otherwise.
-func TestLaterMigrationsLetOthersWrite(t *testing.T) {
-	t.Parallel()
-	writable := regexp.MustCompile(`(?i)ALGORITHM\s*=\s*INSTANT|LOCK\s*=\s*NONE`)
-	for _, name := range scripts(t)[1:] {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		for _, statement := range alters.FindAllString(string(text), -1) {
-			require.Regexp(t, writable, statement, name)
+// brokenRule says which rule for later migrations of MySQL a file breaks: those of docs/architecture.md.
+func brokenRule(text string) string {
+	var changes int
+	statements := strings.Split(strings.TrimSuffix(strings.TrimSpace(comment.ReplaceAllString(text, "")), ";"), ";")
+	for _, statement := range statements {
+		switch statement = strings.TrimSpace(statement); {
+		case runsTwice.MatchString(statement):
+		case letOthersBe.MatchString(statement):
+			changes++
+		default:
+			return "neither may run twice nor lets others write to the table meanwhile: " + statement
 		}
 	}
-	require.NotRegexp(t, writable, alters.FindString("ALTER TABLE a ADD b INT;"))
-	require.Regexp(t, writable, alters.FindString("CREATE INDEX i ON a (b) LOCK=NONE;"))
+	if changes > 0 && len(statements) > 1 {
+		return "a change of a table stands alone in its file: an interrupted one could not be run again"
+	}
+	return ""
+}
+
+func TestLaterMigrationsKeepTheRules(t *testing.T) {
+	t.Parallel()
+	samples, err := filepath.Glob("testdata/mysql/*.sql")
+	require.NoError(t, err)
+	require.Len(t, samples, 2)
+	for _, name := range append(samples, scripts(t)[1:]...) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Empty(t, brokenRule(string(text)), name)
+	}
+	for _, broken := range []string{
+		"ALTER TABLE a ADD b INT;", "CREATE TABLE a (b INT);", "UPDATE a SET b = 1;", "DROP TABLE a;",
+		"CREATE INDEX i ON a (b) LOCK=NONE;\nCREATE INDEX j ON a (c) LOCK=NONE;",
+	} {
+		require.NotEmpty(t, brokenRule(broken), broken)
+	}
+	require.Empty(t, brokenRule("-- for look-ups\nCREATE INDEX i ON a (b) LOCK=NONE;"))
+}
+
+// withSamples is the schema with the migrations of testdata, which stand for those of the next version.
+func withSamples(t *testing.T, dialect string) fs.FS {
+	t.Helper()
+	files := fstest.MapFS{}
+	for _, folder := range []string{dialect, filepath.Join("testdata", dialect)} {
+		names, err := filepath.Glob(filepath.Join(folder, "*.sql"))
+		require.NoError(t, err)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			files[filepath.Base(name)] = &fstest.MapFile{Data: text}
+		}
+	}
+	return files
+}
+
+// A column is added as docs/architecture.md says, to a database that has claims: on both dialects, also by a migrator that died before it
+// noted what it had done. The program of before goes on with it.
+func TestSample_AColumnIsAdded(t *testing.T) {
+	t.Parallel()
+	described := map[string][]string{}
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		up(t, db, dialect)
+		_, err := db.ExecContext(t.Context(), "INSERT INTO definitions (campaign_id, kind, status, time_zone, created_at)"+
+			" VALUES ('spring', 'coupon', 'open', 'UTC', '2027-01-01 00:00:00.000')")
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), "INSERT INTO lots (campaign_id, shard, partition_no, total, updated_at) VALUES ('spring', 0, 0, 5, '2027-01-01 00:00:00.000')")
+		require.NoError(t, err)
+
+		next := withSamples(t, dialect)
+		applied, err := migrations.UpFrom(t.Context(), db, dialect, next)
+		require.NoError(t, err)
+		require.Equal(t, []string{"00101_definitions_note.sql", "00102_campaigns_note.sql"}, applied)
+		require.Equal(t, []string{"spring"}, lines(t, db, "SELECT "+joined(dialect, "id", "note")+" FROM campaigns"))
+		require.NoError(t, migrations.Check(t.Context(), db, dialect), "the program of before")
+		require.Empty(t, up(t, db, dialect), "its migrator finds nothing to do")
+		if dialect == migrations.MySQL {
+			_, err = db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 100")
+			require.NoError(t, err)
+			_, err = migrations.UpFrom(t.Context(), db, dialect, next)
+			require.NoError(t, err)
+			require.Equal(t, []string{"100", "101", "102"}, lines(t, db, "SELECT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY 1"))
+			described[dialect] = describeMySQL(t, db)
+		} else {
+			described[dialect] = describeSQLite(t, db)
+		}
+	}
+	require.Equal(t, described[migrations.MySQL], described[migrations.SQLite])
+}
+
+// What a released version applied stays as it is: no database would get the change.
+func TestReleasedMigrationsStay(t *testing.T) {
+	t.Parallel()
+	released, err := os.ReadFile("testdata/released.txt")
+	require.NoError(t, err)
+	listed := 0
+	for line := range strings.Lines(string(released)) {
+		name, digest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, digest, fmt.Sprintf("%x", sha256.Sum256(text)), "%s: add a migration instead", name)
+		listed++
+	}
+	require.GreaterOrEqual(t, listed, 2)
 }
 
 func up(t *testing.T, db *sql.DB, dialect string) []string {

@@ -1,0 +1,4 @@
+package migrations
+
+// UpFrom is Up with the files of a folder.
+var UpFrom = up
