@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"dibs/client"
@@ -56,11 +57,17 @@ func embedded(ctx context.Context) (url string, stop func()) {
 	up, ended := make(chan string, 1), make(chan int, 1)
 	go func() {
 		ended <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve", "--http-addr", "127.0.0.1:0"}, Stdout: io.Discard, Stderr: io.Discard, Listening: func(addr string) { up <- addr },
+			Args: []string{"serve", "--http-addr", "127.0.0.1:0"}, Stdout: io.Discard, Stderr: os.Stderr, Listening: func(addr string) { up <- addr },
+			Environ: []string{"DIBS_LOG_LEVEL=error"},
 		})
 	}()
-	return "http://" + <-up, func() {
-		cancel()
-		<-ended
+	select {
+	case addr := <-up:
+		return "http://" + addr, func() {
+			cancel()
+			<-ended
+		}
+	case code := <-ended:
+		panic(fmt.Sprintf("the service ended at once with %d", code))
 	}
 }

@@ -24,7 +24,7 @@ func serve(t *testing.T, settings ...string) (url string) {
 		"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN,
 		"DIBS_LOG_LEVEL=error",
 	}, settings...)
-	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: io.Discard, Stderr: io.Discard}))
+	servetest.Migrate(t, environ...)
 	url, _ = servetest.Serve(t, cmd.Env{Environ: environ})
 	return url
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os/exec"
 	"runtime"
@@ -21,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/testenv"
 )
 
@@ -36,7 +35,7 @@ func TestTwoHundredWatchersAndAPageLeftOpen(t *testing.T) { //nolint:paralleltes
 		"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN,
 		"DIBS_GROUPS=syncer", "DIBS_LOG_LEVEL=warn", // or the log of an hour is in the heap
 	}
-	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: servers, Stdout: io.Discard, Stderr: io.Discard}))
+	servetest.Migrate(t, servers...)
 	s := serve(t, servers...)
 	s.coupon("spring", 1_000_000, `,"per_user":1`)
 	s.coupon("summer", 10, "")
