@@ -8,7 +8,7 @@
 //	Test: ./api/auth -run TestTokensFile
 //	Everyday: yes
 //
-// In place of Everyday, Equivalent says why no test can notice the mutant, and Survives why none does. These are not tried.
+// There are mutants of the scripts, of the writer and of the rules of the log, at most 40: other packages have tests enough.
 //
 // A hunk is found by its text, which must stand in the file once; line numbers say nothing. `git diff -U1` makes one.
 package mutants

@@ -16,12 +16,7 @@ type mutant struct {
 	Run      string // pattern of the tests' names
 	Everyday bool
 	Edits    []mutants.Edit
-
-	Equivalent, Survives string // why; "" is that it must be noticed
 }
-
-// mustBeNoticed reports whether a test has to fail.
-func (m *mutant) mustBeNoticed() bool { return m.Equivalent == "" && m.Survives == "" }
 
 // selects reports whether the pattern selects a test, of which it has names joined by "/". Alternatives within parentheses are not known.
 func (m *mutant) selects(test string) bool {
@@ -58,10 +53,6 @@ func parse(text string) (m mutant, err error) {
 			}
 		case "Everyday":
 			m.Everyday = value == "yes"
-		case "Equivalent":
-			m.Equivalent = value
-		case "Survives":
-			m.Survives = value
 		default:
 			return m, fmt.Errorf("mutants: unknown line in the header: %q", line)
 		}
