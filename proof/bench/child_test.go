@@ -12,9 +12,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime/pprof"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/claimed"
+	"dibs/cmd"
 	"dibs/internal/audit"
 	"dibs/internal/ledger"
 	"dibs/lua"
@@ -37,6 +38,7 @@ const (
 
 	childNoop = "noop" // answers without doing anything
 	childAPI  = "api"  // the API over a Redis, without MySQL
+	childRole = "role" // a role of the program
 )
 
 // childTimeout bounds the start of a child.
@@ -59,36 +61,39 @@ type childSettings struct {
 	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
 
 	Tokens api.Tokens `json:"tokens,omitzero"`
+
+	// Role and settings of childRole.
+	Role    string   `json:"role,omitempty"`
+	Environ []string `json:"environ,omitempty"`
 }
 
 // child is a process that serves.
 type child struct {
 	addr string
 	pid  int
+	stop func() // and wait for its end
 }
 
 // startChild starts a child. It ends with the benchmark, or when this process does.
 func startChild(b *testing.B, name string, settings childSettings) *child {
 	b.Helper()
-	if *profileFlag != "" {
-		settings.Profile = filepath.Join(*profileFlag, fmt.Sprintf("%s-%d.pprof", name, settings.ClaimsPerCall))
-	}
 	config, err := json.Marshal(settings)
 	require.NoError(b, err)
 	self, err := os.Executable()
 	require.NoError(b, err)
-	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), self)
-	cmd.Env = append(os.Environ(), childVariable+"="+name, childConfig+"="+string(config))
-	cmd.Stderr = os.Stderr
-	stop, err := cmd.StdinPipe()
+	server := exec.CommandContext(context.WithoutCancel(b.Context()), self)
+	server.Env = append(os.Environ(), childVariable+"="+name, childConfig+"="+string(config))
+	server.Stderr = os.Stderr
+	in, err := server.StdinPipe()
 	require.NoError(b, err)
-	out, err := cmd.StdoutPipe()
+	out, err := server.StdoutPipe()
 	require.NoError(b, err)
-	require.NoError(b, cmd.Start())
-	b.Cleanup(func() {
-		_ = stop.Close()
-		_ = cmd.Wait()
+	require.NoError(b, server.Start())
+	stop := sync.OnceFunc(func() {
+		_ = in.Close()
+		_ = server.Wait()
 	})
+	b.Cleanup(stop)
 	line := make(chan string, 1)
 	go func() {
 		text, _ := bufio.NewReader(out).ReadString('\n')
@@ -97,7 +102,7 @@ func startChild(b *testing.B, name string, settings childSettings) *child {
 	select {
 	case addr := <-line:
 		require.NotEmpty(b, addr, "the child ended")
-		return &child{addr: addr, pid: cmd.Process.Pid}
+		return &child{addr: addr, pid: server.Process.Pid, stop: stop}
 	case <-time.After(childTimeout):
 		b.Fatal("the child does not listen")
 		return nil
@@ -121,6 +126,9 @@ func runChild(name string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
+	if name == childRole {
+		return runRole(ctx, settings)
+	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -129,7 +137,7 @@ func runChild(name string) error {
 	if err != nil {
 		return err
 	}
-	done, err := profile(settings.Profile)
+	done, err := profileInto(settings.Profile)
 	if err != nil {
 		return err
 	}
@@ -138,8 +146,28 @@ func runChild(name string) error {
 	return serve(ctx, ln)
 }
 
-// profile writes a CPU profile of this process until done.
-func profile(file string) (done func(), err error) {
+// runRole is the program in a role, with a profile.
+func runRole(ctx context.Context, settings childSettings) error {
+	done, err := profileInto(settings.Profile)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if settings.Role != "api" {
+		fmt.Println("no address")
+	}
+	code := cmd.Run(ctx, cmd.Env{
+		Args: []string{settings.Role, "--log-level", "error"}, Environ: settings.Environ, Stdout: io.Discard, Stderr: os.Stderr,
+		Listening: func(addr string) { fmt.Println(addr) },
+	})
+	if code != 0 {
+		return fmt.Errorf("%w: %s ended with %d", errChild, settings.Role, code)
+	}
+	return nil
+}
+
+// profileInto writes a CPU profile of this process until done.
+func profileInto(file string) (done func(), err error) {
 	if file == "" {
 		return func() {}, nil
 	}

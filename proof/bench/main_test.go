@@ -16,7 +16,7 @@ var (
 	writeFlag  = flag.Bool("write", false, "put the figures into proof/bench/results.json and docs/bench.md")
 	jsonFlag   = flag.String("json", "", "a file to write the figures to")
 
-	profileFlag = flag.String("profiles", "", "a folder for CPU profiles of the servers of the HTTP part")
+	profilesFlag = flag.String("profiles", "", "a folder that keeps the CPU profiles of part causes")
 )
 
 // TestMain is also the way into the processes that a benchmark starts beside itself, see child_test.go.
@@ -46,6 +46,7 @@ var parts = []struct {
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"pipeline", "Claims in batches over HTTP into MySQL, against the article's script", benchPipeline},
+	{"causes", "Where the processor time of the API and the consumer goes", benchCauses},
 	{"subscriber", "From the stream to a handler through the public subscriber and the stock one", benchSubscriber},
 	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
