@@ -2,7 +2,6 @@ package bench_test
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,23 +38,70 @@ var causes = []cause{
 	{"the rest", regexp.MustCompile(``)},
 }
 
+// The processes whose time is looked at, by the load that they are under.
+var spenders = []string{"API, a claim a request", "API, sold-out refusals", "API, batches", "consumer, batches"}
+
+// spentTable has a row for each cause and a column for each spender.
+func spentTable(s *sheet) string {
+	heads := []any{"cause"}
+	for _, name := range spenders {
+		heads = append(heads, name)
+	}
+	t := newTable(heads...)
+	sums := make([]float64, len(spenders))
+	for _, c := range causes {
+		row, any := []any{c.name}, false
+		for i, name := range spenders {
+			text := ""
+			if x := s.figure(name + ": " + c.name); x != nil {
+				text = digits(median(x.Values))
+				sums[i] += median(x.Values)
+				any = true
+			}
+			row = append(row, text)
+		}
+		if any {
+			t.AppendRow(row)
+		}
+	}
+	row := []any{"together"}
+	for _, sum := range sums {
+		row = append(row, digits(sum))
+	}
+	t.AppendRow(row)
+	return t.RenderMarkdown()
+}
+
+// figure is a series by its name; nil is none.
+func (s *sheet) figure(name string) *series {
+	if s == nil {
+		return nil
+	}
+	for _, one := range s.Series {
+		if one.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
 // benchCauses profiles the API and the consumer under three loads, each in a process of its own.
 func benchCauses(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
 	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
 	loads := []struct {
-		name     string
 		file     string
-		consumer bool // its time is looked at, too
+		api      string // the spender that it is
+		consumer string // also; "" is none
 		run      func(w *whole, id string) (claims int64)
 	}{
-		{"claims, one a request", "claims", false, func(w *whole, id string) int64 { return wrk(b, w.api.addr, id, 50, true).Requests }},
-		{"sold-out, one a request", "sold-out", false, func(w *whole, id string) int64 {
+		{"claims", spenders[0], "", func(w *whole, id string) int64 { return wrk(b, w.api.addr, id, 50, true).Requests }},
+		{"sold-out", spenders[1], "", func(w *whole, id string) int64 {
 			w.call(b, "PATCH", "/v1/campaigns/"+id, `{"total":0}`, 200, &struct{}{})
 			return wrk(b, w.api.addr, id, 50, true).Requests
 		}},
-		{fmt.Sprintf("claims in batches of %d", batchClaims), "batches", true, func(w *whole, id string) int64 {
+		{"batches", spenders[2], spenders[3], func(w *whole, id string) int64 {
 			sendBatches(b, w.api.addr, amount(pipelineClaims), []string{id})
 			return w.untilDrained(b, id)
 		}},
@@ -73,9 +119,9 @@ func benchCauses(b *testing.B, s *sheet) {
 			claims := load.run(w, w.create(b))
 			w.api.stop()
 			w.consumer.stop()
-			s.causes(b, load.name+": API", api, claims)
-			if load.consumer {
-				s.causes(b, load.name+": consumer", consumer, claims)
+			s.causes(b, load.api, api, claims)
+			if load.consumer != "" {
+				s.causes(b, load.consumer, consumer, claims)
 			}
 		}
 	}

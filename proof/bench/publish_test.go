@@ -65,7 +65,7 @@ func record(results, doc, picture string, sheets []*sheet) error {
 	if err := os.WriteFile(results, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	return writeSummary(doc, picture, lines(all))
+	return writeSummary(doc, picture, all)
 }
 
 // between replaces what stands between the markers of a part.
