@@ -160,3 +160,23 @@ func TestAgeIsByRedisClock(t *testing.T) {
 	require.Equal(t, time.Minute, id.Age(noon.Truncate(time.Millisecond).Add(time.Minute)))
 	require.Zero(t, id.Age(noon.Add(-time.Minute)))
 }
+
+func TestConsumersOfAGroup(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		none, err := b.s.Consumers(t.Context(), 0, "syncer")
+		require.NoError(t, err)
+		require.Empty(t, none, "there is no group")
+		require.NoError(t, b.s.NewGroup(t.Context(), 0, "syncer"))
+		b.claim(want("ada", 1, ""), want("bob", 1, ""))
+		_, err = rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
+			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1,
+		}).Result()
+		require.NoError(t, err)
+		readers, err := b.s.Consumers(t.Context(), 0, "syncer")
+		require.NoError(t, err)
+		require.Len(t, readers, 1)
+		require.Equal(t, "one", readers[0].Name)
+		require.EqualValues(t, 1, readers[0].Pending)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -37,31 +38,34 @@ func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, erro
 // Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not
 // for a loop. Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
-	nodes, err := s.masters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, node := range nodes {
-		keys := node.Scan(ctx, 0, prefixes+"*"+stateInfix+"*", keysAtOnce).Iterator()
-		for keys.Next(ctx) {
-			_, id, isCampaign := strings.Cut(keys.Val(), stateInfix)
-			if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
-				ids = append(ids, id)
-			}
+	var mu sync.Mutex
+	err = s.scanLots(ctx, func(key string) (more bool) {
+		_, id, isCampaign := strings.Cut(key, stateInfix)
+		if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, id)
 		}
-		if err := keys.Err(); err != nil {
-			return nil, classifyError("scan", err)
-		}
-	}
+		return true
+	})
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids), err
 }
 
 const (
-	prefixes   = "dibs:{p"
 	stateInfix = "}:c:"
-	keysAtOnce = 1000 // names that one call goes over
+	scanCount  = 1000 // keys that one SCAN examines: some 100 µs of Redis
 )
+
+// scanLots calls each for the keys of campaigns until it wants no more, from several goroutines.
+func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool)) error {
+	return classifyError("scan", s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		keys := node.Scan(ctx, 0, "dibs:{p*"+stateInfix+"*", scanCount).Iterator()
+		for keys.Next(ctx) && each(keys.Val()) { //nolint:revive // each does the work
+		}
+		return keys.Err()
+	}))
+}
 
 const (
 	usersAtOnce = 200 // records that one call reads: well below a millisecond of Redis

@@ -69,11 +69,15 @@ func (s *Scripts) HasData(ctx context.Context) (string, error) {
 			return "", classifyError("xinfo", err)
 		}
 	}
-	found, err := s.anyLot(ctx)
-	if !found {
+	var found atomic.Bool
+	err := s.scanLots(ctx, func(string) (more bool) {
+		found.Store(true)
+		return false
+	})
+	if !found.Load() {
 		return "", err
 	}
-	return "campaigns", err
+	return "campaigns", nil
 }
 
 // Running names a process that runs; "" is none. Errors as State.
@@ -86,26 +90,3 @@ func (s *Scripts) Running(ctx context.Context) (string, error) {
 	}
 	return "", err
 }
-
-// anyLot reports whether Redis has a key of a lot.
-func (s *Scripts) anyLot(ctx context.Context) (bool, error) {
-	var found atomic.Bool
-	scan := func(ctx context.Context, node *redis.Client) error {
-		keys := node.Scan(ctx, 0, "dibs:{p*}:c:*", scanCount).Iterator()
-		if keys.Next(ctx) {
-			found.Store(true)
-		}
-		return keys.Err()
-	}
-	var err error
-	switch rdb := s.rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(ctx, scan)
-	case *redis.Client:
-		err = scan(ctx, rdb)
-	}
-	return found.Load(), classifyError("scan", err)
-}
-
-// scanCount is how many keys a SCAN examines: some 100 µs of Redis.
-const scanCount = 1000

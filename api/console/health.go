@@ -12,13 +12,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/internal/redisconn"
 	"dibs/lua"
 	"dibs/models"
 )
 
 // Health is what each dependency answered, each within its own deadline.
 type Health struct {
-	Redis     Asked[lua.Health]
+	Redis     Asked[redisconn.Health]
 	MySQL     Asked[Pool]
 	Leader    Asked[string]
 	Processes Asked[[]lua.Process]
@@ -66,7 +67,7 @@ type Redis interface {
 	Consumers(ctx context.Context, partition int, group string) ([]lua.Consumer, error)
 	Leader(ctx context.Context) (string, error)
 	Processes(ctx context.Context) ([]lua.Process, error)
-	Health(ctx context.Context) (lua.Health, error)
+	Health(ctx context.Context) (redisconn.Health, error)
 }
 
 // ParkedMessages are the messages that consumer groups could not handle.
@@ -90,8 +91,6 @@ type ParkedMessage struct {
 	Asked    bool   // for a replay, which has not happened yet
 	Left     string // why the last replay left it
 }
-
-var _ Redis = (*lua.Scripts)(nil)
 
 // health asks all dependencies at the same time, so that one that hangs delays and discredits none of the others.
 func (c *Console) health(ctx context.Context) Health {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/redisconn"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -65,7 +66,7 @@ func (d *Definitions) Change(ctx context.Context, id string, change models.Chang
 // RealServer is an API over a real Redis. Servers that share Definitions share the campaigns.
 func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.Handler {
 	t.Helper()
-	rdb, err := lua.Connect(url)
+	rdb, err := redisconn.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{})

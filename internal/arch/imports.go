@@ -33,6 +33,7 @@ var imports = map[string][]string{
 	"models":              {},
 	"internal/split":      {},
 	"lua":                 {"models"},
+	"internal/redisconn":  {}, // clients, and what is checked of servers
 	"internal/migrations": {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "lua", "models"},
@@ -51,7 +52,7 @@ var imports = map[string][]string{
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/wire", "lua", "models"},
+	"api/console":  {"api/wire", "internal/redisconn", "lua", "models"},
 	"api/live":     {"api/wire", "api/workers", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
@@ -76,8 +77,8 @@ var imports = map[string][]string{
 	},
 	// The strategies of the lab: only proof/trials imports them.
 	"proof/lab": {
-		"api", "consumer", "internal/sqlstore", "lua", "internal/migrations", "models", "consumer/redisbatch",
-		"syncer/campaigns", "syncer/lots", "syncer/writer",
+		"api", "consumer", "internal/redisconn", "internal/sqlstore", "lua", "internal/migrations", "models",
+		"consumer/redisbatch", "syncer/campaigns", "syncer/lots", "syncer/writer",
 	},
 
 	"client": {}, // storefronts import it, and nothing of ours with it
@@ -89,10 +90,10 @@ var imports = map[string][]string{
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
 	"proof/load":          {"client"},
-	"proof/luadebug":      {"lua", "models"}, // make lua-debug
-	"internal/e2e":        everything,        // whole-pipeline tests
-	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":    everything,        // the linters of the OpenAPI document
+	"proof/luadebug":      {"internal/redisconn", "lua", "models"}, // make lua-debug
+	"internal/e2e":        everything,                              // whole-pipeline tests
+	"internal/deploy":     {},                                      // checks of the Dockerfile and docker-compose.yml
+	"internal/apilint":    everything,                              // the linters of the OpenAPI document
 	"internal/build":      {},
 	"proof/mutants":       {},         // for tests of tests
 	"proof/trials":        everything, // the commands lab, load and torture
@@ -108,7 +109,7 @@ var imports = map[string][]string{
 	"internal/tracing":    {},
 	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
 	"internal/testenv":    {},
-	"proof/torture":       {"internal/crowd", "lua", "models"}, // and internal/testenv, see startsServers
+	"proof/torture":       {"internal/crowd", "internal/redisconn", "lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
 	"internal/servetest":  everything,
 	"scripts":             {},
@@ -122,6 +123,7 @@ var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redisl
 // has the reason that stands beside it.
 var redisPackages = []string{
 	"lua",
+	"internal/redisconn",  // makes the clients
 	"consumer/redisbatch", // reads streams
 	"consumer",            // parks messages in streams
 	"cmd", "",             // make the client and its log

@@ -12,6 +12,7 @@ import (
 	"dibs/consumer"
 	"dibs/internal/audit"
 	bookkeeping "dibs/internal/ledger"
+	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
 	"dibs/lua"
@@ -62,7 +63,7 @@ func newInProcess(t *testing.T, w swaps) *inProcess {
 func (p *inProcess) serve(i int) string {
 	t := p.t
 	t.Helper()
-	rdb, err := lua.Connect(p.redisURL)
+	rdb, err := redisconn.Connect(p.redisURL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	if p.swaps.redis != nil {

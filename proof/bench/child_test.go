@@ -24,6 +24,7 @@ import (
 	"dibs/api/claimed"
 	"dibs/internal/audit"
 	"dibs/internal/ledger"
+	"dibs/internal/redisconn"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/retention"
@@ -191,7 +192,7 @@ func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) err
 
 // apiOver makes an API whose campaigns are in Redis already.
 func apiOver(settings childSettings) (*api.Server, error) {
-	rdb, err := lua.Connect(settings.RedisURL)
+	rdb, err := redisconn.Connect(settings.RedisURL)
 	if err != nil {
 		return nil, err
 	}
