@@ -13,6 +13,7 @@ import (
 	"dibs/api/console"
 	"dibs/consumer"
 	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/internal/webhooks"
 	"dibs/lua"
 	"dibs/models"
@@ -26,7 +27,7 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 		return nil
 	}
 	deps := &api.ConsoleDeps{
-		Redis: redisOf{s.scripts, s.rdb}, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.scripts,
+		Redis: redisOf{s.scripts, s.shared, s.rdb}, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.shared,
 		Books: booksOf{s.comparer()},
 	}
 	for _, of := range s.cfg.Sources() {
@@ -38,6 +39,7 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 // redisOf answers the console's questions about Redis.
 type redisOf struct {
 	*lua.Scripts
+	*softstate.Store
 
 	rdb redis.UniversalClient
 }

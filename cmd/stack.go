@@ -17,6 +17,7 @@ import (
 	"dibs/internal/otlp"
 	"dibs/internal/pulse"
 	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
 	"dibs/lua"
@@ -45,6 +46,7 @@ type stack struct {
 	rdb       redis.UniversalClient
 	redisURL  func() string // as it is by now
 	scripts   *lua.Scripts
+	shared    *softstate.Store
 	db        *gorm.DB
 	campaigns *campaigns.Repository
 	loader    *lots.Loader
@@ -143,6 +145,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
+	s.shared = softstate.New(rdb, s.scripts)
 	if s.cfg.RedisURL == "" {
 		return nil
 	}

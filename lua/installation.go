@@ -3,10 +3,8 @@ package lua
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,9 +12,6 @@ import (
 // fieldInstallation is the field of InfoKey that says which installation of Dibs the data belongs
 // to.
 const fieldInstallation = "installation"
-
-// runningWithin is how recently a process must have announced itself to count as running.
-const runningWithin = 10 * time.Second
 
 // setInstallation sets the installation unless Redis names another than is expected, and replies
 // which one it has then.
@@ -78,15 +73,4 @@ func (s *Scripts) HasData(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return "campaigns", nil
-}
-
-// Running names a process that runs; "" is none. Errors as State.
-func (s *Scripts) Running(ctx context.Context) (string, error) {
-	processes, err := s.Processes(ctx)
-	for _, p := range processes {
-		if p.Silent < runningWithin {
-			return fmt.Sprintf("a running `dibs %s` called %s on %s", p.Role, p.Name, p.Host), nil
-		}
-	}
-	return "", err
 }

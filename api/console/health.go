@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -22,7 +23,7 @@ type Health struct {
 	Redis     Asked[redisconn.Health]
 	MySQL     Asked[Pool]
 	Leader    Asked[string]
-	Processes Asked[[]lua.Process]
+	Processes Asked[[]softstate.Process]
 	Books     Asked[models.Trouble]
 	Parked    Asked[map[string]int64] // messages by group
 	Streams   []Stream
@@ -66,7 +67,7 @@ type Redis interface {
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Consumers(ctx context.Context, partition int, group string) ([]lua.Consumer, error)
 	Leader(ctx context.Context) (string, error)
-	Processes(ctx context.Context) ([]lua.Process, error)
+	Processes(ctx context.Context) ([]softstate.Process, error)
 	Health(ctx context.Context) (redisconn.Health, error)
 }
 

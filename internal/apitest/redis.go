@@ -11,6 +11,7 @@ import (
 
 	"dibs/api"
 	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -76,7 +77,7 @@ func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.H
 	}
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	s, err := api.New(cfg, api.Deps{
-		Claimer: scripts, States: scripts, Loader: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
+		Claimer: scripts, States: scripts, Shared: softstate.New(rdb, scripts), Loader: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
 		Audit: d.Audit, Groups: &Groups{}, Ledger: Ledger{}, Applied: d, Ready: ready,
 	})
 	require.NoError(t, err)

@@ -33,10 +33,11 @@ var imports = map[string][]string{
 	"models":              {},
 	"internal/split":      {},
 	"lua":                 {"models"},
-	"internal/redisconn":  {}, // clients, and what is checked of servers
+	"internal/redisconn":  {},                // clients, and what is checked of servers
+	"internal/softstate":  {"lua", "models"}, // what processes share beside the claims
 	"internal/migrations": {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
-		"docs/asyncapi", "lua", "models"},
+		"docs/asyncapi", "internal/softstate", "lua", "models"},
 	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
 	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua a few names only, see consumerNames
 	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
@@ -49,11 +50,11 @@ var imports = map[string][]string{
 
 	// Inside the API: its packages don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},
-	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
+	"api/claiming": {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/wire", "internal/redisconn", "lua", "models"},
-	"api/live":     {"api/wire", "api/workers", "lua", "models"},
+	"api/console":  {"api/wire", "internal/redisconn", "internal/softstate", "lua", "models"},
+	"api/live":     {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
 
@@ -119,11 +120,12 @@ var imports = map[string][]string{
 // redisClients are the libraries that talk to Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
-// redisPackages are the packages that may import a Redis client. lua is the only gate to what Dibs keeps in Redis; of the others each
-// has the reason that stands beside it.
+// redisPackages are the packages that may import a Redis client. Only lua changes campaigns; of the others each has the reason that
+// stands beside it.
 var redisPackages = []string{
 	"lua",
 	"internal/redisconn",  // makes the clients
+	"internal/softstate",  // what processes share beside the claims
 	"consumer/redisbatch", // reads streams
 	"consumer",            // parks messages in streams
 	"cmd", "",             // make the client and its log
