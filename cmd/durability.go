@@ -29,21 +29,13 @@ func (s *stack) checkDurability(ctx context.Context) error {
 		return config.Refuse("DURABILITY", "%w", errEmbedded)
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		err := redisconn.EachMaster(ctx, s.rdb, func(ctx context.Context, node *redis.Client) error {
-			advice, err := redisconn.CheckFsync(ctx, node, s.fsync())
-			if advice != "" {
-				s.log.Warn("durability", "advice", advice, "durability", s.cfg.Durability.String())
-			}
-			return err
-		})
-		return refusedIf(err, redisconn.ErrFsync, "DURABILITY")
+		return refusedIf(redisconn.EachMaster(ctx, s.rdb, s.checkFsync), redisconn.ErrFsync, "DURABILITY")
 	})
 }
 
-// checkFsync checks a server for the configured durability again.
+// checkFsync checks a server for the configured durability.
 func (s *stack) checkFsync(ctx context.Context, node *redis.Client) error {
-	_, err := redisconn.CheckFsync(ctx, node, s.fsync())
-	return err
+	return redisconn.CheckFsync(ctx, node, s.fsync())
 }
 
 // fsync is what the configured durability asks of servers.

@@ -192,7 +192,7 @@ func (h *Health) checkRedis() Check {
 	if !h.Redis.Known {
 		return Check{Name: "Redis", State: bad, Text: "does not answer: claims are refused with 503"}
 	}
-	text := "answers in " + took(h.Redis.Value.Took)
+	text := "answers in " + took(h.Redis.Took)
 	m := &h.Redis.Value
 	if m.UsedBytes > 0 {
 		text += ", uses " + bytesOf(m.UsedBytes)

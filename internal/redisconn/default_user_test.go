@@ -35,7 +35,7 @@ func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 			advice, err = adviceOf(t, boss)
 			require.NoError(t, err)
 			require.Equal(t, safe, advice == "", advice)
-			_, err = checkOf(t, boss, redisconn.MustFsync)
+			err = checkOf(t, boss, redisconn.MustFsync)
 			if safe {
 				require.NoError(t, err)
 				return

@@ -66,29 +66,31 @@ func (h *nodeHook) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook reloads the slots when the node does not answer, or says that it is not the one to ask.
+// ProcessHook is called for each command.
 func (h *nodeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "cluster" { // it asks for the slots, which the next node tells as well
-			slots, cancel := context.WithTimeout(ctx, 2*stalledAfter)
-			defer cancel()
-			ctx = slots
-		}
-		defer h.watchCall(ctx, cmd)()
-		err := next(ctx, cmd)
-		h.after(ctx, err)
-		return err
+		return h.send(ctx, cmd, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
-// ProcessPipelineHook is ProcessHook for several commands.
+// ProcessPipelineHook is called for several commands.
 func (h *nodeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer h.watchCall(ctx, cmds[0])()
-		err := next(ctx, cmds)
-		h.after(ctx, err)
-		return err
+		return h.send(ctx, cmds[0], func(ctx context.Context) error { return next(ctx, cmds) })
 	}
+}
+
+// send reloads the slots when the node does not answer, or says that it is not the one to ask.
+func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(context.Context) error) error {
+	if first.Name() == "cluster" { // it asks for the slots, which the next node tells as well
+		slots, cancel := context.WithTimeout(ctx, 2*stalledAfter)
+		defer cancel()
+		ctx = slots
+	}
+	defer h.watchCall(ctx, first)()
+	err := send(ctx)
+	h.after(ctx, err)
+	return err
 }
 
 // watchCall asks again where the slots are for as long as a call of a script gets no answer. A node

@@ -38,35 +38,34 @@ var fsyncSettings = []struct{ name, must, why string }{
 		" and servers that load it nevertheless mix it up with later claims"},
 }
 
-// CheckFsync returns nil if a server is as fsync asks now. Any error but ErrFsync may pass. advice
-// is for the log: settings that can't be checked.
-func CheckFsync(ctx context.Context, node *redis.Client, fsync Fsync) (advice string, err error) {
+// CheckFsync returns nil if a server is as fsync asks now. Any error but ErrFsync may pass.
+func CheckFsync(ctx context.Context, node *redis.Client, fsync Fsync) error {
 	if fsync == NoFsync {
-		return "", nil
+		return nil
 	}
 	info, err := Info(ctx, node, "persistence")
 	if err != nil {
-		return "", err
+		return err
 	}
-	lost, err := DefaultUserAdvice(ctx, node, info)
-	if err == nil && info["aof_enabled"] != "1" {
+	advice, err := DefaultUserAdvice(ctx, node, info)
+	switch {
+	case err != nil:
+	case info["aof_enabled"] != "1":
 		err = fmt.Errorf(`%w: needs "appendonly yes", it is off`, ErrFsync)
-	}
-	if err == nil && lost != "" && fsync != VouchedFsync {
-		err = fmt.Errorf("%w: %s", ErrFsync, lost)
-	}
-	if err == nil {
-		advice, err = checkSettings(ctx, node, fsync)
+	case advice != "" && fsync != VouchedFsync:
+		err = fmt.Errorf("%w: %s", ErrFsync, advice)
+	default:
+		err = checkSettings(ctx, node, fsync)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", node.Options().Addr, err)
+		return fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}
-	return advice, nil
+	return nil
 }
 
 // checkSettings reads the settings. Servers that hide them, as many managed ones do, must be
 // vouched for.
-func checkSettings(ctx context.Context, node asker, fsync Fsync) (advice string, err error) {
+func checkSettings(ctx context.Context, node asker, fsync Fsync) error {
 	names := []any{"config", "get"} // Redis before 7.0 takes one name only, so it can't answer
 	for _, s := range fsyncSettings {
 		names = append(names, s.name)
@@ -74,22 +73,22 @@ func checkSettings(ctx context.Context, node asker, fsync Fsync) (advice string,
 	answer := redis.NewMapStringStringCmd(ctx, names...)
 	_ = node.Process(ctx, answer) // the command holds the error, too
 	settings, err := answer.Result()
-	const must = "appendfsync must be always, no-appendfsync-on-rewrite no and aof-load-truncated no"
 	switch {
 	case isRefusal(err) && fsync == VouchedFsync:
-		return must + "; that can't be checked here (" + err.Error() + ") and was vouched for", nil
+		return nil
 	case isRefusal(err):
-		return "", fmt.Errorf("%w: %s; that can't be checked here (%s): say fsync:vouched if you vouch for it,"+
-			" or mysql, which needs no setting of Redis", ErrFsync, must, err.Error())
+		return fmt.Errorf("%w: appendfsync must be always, no-appendfsync-on-rewrite no and aof-load-truncated no;"+
+			" that can't be checked here (%s): say fsync:vouched if you vouch for it,"+
+			" or mysql, which needs no setting of Redis", ErrFsync, err.Error())
 	case err != nil:
-		return "", fmt.Errorf("redisconn: CONFIG GET: %w", err)
+		return fmt.Errorf("redisconn: CONFIG GET: %w", err)
 	}
 	for _, s := range fsyncSettings {
 		if value := settings[s.name]; value != s.must {
-			return "", fmt.Errorf(`%w: needs "%s %s", it is %s%s`, ErrFsync, s.name, s.must, strconv.Quote(value), s.why)
+			return fmt.Errorf(`%w: needs "%s %s", it is %s%s`, ErrFsync, s.name, s.must, strconv.Quote(value), s.why)
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // notSent marks the error of a connection that was refused before a command went over it.
@@ -106,7 +105,7 @@ func checkConnection(fsync Fsync) func(ctx context.Context, conn *redis.Conn) er
 		return nil
 	}
 	return func(ctx context.Context, conn *redis.Conn) error {
-		_, err := checkSettings(ctx, conn, fsync)
+		err := checkSettings(ctx, conn, fsync)
 		if errors.Is(err, ErrFsync) && isSentinel(ctx, conn) {
 			return nil
 		}
@@ -133,8 +132,8 @@ const defaultUserAdvice = "Redis has an append-only file, and the default user o
 // default user, and what a script wrote stands there as a transaction (valkey-io/valkey#3983,
 // redis/redis#14541). info is its section persistence.
 func DefaultUserAdvice(ctx context.Context, node *redis.Client, info map[string]string) (string, error) {
-	if IsLoading(info) {
-		return "", fmt.Errorf("%w: it loads its data", ErrNotNow)
+	if isLoading(info) {
+		return "", errLoading
 	}
 	if info["aof_enabled"] != "1" {
 		return "", nil

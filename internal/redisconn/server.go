@@ -11,18 +11,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 var (
-	// ErrNotNow says that Redis cannot do something at this moment that it may do later.
-	ErrNotNow = errors.New("redisconn: redis cannot do this now")
 	// ErrEviction says that a server may throw keys away, which would lose claims.
 	ErrEviction = errors.New("redisconn: redis evicts keys")
 
-	errClient = errors.New("redisconn: this kind of client is not known")
+	errClient  = errors.New("redisconn: this kind of client is not known")
+	errLoading = errors.New("redisconn: redis loads its data")
 )
 
 // EachMaster runs a check of every server that claims may be made on, at the same time. A refusal
@@ -73,9 +71,9 @@ func Info(ctx context.Context, node asker, section ...string) (map[string]string
 	return info, nil
 }
 
-// IsLoading reports whether a server still loads its data, by its INFO. Until then it says that it
+// isLoading reports whether a server still loads its data, by its INFO. Until then it says that it
 // has no append-only file, whatever its setting.
-func IsLoading(info map[string]string) bool {
+func isLoading(info map[string]string) bool {
 	return info["loading"] == "1" || info["async_loading"] == "1"
 }
 
@@ -145,21 +143,17 @@ func refusesForGood(text string) bool {
 
 // Health is how a Redis is.
 type Health struct {
-	Took       time.Duration // of a round trip
-	UsedBytes  int64         // memory; 0: the server does not say
-	LimitBytes int64         // maxmemory; 0: none, or the server does not say
+	UsedBytes  int64 // memory; 0: the server does not say
+	LimitBytes int64 // maxmemory; 0: none, or the server does not say
 }
 
 // HealthOf asks Redis how it is; of a cluster, one of its servers.
 func HealthOf(ctx context.Context, rdb redis.UniversalClient) (Health, error) {
-	start := time.Now()
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return Health{}, fmt.Errorf("redisconn: ping: %w", err)
-	}
-	h := Health{Took: time.Since(start)}
+	var h Health
 	info, err := Info(ctx, rdb, "memory")
-	if err != nil {
-		return h, nil //nolint:nilerr // the embedded Redis and some services do not say
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) { // the embedded Redis and some services do not say
+		return h, err
 	}
 	h.UsedBytes, _ = strconv.ParseInt(info["used_memory"], 10, 64) // 0 where it is not there
 	h.LimitBytes, _ = strconv.ParseInt(info["maxmemory"], 10, 64)

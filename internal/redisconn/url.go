@@ -203,17 +203,14 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 
 // wrongIn says what of a URL can't be used. What go-redis says may quote a password.
 func wrongIn(url string) string {
+	scheme, _, _ := strings.Cut(url, "://")
 	_, query, _ := strings.Cut(url, "?")
-	options, _ := neturl.ParseQuery(query) // it was read before
-	for _, name := range slices.Sorted(maps.Keys(options)) {
-		alone := neturl.Values{name: options[name]}
-		if _, err := redis.ParseURL("rediss://host?" + alone.Encode()); err != nil {
-			return "option " + name +
-				" has a value that it can't have: numbers are whole, durations such as 5s, switches true or false"
+	for option := range strings.SplitSeq(query, "&") { // parseQuery has read it
+		if _, err := redis.ParseURL(scheme + "://host?" + option); err != nil {
+			name, _, _ := strings.Cut(option, "=")
+			return "option " + name + " has a value that it can't have: numbers are whole, durations such as 5s," +
+				" switches true or false, and skip_verify goes with TLS alone, as by rediss://"
 		}
-	}
-	if options.Has("skip_verify") && !strings.HasPrefix(url, "rediss://") {
-		return "option skip_verify goes with TLS, as by rediss://"
 	}
 	return "can't be used: behind the host stands the number of a database, if anything"
 }

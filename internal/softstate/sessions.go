@@ -22,7 +22,7 @@ func (s *Store) SessionEnded(ctx context.Context, id string) (bool, error) {
 // UseOnce reports whether an id, such as that of a watch ticket, was not used before, and remembers
 // it for a time.
 func (s *Store) UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error) {
-	err = s.rdb.SetArgs(ctx, usedKey(id), 1, redis.SetArgs{Mode: "NX", TTL: max(keep, time.Second)}).Err()
+	err = s.rdb.SetArgs(ctx, "dibs:used:"+id, 1, redis.SetArgs{Mode: "NX", TTL: max(keep, time.Second)}).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}

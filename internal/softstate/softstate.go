@@ -24,11 +24,7 @@ const processesKey = "dibs:processes" // a set of ids of processes
 
 func processKey(id string) string { return "dibs:process:" + id }
 
-func triesKey(userID string) string { return "dibs:tries:" + userID }
-
 func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
-
-func usedKey(id string) string { return "dibs:used:" + id }
 
 // answersKey has the tag of the campaign's other keys, so that Watch asks one server for both.
 func answersKey(k *lua.CampaignKeys) string { return k.State + ":answers" }

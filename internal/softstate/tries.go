@@ -17,7 +17,7 @@ func (s *Store) AddAttempts(ctx context.Context, byUser map[string]int64) (all m
 	counts := make(map[string]*redis.IntCmd, len(byUser))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for userID, n := range byUser {
-			key := triesKey(userID)
+			key := "dibs:tries:" + userID
 			counts[userID] = p.IncrBy(ctx, key, n)
 			p.PExpire(ctx, key, AttemptTTL)
 		}
