@@ -157,17 +157,6 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	return slices.ContainsFunc(consumers, func(c Consumer) bool { return c.Idle < readNow || c.Holds }), nil
 }
 
-// IsPending reports whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.
-func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id EntryID) (bool, error) {
-	pending, err := s.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: StreamKey(partition), Group: group, Start: id.String(), End: id.String(), Count: 1,
-	}).Result()
-	if err != nil {
-		return false, classifyError("xpending", err)
-	}
-	return len(pending) > 0, nil
-}
-
 // RewindGroup has a group read a partition's stream again, from an entry on. Errors as Stream.
 func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, from EntryID) error {
 	after := "0"

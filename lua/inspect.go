@@ -67,10 +67,7 @@ func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool
 	}))
 }
 
-const (
-	usersAtOnce = 200 // records that one call reads: well below a millisecond of Redis
-	listsAtOnce = 500 // lists that one call asks for
-)
+const listsAtOnce = 500 // lists of packets that one call asks for
 
 // CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
 func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
@@ -85,36 +82,6 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 		return n.Val() - 1, nil
 	}
 	return n.Val(), nil
-}
-
-// ScanUserRecords calls each for every record of a user that Redis holds of a campaign, see UserRecords.Compare. A record may come
-// twice, and one that is written in the meantime may not come. Errors as State.
-func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error {
-	return s.scanHash(ctx, s.KeysOf(campaignID).Users, usersAtOnce, func(page []string) error {
-		for i := 0; i+1 < len(page); i += 2 {
-			if page[i] != namelessField {
-				each(page[i], page[i+1])
-			}
-		}
-		return nil
-	})
-}
-
-// scanHash calls each for pages of the fields of a hash, a name and a value in turn. Errors as State, and those of each.
-func (s *Scripts) scanHash(ctx context.Context, key string, most int64, each func(page []string) error) error {
-	for cursor := uint64(0); ; {
-		page, next, err := s.rdb.HScan(ctx, key, cursor, "", most).Result()
-		if err != nil {
-			return classifyError("hscan", err)
-		}
-		if err := each(page); err != nil {
-			return err
-		}
-		cursor = next
-		if cursor == 0 {
-			return nil
-		}
-	}
 }
 
 // CountPackets counts the packets that Redis gives away of a campaign, as claim.lua finds them. Errors as State.
