@@ -149,7 +149,7 @@ func (s *Server) useTicket(r *http.Request, text string) (t ticket, p *wire.Prob
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), ticketTimeout)
 	defer cancel()
-	isFirst, err := s.states.UseOnce(ctx, t.ID, ticketFor)
+	isFirst, err := s.shared.UseOnce(ctx, t.ID, ticketFor)
 	switch {
 	case err != nil:
 		s.logSome.Do(func() {

@@ -10,13 +10,15 @@ import (
 	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/operator"
+	"dibs/internal/softstate"
 	"dibs/lua"
 )
 
 // Deps is what the API needs from other packages. All fields are required, except where a comment says what nil means.
 type Deps struct {
 	Claimer   claiming.Claimer
-	States    States
+	States    claiming.StateReader
+	Shared    Shared
 	Loader    claiming.Loader
 	Campaigns Campaigns
 	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
@@ -49,11 +51,10 @@ type ConsoleDeps struct {
 	Settings  []console.Setting
 }
 
-// States reads what Redis holds of campaigns.
-type States interface {
+// Shared is what API processes share beside claims.
+type Shared interface {
 	// UseOnce reports whether an id was not used before by any API process, and remembers it for a time.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
-	claiming.StateReader
 	live.Redis
 }
 
@@ -79,7 +80,7 @@ func (d *Deps) away() func(ctx context.Context) []string {
 }
 
 func (d *Deps) validate() error {
-	if d.Claimer == nil || d.States == nil || d.Loader == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
+	if d.Claimer == nil || d.States == nil || d.Shared == nil || d.Loader == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
 		d.Applied == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
@@ -87,6 +88,7 @@ func (d *Deps) validate() error {
 }
 
 var (
-	_ claiming.Claimer = (*lua.Scripts)(nil)
-	_ States           = (*lua.Scripts)(nil)
+	_ claiming.Claimer     = (*lua.Scripts)(nil)
+	_ claiming.StateReader = (*lua.Scripts)(nil)
+	_ Shared               = (*softstate.Store)(nil)
 )

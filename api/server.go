@@ -49,7 +49,7 @@ type Server struct {
 	losses   claiming.Losses // nil: there are none
 	audit    Audit
 	tickets  *seal.Sealer
-	states   States
+	shared   Shared
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, states: deps.States, tls: connections,
+		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, shared: deps.Shared, tls: connections,
 		workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
@@ -126,10 +126,10 @@ func (s *Server) makeRooms(deps *Deps) error {
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if cfg.MetricsCampaigns > 0 {
-		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns))
+		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.Shared, deps.Campaigns, cfg.MetricsCampaigns))
 	}
 	s.live = live.New(live.Config{
-		Redis: deps.States, Books: deps.Campaigns, Busy: s.busy, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Redis: deps.Shared, Books: deps.Campaigns, Busy: s.busy, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	return s.makeConsole(deps.Console)
 }

@@ -7,10 +7,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"dibs/api"
 	"dibs/api/console"
 	"dibs/consumer"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/internal/webhooks"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/compare"
 	"dibs/syncer/records"
@@ -22,13 +27,26 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 		return nil
 	}
 	deps := &api.ConsoleDeps{
-		Redis: s.scripts, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.scripts,
+		Redis: redisOf{s.scripts, s.shared, s.rdb}, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.shared,
 		Books: booksOf{s.comparer()},
 	}
 	for _, of := range s.cfg.Sources() {
 		deps.Settings = append(deps.Settings, console.Setting(of))
 	}
 	return deps
+}
+
+// redisOf answers the console's questions about Redis.
+type redisOf struct {
+	*lua.Scripts
+	*softstate.Store
+
+	rdb redis.UniversalClient
+}
+
+// Health asks Redis how it is.
+func (r redisOf) Health(ctx context.Context) (redisconn.Health, error) {
+	return redisconn.HealthOf(ctx, r.rdb)
 }
 
 // mysqlPool asks MySQL whether it answers.

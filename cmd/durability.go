@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"dibs/internal/config"
+	"dibs/internal/redisconn"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -15,26 +18,36 @@ import (
 )
 
 // errEmbedded refuses what needs a Redis with a disk.
-var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", lua.ErrDurability)
+var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", redisconn.ErrFsync)
 
 // checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given.
 func (s *stack) checkDurability(ctx context.Context) error {
-	if !s.takesClaims || !s.cfg.Durability.IsFsync() {
+	if !s.takesClaims || s.fsync() == redisconn.NoFsync {
 		return nil
 	}
 	if s.cfg.RedisURL == "" {
 		return config.Refuse("DURABILITY", "%w", errEmbedded)
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		advice, err := s.scripts.CheckDurability(ctx)
-		if err != nil {
-			return refusedIf(err, lua.ErrDurability, "DURABILITY")
-		}
-		for _, line := range advice {
-			s.log.Warn("durability", "advice", line, "durability", s.cfg.Durability.String())
-		}
-		return nil
+		return refusedIf(redisconn.EachMaster(ctx, s.rdb, s.checkFsync), redisconn.ErrFsync, "DURABILITY")
 	})
+}
+
+// checkFsync checks a server for the configured durability.
+func (s *stack) checkFsync(ctx context.Context, node *redis.Client) error {
+	return redisconn.CheckFsync(ctx, node, s.fsync())
+}
+
+// fsync is what the configured durability asks of servers.
+func (s *stack) fsync() redisconn.Fsync {
+	switch s.cfg.Durability {
+	case lua.Fsync:
+		return redisconn.MustFsync
+	case lua.Vouched:
+		return redisconn.VouchedFsync
+	default:
+		return redisconn.NoFsync
+	}
 }
 
 // committed knows which claims MySQL has.

@@ -127,7 +127,7 @@ func (s *stack) compareInstallations(ctx context.Context) error {
 func (s *stack) takeRedis(ctx context.Context, mine, is string) error {
 	inUse, err := s.scripts.HasData(ctx)
 	if err == nil && inUse == "" && is != "" {
-		inUse, err = s.scripts.Running(ctx)
+		inUse, err = s.shared.Running(ctx)
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"dibs/internal/build"
+	"dibs/internal/redisconn"
 	"dibs/lua"
 )
 
@@ -111,7 +112,7 @@ func (s *stack) registerPools(context.Context) error {
 		to <- prometheus.MustNewConstMetric(waits, prometheus.CounterValue, float64(stats.WaitCount))
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
-		if h, err := s.scripts.Health(ctx); err == nil && h.UsedBytes > 0 {
+		if h, err := redisconn.HealthOf(ctx, s.rdb); err == nil && h.UsedBytes > 0 {
 			to <- prometheus.MustNewConstMetric(memory, prometheus.GaugeValue, float64(h.UsedBytes))
 			to <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(h.LimitBytes))
 		}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"dibs/internal/build"
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
@@ -21,7 +21,7 @@ const (
 // announced runs a role that the console lists until it ends. What Redis does not take is said again.
 func (s *stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
 	host, _ := os.Hostname() // "" where there is none
-	p := lua.Process{
+	p := softstate.Process{
 		ID: uuid.NewString(), Role: role, Name: s.cfg.Name, Version: build.Of().Document(), Host: host, StartedAt: models.NewTime(time.Now()),
 	}
 	if s.takesClaims {
@@ -31,19 +31,19 @@ func (s *stack) announced(ctx context.Context, role string, run func(context.Con
 	announce := func(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, announceEvery)
 		defer cancel()
-		_ = s.scripts.Announce(asking, &p)
+		_ = s.shared.Announce(asking, &p)
 		compare.Do(func() { s.compareDurability(asking, &p) })
 		return nil
 	}
-	return whileRenewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.scripts.Withdraw(ctx, p.ID) }, run)
+	return whileRenewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.shared.Withdraw(ctx, p.ID) }, run)
 }
 
 // compareDurability warns of processes that answer claims by another durability than this one: callers can't tell what a yes means.
-func (s *stack) compareDurability(ctx context.Context, p *lua.Process) {
+func (s *stack) compareDurability(ctx context.Context, p *softstate.Process) {
 	if p.Durability == "" {
 		return
 	}
-	all, _ := s.scripts.Processes(ctx) // the next look tells
+	all, _ := s.shared.Processes(ctx) // the next look tells
 	for i := range all {
 		other := &all[i]
 		if other.Durability != "" && other.Durability != p.Durability && other.Silent < 2*announceEvery {

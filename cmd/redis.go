@@ -2,21 +2,14 @@ package cmd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"dibs/internal/config"
+	"dibs/internal/redisconn"
 	"dibs/internal/sleep"
-	"dibs/lua"
 )
-
-// ErrEviction says that Redis may throw keys away, which would lose claims.
-var ErrEviction = errors.New("cmd: redis evicts keys")
 
 const (
 	firstCheckTimeout = 5 * time.Second // of a role that may start without Redis
@@ -50,7 +43,7 @@ func (s *stack) orLater(ctx context.Context, run func(context.Context) error) er
 }
 
 func mayPass(err error) bool {
-	return lua.MayPass(err) && !errors.Is(err, ErrEviction) && exitCode(err) == ExitFailed
+	return redisconn.MayPass(err) && exitCode(err) == ExitFailed
 }
 
 // awaitRedis runs the checks that failed at the start until each has passed, and returns nil then or when ctx ends. Errors: a refusal that
@@ -86,56 +79,28 @@ func (s *stack) awaitRedis(ctx context.Context) error {
 
 // checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
 func (s *stack) checkRedis(ctx context.Context) error {
-	if err := lua.CheckTopology(ctx, s.rdb, s.redisURL()); err != nil {
-		return refusedIf(err, lua.ErrURL, "REDIS_URL")
+	err := redisconn.CheckTopology(ctx, s.rdb, s.redisURL())
+	if err == nil {
+		err = redisconn.EachMaster(ctx, s.rdb, s.checkServer)
 	}
-	cluster, ok := s.rdb.(*redis.ClusterClient)
-	if !ok {
-		return s.checkServer(ctx, s.rdb)
-	}
-	var mu sync.Mutex
-	var refused, passing error
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		err := s.checkServer(ctx, master)
-		mu.Lock()
-		defer mu.Unlock()
-		if mayPass(err) {
-			passing = err
-		} else if err != nil {
-			refused = err
-		}
-		return nil
-	})
-	for _, one := range []error{refused, passing} {
-		if one != nil {
-			return one
-		}
-	}
-	return err
+	return refusedIf(err, redisconn.ErrURL, "REDIS_URL")
 }
 
 // checkServer refuses a server that evicts, and notes one that forgets. It reads INFO, which managed services allow where they
 // forbid CONFIG.
-func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) error {
-	info, err := lua.Info(ctx, rdb)
+func (s *stack) checkServer(ctx context.Context, node *redis.Client) error {
+	info, err := redisconn.Info(ctx, node)
+	if err == nil {
+		err = redisconn.CheckPolicy(ctx, node, info, s.redisURL())
+	}
 	if err != nil {
-		return fmt.Errorf("cmd: redis does not answer: %w", err)
+		return err
 	}
-	policy, err := lua.Policy(ctx, rdb, info, s.redisURL())
-	switch {
-	case err != nil:
-		return fmt.Errorf("cmd: redis does not answer: %w", err)
-	case policy == "":
-		return config.Refuse("REDIS_URL", "names a server that says its maxmemory-policy neither by INFO nor by CONFIG GET:"+
-			" it must be noeviction; add the option maxmemory_policy=noeviction if it is")
-	case policy != lua.Noeviction:
-		return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
-	}
-	advice, err := lua.DefaultUserAdvice(ctx, rdb)
+	advice, err := redisconn.DefaultUserAdvice(ctx, node, info)
 	if err != nil {
-		return fmt.Errorf("cmd: redis: %w", err)
+		return err
 	}
-	if info["aof_enabled"] == "0" && !lua.IsLoading(info) {
+	if info["aof_enabled"] == "0" {
 		s.redisNotPersistent.Store(true)
 	}
 	if advice != "" {

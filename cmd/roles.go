@@ -209,7 +209,7 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	s.parts = newParts(s.registry, s.partsOfAPI)
 	deps := api.Deps{
-		Claimer: s.scripts, States: s.scripts, Loader: s.loader, Campaigns: s.campaigns, Mover: s.mover,
+		Claimer: s.scripts, States: s.scripts, Shared: s.shared, Loader: s.loader, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.db, s.scripts), Audit: audit.NewLog(s.db), Groups: s.groups(),
 		Ledger: ledger.New(s.db),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.loader,
@@ -218,7 +218,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		deps.Rows = committed{campaigns.NewClaims(s.db), s.scripts}
 	}
 	if s.cfg.UserRateShared {
-		deps.Attempts = s.scripts
+		deps.Attempts = s.shared
 	}
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,

@@ -16,6 +16,8 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/otlp"
 	"dibs/internal/pulse"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
 	"dibs/lua"
@@ -44,6 +46,7 @@ type stack struct {
 	rdb       redis.UniversalClient
 	redisURL  func() string // as it is by now
 	scripts   *lua.Scripts
+	shared    *softstate.Store
 	db        *gorm.DB
 	campaigns *campaigns.Repository
 	loader    *lots.Loader
@@ -137,16 +140,17 @@ func (s *stack) openRedis(ctx context.Context) error {
 	s.rdb = rdb
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
 	s.scripts, err = lua.New(rdb, lua.Options{
-		Partitions: s.cfg.Partitions, Durability: s.cfg.Durability, Observe: observeScripts(s.registry),
+		Partitions: s.cfg.Partitions, Durability: s.cfg.Durability, Observe: observeScripts(s.registry), CheckServer: s.checkFsync,
 	})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
+	s.shared = softstate.New(rdb, s.scripts)
 	if s.cfg.RedisURL == "" {
 		return nil
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return refusedIf(s.checkRedis(ctx), lua.ErrDurability, "DURABILITY") // its connections are checked
+		return refusedIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY") // its connections are checked
 	})
 }
 
@@ -158,20 +162,20 @@ func (s *stack) connectRedis(ctx context.Context) (redis.UniversalClient, error)
 			return nil, fmt.Errorf("embedded redis: %w", err)
 		}
 		s.closers = append(s.closers, end)
-		return lua.Connect("redis://" + server.Addr())
+		return redisconn.Connect("redis://" + server.Addr())
 	}
-	url, err := renewed(s.cfg, "REDIS_URL", s.cfg.RedisURL, s.log, lua.CheckURL)
+	url, err := renewed(s.cfg, "REDIS_URL", s.cfg.RedisURL, s.log, redisconn.CheckURL)
 	if err != nil {
 		return nil, err
 	}
 	s.redisURL = url
 	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
 	defer cancel()
-	durability := lua.Fast
+	fsync := redisconn.NoFsync
 	if s.takesClaims { // books must be written whatever can be promised
-		durability = s.cfg.Durability
+		fsync = s.fsync()
 	}
-	rdb, err := lua.Detect(bounded, url, durability)
+	rdb, err := redisconn.Detect(bounded, url, fsync)
 	if err != nil {
 		return nil, config.Refuse("REDIS_URL", "%w", err)
 	}

@@ -130,7 +130,7 @@ func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 func TestClaimsToldWithFsyncOutliveRedisKilled(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
-	c := startCrash(t, detect(t, server.URL(), lua.Fsync))
+	c := startCrash(t, connect(t, server.URL()))
 	c.killAndStart(t, server)
 	c.b.rdb = connect(t, server.URL()) // the old client may still think of the last life
 	c.b.s = c.b.scripts()

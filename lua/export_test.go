@@ -1,13 +1,9 @@
 package lua
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
-	"net"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
 )
@@ -88,13 +84,3 @@ const (
 var (
 	NoListKey = noListKey
 )
-
-// DialNode dials a node of the cluster behind a URL.
-func DialNode(ctx context.Context, url, addr string) (net.Conn, error) {
-	rdb, err := connectTo(url, connecting{isCluster: true})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rdb.Close() }()
-	return rdb.(*redis.ClusterClient).Options().Dialer(ctx, "tcp", addr)
-}

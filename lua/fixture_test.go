@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -43,7 +44,7 @@ func patient(rdb redis.UniversalClient) redis.UniversalClient {
 
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
-	rdb, err := lua.Connect(url)
+	rdb, err := redisconn.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

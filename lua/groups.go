@@ -157,17 +157,6 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	return slices.ContainsFunc(consumers, func(c Consumer) bool { return c.Idle < readNow || c.Holds }), nil
 }
 
-// IsPending reports whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.
-func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id EntryID) (bool, error) {
-	pending, err := s.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: StreamKey(partition), Group: group, Start: id.String(), End: id.String(), Count: 1,
-	}).Result()
-	if err != nil {
-		return false, classifyError("xpending", err)
-	}
-	return len(pending) > 0, nil
-}
-
 // RewindGroup has a group read a partition's stream again, from an entry on. Errors as Stream.
 func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, from EntryID) error {
 	after := "0"
@@ -175,4 +164,35 @@ func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, 
 		after = from.previous().String()
 	}
 	return classifyError("xgroup setid", s.rdb.XGroupSetID(ctx, StreamKey(partition), group, after).Err())
+}
+
+// Consumer is a reader of a group of a partition's stream.
+type Consumer struct {
+	Name    string
+	Pending int64         // entries that it was handed and has not acknowledged
+	Idle    time.Duration // since it last received an entry; before Redis 7.2 an empty read does not count
+	Holds   bool          // it holds the lease of its name, as each running consumer of Dibs does
+}
+
+// Consumers reads the readers of a group. There are none where there is no group. Errors as Stream.
+func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([]Consumer, error) {
+	infos, err := s.rdb.XInfoConsumers(ctx, StreamKey(partition), group).Result()
+	if redis.HasErrorPrefix(err, "NOGROUP") || err != nil && strings.Contains(err.Error(), noSuchKey) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classifyError("xinfo", err)
+	}
+	consumers := make([]Consumer, len(infos))
+	leases := make([]*redis.IntCmd, len(infos))
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range infos {
+			leases[i] = p.Exists(ctx, consumerKey(group, infos[i].Name))
+		}
+		return nil
+	})
+	for i := range infos {
+		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle, Holds: leases[i].Val() == 1}
+	}
+	return consumers, classifyError("exists", err)
 }

@@ -86,11 +86,6 @@ func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
 		}
 		require.Equal(t, lua.Unread{Delivered: ids[3]}, byName["fast"].Unread)
 		require.Equal(t, lua.Unread{Delivered: ids[1], Oldest: ids[1], Pending: 1}, byName["slow"].Unread)
-		for id, want := range map[lua.EntryID]bool{ids[0]: false, ids[1]: true, ids[2]: false} {
-			pending, err := b.s.IsPending(t.Context(), 0, "slow", id)
-			require.NoError(t, err)
-			require.Equal(t, want, pending)
-		}
 		if strings.HasSuffix(t.Name(), "/real") { // the embedded one counts otherwise
 			require.Equal(t, []int64{0, 3}, []int64{byName["fast"].Backlog, byName["slow"].Backlog})
 		}
@@ -99,8 +94,6 @@ func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
 		_, err = b.s.Groups(t.Context(), 0)
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		require.ErrorIs(t, b.s.NewGroup(t.Context(), 0, "third"), lua.ErrUnavailable)
-		_, err = b.s.IsPending(t.Context(), 0, "slow", ids[0])
-		require.ErrorIs(t, err, lua.ErrUnavailable)
 		_, err = b.s.TrimBelow(t.Context(), 0, ids[0], ids[len(ids)-1], 1)
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 	})
@@ -159,4 +152,24 @@ func TestAgeIsByRedisClock(t *testing.T) {
 	id := lua.EntryID{Ms: uint64(noon.UnixMilli())}
 	require.Equal(t, time.Minute, id.Age(noon.Truncate(time.Millisecond).Add(time.Minute)))
 	require.Zero(t, id.Age(noon.Add(-time.Minute)))
+}
+
+func TestConsumersOfAGroup(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		none, err := b.s.Consumers(t.Context(), 0, "syncer")
+		require.NoError(t, err)
+		require.Empty(t, none, "there is no group")
+		require.NoError(t, b.s.NewGroup(t.Context(), 0, "syncer"))
+		b.claim(want("ada", 1, ""), want("bob", 1, ""))
+		_, err = rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
+			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1,
+		}).Result()
+		require.NoError(t, err)
+		readers, err := b.s.Consumers(t.Context(), 0, "syncer")
+		require.NoError(t, err)
+		require.Len(t, readers, 1)
+		require.Equal(t, "one", readers[0].Name)
+		require.EqualValues(t, 1, readers[0].Pending)
+	})
 }

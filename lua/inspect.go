@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -37,36 +38,36 @@ func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, erro
 // Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not
 // for a loop. Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
-	nodes, err := s.masters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, node := range nodes {
-		keys := node.Scan(ctx, 0, prefixes+"*"+stateInfix+"*", keysAtOnce).Iterator()
-		for keys.Next(ctx) {
-			_, id, isCampaign := strings.Cut(keys.Val(), stateInfix)
-			if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
-				ids = append(ids, id)
-			}
+	var mu sync.Mutex
+	err = s.scanLots(ctx, func(key string) (more bool) {
+		_, id, isCampaign := strings.Cut(key, stateInfix)
+		if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, id)
 		}
-		if err := keys.Err(); err != nil {
-			return nil, classifyError("scan", err)
-		}
-	}
+		return true
+	})
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids), err
 }
 
 const (
-	prefixes   = "dibs:{p"
 	stateInfix = "}:c:"
-	keysAtOnce = 1000 // names that one call goes over
+	scanCount  = 1000 // keys that one SCAN examines: some 100 µs of Redis
 )
 
-const (
-	usersAtOnce = 200 // records that one call reads: well below a millisecond of Redis
-	listsAtOnce = 500 // lists that one call asks for
-)
+// scanLots calls each for the keys of campaigns until it wants no more, from several goroutines.
+func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool)) error {
+	return classifyError("scan", s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		keys := node.Scan(ctx, 0, "dibs:{p*"+stateInfix+"*", scanCount).Iterator()
+		for keys.Next(ctx) && each(keys.Val()) { //nolint:revive // each does the work
+		}
+		return keys.Err()
+	}))
+}
+
+const listsAtOnce = 500 // lists of packets that one call asks for
 
 // CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
 func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
@@ -81,36 +82,6 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 		return n.Val() - 1, nil
 	}
 	return n.Val(), nil
-}
-
-// ScanUserRecords calls each for every record of a user that Redis holds of a campaign, see UserRecords.Compare. A record may come
-// twice, and one that is written in the meantime may not come. Errors as State.
-func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error {
-	return s.scanHash(ctx, s.KeysOf(campaignID).Users, usersAtOnce, func(page []string) error {
-		for i := 0; i+1 < len(page); i += 2 {
-			if page[i] != namelessField {
-				each(page[i], page[i+1])
-			}
-		}
-		return nil
-	})
-}
-
-// scanHash calls each for pages of the fields of a hash, a name and a value in turn. Errors as State, and those of each.
-func (s *Scripts) scanHash(ctx context.Context, key string, most int64, each func(page []string) error) error {
-	for cursor := uint64(0); ; {
-		page, next, err := s.rdb.HScan(ctx, key, cursor, "", most).Result()
-		if err != nil {
-			return classifyError("hscan", err)
-		}
-		if err := each(page); err != nil {
-			return err
-		}
-		cursor = next
-		if cursor == 0 {
-			return nil
-		}
-	}
 }
 
 // CountPackets counts the packets that Redis gives away of a campaign, as claim.lua finds them. Errors as State.

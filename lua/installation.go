@@ -3,10 +3,8 @@ package lua
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,9 +12,6 @@ import (
 // fieldInstallation is the field of InfoKey that says which installation of Dibs the data belongs
 // to.
 const fieldInstallation = "installation"
-
-// runningWithin is how recently a process must have announced itself to count as running.
-const runningWithin = 10 * time.Second
 
 // setInstallation sets the installation unless Redis names another than is expected, and replies
 // which one it has then.
@@ -69,43 +64,13 @@ func (s *Scripts) HasData(ctx context.Context) (string, error) {
 			return "", classifyError("xinfo", err)
 		}
 	}
-	found, err := s.anyLot(ctx)
-	if !found {
+	var found atomic.Bool
+	err := s.scanLots(ctx, func(string) (more bool) {
+		found.Store(true)
+		return false
+	})
+	if !found.Load() {
 		return "", err
 	}
-	return "campaigns", err
+	return "campaigns", nil
 }
-
-// Running names a process that runs; "" is none. Errors as State.
-func (s *Scripts) Running(ctx context.Context) (string, error) {
-	processes, err := s.Processes(ctx)
-	for _, p := range processes {
-		if p.Silent < runningWithin {
-			return fmt.Sprintf("a running `dibs %s` called %s on %s", p.Role, p.Name, p.Host), nil
-		}
-	}
-	return "", err
-}
-
-// anyLot reports whether Redis has a key of a lot.
-func (s *Scripts) anyLot(ctx context.Context) (bool, error) {
-	var found atomic.Bool
-	scan := func(ctx context.Context, node *redis.Client) error {
-		keys := node.Scan(ctx, 0, "dibs:{p*}:c:*", scanCount).Iterator()
-		if keys.Next(ctx) {
-			found.Store(true)
-		}
-		return keys.Err()
-	}
-	var err error
-	switch rdb := s.rdb.(type) {
-	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(ctx, scan)
-	case *redis.Client:
-		err = scan(ctx, rdb)
-	}
-	return found.Load(), classifyError("scan", err)
-}
-
-// scanCount is how many keys a SCAN examines: some 100 µs of Redis.
-const scanCount = 1000

@@ -15,7 +15,7 @@ import (
 // PartitionsMax bounds the number of claim streams.
 const PartitionsMax = 256
 
-// Every key of Dibs is made in this file. All keys of a campaign carry the hash tag of its partition, {p<N>}, so that a
+// Every key of campaigns and of the claim streams is made in this file. All keys of a campaign carry the hash tag of its partition, {p<N>}, so that a
 // script's keys share one slot of a Redis Cluster.
 
 // CampaignKeys are the keys of one campaign, or of one shard of a campaign, whose id is that of models.ShardID.
@@ -28,8 +28,6 @@ type CampaignKeys struct {
 	Moves  string // zset: of a shard, the moves of units that the load was credited lately
 
 	Signals string // hash: of the partition, see SignalsKey
-
-	Answers string // hash: kind of answer -> how often; for people who watch, see Scripts.CountAnswers
 }
 
 // PartitionOf reports which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
@@ -117,8 +115,7 @@ func slotOfKey(key string) int {
 // KeysOf names the keys of a campaign in its partition.
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
-	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves",
-		Signals: SignalsKey(partition), Answers: base + ":answers"}
+	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves", Signals: SignalsKey(partition)}
 }
 
 // StreamKey names the claim stream of a partition.
@@ -154,26 +151,11 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 // offset tells when to ask MySQL for rows, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
-// triesKey names the count of a user's tries over all API processes.
-func triesKey(userID string) string { return "dibs:tries:" + userID }
-
-// endedSessionKey names the mark of a session of the console that someone signed out of.
-func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
-
-// usedKey names the mark of what may be used once.
-func usedKey(id string) string { return "dibs:used:" + id }
-
 // settlingKey names the lease of settling the total of a campaign.
 func settlingKey(campaignID string) string { return "dibs:settling:" + campaignID }
 
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
-
-// processesKey names the set of the ids of the processes that run, or ran until lately.
-const processesKey = "dibs:processes"
-
-// processKey names what a process says of itself.
-func processKey(id string) string { return "dibs:process:" + id }
 
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"

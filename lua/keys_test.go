@@ -40,7 +40,7 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, lua.CampaignKeys{
 		State: "dibs:{p3}:c:spring", Users: "dibs:{p3}:c:spring:users", Keys: "dibs:{p3}:c:spring:keys", Stream: "dibs:{p3}:claims",
-		Waves: "dibs:{p3}:c:spring:waves", Moves: "dibs:{p3}:c:spring:moves", Signals: "dibs:{p3}:signals", Answers: "dibs:{p3}:c:spring:answers",
+		Waves: "dibs:{p3}:c:spring:waves", Moves: "dibs:{p3}:c:spring:moves", Signals: "dibs:{p3}:signals",
 	}, lua.KeysOf("spring", 3))
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
 	require.Equal(t, "dibs:{p0}:claims:parked:finance", lua.ParkedKey(0, "finance"))

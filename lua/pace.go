@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"dibs/internal/sleep"
@@ -106,12 +107,18 @@ func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
 	if err != nil {
 		return 0, classifyError("info", err)
 	}
-	info, err := Info(ctx, node, "commandstats")
+	stats, err := node.Info(ctx, "commandstats").Result()
 	if err != nil {
 		return 0, classifyError("info", err)
 	}
-	var evalsha, eval int64
-	_, _ = fmt.Sscanf(info["cmdstat_evalsha"], "calls=%d", &evalsha) // none where it ran none
-	_, _ = fmt.Sscanf(info["cmdstat_eval"], "calls=%d", &eval)
-	return evalsha + eval, nil
+	all := int64(0)
+	for line := range strings.Lines(stats) { // none where it ran none
+		var calls int64
+		name, values, _ := strings.Cut(line, ":")
+		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
+			_, _ = fmt.Sscanf(values, "calls=%d", &calls)
+		}
+		all += calls
+	}
+	return all, nil
 }

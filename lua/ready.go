@@ -13,7 +13,7 @@ import (
 // awayTimeout is for how long a server may be silent before its partitions count as away.
 const awayTimeout = 1500 * time.Millisecond
 
-// Away returns the partitions whose server cannot answer a claim in Options.Durability now, each with the reason in Redis' words: it does
+// Away returns the partitions whose server cannot answer a claim now, each with the reason in Redis' words: it does
 // not answer, is loading, out of memory, a replica, unable to save, or without a master for the slot. The servers of a
 // cluster are asked at the same time, and one that hangs does not keep the others' answers.
 //
@@ -52,8 +52,8 @@ func (s *Scripts) Away(ctx context.Context) map[int]error {
 // writable returns for each of some partitions of one server why it takes no claims; nil is that it does.
 func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions []int) []error {
 	errs := make([]error, len(partitions))
-	if s.opts.Durability.IsFsync() {
-		if _, err := s.checkNode(ctx, node); err != nil {
+	if s.opts.CheckServer != nil {
+		if err := s.opts.CheckServer(ctx, node); err != nil {
 			for i := range errs {
 				errs[i] = err
 			}

@@ -72,6 +72,9 @@ type Options struct {
 	Observe    func(script string, took time.Duration, err error) // is called after each call of a script, unless nil
 	Durability Durability                                         // of claims before they are answered
 
+	// CheckServer is what a server must pass to take claims, see Away; nil is nothing.
+	CheckServer func(ctx context.Context, node *redis.Client) error
+
 	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
 	ServerClock func() int64
 }
@@ -203,13 +206,14 @@ func (onceCmd) NoRetry() bool { return true }
 func classifyError(name string, err error) error {
 	var answered redis.Error
 	var dial *net.OpError
+	var unused interface{ NotSent() bool } // of a connection that failed its check, see internal/redisconn
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &answered): // Redis refused: no script of ours fails after its first write
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, name, err)
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed),
-		errors.Is(err, errNotSent),
+		errors.As(err, &unused) && unused.NotSent(),
 		errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
 	default:

@@ -104,6 +104,15 @@ func (s *Scripts) readState(campaignID string, keys []string, reply []any) (Stat
 	return st, err
 }
 
+// StateOf reads the state of a campaign from the hash at CampaignKeys.State and the generation in its
+// partition's signals. AsOf is the caller's to set. Errors: ErrAbsent, ErrDamaged.
+func (s *Scripts) StateOf(campaignID string, hash map[string]string, generation string) (State, error) {
+	if len(hash) == 0 || isAway(hash, generation) {
+		return State{}, ErrAbsent
+	}
+	return s.stateOf(campaignID, &fields{text: hash})
+}
+
 // stateOf reads a state from its fields. AsOf is the caller's to set. Errors: ErrDamaged.
 func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	zone := f.zone("time_zone")

@@ -81,7 +81,7 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	l.set(lua.Signals{}, nil)
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Loader: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Groups: &apitest.Groups{}, Ledger: apitest.Ledger{}, Applied: d,
+		Claimer: scripts, States: scripts, Shared: d, Loader: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Groups: &apitest.Groups{}, Ledger: apitest.Ledger{}, Applied: d,
 		Losses: l, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

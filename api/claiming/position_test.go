@@ -45,7 +45,7 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
+		Claimer: scripts, States: scripts, Shared: w, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	claim := func(user string) int {
@@ -117,7 +117,7 @@ func realServerWith(t *testing.T, w *watchful) http.Handler {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: w.Scripts, States: w.Scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
+		Claimer: w.Scripts, States: w.Scripts, Shared: w, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Applied: w, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	return apitest.AtHome(s.Handler())

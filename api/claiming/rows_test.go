@@ -117,7 +117,7 @@ func (s *shop) process(t *testing.T, w *watchful) http.Handler {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	server, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: s.scripts, States: s.scripts, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups,
+		Claimer: s.scripts, States: s.scripts, Shared: w, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups,
 		Ledger: apitest.Ledger{}, Applied: w, Rows: s.table, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

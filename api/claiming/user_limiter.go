@@ -12,7 +12,7 @@ import (
 	"dibs/api/wire"
 	"dibs/api/workers"
 	"dibs/internal/sleep"
-	"dibs/lua"
+	"dibs/internal/softstate"
 )
 
 const (
@@ -118,7 +118,7 @@ func (u *userLimiter) exchangeAll() {
 			user.tried = 0
 		}
 		u.mu.Unlock()
-		callCtx, cancel := context.WithTimeout(ctx, lua.AttemptTTL)
+		callCtx, cancel := context.WithTimeout(ctx, softstate.AttemptTTL)
 		all, err := u.tries.AddAttempts(callCtx, byUser)
 		cancel()
 		if err != nil {
@@ -139,7 +139,7 @@ func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time
 	}
 	user.known = total
 	burst := user.Burst()
-	for left := min(others, int64(u.perSecond*lua.AttemptTTL.Seconds())+1); left > 0; left -= int64(burst) {
+	for left := min(others, int64(u.perSecond*softstate.AttemptTTL.Seconds())+1); left > 0; left -= int64(burst) {
 		user.ReserveN(now, int(min(left, int64(burst))))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
+	"dibs/internal/softstate"
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
@@ -94,16 +95,17 @@ func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	server := testenv.Redis(t)
 	scripts, err := lua.New(server.Client(), lua.Options{})
 	require.NoError(t, err)
+	shared := softstate.New(server.Client(), scripts)
 	for i, want := range []int64{3, 6} {
-		all, err := scripts.AddAttempts(t.Context(), map[string]int64{"u": 3, fmt.Sprint("only ", i): 1})
+		all, err := shared.AddAttempts(t.Context(), map[string]int64{"u": 3, fmt.Sprint("only ", i): 1})
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{"u": want, fmt.Sprint("only ", i): 1}, all)
 	}
 	left, err := server.Client().PTTL(t.Context(), "dibs:tries:u").Result()
 	require.NoError(t, err)
-	require.InDelta(t, lua.AttemptTTL, left, float64(9*time.Second))
+	require.InDelta(t, softstate.AttemptTTL, left, float64(9*time.Second))
 	require.Positive(t, left)
 	server.Kill()
-	_, err = scripts.AddAttempts(t.Context(), map[string]int64{"u": 1})
+	_, err = shared.AddAttempts(t.Context(), map[string]int64{"u": 1})
 	require.Error(t, err)
 }

@@ -12,16 +12,18 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
 
 // Health is what each dependency answered, each within its own deadline.
 type Health struct {
-	Redis     Asked[lua.Health]
+	Redis     Asked[redisconn.Health]
 	MySQL     Asked[Pool]
 	Leader    Asked[string]
-	Processes Asked[[]lua.Process]
+	Processes Asked[[]softstate.Process]
 	Books     Asked[models.Trouble]
 	Parked    Asked[map[string]int64] // messages by group
 	Streams   []Stream
@@ -65,8 +67,8 @@ type Redis interface {
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Consumers(ctx context.Context, partition int, group string) ([]lua.Consumer, error)
 	Leader(ctx context.Context) (string, error)
-	Processes(ctx context.Context) ([]lua.Process, error)
-	Health(ctx context.Context) (lua.Health, error)
+	Processes(ctx context.Context) ([]softstate.Process, error)
+	Health(ctx context.Context) (redisconn.Health, error)
 }
 
 // ParkedMessages are the messages that consumer groups could not handle.
@@ -90,8 +92,6 @@ type ParkedMessage struct {
 	Asked    bool   // for a replay, which has not happened yet
 	Left     string // why the last replay left it
 }
-
-var _ Redis = (*lua.Scripts)(nil)
 
 // health asks all dependencies at the same time, so that one that hangs delays and discredits none of the others.
 func (c *Console) health(ctx context.Context) Health {
@@ -192,7 +192,7 @@ func (h *Health) checkRedis() Check {
 	if !h.Redis.Known {
 		return Check{Name: "Redis", State: bad, Text: "does not answer: claims are refused with 503"}
 	}
-	text := "answers in " + took(h.Redis.Value.Took)
+	text := "answers in " + took(h.Redis.Took)
 	m := &h.Redis.Value
 	if m.UsedBytes > 0 {
 		text += ", uses " + bytesOf(m.UsedBytes)

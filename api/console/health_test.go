@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/softstate"
 	"dibs/lua"
 )
 
@@ -51,11 +52,11 @@ func TestAGapIsSaidOfMySQL(t *testing.T) {
 
 func TestConsumersAreProcessesThatAnnounceThemselves(t *testing.T) {
 	t.Parallel()
-	consumers := func(processes ...lua.Process) Check {
-		return checkOf(&Health{Processes: Asked[[]lua.Process]{Known: true, Value: processes}}, "Consumers")
+	consumers := func(processes ...softstate.Process) Check {
+		return checkOf(&Health{Processes: Asked[[]softstate.Process]{Known: true, Value: processes}}, "Consumers")
 	}
-	require.Equal(t, good, consumers(lua.Process{Role: "serve"}).State, "an empty installation has no streams yet")
-	require.Equal(t, "2 processes of group syncer", consumers(lua.Process{Role: "consumer"}, lua.Process{Role: "consumer"}).Text)
-	require.Equal(t, bad, consumers(lua.Process{Role: "consumer", Silent: time.Minute}, lua.Process{Role: "api"}).State)
+	require.Equal(t, good, consumers(softstate.Process{Role: "serve"}).State, "an empty installation has no streams yet")
+	require.Equal(t, "2 processes of group syncer", consumers(softstate.Process{Role: "consumer"}, softstate.Process{Role: "consumer"}).Text)
+	require.Equal(t, bad, consumers(softstate.Process{Role: "consumer", Silent: time.Minute}, softstate.Process{Role: "api"}).State)
 	require.Equal(t, unknown, checkOf(&Health{}, "Consumers").State)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
@@ -41,9 +41,9 @@ func (s *Sampler) record() {
 func (s *Sampler) countAnswers(news map[string]map[string]int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	answers := make([]lua.Answers, 0, len(news))
+	answers := make([]softstate.Answers, 0, len(news))
 	for id, counts := range news {
-		answers = append(answers, lua.Answers{CampaignID: id, Counts: counts})
+		answers = append(answers, softstate.Answers{CampaignID: id, Counts: counts})
 	}
 	if err := s.cfg.Redis.CountAnswers(ctx, answers); err != nil {
 		s.log("answers of the last second are not counted for watchers; is redis up?", err)
@@ -71,9 +71,9 @@ func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (even
 }
 
 // eventOnce is how a campaign is, without rates.
-func eventOnce(now time.Time, seen map[string]*lua.Watched, id string, books *models.CampaignBooks) (e Event) {
+func eventOnce(now time.Time, seen map[string]*softstate.Watched, id string, books *models.CampaignBooks) (e Event) {
 	if len(books.Shards) > 0 {
-		e = (&history{}).aggregateShards(now, seen[id], books, func(lot string) (*lua.Watched, *history) { return seen[lot], &history{} })
+		e = (&history{}).aggregateShards(now, seen[id], books, func(lot string) (*softstate.Watched, *history) { return seen[lot], &history{} })
 	} else {
 		e = (&history{}).event(now, seen[id], books)
 	}

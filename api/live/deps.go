@@ -3,14 +3,14 @@ package live
 import (
 	"context"
 
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
 // Redis reads the state of many campaigns in one round trip, and keeps the counts of answers that all API processes share.
 type Redis interface {
-	Watch(ctx context.Context, campaignIDs []string) ([]lua.Watched, error)
-	CountAnswers(ctx context.Context, all []lua.Answers) error
+	Watch(ctx context.Context, campaignIDs []string) ([]softstate.Watched, error)
+	CountAnswers(ctx context.Context, all []softstate.Answers) error
 }
 
 // Books reads campaigns in MySQL.
@@ -23,4 +23,4 @@ type Books interface {
 	BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error)
 }
 
-var _ Redis = (*lua.Scripts)(nil)
+var _ Redis = (*softstate.Store)(nil)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
@@ -29,7 +29,7 @@ type mark struct {
 const marksMax = 120
 
 // addRates adds to an event what happened since the last sample; zeros at first.
-func (h *history) addRates(e *Event, now time.Time, w *lua.Watched) {
+func (h *history) addRates(e *Event, now time.Time, w *softstate.Watched) {
 	e.RefusedPerS = map[string]float64{}
 	took := now.Sub(h.at).Seconds()
 	if !h.at.IsZero() && took > 0 {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
@@ -55,8 +55,8 @@ func lotsOf(ids []string, books map[string]models.CampaignBooks) []string {
 	return lots
 }
 
-func byLot(lots []string, seen []lua.Watched) map[string]*lua.Watched {
-	all := make(map[string]*lua.Watched, len(lots))
+func byLot(lots []string, seen []softstate.Watched) map[string]*softstate.Watched {
+	all := make(map[string]*softstate.Watched, len(lots))
 	for i, id := range lots {
 		all[id] = &seen[i]
 	}
@@ -76,10 +76,10 @@ var (
 )
 
 // frames makes the events, by campaign, and what is sent of each.
-func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) (frames map[string][]byte, events []Event) {
+func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate.Watched) (frames map[string][]byte, events []Event) {
 	before := s.histories
 	s.histories = make(map[string]*history, len(seen))
-	find := func(id string) (*lua.Watched, *history) {
+	find := func(id string) (*softstate.Watched, *history) {
 		h := before[id]
 		if h == nil {
 			h = &history{}
@@ -124,7 +124,7 @@ func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 }
 
 // lookupFunc finds what was seen of a campaign or shard, and its history.
-type lookupFunc func(id string) (*lua.Watched, *history)
+type lookupFunc func(id string) (*softstate.Watched, *history)
 
 // eventOf makes the event of a campaign, or says what is the problem; neither where no server says anything of it.
 func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, problem []byte) {
@@ -148,7 +148,7 @@ func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, 
 }
 
 // event puts together what both servers say.
-func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBooks) Event {
+func (h *history) event(now time.Time, w *softstate.Watched, books *models.CampaignBooks) Event {
 	e := Event{
 		At: models.NewTime(now), Name: books.Campaign.Name, Status: books.Campaign.Status, InRedis: w.Err == nil,
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs, RefusedPerS: map[string]float64{},

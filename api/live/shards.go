@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -23,20 +24,20 @@ const (
 )
 
 // isAway reports whether the Redis of a campaign or shard does not answer.
-func isAway(w *lua.Watched) bool {
+func isAway(w *softstate.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }
 
 // aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than
 // its refusals.
-func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.CampaignBooks, find lookupFunc) Event {
+func (h *history) aggregateShards(now time.Time, w *softstate.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{
 		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total,
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
 	}
 	e.First = h.at.IsZero()
-	h.addRates(&e, now, &lua.Watched{Answers: w.Answers})
+	h.addRates(&e, now, &softstate.Watched{Answers: w.Answers})
 	var out, in int64
 	known := true
 	for i := range books.Shards {
@@ -72,7 +73,7 @@ func (e *Event) add(o *Event) {
 }
 
 // shardOf is a shard as it is shown, by its own event.
-func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
+func shardOf(e *Event, w *softstate.Watched, c *models.Campaign) Shard {
 	_, number := models.SplitShardID(c.ID)
 	s := Shard{
 		ShardFigures: models.ShardFigures{

@@ -10,6 +10,7 @@ import (
 
 	"dibs/api/live"
 	"dibs/internal/apitest"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -49,7 +50,7 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 			room.Campaigns["c#3"].Moved.Out = 5 // units on their way
 			room.Campaigns["c#3"].Total -= 5
 		})
-		require.NoError(t, r.room.CountAnswers(t.Context(), []lua.Answers{{CampaignID: "c", Counts: map[string]int64{"sold_out": 7}}}))
+		require.NoError(t, r.room.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"sold_out": 7}}}))
 		pass(live.Every)
 		next := one.events(t)
 		require.Len(t, next, 1)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -46,7 +47,7 @@ func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.
 		}
 		c := models.Campaign{ID: id, Kind: first.Meta.Kind, Status: first.Status, Shards: first.Meta.Shards, LowStockAt: first.LowStockAt}
 		lots, err := redis.Watch(ctx, c.ShardIDs())
-		if err != nil || slices.ContainsFunc(lots, func(w lua.Watched) bool { return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) }) {
+		if err != nil || slices.ContainsFunc(lots, func(w softstate.Watched) bool { return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) }) {
 			continue
 		}
 		books := models.CampaignBooks{}

@@ -23,6 +23,7 @@ import (
 	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/internal/caller"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -138,7 +139,7 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		r.room.Mu.Lock()
 		r.room.Campaigns["c"].Lag = 15
 		r.room.Mu.Unlock()
-		require.NoError(t, r.room.CountAnswers(t.Context(), []lua.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
+		require.NoError(t, r.room.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
 		pass(live.Every)
 		next := watching.events(t)
 		require.Len(t, next, 1)

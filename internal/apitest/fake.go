@@ -35,7 +35,7 @@ type Fake struct {
 	Ready      error
 	RedisFails error                       // what Redis answers those who watch
 	RedisAway  map[string]error            // and what it answers of one campaign or shard
-	Answers    map[string]map[string]int64 // as of lua.Answers, by campaign
+	Answers    map[string]map[string]int64 // as of softstate.Answers, by campaign
 
 	Looked atomic.Int64 // claims looked for
 
@@ -217,7 +217,7 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps are this Fake, in every place.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Loader: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
+		Claimer: r, States: r, Shared: r, Loader: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
 		Ledger: Ledger{},
 		Ready:  func(context.Context) error { return r.Ready },
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -65,7 +67,7 @@ func (d *Definitions) Change(ctx context.Context, id string, change models.Chang
 // RealServer is an API over a real Redis. Servers that share Definitions share the campaigns.
 func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.Handler {
 	t.Helper()
-	rdb, err := lua.Connect(url)
+	rdb, err := redisconn.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{})
@@ -75,7 +77,7 @@ func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.H
 	}
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	s, err := api.New(cfg, api.Deps{
-		Claimer: scripts, States: scripts, Loader: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
+		Claimer: scripts, States: scripts, Shared: softstate.New(rdb, scripts), Loader: d, Campaigns: d, Mover: d, Claims: d, Resolver: d,
 		Audit: d.Audit, Groups: &Groups{}, Ledger: Ledger{}, Applied: d, Ready: ready,
 	})
 	require.NoError(t, err)

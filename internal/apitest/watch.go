@@ -6,12 +6,12 @@ import (
 	"sort"
 	"time"
 
-	"dibs/lua"
+	"dibs/internal/softstate"
 	"dibs/models"
 )
 
 // Watch reads what Redis holds of many campaigns.
-func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
+func (r *Fake) Watch(ctx context.Context, ids []string) ([]softstate.Watched, error) {
 	r.Mu.Lock()
 	fail := r.RedisFails
 	answers := r.Answers
@@ -19,7 +19,7 @@ func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 	if fail != nil {
 		return nil, fail
 	}
-	seen := make([]lua.Watched, len(ids))
+	seen := make([]softstate.Watched, len(ids))
 	for i, id := range ids {
 		r.Mu.Lock()
 		away := r.RedisAway[id]
@@ -38,7 +38,7 @@ func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 }
 
 // CountAnswers adds up.
-func (r *Fake) CountAnswers(_ context.Context, all []lua.Answers) error {
+func (r *Fake) CountAnswers(_ context.Context, all []softstate.Answers) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Answers == nil {

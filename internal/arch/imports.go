@@ -33,9 +33,11 @@ var imports = map[string][]string{
 	"models":              {},
 	"internal/split":      {},
 	"lua":                 {"models"},
+	"internal/redisconn":  {},                // clients, and what is checked of servers
+	"internal/softstate":  {"lua", "models"}, // what processes share beside the claims
 	"internal/migrations": {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
-		"docs/asyncapi", "lua", "models"},
+		"docs/asyncapi", "internal/softstate", "lua", "models"},
 	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
 	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua a few names only, see consumerNames
 	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
@@ -48,11 +50,11 @@ var imports = map[string][]string{
 
 	// Inside the API: its packages don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},
-	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
+	"api/claiming": {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/wire", "lua", "models"},
-	"api/live":     {"api/wire", "api/workers", "lua", "models"},
+	"api/console":  {"api/wire", "internal/redisconn", "internal/softstate", "lua", "models"},
+	"api/live":     {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
 
@@ -76,8 +78,8 @@ var imports = map[string][]string{
 	},
 	// The strategies of the lab: only proof/trials imports them.
 	"proof/lab": {
-		"api", "consumer", "internal/sqlstore", "lua", "internal/migrations", "models", "consumer/redisbatch",
-		"syncer/campaigns", "syncer/lots", "syncer/writer",
+		"api", "consumer", "internal/redisconn", "internal/sqlstore", "lua", "internal/migrations", "models",
+		"consumer/redisbatch", "syncer/campaigns", "syncer/lots", "syncer/writer",
 	},
 
 	"client": {}, // storefronts import it, and nothing of ours with it
@@ -89,10 +91,10 @@ var imports = map[string][]string{
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
 	"proof/load":          {"client"},
-	"proof/luadebug":      {"lua", "models"}, // make lua-debug
-	"internal/e2e":        everything,        // whole-pipeline tests
-	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":    everything,        // the linters of the OpenAPI document
+	"proof/luadebug":      {"internal/redisconn", "lua", "models"}, // make lua-debug
+	"internal/e2e":        everything,                              // whole-pipeline tests
+	"internal/deploy":     {},                                      // checks of the Dockerfile and docker-compose.yml
+	"internal/apilint":    everything,                              // the linters of the OpenAPI document
 	"internal/build":      {},
 	"proof/mutants":       {},         // for tests of tests
 	"proof/trials":        everything, // the commands lab, load and torture
@@ -108,7 +110,7 @@ var imports = map[string][]string{
 	"internal/tracing":    {},
 	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
 	"internal/testenv":    {},
-	"proof/torture":       {"internal/crowd", "lua", "models"}, // and internal/testenv, see startsServers
+	"proof/torture":       {"internal/crowd", "internal/redisconn", "lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
 	"internal/servetest":  everything,
 	"scripts":             {},
@@ -118,10 +120,12 @@ var imports = map[string][]string{
 // redisClients are the libraries that talk to Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
-// redisPackages are the packages that may import a Redis client. lua is the only gate to what Dibs keeps in Redis; of the others each
-// has the reason that stands beside it.
+// redisPackages are the packages that may import a Redis client. Only lua changes campaigns; of the others each has the reason that
+// stands beside it.
 var redisPackages = []string{
 	"lua",
+	"internal/redisconn",  // makes the clients
+	"internal/softstate",  // what processes share beside the claims
 	"consumer/redisbatch", // reads streams
 	"consumer",            // parks messages in streams
 	"cmd", "",             // make the client and its log

@@ -116,7 +116,7 @@ func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(i
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {
 	k := s.keysOf(id)
 	for iter := s.rdb.Scan(ctx, 0, k.State+"*", 1000).Iterator(); iter.Next(ctx); err = iter.Err() {
-		if iter.Val() != k.Answers { // for people who watch; they expire by themselves
+		if iter.Val() != k.State+":answers" { // for people who watch; they expire by themselves
 			all = append(all, iter.Val())
 		}
 	}

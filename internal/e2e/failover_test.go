@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
@@ -41,7 +42,7 @@ func newPair(t *testing.T, settings map[string]string) *pair {
 // promote makes the replica a primary of its own; whatever the old one takes from now on it never hears of.
 func (p *pair) promote() redis.UniversalClient {
 	p.t.Helper()
-	rdb, err := lua.Connect(p.replica.URL())
+	rdb, err := redisconn.Connect(p.replica.URL())
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _ = rdb.Close() })
 	require.NoError(p.t, rdb.Do(p.t.Context(), "replicaof", "no", "one").Err())
@@ -111,7 +112,7 @@ func named(prefix string) func(user int) string {
 // awaitReplica waits until a primary counts a replica as its own.
 func awaitReplica(t *testing.T, url string) {
 	t.Helper()
-	rdb, err := lua.Connect(url)
+	rdb, err := redisconn.Connect(url)
 	require.NoError(t, err)
 	defer func() { _ = rdb.Close() }()
 	require.Eventually(t, func() bool {

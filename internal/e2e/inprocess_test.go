@@ -12,6 +12,8 @@ import (
 	"dibs/consumer"
 	"dibs/internal/audit"
 	bookkeeping "dibs/internal/ledger"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
 	"dibs/lua"
@@ -62,7 +64,7 @@ func newInProcess(t *testing.T, w swaps) *inProcess {
 func (p *inProcess) serve(i int) string {
 	t := p.t
 	t.Helper()
-	rdb, err := lua.Connect(p.redisURL)
+	rdb, err := redisconn.Connect(p.redisURL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	if p.swaps.redis != nil {
@@ -87,7 +89,7 @@ func (p *inProcess) serve(i int) string {
 	}
 	loader := lots.New(db, scripts, quiet, lots.Settle, nil)
 	server, err := api.New(cfg, api.Deps{
-		Claimer: claimer, States: scripts, Loader: loader,
+		Claimer: claimer, States: scripts, Shared: softstate.New(rdb, scripts), Loader: loader,
 		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, loader, nil), Claims: campaigns.NewClaims(db),
 		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Applied: writer.NewAppliedStreams(db, scripts), Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
 	})

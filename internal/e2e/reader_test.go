@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -162,7 +163,7 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 // subscribeAlong reads the one claim stream in a group with watermill-redisstream's own Subscriber, until the test ends.
 func subscribeAlong(t testing.TB, redisURL, group string) *reader {
 	t.Helper()
-	rdb, err := lua.Connect(redisURL)
+	rdb, err := redisconn.Connect(redisURL)
 	require.NoError(t, err)
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client: rdb, ConsumerGroup: group, OldestId: "0", DisableIndefiniteInitialBlock: true,

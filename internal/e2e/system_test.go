@@ -16,6 +16,7 @@ import (
 
 	"dibs/internal/crowd"
 	"dibs/internal/migrations"
+	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -96,7 +97,7 @@ func newServers(t *testing.T, w wishes) servers {
 	} else {
 		s.dsn = testenv.Database(t).DSN
 	}
-	rdb, err := lua.Connect(s.redisURL)
+	rdb, err := redisconn.Connect(s.redisURL)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{Partitions: s.partitions})

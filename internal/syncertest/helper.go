@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
-	"dibs/lua"
 )
 
 // planVariable holds what a helper process is to do, in JSON. A helper is a copy of the test binary.
@@ -51,7 +51,7 @@ func runHelper[P any](text []byte, run func(ctx context.Context, plan P, db *gor
 	}
 	var rdb redis.UniversalClient
 	if servers.Redis != "" {
-		rdb, err = lua.Connect(servers.Redis)
+		rdb, err = redisconn.Connect(servers.Redis)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -38,7 +39,7 @@ func NewStack(t testing.TB) *Stack {
 	t.Helper()
 	server := testenv.Redis(t)
 	rdb := server.Client()
-	connected, err := lua.Connect(server.URL()) // as the commands do
+	connected, err := redisconn.Connect(server.URL()) // as the commands do
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = connected.Close() })
 	scripts, err := lua.New(connected, lua.Options{})

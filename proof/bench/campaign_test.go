@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -38,7 +39,7 @@ func newBroker(b *testing.B) *broker {
 
 func brokerOn(b *testing.B, server *testenv.RedisServer) *broker {
 	b.Helper()
-	rdb, err := lua.Connect(server.URL())
+	rdb, err := redisconn.Connect(server.URL())
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{})

@@ -25,6 +25,8 @@ import (
 	"dibs/cmd"
 	"dibs/internal/audit"
 	"dibs/internal/ledger"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/retention"
@@ -219,7 +221,7 @@ func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) err
 
 // apiOver makes an API whose campaigns are in Redis already.
 func apiOver(settings childSettings) (*api.Server, error) {
-	rdb, err := lua.Connect(settings.RedisURL)
+	rdb, err := redisconn.Connect(settings.RedisURL)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +232,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
-			Claimer: scripts, States: scripts, Loader: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
+			Claimer: scripts, States: scripts, Shared: softstate.New(rdb, scripts), Loader: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -75,7 +76,7 @@ func benchShards(b *testing.B, s *sheet) {
 
 func clusterBroker(b *testing.B, url string) *broker {
 	b.Helper()
-	rdb, err := lua.Connect(url)
+	rdb, err := redisconn.Connect(url)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{Partitions: shardPartitions})

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/migrations"
+	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -40,7 +41,7 @@ func newDibsPackages(env Env) (Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := lua.Connect(env.RedisURL)
+	rdb, err := redisconn.Connect(env.RedisURL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

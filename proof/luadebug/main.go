@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
@@ -92,7 +93,7 @@ func scriptNames(root string) ([]string, error) {
 func callOf(ctx context.Context, addr, name string) (call, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	rdb, err := lua.Connect("redis://" + addr)
+	rdb, err := redisconn.Connect("redis://" + addr)
 	if err != nil {
 		return call{}, err
 	}

@@ -30,7 +30,7 @@ var allMutants = []mutant{
 			w.flush(ctx, taken)`,
 	}}},
 	{name: "a claim that is sent again claims again", seeds: 1, short: true, only: []string{"spoil a wire"}, edits: []edit{
-		{"lua/connect.go", "MaxRetries: -1, ", "MaxRetries: 3, "},
+		{"internal/redisconn/connect.go", "MaxRetries: -1, ", "MaxRetries: 3, "},
 		{"lua/claim.lua", "local claim = known[i] or key_here[key]", "local claim = key_here[key]"},
 	}},
 	{name: "sold out is remembered over a restock", seeds: 2, only: []string{"kill finance"}, edits: []edit{
@@ -74,7 +74,7 @@ var allMutants = []mutant{
 		{"syncer/writer/writer.go", "offsets[e.Partition] != e.Upto", "false"},
 	}},
 	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{
-		"cmd/redis.go", "return lua.MayPass(err) && ", "return false && ",
+		"cmd/redis.go", "return redisconn.MayPass(err) && ", "return false && ",
 	}}},
 	{name: "an API is not ready while MySQL is away", seeds: 3, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
 		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",

@@ -20,6 +20,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
@@ -131,7 +132,7 @@ const user = "dibs"
 
 // prepare makes clients, database and schema.
 func (w *world) prepare() (err error) {
-	w.rdb, err = lua.Connect(w.redisURL)
+	w.rdb, err = redisconn.Connect(w.redisURL)
 	if err != nil {
 		return err
 	}

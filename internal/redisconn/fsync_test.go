@@ -1,6 +1,7 @@
-package lua_test
+package redisconn_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,35 +12,36 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
 
-func checkOf(t *testing.T, rdb redis.UniversalClient, d lua.Durability) (advice []string, err error) {
+func checkOf(t *testing.T, rdb redis.UniversalClient, fsync redisconn.Fsync) error {
 	t.Helper()
-	s, err := lua.New(rdb, lua.Options{Durability: d})
-	require.NoError(t, err)
-	return s.CheckDurability(t.Context())
+	return redisconn.EachMaster(t.Context(), rdb, func(ctx context.Context, master *redis.Client) error {
+		return redisconn.CheckFsync(ctx, master, fsync)
+	})
 }
 
 func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		d     lua.Durability
+		d     redisconn.Fsync
 		conf  []string
 		words []string
 	}{
-		"no file":           {d: lua.Fsync, words: []string{"appendonly yes"}},
-		"each second":       {d: lua.Fsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always", "everysec"}},
-		"not while saving":  {d: lua.Fsync, conf: append([]string{"no-appendfsync-on-rewrite yes"}, fsyncing...), words: []string{"no-appendfsync-on-rewrite no"}},
-		"loads half writes": {d: lua.Fsync, conf: []string{"appendonly yes", "appendfsync always"}, words: []string{"aof-load-truncated no"}},
-		"vouched, no file":  {d: lua.Vouched, words: []string{"appendonly yes"}},
-		"vouched, can read": {d: lua.Vouched, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
+		"no file":           {d: redisconn.MustFsync, words: []string{"appendonly yes"}},
+		"each second":       {d: redisconn.MustFsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always", "everysec"}},
+		"not while saving":  {d: redisconn.MustFsync, conf: append([]string{"no-appendfsync-on-rewrite yes"}, fsyncing...), words: []string{"no-appendfsync-on-rewrite no"}},
+		"loads half writes": {d: redisconn.MustFsync, conf: []string{"appendonly yes", "appendfsync always"}, words: []string{"aof-load-truncated no"}},
+		"vouched, no file":  {d: redisconn.VouchedFsync, words: []string{"appendonly yes"}},
+		"vouched, can read": {d: redisconn.VouchedFsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := checkOf(t, connect(t, testenv.Redis(t, row.conf...).URL()), row.d)
-			require.ErrorIs(t, err, lua.ErrDurability)
+			err := checkOf(t, connect(t, testenv.Redis(t, row.conf...).URL()), row.d)
+			require.ErrorIs(t, err, redisconn.ErrFsync)
 			for _, word := range row.words {
 				require.ErrorContains(t, err, word)
 			}
@@ -49,13 +51,11 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 
 func TestDurabilityThatRedisKeepsIsNotRefused(t *testing.T) {
 	t.Parallel()
-	for d, url := range map[lua.Durability]string{
-		lua.Fast: "redis://127.0.0.1:1", lua.MySQL: "redis://127.0.0.1:1", // not even asked
-		lua.Fsync: testenv.Redis(t, fsyncing...).URL(),
+	for d, url := range map[redisconn.Fsync]string{
+		redisconn.NoFsync:   "redis://127.0.0.1:1", // not even asked
+		redisconn.MustFsync: testenv.Redis(t, fsyncing...).URL(),
 	} {
-		advice, err := checkOf(t, connect(t, url), d)
-		require.NoError(t, err, d)
-		require.Empty(t, advice, d)
+		require.NoError(t, checkOf(t, connect(t, url), d), d)
 	}
 }
 
@@ -81,26 +81,25 @@ func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 				servers.url = server.URL()
 				servers.nodes = []string{server.Addr()}
 			}
-			b := newBundle(t, detect(t, servers.url, lua.Fsync), nil)
-			b.claim(wants("u", 2)...)
+			claim, partition := claiming(t, detect(t, servers.url, redisconn.MustFsync), 8, time.Minute)
+			require.NoError(t, claim())
+			sent := func() int64 { return connect(t, servers.url).XLen(t.Context(), lua.StreamKey(partition)).Val() }
+			before := sent()
 			for _, node := range servers.nodes {
 				one := connect(t, "redis://"+node)
 				require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
 				require.NoError(t, one.ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err())
 			}
 			require.Eventually(t, func() bool {
-				_, _, err := b.s.Claim(t.Context(), b.meta, wants("v", 1))
+				err := claim()
 				require.Error(t, err)
-				return errors.Is(err, lua.ErrDurability) && errors.Is(err, lua.ErrUnavailable)
+				return errors.Is(err, redisconn.ErrFsync) && errors.Is(err, lua.ErrUnavailable)
 			}, time.Minute, time.Millisecond, "but for connections that were not known to be closed")
 			for _, node := range servers.nodes {
 				require.NoError(t, connect(t, "redis://"+node).ConfigSet(t.Context(), "appendfsync", "always").Err())
 			}
-			b.claim(wants("w", 1)...)
-			require.Equal(t, int64(3), b.state().Seq, "what was refused was not sent")
-			b.rdb = connect(t, servers.url)
-			b.s = b.scripts()
-			b.requireBooks()
+			require.NoError(t, claim())
+			require.Equal(t, before+1, sent(), "what was refused was not sent")
 		})
 	}
 }
@@ -111,17 +110,14 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	server := testenv.Redis(t, fsyncing...)
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "dibs", "on", ">secret", "~*", "&*", "+@all", "-config").Err())
 	url := "redis://dibs:secret@" + server.Addr()
-	_, err := checkOf(t, connect(t, url), lua.Fsync)
-	require.ErrorIs(t, err, lua.ErrDurability)
+	err := checkOf(t, connect(t, url), redisconn.MustFsync)
+	require.ErrorIs(t, err, redisconn.ErrFsync)
 	for _, word := range []string{"appendfsync must be always", "no-appendfsync-on-rewrite no", "aof-load-truncated no", "fsync:vouched", "mysql"} {
 		require.ErrorContains(t, err, word)
 	}
-	require.ErrorIs(t, detect(t, url, lua.Fsync).Ping(t.Context()).Err(), lua.ErrDurability)
-	require.NoError(t, detect(t, url, lua.Vouched).Ping(t.Context()).Err())
-	advice, err := checkOf(t, connect(t, url), lua.Vouched)
-	require.NoError(t, err)
-	require.Len(t, advice, 1)
-	require.Contains(t, advice[0], "vouched for")
+	require.ErrorIs(t, detect(t, url, redisconn.MustFsync).Ping(t.Context()).Err(), redisconn.ErrFsync)
+	require.NoError(t, detect(t, url, redisconn.VouchedFsync).Ping(t.Context()).Err())
+	require.NoError(t, checkOf(t, connect(t, url), redisconn.VouchedFsync))
 }
 
 // One master that syncs does not speak for one that doesn't.
@@ -130,11 +126,11 @@ func TestInAClusterEveryMasterIsAsked(t *testing.T) {
 	addrs := fsyncingCluster(t, 3)
 	rdb := connect(t, "redis://"+strings.Join(addrs, ","))
 	for _, addr := range addrs {
-		_, err := checkOf(t, rdb, lua.Fsync)
+		err := checkOf(t, rdb, redisconn.MustFsync)
 		require.NoError(t, err)
 		one := connect(t, "redis://"+addr)
 		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
-		_, err = checkOf(t, rdb, lua.Fsync)
+		err = checkOf(t, rdb, redisconn.MustFsync)
 		require.ErrorContains(t, err, addr)
 		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
 	}
@@ -143,9 +139,9 @@ func TestInAClusterEveryMasterIsAsked(t *testing.T) {
 // A server that is away is no reason to change a setting.
 func TestServerThatIsAwayIsNotARefusal(t *testing.T) {
 	t.Parallel()
-	_, err := checkOf(t, connect(t, "redis://127.0.0.1:1"), lua.Fsync)
+	err := checkOf(t, connect(t, "redis://127.0.0.1:1"), redisconn.MustFsync)
 	require.Error(t, err)
-	require.NotErrorIs(t, err, lua.ErrDurability)
+	require.NotErrorIs(t, err, redisconn.ErrFsync)
 }
 
 // A server that loads its data says that it has no append-only file.
@@ -153,19 +149,21 @@ func TestServerThatLoadsIsNotARefusal(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t, append(slowToLoad(), fsyncing...)...).URL())
 	loadAgain(t, rdb)
-	for _, d := range []lua.Durability{lua.Fsync, lua.Vouched} {
-		_, err := checkOf(t, rdb, d)
-		require.ErrorIs(t, err, lua.ErrNotNow)
-		require.NotErrorIs(t, err, lua.ErrDurability)
-		require.True(t, lua.MayPass(err))
+	for _, d := range []redisconn.Fsync{redisconn.MustFsync, redisconn.VouchedFsync} {
+		err := checkOf(t, rdb, d)
+		require.ErrorContains(t, err, "loads its data")
+		require.NotErrorIs(t, err, redisconn.ErrFsync)
+		require.True(t, redisconn.MayPass(err))
 	}
-	_, err := lua.DefaultUserAdvice(t.Context(), rdb)
-	require.ErrorIs(t, err, lua.ErrNotNow, "it cannot be known yet")
-	s, err := lua.New(rdb, lua.Options{Partitions: 2, Durability: lua.Fsync})
+	_, err := adviceOf(t, rdb)
+	require.ErrorContains(t, err, "loads its data", "it cannot be known yet")
+	s, err := lua.New(rdb, lua.Options{Partitions: 2, CheckServer: func(ctx context.Context, node *redis.Client) error {
+		return redisconn.CheckFsync(ctx, node, redisconn.MustFsync)
+	}})
 	require.NoError(t, err)
 	require.Len(t, s.Away(t.Context()), 2)
 	require.Eventually(t, func() bool { return len(s.Away(t.Context())) == 0 }, time.Minute, 50*time.Millisecond)
-	_, err = checkOf(t, rdb, lua.Fsync)
+	err = checkOf(t, rdb, redisconn.MustFsync)
 	require.NoError(t, err)
 }
 
@@ -182,7 +180,7 @@ func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	}
 	require.NoError(t, rdb.BgRewriteAOF(t.Context()).Err()) // the delay is of a file that begins with a snapshot
 	says := func(fields ...string) bool {
-		info, err := lua.Info(t.Context(), rdb, "persistence")
+		info, err := redisconn.Info(t.Context(), rdb, "persistence")
 		return err == nil && !slices.ContainsFunc(fields, func(field string) bool {
 			name, value, _ := strings.Cut(field, ":")
 			return info[name] != value

@@ -1,13 +1,15 @@
-package lua_test
+package redisconn_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -22,7 +24,7 @@ const failoverMax = 10 * time.Second
 func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
-	rdb, err := lua.Connect(cluster.URL())
+	rdb, err := redisconn.Connect(cluster.URL())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	claim, partition := claiming(t, rdb, 8, time.Second)
@@ -36,7 +38,7 @@ func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
-	rdb, err := lua.Connect(cluster.URL() + "?read_timeout=1m")
+	rdb, err := redisconn.Connect(cluster.URL() + "?read_timeout=1m")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	claim, partition := claiming(t, rdb, 8, time.Minute)
@@ -61,7 +63,7 @@ func claiming(t *testing.T, rdb redis.UniversalClient, partitions int, patience 
 	return func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		_, _, err := scripts.Claim(ctx, meta, []lua.ClaimRequest{want("ada", 1, "")})
+		_, _, err := scripts.Claim(ctx, meta, []lua.ClaimRequest{{ID: uuid.Must(uuid.NewV7()), UserID: "ada", Quantity: 1}})
 		return err
 	}, c.Partition
 }

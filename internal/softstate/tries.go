@@ -1,4 +1,4 @@
-package lua
+package softstate
 
 import (
 	"context"
@@ -10,20 +10,21 @@ import (
 // AttemptTTL is how long it is remembered how often a user tried.
 const AttemptTTL = 10 * time.Second
 
-// AddAttempts adds how often users tried to claim at this process, and returns how often they did at all processes since they last
-// tried nowhere for AttemptTTL. Errors as Stream; some may have been added.
-func (s *Scripts) AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
+// AddAttempts adds how often users tried to claim at this process, and returns how often they did
+// at all processes. A user who stays away for AttemptTTL begins anew. After an error some may have
+// been added.
+func (s *Store) AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
 	counts := make(map[string]*redis.IntCmd, len(byUser))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for userID, n := range byUser {
-			key := triesKey(userID)
+			key := "dibs:tries:" + userID
 			counts[userID] = p.IncrBy(ctx, key, n)
 			p.PExpire(ctx, key, AttemptTTL)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, classifyError("incrby", err)
+		return nil, err
 	}
 	all = make(map[string]int64, len(counts))
 	for userID, count := range counts {

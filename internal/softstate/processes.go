@@ -1,14 +1,16 @@
-package lua
+package softstate
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -24,13 +26,13 @@ type Process struct {
 	Host      string      `json:"host"`
 	StartedAt models.Time `json:"started_at"`
 	// Durability is that of the claims that it answers; "" of a process that answers none.
-	Durability Durability `json:"durability,omitempty"`
+	Durability lua.Durability `json:"durability,omitempty"`
 
 	Silent time.Duration `json:"-"` // since it last announced itself, by the clock of Redis
 }
 
-// Announce records that a process runs. Errors as State.
-func (s *Scripts) Announce(ctx context.Context, p *Process) error {
+// Announce records that a process runs.
+func (s *Store) Announce(ctx context.Context, p *Process) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -40,24 +42,24 @@ func (s *Scripts) Announce(ctx context.Context, p *Process) error {
 		pipe.SAdd(ctx, processesKey, p.ID)
 		return nil
 	})
-	return classifyError("announce", err)
+	return err
 }
 
-// Withdraw removes a process that ends. Errors as State.
-func (s *Scripts) Withdraw(ctx context.Context, id string) error {
+// Withdraw removes a process that ends.
+func (s *Store) Withdraw(ctx context.Context, id string) error {
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Del(ctx, processKey(id))
 		pipe.SRem(ctx, processesKey, id)
 		return nil
 	})
-	return classifyError("withdraw", err)
+	return err
 }
 
-// Processes lists the processes that announced themselves within the last hour, by role and name. Errors as State.
-func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
+// Processes lists the processes that announced themselves within the last hour, by role and name.
+func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	ids, err := s.rdb.SMembers(ctx, processesKey).Result()
 	if err != nil {
-		return nil, classifyError("smembers", err)
+		return nil, err
 	}
 	texts := make([]*redis.StringCmd, len(ids))
 	left := make([]*redis.DurationCmd, len(ids))
@@ -69,7 +71,7 @@ func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, classifyError("get", err)
+		return nil, err
 	}
 	var all []Process
 	for i, id := range ids {
@@ -85,4 +87,18 @@ func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 		return slices.Compare([]string{a.Role, a.Name, a.ID}, []string{b.Role, b.Name, b.ID})
 	})
 	return all, nil
+}
+
+// runningWithin is how recently a process must have announced itself to count as running.
+const runningWithin = 10 * time.Second
+
+// Running names a process that runs; "" is none.
+func (s *Store) Running(ctx context.Context) (string, error) {
+	processes, err := s.Processes(ctx)
+	for i := range processes {
+		if p := &processes[i]; p.Silent < runningWithin {
+			return fmt.Sprintf("a running `dibs %s` called %s on %s", p.Role, p.Name, p.Host), nil
+		}
+	}
+	return "", err
 }

@@ -1,24 +1,23 @@
-package lua_test
+package redisconn_test
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
-	"dibs/lua"
 )
 
 // detect is what Detect makes of a URL.
-func detect(t *testing.T, url string, d lua.Durability) redis.UniversalClient {
+func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {
 	t.Helper()
-	rdb, err := lua.Detect(t.Context(), func() string { return url }, d)
+	rdb, err := redisconn.Detect(t.Context(), func() string { return url }, d)
 	require.NoError(t, err, url)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -36,35 +35,35 @@ func TestDetect_OneAddressOfACluster(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.RedisCluster(t, 3)
 	for _, url := range []string{"redis://" + nodes[1], "redis://" + nodes[1] + "/0?pool_size=9", "redis://" + nodes[2] + "?cluster=true"} {
-		rdb := detect(t, url, lua.Fast)
+		rdb := detect(t, url, redisconn.NoFsync)
 		require.IsType(t, &redis.ClusterClient{}, rdb)
-		require.NoError(t, lua.CheckTopology(t.Context(), rdb, url))
+		require.NoError(t, redisconn.CheckTopology(t.Context(), rdb, url))
 		requireAllSlots(t, rdb)
 	}
 	requireAllSlots(t, connect(t, "redis://"+nodes[0]+"?cluster=true"))
 
 	url := "redis://" + testenv.Rewriting(t, nodes[1], "cluster_enabled", "cluster_enabxxx")
-	require.IsType(t, &redis.ClusterClient{}, detect(t, url, lua.Fast), "a server that hides it has slots")
-	require.ErrorContains(t, lua.CheckTopology(t.Context(), connect(t, url), url), "add the option cluster=true")
+	require.IsType(t, &redis.ClusterClient{}, detect(t, url, redisconn.NoFsync), "a server that hides it has slots")
+	require.ErrorContains(t, redisconn.CheckTopology(t.Context(), connect(t, url), url), "add the option cluster=true")
 	url = "redis://" + nodes[1]
-	require.ErrorIs(t, lua.CheckTopology(t.Context(), connect(t, url), url), lua.ErrURL, "it was away when it was asked")
+	require.ErrorIs(t, redisconn.CheckTopology(t.Context(), connect(t, url), url), redisconn.ErrURL, "it was away when it was asked")
 	url += "?cluster=false"
-	require.NoError(t, lua.CheckTopology(t.Context(), detect(t, url, lua.Fast), url))
-	require.IsType(t, &redis.Client{}, detect(t, url, lua.Fast))
+	require.NoError(t, redisconn.CheckTopology(t.Context(), detect(t, url, redisconn.NoFsync), url))
+	require.IsType(t, &redis.Client{}, detect(t, url, redisconn.NoFsync))
 }
 
 func TestDetect_OneServerIsOneServer(t *testing.T) {
 	t.Parallel()
 	addr := testenv.SharedRedis(t).Addr()
 	for _, at := range []string{addr, testenv.Rewriting(t, addr, "cluster_enabled", "cluster_enabxxx"), "127.0.0.1:1"} {
-		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at, lua.Fast))
+		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at, redisconn.NoFsync))
 	}
-	_, err := lua.Connect("redis://a?cluster=yes")
+	_, err := redisconn.Connect("redis://a?cluster=yes")
 	require.ErrorContains(t, err, "cluster must be true or false")
-	_, err = lua.Connect("redis://a/1?cluster=true")
+	_, err = redisconn.Connect("redis://a/1?cluster=true")
 	require.ErrorContains(t, err, "database 0")
-	_, err = lua.Connect("redis+sentinel://a:1/m?cluster=true")
-	require.ErrorIs(t, err, lua.ErrURL)
+	_, err = redisconn.Connect("redis+sentinel://a:1/m?cluster=true")
+	require.ErrorIs(t, err, redisconn.ErrURL)
 }
 
 // TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1 and 127.0.0.2, and ask
@@ -92,7 +91,7 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	})
 	url := fmt.Sprintf("rediss://127.0.0.1:%d?tls_ca=%s", port, authorities)
 	mine := fmt.Sprintf("&tls_cert=%s&tls_key=%s", certs[2], keys[2])
-	requireAllSlots(t, detect(t, url+mine, lua.Fast))
+	requireAllSlots(t, detect(t, url+mine, redisconn.NoFsync))
 	require.Error(t, connect(t, url).Ping(t.Context()).Err(), "it asks for a certificate")
 	text, err := os.ReadFile(certs[0]) // the authority of one node alone
 	require.NoError(t, err)
@@ -115,7 +114,7 @@ func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.
 	for name, says := range map[string]string{"redis.example": "", "127.0.0.1": "", "other.example": "certificate"} {
 		cert, key := testenv.CertificateFor(t, name)
 		addr := behindTLS(t, redisAddr, cert, key)
-		conn, err := lua.DialNode(t.Context(), "rediss://redis.example:6379?tls_ca="+cert, addr)
+		conn, err := redisconn.DialNode(t.Context(), "rediss://redis.example:6379?tls_ca="+cert, addr)
 		if says == "" {
 			require.NoError(t, err, name)
 			require.NoError(t, conn.Close())
@@ -151,31 +150,9 @@ func TestConnect_ShowsACertificateThatIsReplaced(t *testing.T) {
 		"?tls_cert=" + mine: "go together", "?tls_key=" + mine: "go together", "?tls_cert=/no&tls_key=/no": "tls_cert and tls_key",
 		"?tls_cert=" + mine + "&tls_key=" + mine: "tls_cert and tls_key",
 	} {
-		_, err := lua.Connect("rediss://127.0.0.1" + option)
+		_, err := redisconn.Connect("rediss://127.0.0.1" + option)
 		require.ErrorContains(t, err, says)
-		_, err = lua.Connect("redis+sentinel://127.0.0.1:1/m" + option + "&tls=all")
+		_, err = redisconn.Connect("redis+sentinel://127.0.0.1:1/m" + option + "&tls=all")
 		require.ErrorContains(t, err, says)
 	}
-}
-
-func TestPolicy_OfAServerThatHidesIt(t *testing.T) {
-	t.Parallel()
-	open := testenv.Redis(t, "maxmemory-policy allkeys-lru").Addr()
-	mute := testenv.Redis(t, "maxmemory-policy allkeys-lru", `rename-command CONFIG ""`).Addr()
-	hiding := func(addr string) string { return testenv.Rewriting(t, addr, "maxmemory_policy", "xxxxxxxxx_policy") }
-	const vouched = "?maxmemory_policy=noeviction"
-	for url, want := range map[string]string{
-		open: "allkeys-lru", mute: "allkeys-lru", mute + vouched: "allkeys-lru", hiding(open): "allkeys-lru", hiding(open) + vouched: "allkeys-lru",
-		hiding(mute): "", hiding(mute) + vouched: "noeviction",
-	} {
-		rdb := connect(t, "redis://"+url)
-		info, err := lua.Info(t.Context(), rdb)
-		require.NoError(t, err)
-		got, err := lua.Policy(t.Context(), rdb, info, "redis://"+url)
-		require.NoError(t, err)
-		require.Equal(t, want, got, strings.ReplaceAll(url, vouched, " vouched"))
-	}
-	_, err := lua.Connect("redis://a?maxmemory_policy=allkeys-lru")
-	require.ErrorContains(t, err, "maxmemory_policy must be noeviction")
-	connect(t, "redis+sentinel://a:1/m"+vouched)
 }

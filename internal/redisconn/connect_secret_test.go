@@ -1,4 +1,4 @@
-package lua_test
+package redisconn_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dibs/lua"
+	"dibs/internal/redisconn"
 )
 
 // No refusal of a URL quotes a piece of a password, whatever character is in it and wherever it
@@ -24,7 +24,7 @@ func TestConnectQuotesNoPassword(t *testing.T) {
 		special := rapid.SampledFrom(strings.Split("/ ? # @ : , % & = ; ( ) [ ] ' \" \\ + $ ! %2F %zz ://", " "))
 		secret := letters.Draw(t, "a") + special.Draw(t, "b") + letters.Draw(t, "c") + special.Draw(t, "d") + letters.Draw(t, "e")
 		url := strings.ReplaceAll(rapid.SampledFrom(forms).Draw(t, "form"), "PW", secret)
-		err := lua.CheckURL(url)
+		err := redisconn.CheckURL(url)
 		for i := 0; err != nil && i+4 <= len(secret); i++ {
 			if strings.Contains(err.Error(), secret[i:i+4]) {
 				t.Fatalf("%q: %s", url, err)

@@ -1,4 +1,4 @@
-package lua_test
+package redisconn_test
 
 import (
 	"crypto/tls"
@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
-	"dibs/lua"
 )
 
 // behindTLS is the address of a Redis that is spoken to by TLS.
@@ -46,7 +46,7 @@ func TestConnect_TrustsAPrivateAuthorityAndNoOther(t *testing.T) {
 	other, _ := testenv.Certificate(t)
 	addr := behindTLS(t, testenv.SharedRedis(t).Addr(), cert, key)
 	ping := func(query string) error {
-		rdb, err := lua.Connect("rediss://" + addr + "/0" + query)
+		rdb, err := redisconn.Connect("rediss://" + addr + "/0" + query)
 		require.NoError(t, err)
 		defer func() { _ = rdb.Close() }()
 		return rdb.Ping(t.Context()).Err()
@@ -61,7 +61,7 @@ func TestConnect_TrustsAPrivateAuthorityAndNoOther(t *testing.T) {
 	for _, bad := range []string{
 		"redis://h?tls_ca=" + cert, "rediss://h?tls_ca=", "rediss://h?tls_ca=/no/such", "rediss://h?tls_ca=" + empty, "rediss://h?tls_ca=" + key,
 	} {
-		_, err := lua.Connect(bad)
+		_, err := redisconn.Connect(bad)
 		require.ErrorContains(t, err, "tls_ca", bad)
 	}
 }

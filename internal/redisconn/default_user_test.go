@@ -1,13 +1,14 @@
-package lua_test
+package redisconn_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
-	"dibs/lua"
 )
 
 // TestADefaultUserThatMayNotWriteIsAdvisedOf: the users are those with which a Redis 7.0 was seen to keep, or to leave out, what a script
@@ -23,7 +24,7 @@ func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 			server := testenv.Redis(t, "appendonly yes", "appendfsync always", "aof-load-truncated no")
 			boss := connect(t, "redis://boss:pw@"+server.Addr())
 			require.NoError(t, server.Client().Do(t.Context(), "acl", "setuser", "boss", "on", ">pw", "~*", "&*", "+@all").Err())
-			advice, err := lua.DefaultUserAdvice(t.Context(), boss)
+			advice, err := adviceOf(t, boss)
 			require.NoError(t, err)
 			require.Empty(t, advice)
 			words := []any{"acl", "setuser", "default", "reset"}
@@ -31,22 +32,26 @@ func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 				words = append(words, word)
 			}
 			require.NoError(t, boss.Do(t.Context(), words...).Err())
-			advice, err = lua.DefaultUserAdvice(t.Context(), boss)
+			advice, err = adviceOf(t, boss)
 			require.NoError(t, err)
 			require.Equal(t, safe, advice == "", advice)
-			s, err := lua.New(boss, lua.Options{Durability: lua.Fsync})
-			require.NoError(t, err)
-			_, err = s.CheckDurability(t.Context())
+			err = checkOf(t, boss, redisconn.MustFsync)
 			if safe {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, lua.ErrDurability)
+			require.ErrorIs(t, err, redisconn.ErrFsync)
 			require.ErrorContains(t, err, "default user")
 		})
 	}
-	server := testenv.Redis(t)
-	advice, err := lua.DefaultUserAdvice(t.Context(), server.Client())
+	advice, err := adviceOf(t, testenv.Redis(t).Client())
 	require.NoError(t, err)
 	require.Empty(t, advice, "there is no file to load")
+}
+
+func adviceOf(t *testing.T, rdb redis.UniversalClient) (string, error) {
+	t.Helper()
+	info, err := redisconn.Info(t.Context(), rdb)
+	require.NoError(t, err)
+	return redisconn.DefaultUserAdvice(t.Context(), rdb.(*redis.Client), info)
 }
