@@ -18,7 +18,7 @@ import (
 func newArchive(env Env) *cobra.Command {
 	var beforeText, campaign string
 	var before time.Time
-	var o output
+	var form output
 	c := withServers(env, cobra.Command{
 		Use:   "archive",
 		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
@@ -32,22 +32,22 @@ looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims 
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
-			"  dibs archive --before 2026-01-01 --campaign spring-sale --json",
-	}, func(c *cobra.Command) (err error) {
-		before, err = models.ParseTime(beforeText)
-		if err != nil {
-			before, err = time.Parse(time.DateOnly, beforeText)
-		}
-		if err != nil {
-			return usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", beforeText)
-		}
-		return checkCampaign(c)
-	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
-		return s.archive(ctx, env, before, campaign, o)
-	})
+			"  dibs archive --before 2026-01-01 --campaign spring-sale -o json",
+		PreRunE: func(c *cobra.Command, args []string) (err error) {
+			before, err = models.ParseTime(beforeText)
+			if err != nil {
+				before, err = time.Parse(time.DateOnly, beforeText)
+			}
+			if err != nil {
+				return usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", beforeText)
+			}
+			return checkCampaign(c, args)
+		},
+	}, func(ctx context.Context, s *stack) error { return s.archive(ctx, env, before, campaign, form) })
 	c.Flags().StringVar(&beforeText, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
 	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all closed ones unless given")
-	o.addJSON(c, ", one line a campaign")
+	_ = c.MarkFlagRequired("before")
+	form.add(c)
 	return c
 }
 
@@ -59,7 +59,7 @@ type archived struct {
 	Why        string `json:"why"`      // it was not archived; "" is that it was
 }
 
-func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, o output) error {
+func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, form output) error {
 	ids, err := s.closedIDs(ctx, campaign)
 	if err != nil {
 		return err
@@ -76,9 +76,10 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 		done += claims
 		bar.Set(done)
 	})
-	l := newList(env.Stdout, o, view[archived]{table.Row{"campaign", "archived", "left", "why"}, func(a *archived, row func(...any)) {
-		row(a.CampaignID, Number(a.Archived), Number(a.Left), a.Why)
-	}})
+	l := newList(env.Stdout, form, view[archived]{
+		header: table.Row{"campaign", "archived", "left", "why"},
+		rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
+	})
 	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.add)
 	bar.Done()
 	if err != nil {

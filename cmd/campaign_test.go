@@ -21,7 +21,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	require.Regexp(t, `(?m)^spring +coupon +open +10 +2 `, ok("campaign create spring --total 10 --per-user 2 --title Spring"))
 	ok("campaign create winter --total 1")
 	require.Equal(t, 3, strings.Count(ok("campaign list"), "\n"))
-	require.Equal(t, "id,kind,status,total,per user,per day,name\nspring,coupon,open,10,2,0,Spring\n", ok("campaign list --search SPR -o csv"))
+	require.Equal(t, "id,kind,status,total,remaining,claimed,per user,name,per day\nspring,coupon,open,10,10,0,2,Spring,none\n", ok("campaign list --search SPR -o csv"))
 
 	require.Regexp(t, `ada +2 +1 +claimed`, ok("claim spring --user ada --quantity 2 --key order-1"))
 	requireRefusal(t, run(t, over, "claim", "spring", "--user", "ada"), cmd.ExitFailed, "user_limit")
@@ -50,7 +50,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
 		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
 		"redeem x":              "--order",
-		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "one campaign", "claim winter": "--user",
+		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "CAMPAIGN is missing, such as `dibs campaign get spring", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {
 		requireRefusal(t, run(t, over, strings.Fields(line)...), cmd.ExitUsage, words)

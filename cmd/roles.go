@@ -110,22 +110,15 @@ func needsServers(c *cobra.Command, cfg *config.Config) error {
 	return nil
 }
 
-// withServers is a command that works with real servers, after what check refuses.
-func withServers(env Env, c cobra.Command, check func(*cobra.Command) error,
-	run func(context.Context, *cobra.Command, *stack) error) *cobra.Command {
+// withServers is a command that works with real servers.
+func withServers(env Env, c cobra.Command, run func(context.Context, *stack) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := needsServers(c, cfg); err != nil {
 			return err
 		}
-		if err := check(c); err != nil {
-			return err
-		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, c, s) })
+		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, s) })
 	})
 }
-
-// anyFlags is a check of a command whose flags go together in any way.
-func anyFlags(*cobra.Command) error { return nil }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
 	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), append(options, func(s *stack) {

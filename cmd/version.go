@@ -7,19 +7,15 @@ import (
 )
 
 func newVersion() *cobra.Command {
-	var o output
+	var form output
 	c := &cobra.Command{
 		Use: "version", Short: "Print the version, the commit and the date of this program",
-		Example: "  dibs version\n  dibs version --json",
+		Example: "  dibs version\n  dibs version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.json {
-				return printJSON(c.OutOrStdout(), build.Of())
-			}
-			c.Println("dibs version " + build.Of().String())
-			return nil
+			return printOne(c.OutOrStdout(), form, build.Of(), "dibs version "+build.Of().String())
 		},
 	}
-	o.addJSON(c, "")
+	form.add(c)
 	return c
 }

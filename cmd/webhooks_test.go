@@ -161,7 +161,7 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	}
 	environ := s.with(file)
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "parked")), "it answered 500")
-	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "--json", "--endpoint", "shop"))), "\n"), 2)
+	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "-o", "json", "--endpoint", "shop"))), "\n"), 2)
 	requireRefusal(t, run(t, environ, "webhooks", "discard"), cmd.ExitUsage, "--id")
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "discard", "--id", "e-a")), `"event_id":"e-a"`)
 	h.down.Store(true)

@@ -287,7 +287,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.Contains(t, got.stdout, "another entry has this id")
 	require.Equal(t, 3, strings.Count(got.stdout, "\n"), got.stdout)
-	got = runDibs(t, l.settings, "finance", "parked", "--json")
+	got = runDibs(t, l.settings, "finance", "parked", "-o", "json")
 	require.Equal(t, 2, strings.Count(got.stdout, "\n"), got.stdout)
 	var junk struct{ ID, Reason string }
 	require.NoError(t, json.NewDecoder(strings.NewReader(got.stdout)).Decode(&junk))
@@ -298,7 +298,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Contains(t, got.stdout, "credited 0, still parked 2")
 	require.Contains(t, got.stderr, "2 of 2 messages")
 	exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
-	got = runDibs(t, l.settings, "finance", "replay", "--id", "019c0000-0000-7000-8000-000000000003", "--json")
+	got = runDibs(t, l.settings, "finance", "replay", "--id", "019c0000-0000-7000-8000-000000000003", "-o", "json")
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.JSONEq(t, `{"handled":1,"left":null}`, got.stdout)
 	require.Empty(t, l.faults())
