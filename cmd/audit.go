@@ -38,18 +38,21 @@ The actor is the name of a token, the sub of a JWT, or cli: and the user who ran
 		if err != nil {
 			return err
 		}
-		return printList(env.Stdout, form, view[models.AuditEntry]{
-			header: table.Row{"at", "actor", "action", "campaign", "change", "request"}, wide: 1,
-			rows: func(e *models.AuditEntry, row func(...any)) {
-				row(e.At, e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
-			},
-		}, entries...)
+		return printList(env.Stdout, form, auditView, entries...)
 	})
 	c.Flags().StringVar(&q.CampaignID, "campaign", "", oneCampaign)
 	c.Flags().StringVar(&since, "since", "", "a time such as 2027-01-31T18:00:00Z, or how long ago, such as 24h")
 	c.Flags().IntVar(&q.Limit, "limit", 1000, "most entries")
 	form.add(c)
 	return c
+}
+
+// auditView is how entries of the audit log are shown.
+var auditView = view[models.AuditEntry]{
+	header: table.Row{"at", "actor", "action", "campaign", "change", "request"}, wide: 1,
+	rows: func(e *models.AuditEntry, row func(...any)) {
+		row(e.At, e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
+	},
 }
 
 // checkCampaign refuses a --campaign that is no id.

@@ -34,6 +34,14 @@ type listedCampaign struct {
 	Claimed   *int64 `json:"claimed,omitempty"`
 }
 
+// campaignView is how a list of campaigns is shown.
+var campaignView = view[listedCampaign]{
+	header: table.Row{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, wide: 1,
+	rows: func(c *listedCampaign, row func(...any)) {
+		row(c.ID, c.Kind, c.Status, c.Total, c.Remaining, c.Claimed, limitOrNone(c.PerUser), c.Name, limitOrNone(c.PerUserPerDay))
+	},
+}
+
 // aboutCampaign is a command over HTTP that shows campaigns.
 func aboutCampaign(env Env, c cobra.Command, ask func(context.Context, *question[client.Campaign]) error) *cobra.Command {
 	return overHTTP(env, c, view[client.Campaign]{
@@ -150,12 +158,7 @@ func newCampaignList(env Env) *cobra.Command {
 	var filter client.CampaignFilter
 	c := overHTTP(env, cobra.Command{
 		Use: "list", Short: "List campaigns, by id", Example: "  dibs campaign list --status open --search spring\n  dibs campaign list -o csv",
-	}, view[listedCampaign]{
-		header: table.Row{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, wide: 1,
-		rows: func(c *listedCampaign, row func(...any)) {
-			row(c.ID, c.Kind, c.Status, c.Total, c.Remaining, c.Claimed, limitOrNone(c.PerUser), c.Name, limitOrNone(c.PerUserPerDay))
-		},
-	}, func(ctx context.Context, q *question[listedCampaign]) error {
+	}, campaignView, func(ctx context.Context, q *question[listedCampaign]) error {
 		var all []*listedCampaign
 		var asking errgroup.Group
 		asking.SetLimit(stocksAtOnce)

@@ -15,11 +15,11 @@ import (
 
 // aboutClaim is a command over HTTP that shows a claim.
 func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[client.Claim]) error) *cobra.Command {
-	return overHTTP(env, c, claims, ask)
+	return overHTTP(env, c, claimView, ask)
 }
 
-// claims is how claims are shown.
-var claims = view[client.Claim]{
+// claimView is how claims are shown.
+var claimView = view[client.Claim]{
 	header: table.Row{"id", "user", "units", "seq", "status", "claimed at", "order"}, wide: 1,
 	rows: func(c *client.Claim, row func(...any)) {
 		row(c.ID, c.UserID, c.Quantity, c.Seq, c.Status, c.ClaimedAt, c.OrderID)

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ var completions = map[string]func(context.Context, *config.Config, string) []str
 func (env Env) complete(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		env.complete(below)
+	}
+	if c.ValidArgsFunction == nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	for what, names := range completions {
 		find := func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -76,9 +80,7 @@ func groupNames(ctx context.Context, cfg *config.Config, _ string) (names []stri
 }
 
 func endpointNames(_ context.Context, cfg *config.Config, _ string) []string {
-	endpoints, _ := webhooks.ReadFile(cfg.WebhooksFile, nil)
-	if endpoints == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(endpoints.Get()))
+	text, _ := os.ReadFile(cfg.WebhooksFile)
+	endpoints, _ := webhooks.Parse(text)
+	return slices.Sorted(maps.Keys(endpoints))
 }

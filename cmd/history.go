@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// events is how events of claims are shown. JSON has all that there is of one.
-var events = view[json.RawMessage]{
+// eventView is how events of claims are shown. JSON has all that there is of one.
+var eventView = view[json.RawMessage]{
 	header: table.Row{"at", "type", "user", "units", "amount", "claim", "campaign", "currency", "order", "reason"}, wide: 4,
 	rows: func(raw *json.RawMessage, row func(...any)) {
 		var e models.Event
@@ -30,7 +30,7 @@ func newLedger(env Env) *cobra.Command {
 		Use: "ledger CAMPAIGN", Short: "List everything that happened to a campaign's claims, in order, over HTTP",
 		Long:    "JSON and CSV come as they are read, however many events there are.",
 		Example: "  dibs ledger spring\n  dibs ledger spring -o csv > spring.csv",
-	}, events, func(ctx context.Context, q *question[json.RawMessage]) error { return q.listAll(q.Ledger(ctx, q.id)) })
+	}, eventView, func(ctx context.Context, q *question[json.RawMessage]) error { return q.listAll(q.Ledger(ctx, q.id)) })
 }
 
 func newClaims(env Env) *cobra.Command {

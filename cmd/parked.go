@@ -41,16 +41,19 @@ that a service could not handle are parked elsewhere: see 'dibs finance parked' 
 
 const oneCampaign = "id of one campaign; all unless given"
 
+// parkedClaimView is how parked claims are shown.
+var parkedClaimView = view[compare.Parked]{
+	header: table.Row{"id", "campaign", "user", "reason", "parked at"}, wide: 1,
+	rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
+}
+
 func newParkedList(env Env) *cobra.Command {
 	var campaign string
 	var form output
 	c := withServers(env, cobra.Command{
 		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
 	}, func(ctx context.Context, s *stack) error {
-		l := newList(env.Stdout, form, view[compare.Parked]{
-			header: table.Row{"id", "campaign", "user", "reason", "parked at"}, wide: 1,
-			rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
-		})
+		l := newList(env.Stdout, form, parkedClaimView)
 		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.add(*p) }); err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 		if len(steps) == 0 {
 			return err
 		}
-		return errors.Join(printList(env.Stdout, form, repairs, steps...), err)
+		return errors.Join(printList(env.Stdout, form, repairView, steps...), err)
 	})
 	form.add(c)
 	return c
@@ -112,7 +115,7 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string,
 		return err
 	}
 	var failed []error
-	l := newList(env.Stdout, form, repairs)
+	l := newList(env.Stdout, form, repairView)
 	for id := range campaigns {
 		steps, err := c.RetryParked(ctx, id)
 		failed = append(failed, l.add(steps...))
@@ -131,14 +134,14 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string,
 	return errors.Join(failed...)
 }
 
-// repairs is how what a repair did is shown.
-var repairs = view[models.Repair]{
+// repairView is how what a repair did is shown.
+var repairView = view[models.Repair]{
 	header: table.Row{"campaign", "what", "before", "after"},
 	rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
-// parkedMessages is how what `dibs finance` parked is shown.
-var parkedMessages = view[consumer.Parked]{
+// parkedMessageView is how what `dibs finance` parked is shown.
+var parkedMessageView = view[consumer.Parked]{
 	header: table.Row{"id", "event", "tries", "reason", "parked at"}, wide: 1,
 	rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },
 }
@@ -152,7 +155,7 @@ func newParked(env Env) *cobra.Command {
 reason. They stay until a replay credits them or they are discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked -o json",
 	}, func(ctx context.Context, s *stack) error {
-		l := newList(env.Stdout, form, parkedMessages)
+		l := newList(env.Stdout, form, parkedMessageView)
 		for p, err := range s.parkedBy(finance.Group).All(ctx) {
 			if err == nil {
 				err = l.add(p)
@@ -203,7 +206,7 @@ func (s *stack) replay(ctx context.Context, env Env, id string, form output) err
 		printf(env.Stdout, "credited %s, still parked %s\n", Number(sum.Handled), Number(left))
 	}
 	if left > 0 && form != asJSON {
-		err = errors.Join(err, printList(env.Stdout, form, parkedMessages, sum.Left...))
+		err = errors.Join(err, printList(env.Stdout, form, parkedMessageView, sum.Left...))
 	}
 	return errors.Join(err, stillParked(int64(left), int64(left+sum.Handled), "messages"))
 }
@@ -222,7 +225,7 @@ func newDiscard(env Env) *cobra.Command {
 			return err
 		}
 		gone, err := s.parkedBy(finance.Group).Discard(ctx, id)
-		return errors.Join(err, printList(env.Stdout, form, parkedMessages, gone...))
+		return errors.Join(err, printList(env.Stdout, form, parkedMessageView, gone...))
 	})
 	form.add(c)
 	return c

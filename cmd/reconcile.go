@@ -109,7 +109,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		all = append(all, found...)
 	}
 	if flags.form != asJSON && (len(all) > 0 || len(failed) == 0) {
-		if err := printList(w, flags.form, comparisons, all...); err != nil {
+		if err := printList(w, flags.form, comparisonView, all...); err != nil {
 			return err
 		}
 	}
@@ -257,10 +257,11 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	}
 }
 
-// comparisons is how a campaign is shown: as it is now, after a repair if there was one.
-var comparisons = view[compare.Repaired]{
+// comparisonView is how a campaign is shown, as it is now, after a repair if there was one. Redis, MySQL
+// and the rows of claims each have their number of claimed units.
+var comparisonView = view[compare.Repaired]{
 	header: table.Row{
-		"campaign", "total", "redis taken", "mysql claimed", "rows", "backlog", "drift", "books", "where", "redis left", "mysql left",
+		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",
 	},
 	wide: 3,
 	rows: func(one *compare.Repaired, row func(...any)) {

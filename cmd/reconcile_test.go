@@ -71,7 +71,7 @@ func TestReconcileOfBooksThatAgree(t *testing.T) {
 	got := run(t, s.environ, "reconcile")
 	out := requireOK(t, got)
 	require.Regexp(t, `(?m)^spring +10 +5 +5 +5 +0 +0 +agree$`, out)
-	require.Regexp(t, `^campaign +total +redis taken +mysql claimed +rows +backlog +drift +books\n`, out)
+	require.Regexp(t, `^campaign +total +redis +mysql +rows +backlog +drift +books\n`, out)
 	require.Equal(t, 2, strings.Count(out, "\n"))
 	require.NotContains(t, got.stderr, "level=ERROR")
 	require.Equal(t, before+1, s.number("SELECT COUNT(*) FROM reconciliations"), "each comparison is kept")

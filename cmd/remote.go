@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,12 +42,13 @@ func overHTTP[T any](env Env, c cobra.Command, v view[T], ask func(ctx context.C
 
 // withRemedy says of an error about the address or the token how to give another.
 func withRemedy(err error) error {
-	_, answered := errors.AsType[*client.Problem](err)
+	_, isAnswered := errors.AsType[*client.Problem](err)
+	_, isBroken := errors.AsType[*url.Error](err)
 	switch {
 	case errors.Is(err, client.ErrUnauthorized), errors.Is(err, client.ErrForbidden):
 		return fmt.Errorf("%w Set the token with --token or DIBS_TOKEN", err)
-	case answered:
-	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrOutcomeUnknown), errors.Is(err, client.ErrAnswer):
+	case isAnswered:
+	case isBroken, errors.Is(err, client.ErrAnswer):
 		return fmt.Errorf("%w. Set the address with --url or DIBS_URL", err)
 	}
 	return err

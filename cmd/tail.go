@@ -34,7 +34,7 @@ of the API has what MySQL has.`,
 
 // tail prints events until ctx ends.
 func (s *stack) tail(ctx context.Context, env Env, campaign string, form output) error {
-	l := newList(env.Stdout, form, events)
+	l := newList(env.Stdout, form, eventView)
 	after := make([]lua.EntryID, s.scripts.Partitions())
 	for p := range after {
 		stream, err := s.scripts.Stream(ctx, p)

@@ -122,7 +122,7 @@ func newParkedWebhooks(env Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(env.Stdout, form, parkedWebhooks, parkedWebhooksOf(rows)...)
+		return printList(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...)
 	})
 	form.add(c)
 	return addWhich(c, &which)
@@ -168,7 +168,7 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 		},
 	}, func(ctx context.Context, db *gorm.DB) error {
 		rows, err := webhooks.Discard(ctx, db, which)
-		return errors.Join(err, printList(env.Stdout, form, parkedWebhooks, parkedWebhooksOf(rows)...))
+		return errors.Join(err, printList(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
 	})
 	form.add(c)
 	return addWhich(c, &which)
@@ -216,8 +216,8 @@ type parkedWebhook struct {
 	Payload    string           `json:"payload"`
 }
 
-// parkedWebhooks is how parked events are shown.
-var parkedWebhooks = view[parkedWebhook]{
+// parkedWebhookView is how parked events are shown.
+var parkedWebhookView = view[parkedWebhook]{
 	header: table.Row{"endpoint", "campaign", "event", "reason", "type", "parked at"}, wide: 2,
 	rows: func(p *parkedWebhook, row func(...any)) {
 		row(p.Endpoint, p.CampaignID, p.EventID, p.Reason, p.Type, p.ParkedAt)
