@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/lots"
 	"dibs/syncer/retention"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 )
 
 func newArchive(env Env) *cobra.Command {
 	var beforeText, campaign string
 	var before time.Time
-	var form output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use:   "archive",
 		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
@@ -47,7 +47,7 @@ A campaign that can't be archived now is told with the reason; named by --campai
 	c.Flags().StringVar(&beforeText, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
 	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all closed ones unless given")
 	_ = c.MarkFlagRequired("before")
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
@@ -59,7 +59,7 @@ type archived struct {
 	Why        string `json:"why"`      // it was not archived; "" is that it was
 }
 
-func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, form output) error {
+func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, form printer.Form) error {
 	ids, err := s.closedIDs(ctx, campaign)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 	var total, done int // for people: without a total it is 0
 	_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
 		"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, ""))
-	bar := NewProgress(env.Stderr, "claims archived", total)
+	bar := printer.NewProgress(env.Stderr, "claims archived", total)
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
@@ -76,16 +76,16 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 		done += claims
 		bar.Set(done)
 	})
-	l := newList(env.Stdout, form, view[archived]{
-		header: table.Row{"campaign", "archived", "left", "why"},
-		rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
+	l := printer.New(env.Stdout, form, printer.View[archived]{
+		Header: []string{"campaign", "archived", "left", "why"},
+		Rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
 	})
-	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.add)
+	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.Add)
 	bar.Done()
 	if err != nil {
 		return err
 	}
-	return l.end()
+	return l.End()
 }
 
 // archiveAll archives campaigns one after the other and tells what became of each. One that can't be

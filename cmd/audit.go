@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
 	"dibs/internal/audit"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 )
@@ -21,7 +21,7 @@ import (
 func newAudit(env Env) *cobra.Command {
 	var q models.AuditQuery
 	var since string
-	var form output
+	var form printer.Form
 	c := withDatabase(env, cobra.Command{
 		Use:   "audit",
 		Short: "List who changed what: campaigns, packets, repairs, and tokens that were refused",
@@ -38,19 +38,19 @@ The actor is the name of a token, the sub of a JWT, or cli: and the user who ran
 		if err != nil {
 			return err
 		}
-		return printList(env.Stdout, form, auditView, entries...)
+		return printer.Print(env.Stdout, form, auditView, entries...)
 	})
 	c.Flags().StringVar(&q.CampaignID, "campaign", "", oneCampaign)
 	c.Flags().StringVar(&since, "since", "", "a time such as 2027-01-31T18:00:00Z, or how long ago, such as 24h")
 	c.Flags().IntVar(&q.Limit, "limit", 1000, "most entries")
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
 // auditView is how entries of the audit log are shown.
-var auditView = view[models.AuditEntry]{
-	header: table.Row{"at", "actor", "action", "campaign", "change", "request"}, wide: 1,
-	rows: func(e *models.AuditEntry, row func(...any)) {
+var auditView = printer.View[models.AuditEntry]{
+	Header: []string{"at", "actor", "action", "campaign", "change", "request"}, Wide: 1,
+	Rows: func(e *models.AuditEntry, row func(...any)) {
 		row(e.At, e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
 	},
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"dibs/client"
+	"dibs/internal/printer"
 	"dibs/models"
 )
 
@@ -35,18 +35,18 @@ type listedCampaign struct {
 }
 
 // campaignView is how a list of campaigns is shown.
-var campaignView = view[listedCampaign]{
-	header: table.Row{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, wide: 1,
-	rows: func(c *listedCampaign, row func(...any)) {
+var campaignView = printer.View[listedCampaign]{
+	Header: []string{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, Wide: 1,
+	Rows: func(c *listedCampaign, row func(...any)) {
 		row(c.ID, c.Kind, c.Status, c.Total, c.Remaining, c.Claimed, limitOrNone(c.PerUser), c.Name, limitOrNone(c.PerUserPerDay))
 	},
 }
 
 // aboutCampaign is a command over HTTP that shows campaigns.
 func aboutCampaign(env Env, c cobra.Command, ask func(context.Context, *question[client.Campaign]) error) *cobra.Command {
-	return overHTTP(env, c, view[client.Campaign]{
-		header: table.Row{"id", "kind", "status", "total", "per user", "per day", "name"},
-		rows: func(c *client.Campaign, row func(...any)) {
+	return overHTTP(env, c, printer.View[client.Campaign]{
+		Header: []string{"id", "kind", "status", "total", "per user", "per day", "name"},
+		Rows: func(c *client.Campaign, row func(...any)) {
 			row(c.ID, c.Kind, c.Status, c.Total, limitOrNone(c.PerUser), limitOrNone(c.PerUserPerDay), c.Name)
 		},
 	}, ask)
@@ -178,11 +178,11 @@ func newCampaignList(env Env) *cobra.Command {
 		}
 		_ = asking.Wait()
 		for _, one := range all {
-			if err := q.out.add(*one); err != nil {
+			if err := q.out.Add(*one); err != nil {
 				return err
 			}
 		}
-		return q.out.end()
+		return q.out.End()
 	})
 	c.Flags().StringVar(&filter.Text, "search", "", "part of the id or the name")
 	c.Flags().StringVar((*string)(&filter.Status), "status", "", "open, paused or closed")
@@ -200,9 +200,9 @@ type campaignAndStock struct {
 
 func newCampaignGet(env Env) *cobra.Command {
 	return overHTTP(env, cobra.Command{Use: "get CAMPAIGN", Short: "Show a campaign and its stock", Example: "  dibs campaign get spring -o json"},
-		view[campaignAndStock]{
-			header: table.Row{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
-			rows: func(c *campaignAndStock, row func(...any)) {
+		printer.View[campaignAndStock]{
+			Header: []string{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
+			Rows: func(c *campaignAndStock, row func(...any)) {
 				row(c.Campaign.ID, c.Campaign.Status, c.Stock.Total, c.Stock.Remaining, c.Stock.Claimed, c.Stock.Backlog, c.Stock.Drift)
 			},
 		}, func(ctx context.Context, q *question[campaignAndStock]) error {
@@ -286,12 +286,12 @@ func pauseAll(ctx context.Context, q *question[client.Campaign]) error {
 	if err != nil {
 		return err
 	}
-	ids := view[client.PausedCampaigns]{header: table.Row{"paused"}, rows: func(p *client.PausedCampaigns, row func(...any)) {
+	ids := printer.View[client.PausedCampaigns]{Header: []string{"paused"}, Rows: func(p *client.PausedCampaigns, row func(...any)) {
 		for _, id := range p.Paused {
 			row(id)
 		}
 	}}
-	if err := printList(q.out.w, q.out.form, ids, done); err != nil || done.Complete {
+	if err := printer.Print(q.out.W, q.out.Form, ids, done); err != nil || done.Complete {
 		return err
 	}
 	return errors.New("MySQL does not answer: campaigns that Redis does not hold are not paused; they take no claims before it is back. Repeat this then")

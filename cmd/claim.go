@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
 )
 
@@ -19,9 +19,9 @@ func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[cl
 }
 
 // claimView is how claims are shown.
-var claimView = view[client.Claim]{
-	header: table.Row{"id", "user", "units", "seq", "status", "claimed at", "order"}, wide: 1,
-	rows: func(c *client.Claim, row func(...any)) {
+var claimView = printer.View[client.Claim]{
+	Header: []string{"id", "user", "units", "seq", "status", "claimed at", "order"}, Wide: 1,
+	Rows: func(c *client.Claim, row func(...any)) {
 		row(c.ID, c.UserID, c.Quantity, c.Seq, c.Status, c.ClaimedAt, c.OrderID)
 	},
 }
@@ -108,9 +108,9 @@ func newWatch(env Env) *cobra.Command {
 	c := overHTTP(env, cobra.Command{
 		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C",
 		Example: "  dibs watch spring\n  dibs watch spring --once -o json",
-	}, view[client.LiveStock]{
-		header: table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"},
-		rows: func(s *client.LiveStock, row func(...any)) {
+	}, printer.View[client.LiveStock]{
+		Header: []string{"at", "remaining", "claimed", "backlog", "accepted/s"},
+		Rows: func(s *client.LiveStock, row func(...any)) {
 			row(s.At, s.Remaining, s.Claimed, s.Backlog, s.AcceptedPerS)
 		},
 	}, func(ctx context.Context, q *question[client.LiveStock]) error {
@@ -119,7 +119,7 @@ func newWatch(env Env) *cobra.Command {
 				refused, isRefused := errors.AsType[*client.Problem](err)
 				isFinal := once || isRefused && refused.Status < http.StatusInternalServerError
 				if err != nil && !isFinal {
-					printf(env.Stderr, "dibs: %s; trying again\n", sentence(withRemedy(err)))
+					printer.Printf(env.Stderr, "dibs: %s; trying again\n", sentence(withRemedy(err)))
 					break
 				}
 				if err := q.show(stock, err); err != nil || once {

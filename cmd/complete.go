@@ -19,7 +19,7 @@ import (
 const completeWithin = time.Second
 
 // completions find the names that an argument may have, by how Use writes it. Flags are the same in lower case.
-var completions = map[string]func(context.Context, *config.Config, string) []string{
+var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, begun string) []string{
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
@@ -38,9 +38,13 @@ func (env Env) complete(c *cobra.Command) {
 			if err != nil || len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
+			api, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, Attempts: 1, AttemptTimeout: completeWithin})
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
 			defer cancel()
-			return names(ctx, cfg, begun), cobra.ShellCompDirectiveNoFileComp
+			return names(ctx, api, cfg, begun), cobra.ShellCompDirectiveNoFileComp
 		}
 		if strings.Contains(c.Use, " "+what) {
 			c.ValidArgsFunction = find
@@ -50,16 +54,7 @@ func (env Env) complete(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// briefly is a client that asks once.
-func briefly(cfg *config.Config) (*client.Client, error) {
-	return client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, Attempts: 1, AttemptTimeout: completeWithin})
-}
-
-func campaignsLike(ctx context.Context, cfg *config.Config, begun string) (ids []string) {
-	api, err := briefly(cfg)
-	if err != nil {
-		return nil
-	}
+func campaignsLike(ctx context.Context, api *client.Client, _ *config.Config, begun string) (ids []string) {
 	page, _ := api.FindCampaigns(ctx, client.CampaignFilter{Text: begun}, client.Page{})
 	for i := range page.Campaigns {
 		ids = append(ids, page.Campaigns[i].ID)
@@ -67,11 +62,7 @@ func campaignsLike(ctx context.Context, cfg *config.Config, begun string) (ids [
 	return ids
 }
 
-func groupNames(ctx context.Context, cfg *config.Config, _ string) (names []string) {
-	api, err := briefly(cfg)
-	if err != nil {
-		return nil
-	}
+func groupNames(ctx context.Context, api *client.Client, _ *config.Config, _ string) (names []string) {
 	groups, _ := api.Groups(ctx)
 	for i := range groups {
 		names = append(names, groups[i].Name)
@@ -79,7 +70,7 @@ func groupNames(ctx context.Context, cfg *config.Config, _ string) (names []stri
 	return names
 }
 
-func endpointNames(_ context.Context, cfg *config.Config, _ string) []string {
+func endpointNames(_ context.Context, _ *client.Client, cfg *config.Config, _ string) []string {
 	text, _ := os.ReadFile(cfg.WebhooksFile)
 	endpoints, _ := webhooks.Parse(text)
 	return slices.Sorted(maps.Keys(endpoints))

@@ -51,7 +51,7 @@ func (s *stack) openBooks(ctx context.Context) error {
 // database, which the service need not have.
 func (s *stack) checkStreams(ctx context.Context) error {
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return refusedIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
+		return config.RefuseIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"dibs/consumer"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer/compare"
@@ -215,47 +216,47 @@ func TestTablesFitHundredColumnsAndCutNoID(t *testing.T) {
 	long := strings.Repeat("a reason of many words ", 12)
 	million := int64(1_234_567)
 	at := models.NewTime(time.Now())
-	check := func(show func(form output, w *bytes.Buffer) error, ids ...string) {
+	check := func(show func(form printer.Form, w *bytes.Buffer) error, ids ...string) {
 		t.Helper()
-		for _, form := range []output{asTable, asCSV} {
+		for _, form := range []printer.Form{printer.Table, printer.CSV} {
 			var out bytes.Buffer
 			require.NoError(t, show(form, &out))
 			for _, one := range ids {
 				require.Contains(t, out.String(), one)
 			}
 			for line := range strings.Lines(out.String()) {
-				require.True(t, form != asTable || len(strings.TrimSpace(line)) <= tableWidth, line)
+				require.True(t, form != printer.Table || len(strings.TrimSpace(line)) <= 100, line)
 			}
 		}
 	}
-	check(func(form output, w *bytes.Buffer) error {
-		return printList(w, form, campaignView, listedCampaign{Claimed: &million, Remaining: &million})
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, campaignView, listedCampaign{Claimed: &million, Remaining: &million})
 	})
-	check(func(form output, w *bytes.Buffer) error {
+	check(func(form printer.Form, w *bytes.Buffer) error {
 		one := listedCampaign{Claimed: &million, Remaining: &million}
 		one.ID, one.Kind, one.Status, one.Total, one.PerUser, one.Name = campaign, "coupon", "paused", million, 10, long
-		return printList(w, form, campaignView, one)
+		return printer.Print(w, form, campaignView, one)
 	}, campaign, "1")
-	check(func(form output, w *bytes.Buffer) error {
-		return printList(w, form, auditView, models.AuditEntry{
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, auditView, models.AuditEntry{
 			At: at, Actor: "cli:operations", Action: "campaign.created", CampaignID: campaign, RequestID: id,
 			After: []byte(`{"name":"` + long + `"}`),
 		})
 	}, campaign)
-	check(func(form output, w *bytes.Buffer) error {
-		return printList(w, form, parkedClaimView, compare.Parked{ID: id, CampaignID: campaign, UserID: "user-12345", Reason: long, ParkedAt: at.Time})
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, parkedClaimView, compare.Parked{ID: id, CampaignID: campaign, UserID: "user-12345", Reason: long, ParkedAt: at.Time})
 	}, id, campaign, "user-12345")
-	check(func(form output, w *bytes.Buffer) error {
-		return printList(w, form, parkedMessageView, consumer.Parked{ID: "p0/1763716946123-0", EventID: id, Attempts: 12, Reason: long, At: at})
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, parkedMessageView, consumer.Parked{ID: "p0/1763716946123-0", EventID: id, Attempts: 12, Reason: long, At: at})
 	}, id, "p0/1763716946123-0")
-	check(func(form output, w *bytes.Buffer) error {
+	check(func(form printer.Form, w *bytes.Buffer) error {
 		one := compare.Repaired{}
 		one.Left.CampaignID = campaign
 		one.Left.MySQL.Total, one.Left.MySQL.Claimed, one.Left.MySQL.Remaining = million, million, million
 		one.Left.Redis = &compare.RedisFigures{Taken: million, Remaining: million}
 		one.Left.Rows = &compare.RowFigures{Units: million}
 		one.Left.Backlog = &million
-		return printList(w, form, comparisonView, one)
+		return printer.Print(w, form, comparisonView, one)
 	}, campaign)
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 )
 
 func newGroups(env Env) *cobra.Command {
@@ -25,7 +25,7 @@ with an admin's --token; 'list' needs a viewer's.`,
 func newGroupsList(env Env) *cobra.Command {
 	return overHTTP(env, cobra.Command{
 		Use: "list", Short: "List the registered groups and how far behind each is, by claim stream", Example: "  dibs groups list -o json",
-	}, view[client.Group]{header: table.Row{"group", "partition", "lag", "pending"}, rows: func(g *client.Group, row func(...any)) {
+	}, printer.View[client.Group]{Header: []string{"group", "partition", "lag", "pending"}, Rows: func(g *client.Group, row func(...any)) {
 		for _, p := range g.Partitions {
 			row(g.Name, int64(p.Partition), p.Lag, p.Pending)
 		}
@@ -45,8 +45,8 @@ type changedGroup struct {
 }
 
 func newGroupsChange(env Env, verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
-	return overHTTP(env, cobra.Command{Use: verb + " GROUP", Short: short, Example: "  dibs groups " + verb + " audit"}, view[changedGroup]{
-		header: table.Row{"group", "is"}, rows: func(g *changedGroup, row func(...any)) { row(g.Group, g.Is) },
+	return overHTTP(env, cobra.Command{Use: verb + " GROUP", Short: short, Example: "  dibs groups " + verb + " audit"}, printer.View[changedGroup]{
+		Header: []string{"group", "is"}, Rows: func(g *changedGroup, row func(...any)) { row(g.Group, g.Is) },
 	}, func(ctx context.Context, q *question[changedGroup]) error {
 		return q.show(changedGroup{q.id, strings.TrimSuffix(verb, "e") + "ed"}, change(q.Client, ctx, q.id))
 	})

@@ -4,17 +4,17 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 	"dibs/models"
 )
 
 // eventView is how events of claims are shown. JSON has all that there is of one.
-var eventView = view[json.RawMessage]{
-	header: table.Row{"at", "type", "user", "units", "amount", "claim", "campaign", "currency", "order", "reason"}, wide: 4,
-	rows: func(raw *json.RawMessage, row func(...any)) {
+var eventView = printer.View[json.RawMessage]{
+	Header: []string{"at", "type", "user", "units", "amount", "claim", "campaign", "currency", "order", "reason"}, Wide: 4,
+	Rows: func(raw *json.RawMessage, row func(...any)) {
 		var e models.Event
 		_ = json.Unmarshal(*raw, &e) // what it lacks stays empty
 		claim := e.ClaimID
@@ -30,7 +30,9 @@ func newLedger(env Env) *cobra.Command {
 		Use: "ledger CAMPAIGN", Short: "List everything that happened to a campaign's claims, in order, over HTTP",
 		Long:    "JSON and CSV come as they are read, however many events there are.",
 		Example: "  dibs ledger spring\n  dibs ledger spring -o csv > spring.csv",
-	}, eventView, func(ctx context.Context, q *question[json.RawMessage]) error { return q.listAll(q.Ledger(ctx, q.id)) })
+	}, eventView, func(ctx context.Context, q *question[json.RawMessage]) error {
+		return q.out.PrintAll(q.Ledger(ctx, q.id))
+	})
 }
 
 func newClaims(env Env) *cobra.Command {
@@ -39,7 +41,7 @@ func newClaims(env Env) *cobra.Command {
 		Use: "claims CAMPAIGN", Short: "List the claims of a campaign, newest first, over HTTP",
 		Example: "  dibs claims spring --status redeemed\n  dibs claims spring -o csv > claims.csv",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		return q.listAll(q.CampaignClaims(ctx, q.id, client.ClaimStatus(status)))
+		return q.out.PrintAll(q.CampaignClaims(ctx, q.id, client.ClaimStatus(status)))
 	})
 	c.Flags().StringVar(&status, "status", "", "claimed, redeemed, released or expired; all unless given")
 	return c

@@ -10,10 +10,10 @@ import (
 
 	"dibs/internal/config"
 	"dibs/internal/migrations"
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/syncer/campaigns"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +25,7 @@ const (
 
 func newMigrate(env Env) *cobra.Command {
 	var status bool
-	var form output
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use:     "migrate",
 		Short:   "Bring the MySQL schema up to date, that of DIBS_FINANCE_DSN too; several may run at once",
@@ -37,7 +37,7 @@ func newMigrate(env Env) *cobra.Command {
 		ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 		defer cancel()
 		log := newLogger(cfg, env.Stderr)
-		tell := newList(env.Stdout, form, migrationView)
+		tell := printer.New(env.Stdout, form, migrationView)
 		if cfg.MySQLDSN != "" {
 			if err := migrate(ctx, tell, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
 				return err
@@ -49,7 +49,7 @@ func newMigrate(env Env) *cobra.Command {
 		return migrate(ctx, tell, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
 	})
 	c.Flags().BoolVar(&status, "status", false, "list the migrations, and which of them the database has; change nothing")
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
@@ -61,13 +61,13 @@ type migration struct {
 }
 
 // migrationView is how migrations are shown.
-var migrationView = view[migration]{
-	header: table.Row{"state", "migration", "database"},
-	rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
+var migrationView = printer.View[migration]{
+	Header: []string{"state", "migration", "database"},
+	Rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
 }
 
 // migrate brings one database up to date, or lists what it has. With a name of who runs it, the database gets the id of an installation.
-func migrate(ctx context.Context, tell *list[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
+func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
@@ -84,22 +84,22 @@ func migrate(ctx context.Context, tell *list[migration], setting, dsn string, st
 			if m.Applied {
 				state = "applied"
 			}
-			err = errors.Join(err, tell.add(migration{state, m.Name, config.Prefix + setting}))
+			err = errors.Join(err, tell.Add(migration{state, m.Name, config.Prefix + setting}))
 		}
-		return errors.Join(err, tell.end())
+		return errors.Join(err, tell.End())
 	}
 	applied, err := migrateBetweenWriters(ctx, pool, db.Name(), log)
 	for _, name := range applied {
-		err = errors.Join(err, tell.add(migration{"applied", name, config.Prefix + setting}))
+		err = errors.Join(err, tell.Add(migration{"applied", name, config.Prefix + setting}))
 	}
 	if len(applied) > 0 {
-		err = errors.Join(err, tell.end())
+		err = errors.Join(err, tell.End())
 	}
 	if err != nil {
 		return err
 	}
-	if len(applied) == 0 && tell.form == asTable {
-		printf(tell.w, "nothing to do, the schema is up to date\n")
+	if len(applied) == 0 && tell.Form == printer.Table {
+		printer.Printf(tell.W, "nothing to do, the schema is up to date\n")
 	}
 	if madeBy != "" {
 		_, err = campaigns.Installation(ctx, db, madeBy)

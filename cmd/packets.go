@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"os"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 )
 
 func newPackets(env Env) *cobra.Command {
@@ -26,9 +26,9 @@ func newPacketsAdd(env Env) *cobra.Command {
 		Long: `Adds --count packets that --amount is split into, or those of a --file: a list in JSON such as
 [{"id": "p1", "amount": 500}]. Amounts are minor units.`,
 		Example: "  dibs packets add rain --count 100 --amount 888800 --split random_cut --min 100\n  dibs packets add rain --file packets.json",
-	}, view[client.PacketsAdded]{
-		header: table.Row{"packets", "amount"},
-		rows:   func(p *client.PacketsAdded, row func(...any)) { row(p.Count, p.Amount) },
+	}, printer.View[client.PacketsAdded]{
+		Header: []string{"packets", "amount"},
+		Rows:   func(p *client.PacketsAdded, row func(...any)) { row(p.Count, p.Amount) },
 	}, func(ctx context.Context, q *question[client.PacketsAdded]) error {
 		n.Split = client.Split(split)
 		at, err := timeOrSpan("--release-at", release, 1)

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/audit"
+	"dibs/internal/printer"
 	"dibs/models"
 	"dibs/syncer/compare"
 )
@@ -42,31 +42,31 @@ that a service could not handle are parked elsewhere: see 'dibs finance parked' 
 const oneCampaign = "id of one campaign; all unless given"
 
 // parkedClaimView is how parked claims are shown.
-var parkedClaimView = view[compare.Parked]{
-	header: table.Row{"id", "campaign", "user", "reason", "parked at"}, wide: 1,
-	rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
+var parkedClaimView = printer.View[compare.Parked]{
+	Header: []string{"id", "campaign", "user", "reason", "parked at"}, Wide: 1,
+	Rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
 }
 
 func newParkedList(env Env) *cobra.Command {
 	var campaign string
-	var form output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
 	}, func(ctx context.Context, s *stack) error {
-		l := newList(env.Stdout, form, parkedClaimView)
-		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.add(*p) }); err != nil {
+		l := printer.New(env.Stdout, form, parkedClaimView)
+		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
 			return err
 		}
-		return l.end()
+		return l.End()
 	})
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
 func newParkedRetry(env Env) *cobra.Command {
 	var campaign string
-	var form output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "retry", Short: "Write the parked claims that MySQL takes by now",
 		Long: `Writes the parked claims that MySQL takes by now, after whatever stood in their way is mended. What it refuses again stays parked.
@@ -75,13 +75,13 @@ Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
 	}, func(ctx context.Context, s *stack) error { return s.retryParkedClaims(ctx, env, campaign, form) })
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
 func newParkedDiscard(env Env) *cobra.Command {
 	var id string
-	var form output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "discard CLAIM", Short: "Give a parked claim up: its units are for sale again",
 		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and claims.given_up tells
@@ -93,9 +93,9 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 		if len(steps) == 0 {
 			return err
 		}
-		return errors.Join(printList(env.Stdout, form, repairView, steps...), err)
+		return errors.Join(printer.Print(env.Stdout, form, repairView, steps...), err)
 	})
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
@@ -104,7 +104,7 @@ func (s *stack) comparer() *compare.Comparer {
 	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
 }
 
-func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string, form output) error {
+func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string, form printer.Form) error {
 	c := s.comparer()
 	campaigns := make(map[string]bool)
 	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
@@ -115,16 +115,16 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string,
 		return err
 	}
 	var failed []error
-	l := newList(env.Stdout, form, repairView)
+	l := printer.New(env.Stdout, form, repairView)
 	for id := range campaigns {
 		steps, err := c.RetryParked(ctx, id)
-		failed = append(failed, l.add(steps...))
+		failed = append(failed, l.Add(steps...))
 		if !errors.Is(err, models.ErrNotFound) {
 			failed = append(failed, err)
 		}
 	}
 	left := 0
-	failed = append(failed, l.end(), c.EachParked(ctx, campaign, func(*compare.Parked) error {
+	failed = append(failed, l.End(), c.EachParked(ctx, campaign, func(*compare.Parked) error {
 		left++
 		return nil
 	}))
@@ -135,19 +135,19 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string,
 }
 
 // repairView is how what a repair did is shown.
-var repairView = view[models.Repair]{
-	header: table.Row{"campaign", "what", "before", "after"},
-	rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
+var repairView = printer.View[models.Repair]{
+	Header: []string{"campaign", "what", "before", "after"},
+	Rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
 // parkedMessageView is how what `dibs finance` parked is shown.
-var parkedMessageView = view[consumer.Parked]{
-	header: table.Row{"id", "event", "tries", "reason", "parked at"}, wide: 1,
-	rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },
+var parkedMessageView = printer.View[consumer.Parked]{
+	Header: []string{"id", "event", "tries", "reason", "parked at"}, Wide: 1,
+	Rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },
 }
 
 func newParked(env Env) *cobra.Command {
-	var form output
+	var form printer.Form
 	c := withBooks(env, cobra.Command{
 		Use:   "parked",
 		Short: "List the messages that could not be credited, with the reasons",
@@ -155,24 +155,15 @@ func newParked(env Env) *cobra.Command {
 reason. They stay until a replay credits them or they are discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked -o json",
 	}, func(ctx context.Context, s *stack) error {
-		l := newList(env.Stdout, form, parkedMessageView)
-		for p, err := range s.parkedBy(finance.Group).All(ctx) {
-			if err == nil {
-				err = l.add(p)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return l.end()
+		return printer.New(env.Stdout, form, parkedMessageView).PrintAll(s.parkedBy(finance.Group).All(ctx))
 	})
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
 func newReplay(env Env) *cobra.Command {
 	var id string
-	var form output
+	var form printer.Form
 	c := withBooks(env, cobra.Command{
 		Use:   "replay",
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
@@ -184,11 +175,11 @@ Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 	}, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, form) })
 	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
-func (s *stack) replay(ctx context.Context, env Env, id string, form output) error {
+func (s *stack) replay(ctx context.Context, env Env, id string, form printer.Form) error {
 	books, err := s.newBooks()
 	if err != nil {
 		return err
@@ -200,20 +191,20 @@ func (s *stack) replay(ctx context.Context, env Env, id string, form output) err
 	err = errors.Join(err, s.closeBooks(ctx, books))
 	left := len(sum.Left)
 	switch form {
-	case asJSON:
-		err = errors.Join(err, printJSON(env.Stdout, sum))
-	case asTable:
-		printf(env.Stdout, "credited %s, still parked %s\n", Number(sum.Handled), Number(left))
+	case printer.JSON:
+		err = errors.Join(err, printer.PrintJSON(env.Stdout, sum))
+	case printer.Table:
+		printer.Printf(env.Stdout, "credited %s, still parked %s\n", printer.Number(sum.Handled), printer.Number(left))
 	}
-	if left > 0 && form != asJSON {
-		err = errors.Join(err, printList(env.Stdout, form, parkedMessageView, sum.Left...))
+	if left > 0 && form != printer.JSON {
+		err = errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, sum.Left...))
 	}
 	return errors.Join(err, stillParked(int64(left), int64(left+sum.Handled), "messages"))
 }
 
 func newDiscard(env Env) *cobra.Command {
 	var id string
-	form := asJSON
+	form := printer.JSON
 	c := withBooks(env, cobra.Command{
 		Use:     "discard MESSAGE",
 		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
@@ -225,9 +216,9 @@ func newDiscard(env Env) *cobra.Command {
 			return err
 		}
 		gone, err := s.parkedBy(finance.Group).Discard(ctx, id)
-		return errors.Join(err, printList(env.Stdout, form, parkedMessageView, gone...))
+		return errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, gone...))
 	})
-	form.add(c)
+	form.Add(c)
 	return c
 }
 

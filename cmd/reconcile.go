@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -23,7 +23,7 @@ const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
 type reconcileFlags struct {
-	form                      output
+	form                      printer.Form
 	campaign                  string
 	repair, giveUp, acceptGap bool
 }
@@ -52,7 +52,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 			switch {
 			case flags.giveUp && !flags.repair:
 				return usagef("--give-up-claims goes with --repair")
-			case flags.acceptGap && (flags.repair || flags.form != asTable || c.Flags().Changed("campaign")):
+			case flags.acceptGap && (flags.repair || flags.form != printer.Table || c.Flags().Changed("campaign")):
 				return usagef("--accept-gap stands alone")
 			}
 			return checkCampaign(c, args)
@@ -64,7 +64,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		return s.reconcile(ctx, env.Stdout, flags)
 	})
 	c.Flags().StringVar(&flags.campaign, "campaign", "", oneCampaign)
-	flags.form.add(c)
+	flags.form.Add(c)
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"load what differs again, from the rows of claims, and count the counters from them")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
@@ -97,10 +97,10 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 			}
 			var err error
 			switch {
-			case flags.form == asJSON && flags.repair:
-				err = printJSON(w, found[i])
-			case flags.form == asJSON:
-				err = printJSON(w, found[i].Found)
+			case flags.form == printer.JSON && flags.repair:
+				err = printer.PrintJSON(w, found[i])
+			case flags.form == printer.JSON:
+				err = printer.PrintJSON(w, found[i].Found)
 			}
 			if err != nil {
 				return err
@@ -108,12 +108,12 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		}
 		all = append(all, found...)
 	}
-	if flags.form != asJSON && (len(all) > 0 || len(failed) == 0) {
-		if err := printList(w, flags.form, comparisonView, all...); err != nil {
+	if flags.form != printer.JSON && (len(all) > 0 || len(failed) == 0) {
+		if err := printer.Print(w, flags.form, comparisonView, all...); err != nil {
 			return err
 		}
 	}
-	if flags.form == asTable {
+	if flags.form == printer.Table {
 		printDifferences(w, all, flags.repair)
 	}
 	if len(gaps) > 0 {
@@ -123,7 +123,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		if err := s.onlyInRedis(ctx, ids); err != nil {
 			failed = append(failed, err)
 		}
-		if len(ids) == 0 && flags.form == asTable {
+		if len(ids) == 0 && flags.form == printer.Table {
 			_, _ = fmt.Fprintln(w, "0 campaigns in mysql")
 		}
 	}
@@ -237,21 +237,21 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]
 		for _, line := range one.Found.Differences {
-			printf(w, "%s: %s\n", one.Found.CampaignID, line)
+			printer.Printf(w, "%s: %s\n", one.Found.CampaignID, line)
 		}
 		if lost := &one.Left.MySQL; lost.LostUnits > 0 {
-			printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
+			printer.Printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
 		for _, step := range one.Steps {
-			printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+			printer.Printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
 		}
 		for _, id := range one.GivenUp {
-			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
+			printer.Printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
 		for _, line := range one.Left.Differences {
 			if repair {
-				printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
+				printer.Printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
 			}
 		}
 	}
@@ -259,12 +259,12 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 
 // comparisonView is how a campaign is shown, as it is now, after a repair if there was one. Redis, MySQL
 // and the rows of claims each have their number of claimed units.
-var comparisonView = view[compare.Repaired]{
-	header: table.Row{
+var comparisonView = printer.View[compare.Repaired]{
+	Header: []string{
 		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",
 	},
-	wide: 3,
-	rows: func(one *compare.Repaired, row func(...any)) {
+	Wide: 3,
+	Rows: func(one *compare.Repaired, row func(...any)) {
 		c := &one.Left
 		verdict := "agree"
 		switch {

@@ -87,7 +87,7 @@ func (s *stack) awaitRedis(ctx context.Context) error {
 // checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
 func (s *stack) checkRedis(ctx context.Context) error {
 	if err := lua.CheckTopology(ctx, s.rdb, s.redisURL()); err != nil {
-		return refusedIf(err, lua.ErrURL, "REDIS_URL")
+		return config.RefuseIf(err, lua.ErrURL, "REDIS_URL")
 	}
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {

@@ -13,6 +13,7 @@ import (
 
 	"dibs/client"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 // refusal is how an error is told with -o json.
@@ -40,7 +41,7 @@ func sentence(err error) string {
 // tell says why a command failed.
 func tell(env Env, err error) {
 	if !wantsJSON.MatchString(strings.Join(env.Args, "\n")) {
-		printf(env.Stderr, "dibs: %s\n", sentence(err))
+		printer.Printf(env.Stderr, "dibs: %s\n", sentence(err))
 		return
 	}
 	told := refusal{Code: "error", Message: sentence(err)}

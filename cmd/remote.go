@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"dibs/client"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 // remoteTimeout bounds a call: a settlement of a busy day takes minutes.
@@ -23,20 +23,20 @@ type question[T any] struct {
 
 	c   *cobra.Command
 	id  string // its argument
-	out *list[T]
+	out *printer.List[T]
 }
 
 // overHTTP is a command that asks the API of DIBS_URL.
-func overHTTP[T any](env Env, c cobra.Command, v view[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
-	var form output
+func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
+	var form printer.Form
 	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		api, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
 		if err != nil {
 			return fmt.Errorf("%w: --url or %sURL, --token or %[2]sTOKEN: %w", config.ErrConfig, config.Prefix, err)
 		}
-		return withRemedy(ask(ctx, &question[T]{Client: api, c: c, id: c.Flags().Arg(0), out: newList(env.Stdout, form, v)}))
+		return withRemedy(ask(ctx, &question[T]{Client: api, c: c, id: c.Flags().Arg(0), out: printer.New(env.Stdout, form, v)}))
 	})
-	form.add(made)
+	form.Add(made)
 	return made
 }
 
@@ -64,23 +64,10 @@ func (q *question[T]) show(answer T, err error) error {
 
 // list prints answers.
 func (q *question[T]) list(answers ...T) error {
-	if err := q.out.add(answers...); err != nil {
+	if err := q.out.Add(answers...); err != nil {
 		return err
 	}
-	return q.out.end()
-}
-
-// listAll prints what is read page by page.
-func (q *question[T]) listAll(answers iter.Seq2[T, error]) error {
-	for one, err := range answers {
-		if err == nil {
-			err = q.out.add(one)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return q.out.end()
+	return q.out.End()
 }
 
 // given is what a flag was set to, or nil.

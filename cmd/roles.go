@@ -143,7 +143,7 @@ func (s *stack) runGuarded(ctx context.Context, role string, run func(context.Co
 	if !s.isFinance {
 		group.Go(func() error {
 			err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
-			return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+			return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
 		})
 	}
 	if s.gate != nil {
@@ -255,11 +255,11 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
 	}
-	signal := newOffsetSignal(s.scripts)
-	defer signal.stop()
+	signal := lua.NewOffsetSignal(s.scripts)
+	defer signal.Stop()
 	log, err := writer.New(writer.Config{
 		DB: s.db, Partitions: s.cfg.Partitions, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
-		Applied: signal.tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
+		Applied: signal.Tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err

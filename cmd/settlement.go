@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 )
 
 // ErrNotFinal says that events of the day may be missing in a settlement.
@@ -24,9 +24,9 @@ that shows its date. Amounts are minor units of ISO 4217: 888800 of EUR are 8,88
 
 Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all the same, and what is missing is said.`,
 		Example: "  dibs settlement --date 2027-01-31 --time-zone Europe/Berlin -o csv",
-	}, view[client.Settlement]{
-		header: table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},
-		rows: func(s *client.Settlement, row func(...any)) {
+	}, printer.View[client.Settlement]{
+		Header: []string{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},
+		Rows: func(s *client.Settlement, row func(...any)) {
 			for _, sum := range s.Sums {
 				row(s.Date, sum.CampaignID, sum.Currency, sum.Type, sum.Claims, sum.Units, sum.Amount, s.Final)
 			}

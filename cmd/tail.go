@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -19,7 +20,7 @@ const (
 
 func newTail(env Env) *cobra.Command {
 	var campaign string
-	form := asJSON
+	form := printer.JSON
 	c := withServers(env, cobra.Command{
 		Use: "tail", Short: "Print the events of the claim streams as they come, a line each, until Ctrl-C",
 		Long: `Reads the claim streams of Redis from now on, as no group and without a trace there. Redis may still lose what is printed; the ledger
@@ -28,13 +29,13 @@ of the API has what MySQL has.`,
 		PreRunE: checkCampaign,
 	}, func(ctx context.Context, s *stack) error { return s.tail(ctx, env, campaign, form) })
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
 // tail prints events until ctx ends.
-func (s *stack) tail(ctx context.Context, env Env, campaign string, form output) error {
-	l := newList(env.Stdout, form, eventView)
+func (s *stack) tail(ctx context.Context, env Env, campaign string, form printer.Form) error {
+	l := printer.New(env.Stdout, form, eventView)
 	after := make([]lua.EntryID, s.scripts.Partitions())
 	for p := range after {
 		stream, err := s.scripts.Stream(ctx, p)
@@ -57,13 +58,13 @@ func (s *stack) tail(ctx context.Context, env Env, campaign string, form output)
 				e, err := models.DecodeEvent([]byte(entries[i].Payload))
 				switch {
 				case campaign != "" && (err != nil || e.CampaignID != campaign):
-				case form == asJSON: // to the letter, whatever it is
-					printf(env.Stdout, "%s\n", entries[i].Payload)
+				case form == printer.JSON: // to the letter, whatever it is
+					printer.Printf(env.Stdout, "%s\n", entries[i].Payload)
 				case err == nil:
-					_ = l.add(json.RawMessage(entries[i].Payload)) // end tells
+					_ = l.Add(json.RawMessage(entries[i].Payload)) // end tells
 				}
 			}
-			if err := l.end(); err != nil {
+			if err := l.End(); err != nil {
 				return err
 			}
 		}

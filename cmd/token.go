@@ -11,11 +11,12 @@ import (
 
 	"dibs/api/auth"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 func newToken(env Env) *cobra.Command {
 	var name, role, expires string
-	var form output
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use:   "token",
 		Short: "Make a bearer token, and its line for the file of DIBS_TOKENS_FILE",
@@ -40,11 +41,11 @@ take the first away when no one uses it any more.`,
 		if err != nil {
 			return usagef("--actor %q --role %q: %w", name, role, err)
 		}
-		return printOne(env.Stdout, form, map[string]string{"token": token, "line": line}, fmt.Sprintf("token: %s\nline:  %s", token, line))
+		return printer.PrintOne(env.Stdout, form, map[string]string{"token": token, "line": line}, fmt.Sprintf("token: %s\nline:  %s", token, line))
 	})
 	c.Flags().StringVar(&name, "actor", "viewer", "the name of who holds it, as the audit log has it; no blanks")
 	c.Flags().StringVar(&role, "role", "viewer", "admin, storefront or viewer")
 	c.Flags().StringVar(&expires, "expires", "", "a time such as 2027-01-31T18:00:00Z, or in how long, such as 2160h; never unless given")
-	form.add(c)
+	form.Add(c)
 	return c
 }

@@ -10,12 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
+	"dibs/consumer"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
 	"dibs/internal/webhooks"
 	"dibs/models"
@@ -79,7 +80,12 @@ func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpo
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
 			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
 			defer replaying.Wait()
-			return s.readInOrder(ctx, webhooks.Group, d.Submit)
+			cfg := s.reading(webhooks.Group)
+			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
+			if !s.cfg.ReadAhead {
+				cfg.IsReady = consumer.IsApplied(s.rdb)
+			}
+			return consumer.ReadInOrder(ctx, cfg, s.cfg.Partitions, d.Submit)
 		})
 	})
 }
@@ -113,7 +119,7 @@ func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
 
 func newParkedWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	var form output
+	var form printer.Form
 	c := withDatabase(env, cobra.Command{
 		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
 		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked -o json",
@@ -122,15 +128,15 @@ func newParkedWebhooks(env Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...)
+		return printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...)
 	})
-	form.add(c)
+	form.Add(c)
 	return addWhich(c, &which)
 }
 
 func newReplayWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	var form output
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use: "replay", Short: "Post the parked events once more; those that are taken are parked no longer",
 		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event that is not taken stays parked, and so do
@@ -146,17 +152,17 @@ Exit code 0: nothing is left. 1: something is.`,
 		return withStack(ctx, env, cfg, func(s *stack) error {
 			taken, left, err := s.dispatcher(endpoints).Replay(ctx, which)
 			err = cmp.Or(err, stillParked(left, left+taken, "events"))
-			return cmp.Or(printOne(env.Stdout, form, map[string]int64{"delivered": taken, "parked": left},
-				fmt.Sprintf("delivered %s, still parked %s", Number(taken), Number(left))), err)
+			return cmp.Or(printer.PrintOne(env.Stdout, form, map[string]int64{"delivered": taken, "parked": left},
+				fmt.Sprintf("delivered %s, still parked %s", printer.Number(taken), printer.Number(left))), err)
 		})
 	})
-	form.add(c)
+	form.Add(c)
 	return addWhich(c, &which)
 }
 
 func newDiscardWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	form := asJSON
+	form := printer.JSON
 	c := withDatabase(env, cobra.Command{
 		Use: "discard", Short: "Delete parked events for good; they are printed, and posted nowhere",
 		Example: "  dibs webhooks discard --endpoint shop",
@@ -168,14 +174,14 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 		},
 	}, func(ctx context.Context, db *gorm.DB) error {
 		rows, err := webhooks.Discard(ctx, db, which)
-		return errors.Join(err, printList(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
+		return errors.Join(err, printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
 	})
-	form.add(c)
+	form.Add(c)
 	return addWhich(c, &which)
 }
 
 func newTestWebhook(env Env) *cobra.Command {
-	var form output
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use: "test ENDPOINT", Short: "Send an endpoint of the file a message of the type webhook.test, signed as events are",
 		Long: `Sends one endpoint of --webhooks-file a message of the type webhook.test, which is no event, signed as events are.
@@ -197,10 +203,10 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 			return fmt.Errorf("cmd: the endpoint %s did not take the message: %w", name, err)
 		}
 		took := time.Since(start).Round(time.Millisecond)
-		return printOne(env.Stdout, form, map[string]any{"endpoint": name, "took_ms": took.Milliseconds()},
+		return printer.PrintOne(env.Stdout, form, map[string]any{"endpoint": name, "took_ms": took.Milliseconds()},
 			fmt.Sprintf("the endpoint %s took the message within %s", name, took))
 	})
-	form.add(c)
+	form.Add(c)
 	return c
 }
 
@@ -217,9 +223,9 @@ type parkedWebhook struct {
 }
 
 // parkedWebhookView is how parked events are shown.
-var parkedWebhookView = view[parkedWebhook]{
-	header: table.Row{"endpoint", "campaign", "event", "reason", "type", "parked at"}, wide: 2,
-	rows: func(p *parkedWebhook, row func(...any)) {
+var parkedWebhookView = printer.View[parkedWebhook]{
+	Header: []string{"endpoint", "campaign", "event", "reason", "type", "parked at"}, Wide: 2,
+	Rows: func(p *parkedWebhook, row func(...any)) {
 		row(p.Endpoint, p.CampaignID, p.EventID, p.Reason, p.Type, p.ParkedAt)
 	},
 }

@@ -1,4 +1,5 @@
-package cmd
+// Package printer prints what a command found: to people as a table, to programs as JSON or CSV.
+package printer
 
 import (
 	"encoding/csv"
@@ -6,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -20,39 +22,39 @@ import (
 
 // The forms in which a command prints what it found.
 const (
-	asTable output = "table"
-	asJSON  output = "json"
-	asCSV   output = "csv"
+	Table Form = "table"
+	JSON  Form = "json"
+	CSV   Form = "csv"
 )
 
-// output is the value of the flag -o.
-type output string
+// Form is the value of the flag -o.
+type Form string
 
 // String returns the form.
-func (o *output) String() string { return string(*o) }
+func (o *Form) String() string { return string(*o) }
 
 // Type returns what a help text says of the value.
-func (o *output) Type() string { return "form" }
+func (o *Form) Type() string { return "form" }
 
 // Set takes a form.
-func (o *output) Set(form string) error {
-	if !slices.Contains([]output{asTable, asJSON, asCSV}, output(form)) {
+func (o *Form) Set(form string) error {
+	if !slices.Contains([]Form{Table, JSON, CSV}, Form(form)) {
 		return errors.New("must be table, json or csv")
 	}
-	*o = output(form)
+	*o = Form(form)
 	return nil
 }
 
-// add adds the flag -o, and the --json that it replaces: scripts have that still.
-func (o *output) add(c *cobra.Command) {
+// Add adds the flag -o, and the --json that it replaces: scripts have that still.
+func (o *Form) Add(c *cobra.Command) {
 	if *o == "" {
-		*o = asTable
+		*o = Table
 	}
 	c.Flags().VarP(o, "output", "o", "table, json or csv")
 	c.Flags().BoolFunc("json", "", func(text string) error {
 		isOn, err := strconv.ParseBool(text)
 		if isOn {
-			*o = asJSON
+			*o = JSON
 		}
 		return err
 	})
@@ -60,8 +62,8 @@ func (o *output) add(c *cobra.Command) {
 }
 
 // cell is a value as the form shows it.
-func (o *output) cell(value any) any {
-	isTable := *o == asTable
+func (o *Form) cell(value any) any {
+	isTable := *o == Table
 	switch v := value.(type) {
 	case models.Time:
 		return o.cell(v.Time)
@@ -86,81 +88,89 @@ func (o *output) cell(value any) any {
 	return value
 }
 
-// view is how values are shown: a value is none, one or more rows.
-type view[T any] struct {
-	header table.Row
-	rows   func(value *T, row func(cells ...any))
-	// wide is how many columns at the end are for CSV alone: a table has no room for them.
-	wide int
+// View is how values are shown: a value is none, one or more rows.
+type View[T any] struct {
+	Header []string
+	Rows   func(value *T, row func(cells ...any))
+	// Wide is how many columns at the end are for CSV alone: a table has no room for them.
+	Wide int
 }
 
-// list prints values: JSON and CSV as they come, a table in the end.
-type list[T any] struct {
-	form output
-	w    io.Writer
-	view view[T]
+// List prints values: JSON and CSV as they come, a table in the end.
+type List[T any] struct {
+	Form Form
+	W    io.Writer
+
+	view View[T]
 	csv  *csv.Writer
 	rows []table.Row
 	nums map[int]bool // the columns of numbers
+
+	isBegun bool // the header is printed
 }
 
-func newList[T any](w io.Writer, form output, v view[T]) *list[T] {
-	l := &list[T]{form: form, w: w, view: v, csv: csv.NewWriter(w), nums: make(map[int]bool)}
-	if form != asJSON && v.header != nil {
-		l.row(v.header...)
+// New begins a list.
+func New[T any](w io.Writer, form Form, v View[T]) *List[T] {
+	l := &List[T]{Form: form, W: w, view: v, csv: csv.NewWriter(w), nums: make(map[int]bool)}
+	if form != JSON {
+		header := make([]any, len(v.Header))
+		for i, name := range v.Header {
+			header[i] = name
+		}
+		l.row(header...)
 	}
 	return l
 }
 
-func (l *list[T]) add(values ...T) error {
-	if l.form == asJSON {
-		return printJSON(l.w, values...)
+// Add prints values, or keeps them for the table.
+func (l *List[T]) Add(values ...T) error {
+	if l.Form == JSON {
+		return PrintJSON(l.W, values...)
 	}
 	for i := range values {
-		l.view.rows(&values[i], l.row)
+		l.view.Rows(&values[i], l.row)
 	}
 	l.csv.Flush()
 	return l.csv.Error() //nolint:wrapcheck // a terminal that is gone
 }
 
-func (l *list[T]) row(cells ...any) {
-	if l.form == asTable {
-		cells = cells[:len(cells)-l.view.wide]
+func (l *List[T]) row(cells ...any) {
+	if l.Form == Table {
+		cells = cells[:len(cells)-l.view.Wide]
 	}
 	row := make(table.Row, len(cells))
 	record := make([]string, len(cells))
 	for i, value := range cells {
-		row[i] = l.form.cell(value)
+		row[i] = l.Form.cell(value)
 		record[i] = fmt.Sprint(row[i])
 		switch value.(type) {
 		case int64, *int64:
 			l.nums[i] = true
 		}
 	}
-	if l.form == asCSV {
+	if l.Form == CSV {
 		_ = l.csv.Write(record) // Flush tells
 		return
 	}
 	l.rows = append(l.rows, row)
 }
 
-// end prints the table so far; what is added afterwards is below it.
-func (l *list[T]) end() error {
+// End prints the table so far; what is added afterwards is below it, without a header.
+func (l *List[T]) End() error {
 	l.csv.Flush()
 	if len(l.rows) == 0 {
 		return l.csv.Error() //nolint:wrapcheck // a terminal that is gone
 	}
 	t := NewTable()
 	t.SetColumnConfigs(l.columns())
-	rows := l.rows
-	if l.view.header != nil {
-		t.AppendHeader(rows[0])
-		rows = rows[1:]
+	if !l.isBegun {
+		t.AppendHeader(l.rows[0])
+		l.rows = l.rows[1:]
 	}
-	t.AppendRows(rows)
+	t.AppendRows(l.rows)
 	l.rows = nil
-	l.view.header = nil
-	_, err := fmt.Fprintln(l.w, t.Render())
+	l.isBegun = true
+	_, err := fmt.Fprintln(l.W, t.Render())
 	return err //nolint:wrapcheck // a terminal that is gone
 }
 
@@ -170,7 +180,7 @@ const (
 )
 
 // columns aligns the numbers, and wraps the last column to what the others leave of the width.
-func (l *list[T]) columns() []table.ColumnConfig {
+func (l *List[T]) columns() []table.ColumnConfig {
 	var widths []int
 	for _, row := range l.rows {
 		for i, cell := range row {
@@ -197,31 +207,44 @@ func (l *list[T]) columns() []table.ColumnConfig {
 	return all
 }
 
-// printJSON prints each value as a line of JSON.
-func printJSON[T any](w io.Writer, values ...T) error {
+// PrintJSON prints each value as a line of JSON.
+func PrintJSON[T any](w io.Writer, values ...T) error {
 	for i := range values {
 		if err := json.NewEncoder(w).Encode(&values[i]); err != nil {
-			return fmt.Errorf("cmd: %w", err)
+			return fmt.Errorf("printer: %w", err)
 		}
 	}
 	return nil
 }
 
-// printList prints all values of a list.
-func printList[T any](w io.Writer, form output, v view[T], values ...T) error {
-	l := newList(w, form, v)
-	if err := l.add(values...); err != nil {
+// Print prints all values of a list.
+func Print[T any](w io.Writer, form Form, v View[T], values ...T) error {
+	l := New(w, form, v)
+	if err := l.Add(values...); err != nil {
 		return err
 	}
-	return l.end()
+	return l.End()
 }
 
-// printOne prints the one document of a command, in words to people.
-func printOne[T any](w io.Writer, form output, document T, words string) error {
-	if form == asJSON {
-		return printJSON(w, document)
+// PrintAll prints a list that is read page by page.
+func (l *List[T]) PrintAll(values iter.Seq2[T, error]) error {
+	for one, err := range values {
+		if err == nil {
+			err = l.Add(one)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	printf(w, "%s\n", words)
+	return l.End()
+}
+
+// PrintOne prints the one document of a command, in words to people.
+func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
+	if form == JSON {
+		return PrintJSON(w, document)
+	}
+	Printf(w, "%s\n", words)
 	return nil
 }
 
@@ -251,5 +274,5 @@ func AlignRight(t table.Writer, first, last int) {
 // Number writes 1234567 as 1,234,567.
 func Number[N int | int64](n N) string { return humanize.Comma(int64(n)) }
 
-// printf prints to people. A terminal that is gone is no failure of a command.
-func printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+// Printf prints to people. A terminal that is gone is no failure of a command.
+func Printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
