@@ -116,7 +116,7 @@ type nextPage struct {
 	Next   string            `json:"next"`
 }
 
-// CampaignClaims goes over the claims of a campaign, newest first; status "" is all. It ends after an error.
+// CampaignClaims goes over a campaign's claims, newest first; status "" is all. It ends after an error.
 func (c *Client) CampaignClaims(ctx context.Context, campaignID string, status ClaimStatus) iter.Seq2[Claim, error] {
 	return all(func(after string) ([]Claim, string, error) {
 		query := url.Values{"status": {string(status)}, "limit": {strconv.Itoa(pageMax)}, "after": {after}}

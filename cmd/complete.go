@@ -18,13 +18,14 @@ import (
 // completeWithin bounds what a shell waits for names.
 const completeWithin = time.Second
 
-// completions find the names that an argument may have, by how Use writes it. Flags are the same in lower case.
+// completions find the names that an argument may have, by how Use writes it.
+// Flags are the same in lower case.
 var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, begun string) []string{
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
-// complete has the shells complete the names of campaigns, groups and endpoints. A server that is away
-// completes nothing.
+// complete has shells complete the names of campaigns, groups and endpoints.
+// A server that is away completes nothing.
 func (env Env) complete(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		env.complete(below)

@@ -144,7 +144,7 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	require.Contains(t, got.stdout, ids["ada"], "and why, once more")
 	require.Contains(t, got.stderr, "2 of 2 messages")
 	s.exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
-	got = run(t, s.environ, "finance", "replay", "--id", ids["ada"], "-o", "json")
+	got = run(t, s.environ, "finance", "replay", ids["ada"], "-o", "json")
 	require.JSONEq(t, `{"handled":1,"left":null}`, requireOK(t, got))
 	s.credited(2, 200)
 	got = run(t, s.environ, "finance", "replay", "-o", "json")
@@ -156,7 +156,7 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	decode(t, got.stdout, &replay)
 	require.Equal(t, []any{0, 1, junk}, []any{replay.Handled, len(replay.Left), replay.Left[0].ID})
 
-	got = run(t, s.environ, "finance", "replay", "--id", "no-such")
+	got = run(t, s.environ, "finance", "replay", "no-such")
 	require.Equal(t, cmd.ExitFailed, got.code)
 	require.Contains(t, got.stderr, "no such")
 	var gone parkedMessage

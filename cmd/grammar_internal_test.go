@@ -25,8 +25,8 @@ import (
 	"dibs/syncer/compare"
 )
 
-// The commands that print no data: roles and shows that run until they are told to end, statements of SQL for a client of MySQL, a
-// sentence for a probe, and what other programs say.
+// The commands that print no data: roles, shows, statements of SQL for a client of MySQL, a sentence
+// for a probe, and what other programs say.
 var printNothing = []string{
 	"dibs demo", "dibs serve", "dibs api", "dibs consumer", "dibs syncer", "dibs finance", "dibs webhooks",
 	"dibs grants", "dibs healthcheck", "dibs lab", "dibs torture", "dibs help",
@@ -50,7 +50,7 @@ func runIn(t *testing.T, environ []string, args ...string) (code int, out, probl
 	return code, stdout.String(), stderr.String()
 }
 
-// below are the words of a command after dibs.
+// wordsOf are the words of a command after dibs.
 func wordsOf(c *cobra.Command) []string { return strings.Fields(c.CommandPath())[1:] }
 
 func TestEveryCommandThatPrintsHasOneFlagForIt(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -165,16 +166,17 @@ func newReplay(env Env) *cobra.Command {
 	var id string
 	var form printer.Form
 	c := withBooks(env, cobra.Command{
-		Use:   "replay",
+		Use:   "replay [MESSAGE]",
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
 		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
 credited is parked no longer; what is refused again stays, with the reason printed. It may be run while the service runs, and
-again after a crash: nothing is credited twice. Nothing returns to the claim streams.
+again after a crash: nothing is credited twice. Nothing returns to the claim streams. One message is named by its own id or its
+event's.
 
 Exit code 0: nothing is left. 1: something is.`,
-		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+		Example: "  dibs finance replay\n  dibs finance replay 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+		PreRun:  func(_ *cobra.Command, args []string) { id = strings.Join(args, "") },
 	}, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, form) })
-	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
 	form.Add(c)
 	return c
 }

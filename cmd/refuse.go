@@ -77,8 +77,8 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return usagef("no command %s%s Usage: %s COMMAND", quoted(name), hint, c.CommandPath())
 }
 
-// badFlag refuses flags that cobra could not read. A command that there is not comes first: its flags
-// are not known either.
+// badFlag refuses flags that cobra could not read. A command that there is not comes first:
+// its flags are not known either.
 func badFlag(c *cobra.Command, err error) error {
 	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -116,16 +116,13 @@ func nearest(c *cobra.Command, name string) string {
 // asUsed refuses arguments that Use does not have, and the lack of one, or of a required flag.
 func asUsed(c *cobra.Command, args []string) error {
 	_, takes, _ := strings.Cut(c.Use, " ")
-	most := 0
-	if takes != "" {
-		most = 1
-	}
+	most := min(len(takes), 1)
 	switch {
 	case len(args) > most && c.HasSubCommands():
 		return unknownCommand(c, args[0])
 	case len(args) > most:
 		return usagef("unexpected argument %s. Usage: %s", quoted(args[most]), c.UseLine())
-	case len(args) < most:
+	case len(args) < most && takes[0] != '[':
 		return missing(c, takes)
 	}
 	err := c.ValidateFlagGroups()

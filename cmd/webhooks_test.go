@@ -188,7 +188,7 @@ func TestWebhooksTest(t *testing.T) {
 	environ := []string{file}
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "test", "shop")), "the endpoint shop took the message")
 	requireRefusal(t, run(t, environ, "webhooks", "test", "nobody"), cmd.ExitUsage, "it has [shop]")
-	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "one name")
+	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "ENDPOINT is missing")
 	h.down.Store(true)
 	requireRefusal(t, run(t, environ, "webhooks", "test", "shop"), cmd.ExitFailed, "answered 503")
 }

@@ -17,8 +17,8 @@ import (
 // Submit takes a batch of events. It calls settle for each, in any order and perhaps later.
 type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error))
 
-// ReadInOrder reads all claim streams for a group until ctx ends and submits what it reads: of each stream in its order, one
-// batch after the other.
+// ReadInOrder reads all claim streams for a group until ctx ends and submits what it reads.
+// Of each stream it does so in order, one batch after the other.
 func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, submit Submit) error {
 	cfg.Name = cfg.Group
 	cfg.Batches = true

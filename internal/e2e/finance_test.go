@@ -298,7 +298,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Contains(t, got.stdout, "credited 0, still parked 2")
 	require.Contains(t, got.stderr, "2 of 2 messages")
 	exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
-	got = runDibs(t, l.settings, "finance", "replay", "--id", "019c0000-0000-7000-8000-000000000003", "-o", "json")
+	got = runDibs(t, l.settings, "finance", "replay", "019c0000-0000-7000-8000-000000000003", "-o", "json")
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.JSONEq(t, `{"handled":1,"left":null}`, got.stdout)
 	require.Empty(t, l.faults())
