@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"dibs/client"
 	"dibs/consumer"
 	"dibs/internal/config"
 	"dibs/internal/printer"
@@ -249,6 +250,14 @@ func TestTablesFitHundredColumnsAndCutNoID(t *testing.T) {
 	check(func(form printer.Form, w *bytes.Buffer) error {
 		return printer.Print(w, form, parkedMessageView, consumer.Parked{ID: "p0/1763716946123-0", EventID: id, Attempts: 12, Reason: long, At: at})
 	}, id, "p0/1763716946123-0")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, claimView, client.Claim{
+			ID: id, UserID: "user-12345", Quantity: 10, Seq: million, Status: client.ClaimRedeemed, ClaimedAt: at.Time,
+		})
+	}, id, "user-12345")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, eventView, json.RawMessage(`{"type":"claim.redeemed","user_id":"user-12345","claim_id":"`+id+`"}`))
+	}, id, "user-12345", "claim.redeemed")
 	check(func(form printer.Form, w *bytes.Buffer) error {
 		one := compare.Repaired{}
 		one.Left.CampaignID = campaign

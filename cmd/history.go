@@ -13,7 +13,7 @@ import (
 
 // eventView is how events of claims are shown. JSON has all that there is of one.
 var eventView = printer.View[json.RawMessage]{
-	Header: []string{"at", "type", "user", "units", "amount", "claim", "campaign", "currency", "order", "reason"}, Wide: 4,
+	Header: []string{"at", "claim", "user", "units", "type", "campaign", "amount", "currency", "order", "reason"}, Wide: 5,
 	Rows: func(raw *json.RawMessage, row func(...any)) {
 		var e models.Event
 		_ = json.Unmarshal(*raw, &e) // what it lacks stays empty
@@ -21,7 +21,7 @@ var eventView = printer.View[json.RawMessage]{
 		if claim == "" {
 			claim = e.ID // of claim.accepted
 		}
-		row(e.At, e.Type, e.UserID, e.Quantity, e.Amount, claim, e.CampaignID, e.Currency, e.OrderID, e.Reason)
+		row(e.At, claim, e.UserID, e.Quantity, e.Type, e.CampaignID, e.Amount, e.Currency, e.OrderID, e.Reason)
 	},
 }
 

@@ -45,13 +45,12 @@ func tell(env Env, err error) {
 		return
 	}
 	told := refusal{Code: "error", Message: sentence(err)}
-	switch {
-	case errors.Is(err, ErrUsage):
-		told.Code = "usage"
-	case errors.Is(err, config.ErrConfig):
-		told.Code = "config"
-	case errors.Is(err, ErrDrift):
-		told.Code = "drift"
+	for code, named := range map[string]error{
+		"usage": ErrUsage, "config": config.ErrConfig, "drift": ErrDrift, "parked": ErrParked, "not_final": ErrNotFinal,
+	} {
+		if errors.Is(err, named) {
+			told.Code = code
+		}
 	}
 	if p, ok := errors.AsType[*client.Problem](err); ok {
 		told.Code = string(p.Code)
