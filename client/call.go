@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,11 +42,9 @@ type call struct {
 	key          string // idempotency key; "" is none
 	keysInside   bool   // each part of the body has a key of its own
 	body         any    // nil is none
-	long         bool   // its answer may be longer than others
+	answerMax    int    // of an answer that may be longer than others
+	status       int    // of the answer, once it is there
 }
-
-// writes reports whether it changes something when it succeeds.
-func (q *call) writes() bool { return q.method != http.MethodGet }
 
 // segment is text as one part of a path, whatever it holds.
 func segment(text string) string {
@@ -124,10 +123,7 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 		return answer{}, fmt.Errorf("client: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	most := answerMax
-	if q.long {
-		most = longAnswerMax
-	}
+	most := cmp.Or(q.answerMax, answerMax)
 	text, err := io.ReadAll(io.LimitReader(res.Body, int64(most)+1))
 	switch {
 	case err != nil:
@@ -166,7 +162,7 @@ func problemOf(res *http.Response, body []byte) error {
 	seconds, _ := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 31) // the form with a date is left alone
 	after := time.Duration(seconds) * time.Second
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
-		return &strangeAnswer{res.StatusCode, after}
+		return &strangeAnswer{fmt.Errorf("%w: status %d without a problem", ErrAnswer, res.StatusCode), res.StatusCode, after}
 	}
 	p := wire.problem()
 	p.Status = res.StatusCode
@@ -176,14 +172,11 @@ func problemOf(res *http.Response, body []byte) error {
 
 // strangeAnswer is a refusal without a code.
 type strangeAnswer struct { //nolint:errname // it is an answer first
+	error
+
 	status     int
 	retryAfter time.Duration
 }
 
-// Error names the status.
-func (s *strangeAnswer) Error() string {
-	return fmt.Sprintf("%v: status %d without a problem", ErrAnswer, s.status)
-}
-
 // Unwrap makes it an ErrAnswer.
-func (s *strangeAnswer) Unwrap() error { return ErrAnswer }
+func (s *strangeAnswer) Unwrap() error { return s.error }

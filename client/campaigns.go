@@ -55,8 +55,9 @@ func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[C
 // was lost. Refusals: ErrCampaignExists (with other content), ErrInvalid.
 // As all below it needs the admin's token.
 func (c *Client) CreateCampaign(ctx context.Context, n NewCampaign) (campaign Campaign, created bool, err error) {
-	campaign, status, err := sendFor[Campaign](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns", body: n})
-	return campaign, status == http.StatusCreated, err
+	q := &call{method: http.MethodPost, path: "/v1/campaigns", body: n}
+	campaign, err = send[Campaign](ctx, c, q)
+	return campaign, q.status == http.StatusCreated, err
 }
 
 // PatchCampaign changes a campaign, in force for the next claim. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid.

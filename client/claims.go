@@ -57,10 +57,8 @@ func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error
 		return Claim{}, err
 	}
 	claim := Claim{Replayed: a.replayed}
-	if err := a.read(&claim); err != nil {
-		return Claim{}, err
-	}
-	return claim, nil
+	err = a.read(&claim)
+	return claim, err
 }
 
 // GetClaim reads a claim, which is found from the moment it is answered. Refusals: ErrClaimNotFound.
@@ -111,7 +109,31 @@ func (c *Client) AllUserClaims(ctx context.Context, userID, campaignID string) i
 	})
 }
 
-// all goes over a list page by page.
+// nextPage is a page of CampaignClaims or of Ledger.
+type nextPage struct {
+	Claims []Claim           `json:"claims"`
+	Events []json.RawMessage `json:"events"`
+	Next   string            `json:"next"`
+}
+
+// CampaignClaims goes over a campaign's claims, newest first; status "" is all. It ends after an error.
+func (c *Client) CampaignClaims(ctx context.Context, campaignID string, status ClaimStatus) iter.Seq2[Claim, error] {
+	return all(func(after string) ([]Claim, string, error) {
+		query := url.Values{"status": {string(status)}, "limit": {strconv.Itoa(pageMax)}, "after": {after}}
+		page, err := get[nextPage](ctx, c, campaignPath(campaignID)+"/claims", query)
+		return page.Claims, page.Next, err
+	})
+}
+
+// Ledger goes over everything that happened to a campaign's claims, in order, as docs/api/events.md has it. It ends after an error.
+func (c *Client) Ledger(ctx context.Context, campaignID string) iter.Seq2[json.RawMessage, error] {
+	return all(func(after string) ([]json.RawMessage, string, error) {
+		page, err := get[nextPage](ctx, c, campaignPath(campaignID)+"/ledger", url.Values{"after": {after}})
+		return page.Events, page.Next, err
+	})
+}
+
+// all goes over a list page by page. One that goes on later ends with a page without items.
 func all[T any](read func(cursor string) (items []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for cursor := ""; ; {
@@ -126,7 +148,7 @@ func all[T any](read func(cursor string) (items []T, next string, err error)) it
 					return
 				}
 			}
-			if next == "" {
+			if next == "" || len(items) == 0 {
 				return
 			}
 			cursor = next

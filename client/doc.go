@@ -35,5 +35,4 @@
 //
 // A caller gets the answer that a request of its own would have got: each claim has its own key, attempts and error. A caller whose
 // context ends leaves the others alone. Its error is ErrUnavailable if its claim was not sent, an *OutcomeError if it was.
-// Config.Batch 1 turns sharing off.
 package client

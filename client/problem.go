@@ -66,8 +66,7 @@ func (p *Problem) Error() string { return p.Code.Error() + ": " + p.Detail }
 
 // Is reports whether target is the problem's code.
 func (p *Problem) Is(target error) bool {
-	code, ok := target.(Code)
-	return ok && code == p.Code
+	return target == p.Code
 }
 
 // OutcomeError says that a call may have done what it asked for: it was sent, and no attempt got a conclusive answer.

@@ -85,7 +85,7 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 		if f.again && attempts < c.cfg.Attempts && wait(ctx, f.after+delays.NextBackOff()) {
 			continue
 		}
-		if q.writes() && (maybe && f.again || f.maybe) {
+		if q.method != http.MethodGet && (maybe && f.again || f.maybe) {
 			return &OutcomeError{Key: q.key, Attempts: attempts, Last: err}
 		}
 		return err
@@ -93,19 +93,12 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 }
 
 // send sends a call until it is answered, and reads the answer, unless there is none.
-func send[T any](ctx context.Context, c *Client, q *call) (T, error) {
-	found, _, err := sendFor[T](ctx, c, q)
-	return found, err
-}
-
-// sendFor is send that also returns the status.
-func sendFor[T any](ctx context.Context, c *Client, q *call) (found T, status int, err error) {
-	var none T
+func send[T any](ctx context.Context, c *Client, q *call) (found T, err error) {
 	var body []byte
 	if q.body != nil {
 		body, err = json.Marshal(q.body)
 		if err != nil {
-			return none, 0, fmt.Errorf("client: %w", err)
+			return found, fmt.Errorf("client: %w", err)
 		}
 	}
 	err = c.ask(ctx, q, func() error {
@@ -113,13 +106,10 @@ func sendFor[T any](ctx context.Context, c *Client, q *call) (found T, status in
 		if err != nil || a.status == http.StatusNoContent {
 			return err
 		}
-		status = a.status
+		q.status = a.status
 		return a.read(&found)
 	})
-	if err != nil {
-		return none, 0, err
-	}
-	return found, status, nil
+	return found, err
 }
 
 // get reads what lies at a path.

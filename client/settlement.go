@@ -32,7 +32,7 @@ type Settlement struct {
 // Refusals: ErrInvalid.
 func (c *Client) Settlement(ctx context.Context, date, timeZone string) (Settlement, error) {
 	return send[Settlement](ctx, c, &call{
-		method: http.MethodGet, path: "/v1/settlements/" + segment(date), query: url.Values{"time_zone": {timeZone}}, long: true,
+		method: http.MethodGet, path: "/v1/settlements/" + segment(date), query: url.Values{"time_zone": {timeZone}}, answerMax: longAnswerMax,
 	})
 }
 

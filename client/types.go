@@ -2,7 +2,6 @@ package client
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -218,9 +217,6 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText reads it as Go does.
 func (d *Duration) UnmarshalText(text []byte) error {
 	read, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("client: duration: %w", err)
-	}
 	*d = Duration(read)
-	return nil
+	return err //nolint:wrapcheck // json names the field
 }

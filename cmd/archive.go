@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/lots"
 	"dibs/syncer/retention"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 )
 
 func newArchive(env Env) *cobra.Command {
 	var beforeText, campaign string
 	var before time.Time
-	var o output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use:   "archive",
 		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
@@ -32,22 +32,22 @@ looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims 
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
-			"  dibs archive --before 2026-01-01 --campaign spring-sale --json",
-	}, func(c *cobra.Command) (err error) {
-		before, err = models.ParseTime(beforeText)
-		if err != nil {
-			before, err = time.Parse(time.DateOnly, beforeText)
-		}
-		if err != nil {
-			return usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", beforeText)
-		}
-		return checkCampaign(c)
-	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
-		return s.archive(ctx, env, before, campaign, o)
-	})
+			"  dibs archive --before 2026-01-01 --campaign spring-sale -o json",
+		PreRunE: func(c *cobra.Command, args []string) (err error) {
+			before, err = models.ParseTime(beforeText)
+			if err != nil {
+				before, err = time.Parse(time.DateOnly, beforeText)
+			}
+			if err != nil {
+				return usagef("--before %q: a time such as 2026-01-01T00:00:00Z is required", beforeText)
+			}
+			return checkCampaign(c, args)
+		},
+	}, func(ctx context.Context, s *stack) error { return s.archive(ctx, env, before, campaign, form) })
 	c.Flags().StringVar(&beforeText, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
 	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all closed ones unless given")
-	o.addJSON(c, ", one line a campaign")
+	_ = c.MarkFlagRequired("before")
+	form.Add(c)
 	return c
 }
 
@@ -59,7 +59,7 @@ type archived struct {
 	Why        string `json:"why"`      // it was not archived; "" is that it was
 }
 
-func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, o output) error {
+func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, form printer.Form) error {
 	ids, err := s.closedIDs(ctx, campaign)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 	var total, done int // for people: without a total it is 0
 	_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
 		"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, ""))
-	bar := NewProgress(env.Stderr, "claims archived", total)
+	bar := printer.NewProgress(env.Stderr, "claims archived", total)
 	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
@@ -76,15 +76,16 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 		done += claims
 		bar.Set(done)
 	})
-	l := newList(env.Stdout, o, view[archived]{table.Row{"campaign", "archived", "left", "why"}, func(a *archived, row func(...any)) {
-		row(a.CampaignID, Number(a.Archived), Number(a.Left), a.Why)
-	}})
-	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.add)
+	l := printer.New(env.Stdout, form, printer.View[archived]{
+		Header: []string{"campaign", "archived", "left", "why"},
+		Rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
+	})
+	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.Add)
 	bar.Done()
 	if err != nil {
 		return err
 	}
-	return l.end()
+	return l.End()
 }
 
 // archiveAll archives campaigns one after the other and tells what became of each. One that can't be

@@ -23,7 +23,7 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 
 	require.Equal(t, 2, run(t, s.environ, "archive").code, "--before is required")
 	require.Equal(t, 1, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "open").code)
-	out := requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01T00:00:00Z", "--campaign", "spring", "--json"))
+	out := requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01T00:00:00Z", "--campaign", "spring", "-o", "json"))
 	require.JSONEq(t, `{"campaign_id":"spring","archived":5,"left":0,"why":""}`, out)
 	require.EqualValues(t, 5, s.number("SELECT COUNT(*) FROM claims_archive"))
 
@@ -32,6 +32,6 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 	}
 	require.EqualValues(t, 10, s.number("SELECT COUNT(*) FROM claims_archive"))
 	requireOK(t, run(t, s.environ, "reconcile"))
-	require.Empty(t, run(t, s.environ, "reconcile", "--repair", "--json", "--campaign", "spring").stderr)
+	require.Empty(t, run(t, s.environ, "reconcile", "--repair", "-o", "json", "--campaign", "spring").stderr)
 	require.Zero(t, serve.stop().code)
 }

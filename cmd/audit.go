@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
 	"dibs/internal/audit"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 )
@@ -21,38 +21,42 @@ import (
 func newAudit(env Env) *cobra.Command {
 	var q models.AuditQuery
 	var since string
-	var o output
+	var form printer.Form
 	c := withDatabase(env, cobra.Command{
 		Use:   "audit",
 		Short: "List who changed what: campaigns, packets, repairs, and tokens that were refused",
 		Long: `List the table audit_log, the newest first: who changed what, by which request, and what was there before.
 
 The actor is the name of a token, the sub of a JWT, or cli: and the user who ran a command.`,
-		Example: "  dibs audit --campaign spring-sale\n  dibs audit --since 24h --json\n  dibs audit --since 2027-01-31T18:00:00Z",
-	}, func(c *cobra.Command) (err error) {
-		q.Since, err = timeOrSpan("--since", since, -1)
-		return cmp.Or(checkCampaign(c), between("--limit", q.Limit, 1, 1_000_000), err)
+		Example: "  dibs audit --campaign spring-sale\n  dibs audit --since 24h -o json\n  dibs audit --since 2027-01-31T18:00:00Z",
+		PreRunE: func(c *cobra.Command, args []string) (err error) {
+			q.Since, err = timeOrSpan("--since", since, -1)
+			return cmp.Or(checkCampaign(c, args), between("--limit", q.Limit, 1, 1_000_000), err)
+		},
 	}, func(ctx context.Context, db *gorm.DB) error {
 		entries, err := audit.NewLog(db).List(ctx, q)
 		if err != nil {
 			return err
 		}
-		return printList(env.Stdout, o, view[models.AuditEntry]{
-			table.Row{"at", "actor", "action", "campaign", "change", "request"},
-			func(e *models.AuditEntry, row func(...any)) {
-				row(e.At.Format(models.TimeLayout), e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
-			},
-		}, entries...)
+		return printer.Print(env.Stdout, form, auditView, entries...)
 	})
 	c.Flags().StringVar(&q.CampaignID, "campaign", "", oneCampaign)
 	c.Flags().StringVar(&since, "since", "", "a time such as 2027-01-31T18:00:00Z, or how long ago, such as 24h")
 	c.Flags().IntVar(&q.Limit, "limit", 1000, "most entries")
-	o.addJSON(c, ", one line an entry")
+	form.Add(c)
 	return c
 }
 
+// auditView is how entries of the audit log are shown.
+var auditView = printer.View[models.AuditEntry]{
+	Header: []string{"at", "actor", "action", "campaign", "change", "request"}, Wide: 1,
+	Rows: func(e *models.AuditEntry, row func(...any)) {
+		row(e.At, e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID)
+	},
+}
+
 // checkCampaign refuses a --campaign that is no id.
-func checkCampaign(c *cobra.Command) error {
+func checkCampaign(c *cobra.Command, _ []string) error {
 	flag := c.Flags().Lookup("campaign")
 	if err := models.CheckCampaignID(flag.Value.String()); flag.Changed && err != nil {
 		return usagef("--campaign %q: %w", flag.Value, err)
@@ -75,13 +79,9 @@ func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
 	return at, nil
 }
 
-// withDatabase is a command that works with the database alone, whatever Redis does, after what check
-// refuses.
-func withDatabase(env Env, c cobra.Command, check func(*cobra.Command) error, run func(context.Context, *gorm.DB) error) *cobra.Command {
-	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if err := check(c); err != nil {
-			return err
-		}
+// withDatabase is a command that works with the database alone, whatever Redis does.
+func withDatabase(env Env, c cobra.Command, run func(context.Context, *gorm.DB) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		setting := "MYSQL_DSN"
 		at := sqlstore.Config{DSN: cfg.MySQLDSN, Logger: newLogger(cfg, env.Stderr)}
 		if cfg.MySQLDSN == "" {

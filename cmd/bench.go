@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/models"
 	"dibs/proof/load"
 )
@@ -34,7 +35,7 @@ type benchRun struct {
 	keys     bool
 	batch    bool
 	syncWait time.Duration
-	output
+	form     printer.Form
 }
 
 func newBench(env Env) *cobra.Command {
@@ -61,7 +62,7 @@ polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no 
   dibs bench --rate 5000 --duration 30s --connections 500
   dibs bench --batch --rate 10000 --connections 1000      through the Go client, whose callers share requests
   dibs bench --ramp                                       the highest rate with p99 < 10ms, then 80 % of it
-  dibs bench --ramp --p99 5ms --hold 1 --json > bench.json
+  dibs bench --ramp --p99 5ms --hold 1 -o json > bench.json
   DIBS_ADMIN_TOKEN=… dibs bench --url https://dibs.example --rate 200
   dibs bench --rate 5000 --stock 1000                     a sell-out: nearly all are refused`,
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
@@ -87,7 +88,7 @@ polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no 
 	flags.BoolVar(&b.keys, "keys", true, "an idempotency key with each claim")
 	flags.BoolVar(&b.batch, "batch", false, "claim through the Go client, whose callers share requests")
 	flags.DurationVar(&b.syncWait, "sync-wait", time.Minute, "how long the database may take after the last answer")
-	b.addJSON(c, " instead of the table")
+	b.form.Add(c)
 	return c
 }
 
@@ -145,7 +146,7 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 		},
 		Stock: b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
 		StartPhase: func(name string, sends int64) (func(int64), func()) {
-			bar := NewProgress(env.Stderr, name, int(sends))
+			bar := printer.NewProgress(env.Stderr, name, int(sends))
 			return func(answered int64) { bar.Set(int(answered)) }, bar.Done
 		},
 	}
@@ -174,7 +175,7 @@ func verdict(r *load.Report) error {
 }
 
 func (b *benchRun) print(env Env, report *load.Report) error {
-	if !b.json {
+	if b.form != printer.JSON {
 		return printBench(env.Stdout, report)
 	}
 	encoder := json.NewEncoder(env.Stdout)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"dibs/internal/printer"
 	"dibs/proof/load"
 )
 
@@ -27,7 +28,7 @@ func printBench(w io.Writer, r *load.Report) error {
 }
 
 func rampTable(r *load.RampReport) string {
-	t := NewTable()
+	t := printer.NewTable()
 	t.AppendHeader(table.Row{"tried/s", "answered/s", "p99 ms", fmt.Sprintf("p99 < %gms", r.P99LimitMS)})
 	for _, s := range r.Steps {
 		held := "held"
@@ -36,38 +37,38 @@ func rampTable(r *load.RampReport) string {
 		}
 		t.AppendRow(table.Row{whole(s.Rate), whole(s.Reached), fmt.Sprintf("%.2f", s.P99MS), held})
 	}
-	AlignRight(t, 1, 3)
+	printer.AlignRight(t, 1, 3)
 	return t.Render() + fmt.Sprintf("\n\nthe highest rate that held: %s/s", whole(r.TopRate))
 }
 
 func benchTable(r *load.Report) string {
-	t := NewTable()
+	t := printer.NewTable()
 	row := func(name, value string) { t.AppendRow(table.Row{name, value}) }
 	row("rate asked for /s", whole(r.Plan.Rate))
 	row("rate achieved /s", whole(r.AchievedRate))
-	row("sent", Number(r.Sent))
+	row("sent", printer.Number(r.Sent))
 	if r.Unsent > 0 {
-		row("never sent", Number(r.Unsent))
+		row("never sent", printer.Number(r.Unsent))
 	}
-	row("accepted", Number(r.Accepted))
+	row("accepted", printer.Number(r.Accepted))
 	for _, code := range slices.Sorted(maps.Keys(r.Refused)) {
-		row("refused: "+code, Number(r.Refused[code]))
+		row("refused: "+code, printer.Number(r.Refused[code]))
 	}
 	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
-		row("error: "+code, Number(r.Errors[code]))
+		row("error: "+code, printer.Number(r.Errors[code]))
 	}
 	l := &r.Latency
 	for i, ms := range []float64{l.P50, l.P90, l.P99, l.P999, l.Max} {
 		row("latency "+[]string{"p50", "p90", "p99", "p99.9", "max"}[i]+" ms", fmt.Sprintf("%.2f", ms))
 	}
-	AlignRight(t, 2, 2)
+	printer.AlignRight(t, 2, 2)
 	return t.Render()
 }
 
 func lateWords(r *load.Report) string {
 	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), "+
 		"%s because all %s connections were busy; both count in the latencies",
-		Number(r.Late), r.LateMaxMS, Number(r.Waited), Number(r.Plan.Connections))
+		printer.Number(r.Late), r.LateMaxMS, printer.Number(r.Waited), printer.Number(r.Plan.Connections))
 	if r.Late*100 > r.Sent {
 		words += "\nTHE GENERATOR WAS BEHIND ITS SCHEDULE with more than 1 % of the sends: these latencies are also its own"
 	}
@@ -76,15 +77,15 @@ func lateWords(r *load.Report) string {
 
 func syncWords(r *load.Report) string {
 	return fmt.Sprintf("on the way to the database: at most %s claims, the oldest at most %.0f ms old (p99 %.0f ms), in %s polls (%d failed)",
-		Number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, Number(r.Sync.Polls), r.Sync.PollFaults)
+		printer.Number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, printer.Number(r.Sync.Polls), r.Sync.PollFaults)
 }
 
 func booksWords(b *load.Books) string {
 	if b.Agree {
 		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims",
-			b.SyncedAfterMS, Number(b.Claimed))
+			b.SyncedAfterMS, printer.Number(b.Claimed))
 	}
 	return "THE BOOKS DO NOT AGREE\n  " + strings.Join(b.Wrong, "\n  ")
 }
 
-func whole(rate float64) string { return Number(int64(math.Round(rate))) }
+func whole(rate float64) string { return printer.Number(int64(math.Round(rate))) }

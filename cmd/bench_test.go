@@ -24,7 +24,7 @@ func runBench(t *testing.T, environ []string, args ...string) (code int, stdout,
 func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := runBench(t, []string{"DIBS_ADMIN_TOKEN=secret-of-this-test"},
-		"--json", "--rate", "100", "--duration", "1s", "--warm-up", "200ms", "--stock", "50")
+		"-o", "json", "--rate", "100", "--duration", "1s", "--warm-up", "200ms", "--stock", "50")
 	require.Equal(t, ExitOK, code, stderr)
 	var report load.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
@@ -39,7 +39,7 @@ func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 func TestBenchOfTheGoClientAgreesToo(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := runBench(t, []string{"DIBS_ADMIN_TOKEN=secret-of-this-test"},
-		"--batch", "--json", "--rate", "500", "--duration", "1s", "--warm-up", "200ms", "--stock", "400")
+		"--batch", "-o", "json", "--rate", "500", "--duration", "1s", "--warm-up", "200ms", "--stock", "400")
 	require.Equal(t, ExitOK, code, stderr)
 	var report load.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))

@@ -88,7 +88,7 @@ func TestBenchJSONHasEveryFigure(t *testing.T) {
 	t.Parallel()
 	l := newLiar(t, &liar{})
 	var report map[string]json.RawMessage
-	decode(t, requireOK(t, bench(t, l, nil, "--json", "--keys=false")), &report)
+	decode(t, requireOK(t, bench(t, l, nil, "-o", "json", "--keys=false")), &report)
 	for _, name := range []string{
 		"url", "servers", "campaign_id", "plan", "sent", "unsent", "accepted", "refused", "errors", "achieved_rate", "latency_ms", "late",
 		"late_max_ms", "waited_for_connection", "sync", "books",
@@ -119,7 +119,7 @@ func TestBenchFailsOfBooksThatLack(t *testing.T) {
 	require.Equal(t, cmd.ExitFailed, got.code, got.stdout+got.stderr)
 	require.Contains(t, got.stdout, "DO NOT AGREE")
 	require.Regexp(t, `(?m)^dibs: .*\b37\b.*`, got.stderr, "in figures")
-	got = bench(t, newLiar(t, &liar{lost: -1}), nil, "--json")
+	got = bench(t, newLiar(t, &liar{lost: -1}), nil, "-o", "json")
 	require.Equal(t, cmd.ExitFailed, got.code, "a claim that no one was given is no better")
 	var report struct {
 		Books struct {

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"dibs/client"
+	"dibs/internal/printer"
 	"dibs/models"
 )
 
@@ -25,14 +26,37 @@ func newCampaign(env Env) *cobra.Command {
 		newCampaignPause(env), newCampaignOpen(env))
 }
 
+// listedCampaign is a campaign with what its stock says, as far as that is known.
+type listedCampaign struct {
+	client.Campaign
+
+	Remaining *int64 `json:"remaining,omitempty"`
+	Claimed   *int64 `json:"claimed,omitempty"`
+}
+
+// campaignView is how a list of campaigns is shown.
+var campaignView = printer.View[listedCampaign]{
+	Header: []string{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, Wide: 1,
+	Rows: func(c *listedCampaign, row func(...any)) {
+		row(c.ID, c.Kind, c.Status, c.Total, c.Remaining, c.Claimed, limitOrNone(c.PerUser), c.Name, limitOrNone(c.PerUserPerDay))
+	},
+}
+
 // aboutCampaign is a command over HTTP that shows campaigns.
 func aboutCampaign(env Env, c cobra.Command, ask func(context.Context, *question[client.Campaign]) error) *cobra.Command {
-	return overHTTP(env, c, view[client.Campaign]{
-		table.Row{"id", "kind", "status", "total", "per user", "per day", "name"},
-		func(c *client.Campaign, row func(...any)) {
-			row(c.ID, c.Kind, c.Status, c.Total, c.PerUser, c.PerUserPerDay, c.Name)
+	return overHTTP(env, c, printer.View[client.Campaign]{
+		Header: []string{"id", "kind", "status", "total", "per user", "per day", "name"},
+		Rows: func(c *client.Campaign, row func(...any)) {
+			row(c.ID, c.Kind, c.Status, c.Total, limitOrNone(c.PerUser), limitOrNone(c.PerUserPerDay), c.Name)
 		},
 	}, ask)
+}
+
+func limitOrNone(n int64) any {
+	if n == 0 {
+		return "none"
+	}
+	return n
 }
 
 // campaignFlags are what create and set have in common.
@@ -97,7 +121,7 @@ func newCampaignCreate(env Env) *cobra.Command {
 		switch {
 		case n.Kind != client.KindCoupon:
 		case !f.hasTotal():
-			return usagef("--total is missing: how many units are there?")
+			return missing(q.c, "--total")
 		default:
 			n.Total = &f.total
 		}
@@ -132,22 +156,41 @@ func newCampaignCreate(env Env) *cobra.Command {
 
 func newCampaignList(env Env) *cobra.Command {
 	var filter client.CampaignFilter
-	c := aboutCampaign(env, cobra.Command{
+	c := overHTTP(env, cobra.Command{
 		Use: "list", Short: "List campaigns, by id", Example: "  dibs campaign list --status open --search spring\n  dibs campaign list -o csv",
-	}, func(ctx context.Context, q *question[client.Campaign]) error {
-		var all []client.Campaign
+	}, campaignView, func(ctx context.Context, q *question[listedCampaign]) error {
+		var all []*listedCampaign
+		var asking errgroup.Group
+		asking.SetLimit(stocksAtOnce)
 		for one, err := range q.AllCampaigns(ctx, filter) {
 			if err != nil {
 				return err
 			}
-			all = append(all, one)
+			listed := &listedCampaign{Campaign: one}
+			all = append(all, listed)
+			asking.Go(func() error {
+				if stock, err := q.Stock(ctx, one.ID); err == nil { // else it is not known, which a dash says
+					listed.Remaining = &stock.Remaining
+					listed.Claimed = &stock.Claimed
+				}
+				return nil
+			})
 		}
-		return q.list(all...)
+		_ = asking.Wait()
+		for _, one := range all {
+			if err := q.out.Add(*one); err != nil {
+				return err
+			}
+		}
+		return q.out.End()
 	})
 	c.Flags().StringVar(&filter.Text, "search", "", "part of the id or the name")
 	c.Flags().StringVar((*string)(&filter.Status), "status", "", "open, paused or closed")
 	return c
 }
+
+// stocksAtOnce is for how many campaigns a list asks at the same time.
+const stocksAtOnce = 8
 
 // campaignAndStock is a line of JSON.
 type campaignAndStock struct {
@@ -156,10 +199,10 @@ type campaignAndStock struct {
 }
 
 func newCampaignGet(env Env) *cobra.Command {
-	return overHTTP(env, cobra.Command{Use: "get ID", Short: "Show a campaign and its stock", Example: "  dibs campaign get spring -o json"},
-		view[campaignAndStock]{
-			table.Row{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
-			func(c *campaignAndStock, row func(...any)) {
+	return overHTTP(env, cobra.Command{Use: "get CAMPAIGN", Short: "Show a campaign and its stock", Example: "  dibs campaign get spring -o json"},
+		printer.View[campaignAndStock]{
+			Header: []string{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
+			Rows: func(c *campaignAndStock, row func(...any)) {
 				row(c.Campaign.ID, c.Campaign.Status, c.Stock.Total, c.Stock.Remaining, c.Stock.Claimed, c.Stock.Backlog, c.Stock.Drift)
 			},
 		}, func(ctx context.Context, q *question[campaignAndStock]) error {
@@ -176,7 +219,7 @@ func newCampaignSet(env Env) *cobra.Command {
 	var f campaignFlags
 	var lowStock int64
 	c := aboutCampaign(env, cobra.Command{
-		Use: "set ID", Short: "Change a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
+		Use: "set CAMPAIGN", Short: "Change a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		public := strings.TrimPrefix(f.public, "nothing")
 		patch := client.CampaignPatch{
@@ -212,7 +255,7 @@ func newCampaignSet(env Env) *cobra.Command {
 
 func newCampaignOpen(env Env) *cobra.Command {
 	return aboutCampaign(env, cobra.Command{
-		Use: "open ID", Short: "Take claims of a paused campaign again", Example: "  dibs campaign open spring",
+		Use: "open CAMPAIGN", Short: "Take claims of a paused campaign again", Example: "  dibs campaign open spring",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		return q.show(q.PatchCampaign(ctx, q.id, client.CampaignPatch{Status: new(client.StatusOpen)}))
 	})
@@ -221,19 +264,19 @@ func newCampaignOpen(env Env) *cobra.Command {
 func newCampaignPause(env Env) *cobra.Command {
 	var all bool
 	c := aboutCampaign(env, cobra.Command{
-		Use: "pause ID | --all", Short: "Stop claims of a campaign, or of all; they can be opened again",
+		Use: "pause CAMPAIGN | --all", Short: "Stop claims of a campaign, or of all; they can be opened again",
 		Long:    "Works within a second, also while MySQL is away.",
+		Args:    cobra.MaximumNArgs(1),
 		Example: "  dibs campaign pause spring\n  dibs campaign pause --all",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		switch {
 		case all == (q.id != ""):
-			return usagef("name one campaign, or --all")
+			return missing(q.c, "CAMPAIGN or --all")
 		case all:
 			return pauseAll(ctx, q)
 		}
 		return q.show(q.PatchCampaign(ctx, q.id, client.CampaignPatch{Status: new(client.StatusPaused)}))
 	})
-	c.Args = cobra.MaximumNArgs(1)
 	c.Flags().BoolVar(&all, "all", false, "every open campaign")
 	return c
 }
@@ -243,12 +286,12 @@ func pauseAll(ctx context.Context, q *question[client.Campaign]) error {
 	if err != nil {
 		return err
 	}
-	ids := view[client.PausedCampaigns]{table.Row{"paused"}, func(p *client.PausedCampaigns, row func(...any)) {
+	ids := printer.View[client.PausedCampaigns]{Header: []string{"paused"}, Rows: func(p *client.PausedCampaigns, row func(...any)) {
 		for _, id := range p.Paused {
 			row(id)
 		}
 	}}
-	if err := printList(q.w, q.output, ids, done); err != nil || done.Complete {
+	if err := printer.Print(q.out.W, q.out.Form, ids, done); err != nil || done.Complete {
 		return err
 	}
 	return errors.New("MySQL does not answer: campaigns that Redis does not hold are not paused; they take no claims before it is back. Repeat this then")
@@ -257,7 +300,7 @@ func pauseAll(ctx context.Context, q *question[client.Campaign]) error {
 func newCampaignClose(env Env) *cobra.Command {
 	var confirmed string
 	c := aboutCampaign(env, cobra.Command{
-		Use: "close ID", Short: "Close a campaign for ever; what is left of packets returns to the sender",
+		Use: "close CAMPAIGN", Short: "Close a campaign for ever; what is left of packets returns to the sender",
 		Example: "  dibs campaign close spring --confirm spring",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		if confirmed != q.id {

@@ -3,6 +3,8 @@ package cmd_test
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	require.Regexp(t, `(?m)^spring +coupon +open +10 +2 `, ok("campaign create spring --total 10 --per-user 2 --title Spring"))
 	ok("campaign create winter --total 1")
 	require.Equal(t, 3, strings.Count(ok("campaign list"), "\n"))
-	require.Equal(t, "id,kind,status,total,per user,per day,name\nspring,coupon,open,10,2,0,Spring\n", ok("campaign list --search SPR -o csv"))
+	require.Equal(t, "id,kind,status,total,remaining,claimed,per user,name,per day\nspring,coupon,open,10,10,0,2,Spring,none\n", ok("campaign list --search SPR -o csv"))
 
 	require.Regexp(t, `ada +2 +1 +claimed`, ok("claim spring --user ada --quantity 2 --key order-1"))
 	requireRefusal(t, run(t, over, "claim", "spring", "--user", "ada"), cmd.ExitFailed, "user_limit")
@@ -50,13 +52,53 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
 		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
 		"redeem x":              "--order",
-		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "one campaign", "claim winter": "--user",
+		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "CAMPAIGN is missing, such as `dibs campaign get spring", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {
 		requireRefusal(t, run(t, over, strings.Fields(line)...), cmd.ExitUsage, words)
 	}
 	requireRefusal(t, run(t, over, "watch", "no-such"), cmd.ExitFailed, "campaign_not_found")
 	requireRefusal(t, run(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "campaign", "get", "spring"), cmd.ExitFailed, "127.0.0.1:1")
+}
+
+// Claims and their history are listed, and packets added, from the command line.
+func TestClaimsPacketsAndTheLedgerFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	serve := start(t, nil, "serve")
+	over := []string{"DIBS_URL=" + serve.url}
+	ok := func(line string) string { return requireOK(t, run(t, over, strings.Fields(line)...)) }
+	ok("campaign create spring --total 2000")
+	for range 1003 {
+		serve.claim("spring", "ada")
+	}
+	serve.synced("spring", 1003)
+	csv := ok("claims spring -o csv")
+	require.True(t, strings.HasPrefix(csv, "id,user,units,seq,status,claimed at,order\n"), csv[:80])
+	require.Equal(t, 1004, strings.Count(csv, "\n"), "more than a page")
+	id, _, _ := strings.Cut(strings.Split(csv, "\n")[1], ",")
+	ok("redeem " + id + " --order 4711")
+	eventually(t, "the claim is not redeemed", func() bool { return strings.Contains(ok("claims spring --status redeemed -o csv"), id) })
+	require.Contains(t, ok("claims spring --status redeemed"), id)
+	require.Contains(t, ok("claims spring --status released -o csv"), "order\n")
+	eventually(t, "the ledger is short", func() bool { return strings.Count(ok("ledger spring -o csv"), "\n") == 1005 })
+	events := ok("ledger spring -o json")
+	require.Equal(t, 1004, strings.Count(events, "\n"))
+	require.Contains(t, events, `"order_id":"4711"`)
+	require.Regexp(t, `(?m)`+id+` +ada +1 +claim\.redeemed$`, ok("ledger spring"))
+
+	ok("campaign create rain --kind packet --currency EUR")
+	require.Regexp(t, `(?m)^ +10 +1,000$`, ok("packets add rain --count 10 --amount 1000 --split even --min 100 --max 100 --release-at 2h"))
+	file := filepath.Join(t.TempDir(), "packets.json")
+	require.NoError(t, os.WriteFile(file, []byte(`[{"id":"p1","amount":500}]`), 0o600))
+	require.Equal(t, `{"count":1,"amount":500}`+"\n", ok("packets add rain --key k --file "+file+" -o json"))
+	for line, words := range map[string]string{
+		"packets add rain": "[count file]", "packets add rain --count 3": "[amount]", "packets add rain --file /nowhere": "--file",
+		"packets add rain --count 1 --amount 1 --release-at soon": "--release-at",
+	} {
+		requireRefusal(t, run(t, over, strings.Fields(line)...), cmd.ExitUsage, words)
+	}
+	requireRefusal(t, run(t, over, "claims", "nothing"), cmd.ExitFailed, "campaign_not_found")
+	requireRefusal(t, run(t, over, "claims", "spring", "--status", "lost"), cmd.ExitFailed, "status")
 }
 
 // While MySQL does not answer campaigns are paused, one and all; and opened when it is back.

@@ -6,22 +6,24 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
-	"dibs/models"
 )
 
 // aboutClaim is a command over HTTP that shows a claim.
 func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[client.Claim]) error) *cobra.Command {
-	return overHTTP(env, c, view[client.Claim]{
-		table.Row{"id", "user", "units", "seq", "status", "claimed at"},
-		func(c *client.Claim, row func(...any)) {
-			row(c.ID, c.UserID, c.Quantity, c.Seq, c.Status, c.ClaimedAt.UTC().Format(models.TimeLayout))
-		},
-	}, ask)
+	return overHTTP(env, c, claimView, ask)
+}
+
+// claimView is how claims are shown.
+var claimView = printer.View[client.Claim]{
+	Header: []string{"id", "user", "units", "seq", "status", "claimed at", "order"}, Wide: 1,
+	Rows: func(c *client.Claim, row func(...any)) {
+		row(c.ID, c.UserID, c.Quantity, c.Seq, c.Status, c.ClaimedAt, c.OrderID)
+	},
 }
 
 func newClaim(env Env) *cobra.Command {
@@ -29,9 +31,6 @@ func newClaim(env Env) *cobra.Command {
 	c := aboutClaim(env, cobra.Command{
 		Use: "claim CAMPAIGN", Short: "Claim units for a user, over HTTP", Example: "  dibs claim spring --user ada --quantity 2 --key order-7",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		if req.UserID == "" {
-			return usagef("--user is missing")
-		}
 		req.CampaignID = q.id
 		return q.show(q.Claim(ctx, req))
 	})
@@ -39,6 +38,7 @@ func newClaim(env Env) *cobra.Command {
 	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
 	c.Flags().StringToStringVar(&req.Subjects, "subject", nil, "what limits are by beside the user, such as device=d1, once for each")
 	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
+	_ = c.MarkFlagRequired("user")
 	return c
 }
 
@@ -49,12 +49,10 @@ func newRedeem(env Env) *cobra.Command {
 		Long:    "The same order may do so again. The claim can't be released then, unless it is reopened.",
 		Example: "  dibs redeem 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		if order == "" {
-			return usagef("--order is missing")
-		}
 		return q.show(q.Redeem(ctx, q.id, order))
 	})
 	c.Flags().StringVar(&order, "order", "", "the order")
+	_ = c.MarkFlagRequired("order")
 	return c
 }
 
@@ -78,12 +76,10 @@ func newReopen(env Env) *cobra.Command {
 		Long:    "For an order that was refunded. The claim is claimed again and its hold begins anew; once for each order.",
 		Example: "  dibs reopen 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711 --reason refunded",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		if order == "" {
-			return usagef("--order is missing")
-		}
 		return q.show(q.Reopen(ctx, q.id, order, reason))
 	})
 	c.Flags().StringVar(&order, "order", "", "the order that redeemed it")
+	_ = c.MarkFlagRequired("order")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the books")
 	return c
 }
@@ -96,12 +92,10 @@ func newExtend(env Env) *cobra.Command {
 		Long:    "Up to what its campaign allows (hold_max).",
 		Example: "  dibs extend 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --by 10m",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		if by <= 0 {
-			return usagef("--by is missing, such as 10m")
-		}
 		return q.show(q.Extend(ctx, q.id, by, key))
 	})
 	c.Flags().DurationVar(&by, "by", 0, "how much longer, such as 10m")
+	_ = c.MarkFlagRequired("by")
 	c.Flags().StringVar(&key, "key", "", "idempotency key; made up unless given")
 	return c
 }
@@ -114,10 +108,10 @@ func newWatch(env Env) *cobra.Command {
 	c := overHTTP(env, cobra.Command{
 		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C",
 		Example: "  dibs watch spring\n  dibs watch spring --once -o json",
-	}, view[client.LiveStock]{
-		table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"},
-		func(s *client.LiveStock, row func(...any)) {
-			row(s.At.UTC().Format(models.TimeLayout), s.Remaining, s.Claimed, s.Backlog, s.AcceptedPerS)
+	}, printer.View[client.LiveStock]{
+		Header: []string{"at", "remaining", "claimed", "backlog", "accepted/s"},
+		Rows: func(s *client.LiveStock, row func(...any)) {
+			row(s.At, s.Remaining, s.Claimed, s.Backlog, s.AcceptedPerS)
 		},
 	}, func(ctx context.Context, q *question[client.LiveStock]) error {
 		for {
@@ -125,7 +119,7 @@ func newWatch(env Env) *cobra.Command {
 				refused, isRefused := errors.AsType[*client.Problem](err)
 				isFinal := once || isRefused && refused.Status < http.StatusInternalServerError
 				if err != nil && !isFinal {
-					printf(env.Stderr, "dibs: %v; trying again\n", err)
+					printer.Printf(env.Stderr, "dibs: %s; trying again\n", sentence(withRemedy(err)))
 					break
 				}
 				if err := q.show(stock, err); err != nil || once {

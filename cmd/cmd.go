@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -60,7 +57,7 @@ func Run(ctx context.Context, env Env) int {
 	if ended, ok := errors.AsType[endedError](err); ok {
 		return ended.code
 	}
-	_, _ = fmt.Fprintln(env.Stderr, "dibs: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	tell(env, err)
 	return exitCode(err)
 }
 
@@ -76,7 +73,7 @@ func exitCode(err error) int {
 }
 
 func newRoot(env Env) *cobra.Command {
-	root := &cobra.Command{
+	root := family(cobra.Command{
 		Use:   "dibs",
 		Short: "A claim engine: first come, first served, never one too many, and the books agree afterwards",
 		Long: `Dibs hands out a limited number of things to a crowd that all arrives at once.
@@ -99,16 +96,9 @@ To find out whether it holds what it promises:
 
 Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 		Version:      build.Of().String(),
-		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
-	}
-	root.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own
-	root.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return c.Help()
-		}
-		return unknownCommand(c, args[0])
-	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w", err) })
+		SilenceUsage: true, SilenceErrors: true,
+	})
+	root.SetFlagErrorFunc(badFlag)
 	root.SetUsageFunc(usage)
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newParkedClaims(env))
@@ -117,46 +107,33 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env), newVersion())
 	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env), newWatch(env), newTail(env))
+	root.AddCommand(newPackets(env), newClaims(env), newLedger(env))
 	for _, command := range root.Commands() {
-		if command.Name() == "version" {
-			continue // it needs none
+		if command.Name() != "version" { // it needs none
+			addSettings(command)
 		}
-		config.AddFlags(command.Flags())
 		if command.Name() == "demo" {
 			command.Flags().Lookup("console").NoOptDefVal = "on" // dibs demo --console
 		}
-		for _, below := range command.Commands() {
-			config.AddFlags(below.Flags())
-		}
 	}
 	decimalFlags(root)
+	env.complete(root)
 	return root
 }
 
-func unknownCommand(root *cobra.Command, name string) error {
-	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return usagef("no command %s, did you mean %q?", quoted(name), near[0])
+// addSettings gives a command, and those below it, a flag for each setting.
+func addSettings(c *cobra.Command) {
+	config.AddFlags(c.Flags())
+	for _, below := range c.Commands() {
+		addSettings(below)
 	}
-	return usagef("no command %s; `dibs help` lists them", quoted(name))
 }
 
-var plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
-
-// quoted is an argument in quotes, unless it may be an address or a secret that stands in the wrong place.
-func quoted(arg string) string {
-	if plainWord.MatchString(arg) {
-		return strconv.Quote(arg)
-	}
-	return "of that form"
-}
-
-// command fills in what all commands share: no arguments, and the settings read before it runs.
+// command fills in what all commands share: the arguments are those of Use, and the settings are read
+// before it runs.
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
-	c.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("unexpected argument %s", quoted(args[0]))
-		}
-		return nil
+	if c.Args == nil {
+		c.Args = asUsed
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(env.Environ, c.Flags())
@@ -170,15 +147,15 @@ func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Co
 
 // family is a command that only has others below it.
 func family(c cobra.Command, below ...*cobra.Command) *cobra.Command {
-	c.Args = cobra.NoArgs
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		return unknownCommand(c, args[0])
+	}
 	c.AddCommand(below...)
 	return &c
-}
-
-// usagef is a refusal of the command line.
-func usagef(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }
 
 // must refuses the value of a flag unless it isFine.

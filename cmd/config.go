@@ -3,35 +3,27 @@ package cmd
 import (
 	"context"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 func newConfig(env Env) *cobra.Command {
-	var o output
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use:     "config",
 		Short:   "Print the settings in force, where each comes from and what it means; secrets are masked",
-		Example: "  dibs config\n  dibs config --json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
-	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
-		if o.json {
-			return printJSON(c.OutOrStdout(), cfg.Sources())
+		Example: "  dibs config\n  dibs config -o json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
+	}, func(_ context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if form == printer.JSON {
+			return printer.PrintJSON(env.Stdout, cfg.Sources())
 		}
-		t := NewTable()
-		t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, WidthMax: meaningWidth, WidthMaxEnforcer: text.WrapSoft}})
-		t.AppendHeader(table.Row{"setting", "value", "from", "meaning"})
-		for _, s := range cfg.Sources() {
-			t.AppendRow(table.Row{s.Variable, s.Value, s.From, s.Meaning})
-		}
-		c.Println(t.Render())
-		return nil
+		return printer.Print(env.Stdout, form, printer.View[config.Source]{
+			Header: []string{"setting", "value", "from", "meaning"},
+			Rows:   func(s *config.Source, row func(...any)) { row(s.Variable, s.Value, s.From, s.Meaning) },
+		}, cfg.Sources()...)
 	})
-	o.addJSON(c, ": a list of {variable, value, from, meaning}")
+	form.Add(c)
 	return c
 }
-
-// meaningWidth keeps the table within 100 columns as long as no value is long.
-const meaningWidth = 40

@@ -41,7 +41,7 @@ func TestConfigShowsEverySettingAndItsDefault(t *testing.T) {
 func TestConfigAsJSON(t *testing.T) {
 	t.Parallel()
 	var all []map[string]string
-	decode(t, requireOK(t, run(t, []string{"DIBS_PARTITIONS=3"}, "config", "--json")), &all)
+	decode(t, requireOK(t, run(t, []string{"DIBS_PARTITIONS=3"}, "config", "-o", "json")), &all)
 	require.Len(t, all, len(variables))
 	for _, one := range all {
 		if one["variable"] == "DIBS_PARTITIONS" {

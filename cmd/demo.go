@@ -18,6 +18,7 @@ import (
 	"dibs/client"
 	"dibs/internal/config"
 	"dibs/internal/crowd"
+	"dibs/internal/printer"
 	"dibs/models"
 )
 
@@ -146,7 +147,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config, s *stack) e
 
 func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
 	id := "demo-" + uuid.NewString()[:8]
-	printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
+	printer.Printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
 		s.where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
@@ -157,11 +158,11 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		if err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
-		printf(env.Stdout, "watch it at %s%s\n"+
+		printer.Printf(env.Stdout, "watch it at %s%s\n"+
 			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
 			console.LinkFor.Minutes(), base, link, cfg.AdminToken)
 	}
-	bar := NewProgress(env.Stderr, "claims answered", d.users)
+	bar := printer.NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{
 		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
 		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
@@ -178,7 +179,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	}
 	printOutcome(env.Stdout, tally, books)
 	if d.keepRunning {
-		printf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
+		printer.Printf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
 	}
 	if wrong := disagreements(tally, books); len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", ErrDrift, wrong[0])

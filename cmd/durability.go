@@ -3,17 +3,12 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"maps"
-	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/config"
 	"dibs/internal/redisconn"
-	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
 	"dibs/syncer/campaigns"
 )
 
@@ -29,7 +24,7 @@ func (s *stack) checkDurability(ctx context.Context) error {
 		return config.Refuse("DURABILITY", "%w", errEmbedded)
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return refusedIf(redisconn.EachMaster(ctx, s.rdb, s.checkFsync), redisconn.ErrFsync, "DURABILITY")
+		return config.RefuseIf(redisconn.EachMaster(ctx, s.rdb, s.checkFsync), redisconn.ErrFsync, "DURABILITY")
 	})
 }
 
@@ -60,71 +55,4 @@ type committed struct {
 // Signaled is what consumers signaled last.
 func (c committed) Signaled(ctx context.Context, partitions []int) []string {
 	return c.scripts.Signaled(ctx, partitions)
-}
-
-const (
-	signalTimeout = time.Second            // of one signal
-	signalPause   = 100 * time.Millisecond // before it is tried again
-)
-
-// offsetSignal tells API processes and readers how far MySQL has applied the claim streams, beside
-// the flushes: they don't wait for a Redis that hangs.
-type offsetSignal struct {
-	scripts *lua.Scripts
-	wake    chan struct{} // has a token when there is something to tell
-	stop    func()
-
-	mu      sync.Mutex
-	offsets map[int]models.Offset // to tell
-}
-
-func newOffsetSignal(scripts *lua.Scripts) *offsetSignal {
-	s := &offsetSignal{scripts: scripts, wake: make(chan struct{}, 1), offsets: make(map[int]models.Offset)}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	s.stop = func() {
-		cancel()
-		running.Wait()
-	}
-	return s
-}
-
-func (s *offsetSignal) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-s.wake:
-			for !s.signal() && sleep.For(ctx, signalPause) == nil { //nolint:revive // until all is told
-			}
-		case <-ctx.Done():
-		}
-	}
-	_ = s.signal() // whoever reads next tells it anew
-}
-
-// signal reports whether Redis was told all.
-func (s *offsetSignal) signal() bool {
-	s.mu.Lock()
-	told := maps.Clone(s.offsets)
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
-	defer cancel()
-	if s.scripts.Signal(ctx, told) != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.offsets, func(partition int, at models.Offset) bool { return told[partition] == at })
-	return true
-}
-
-// tell may be called by any goroutine.
-func (s *offsetSignal) tell(offsets map[int]models.Offset) {
-	s.mu.Lock()
-	maps.Copy(s.offsets, offsets)
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // it will be seen
-	}
 }

@@ -32,12 +32,9 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 // isFinance is for the finance service: it needs Redis and its own database.
 func isFinance(s *stack) { s.isFinance = true }
 
-// withBooks is a command that works with what the finance service needs, after what check refuses.
-func withBooks(env Env, c cobra.Command, check func(*cobra.Command) error, run func(context.Context, *stack) error) *cobra.Command {
-	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if err := check(c); err != nil {
-			return err
-		}
+// withBooks is a command that works with what the finance service needs.
+func withBooks(env Env, c cobra.Command, run func(context.Context, *stack) error) *cobra.Command {
+	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, s) }, isFinance)
 	})
 }
@@ -54,7 +51,7 @@ func (s *stack) openBooks(ctx context.Context) error {
 // database, which the service need not have.
 func (s *stack) checkStreams(ctx context.Context) error {
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return refusedIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
+		return config.RefuseIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
 	})
 }
 

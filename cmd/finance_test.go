@@ -16,7 +16,7 @@ import (
 
 const claims = "dibs:{p0}:claims"
 
-// parkedMessage is what scripts read of `dibs finance parked --json`.
+// parkedMessage is what scripts read of `dibs finance parked -o json`.
 type parkedMessage struct {
 	ID        string
 	EventID   string `json:"event_id"`
@@ -97,7 +97,7 @@ func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	s := newServers(t)
 	requireOK(t, run(t, s.environ, "reconcile")) // Redis gets its id
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "dibs:{p2}:claims", Values: []any{"payload", "x"}}).Err())
-	for _, command := range []string{"finance", "finance parked", "finance replay", "finance discard --id x"} {
+	for _, command := range []string{"finance", "finance parked", "finance replay", "finance discard x"} {
 		requireRefusal(t, run(t, s.environ, strings.Fields(command)...), cmd.ExitUsage, "DIBS_PARTITIONS", "dibs:{p2}:claims")
 	}
 	require.Equal(t, cmd.ExitOK, start(t, s.with("DIBS_PARTITIONS=3"), "finance").stop().code)
@@ -108,23 +108,23 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s, ids := rain(t)
 	require.NotContains(t, requireOK(t, run(t, s.environ, "finance", "parked")), "p0/", "nothing so far")
-	require.Empty(t, requireOK(t, run(t, s.environ, "finance", "parked", "--json")))
+	require.Empty(t, requireOK(t, run(t, s.environ, "finance", "parked", "-o", "json")))
 	s.exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)"+
 		" VALUES (?, 'an impostor', 'rain', 'p', 4, 'EUR', NOW(3), NOW(3))", ids["ada"])
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{"junk", "1"}}).Err())
 	finance := start(t, append(slices.Clone(s.environ), "DIBS_READ_AHEAD=true"), "finance") // nobody applies the junk
 	s.credited(2, 100)                                                                      // the impostor's and bob's
 	eventually(t, "nothing is parked", func() bool {
-		return strings.Count(run(t, s.environ, "finance", "parked", "--json").stdout, "\n") == 2
+		return strings.Count(run(t, s.environ, "finance", "parked", "-o", "json").stdout, "\n") == 2
 	})
 	require.Equal(t, cmd.ExitOK, finance.stop().code)
 
 	table := requireOK(t, run(t, s.environ, "finance", "parked"))
-	require.Regexp(t, `^id +event +parked at +tries +reason\n`, table)
-	require.Regexp(t, `(?m)^p0/\S+ +`+ids["ada"]+` +20\S+Z +\d+ +\S`, table)
-	require.Equal(t, 3, strings.Count(table, "\n"))
+	require.Regexp(t, `^id +event +tries +reason\n`, table)
+	require.Regexp(t, `(?m)^p0/\S+ +`+ids["ada"]+` +\d+ +\S`, table)
+	require.Equal(t, 2, strings.Count(table, "p0/"))
 	byEvent := map[string]parkedMessage{}
-	decoder := json.NewDecoder(strings.NewReader(requireOK(t, run(t, s.environ, "finance", "parked", "--json"))))
+	decoder := json.NewDecoder(strings.NewReader(requireOK(t, run(t, s.environ, "finance", "parked", "-o", "json"))))
 	for decoder.More() {
 		var m parkedMessage
 		require.NoError(t, decoder.Decode(&m))
@@ -144,10 +144,10 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	require.Contains(t, got.stdout, ids["ada"], "and why, once more")
 	require.Contains(t, got.stderr, "2 of 2 messages")
 	s.exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
-	got = run(t, s.environ, "finance", "replay", "--id", ids["ada"], "--json")
+	got = run(t, s.environ, "finance", "replay", ids["ada"], "-o", "json")
 	require.JSONEq(t, `{"handled":1,"left":null}`, requireOK(t, got))
 	s.credited(2, 200)
-	got = run(t, s.environ, "finance", "replay", "--json")
+	got = run(t, s.environ, "finance", "replay", "-o", "json")
 	require.Equal(t, cmd.ExitFailed, got.code)
 	var replay struct {
 		Handled int
@@ -156,13 +156,13 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	decode(t, got.stdout, &replay)
 	require.Equal(t, []any{0, 1, junk}, []any{replay.Handled, len(replay.Left), replay.Left[0].ID})
 
-	got = run(t, s.environ, "finance", "replay", "--id", "no-such")
+	got = run(t, s.environ, "finance", "replay", "no-such")
 	require.Equal(t, cmd.ExitFailed, got.code)
 	require.Contains(t, got.stderr, "no such")
 	var gone parkedMessage
-	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", "--id", junk)), &gone)
+	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", junk)), &gone)
 	require.Equal(t, junk, gone.ID, "what is deleted is printed")
-	requireRefusal(t, run(t, s.environ, "finance", "discard", "--id", junk), cmd.ExitFailed, "no such")
+	requireRefusal(t, run(t, s.environ, "finance", "discard", junk), cmd.ExitFailed, "no such")
 	require.Contains(t, requireOK(t, run(t, s.environ, "finance", "replay")), "credited 0, still parked 0")
 	log := requireOK(t, run(t, s.environ, "audit"))
 	require.Contains(t, log, "parked.replayed")

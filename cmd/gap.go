@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/audit"
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -90,7 +91,7 @@ func (s *stack) acceptGaps(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		printf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
+		printer.Printf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
 	}
 	return nil
 }

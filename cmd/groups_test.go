@@ -15,16 +15,16 @@ func TestGroupsAreListedAddedAndRemoved(t *testing.T) {
 	token := "an-admins-token-of-this-test"
 	api := start(t, s.with("DIBS_GROUPS=syncer", "DIBS_ADMIN_TOKEN="+token, "DIBS_PARTITIONS=2"), "api")
 	environ := []string{"DIBS_URL=" + api.url, "DIBS_TOKEN=" + token}
-	requireOK(t, run(t, environ, "groups", "add", "--group", "audit"))
+	requireOK(t, run(t, environ, "groups", "add", "audit"))
 	require.Equal(t, "group,partition,lag,pending\naudit,0,0,0\naudit,1,0,0\nsyncer,0,0,0\nsyncer,1,0,0\n",
 		requireOK(t, run(t, environ, "groups", "list", "-o", "csv")))
 	require.Contains(t, requireOK(t, run(t, environ, "groups", "list", "-o", "json")), `{"name":"audit","partitions":[{"partition":0,"lag":0,"pending":0}`)
 	require.Regexp(t, `(?i)group.*partition.*lag`, requireOK(t, run(t, environ, "groups", "list")))
 	require.Contains(t, call(t, http.MethodGet, api.url+"/v1/info", "", "Authorization: Bearer "+token).body, `"groups":["audit","syncer"]`)
-	requireOK(t, run(t, environ, "groups", "remove", "--group", "audit"))
-	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "audit"), cmd.ExitFailed, "group_not_found")
-	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "syncer"), cmd.ExitFailed, "invalid", "syncer")
-	requireRefusal(t, run(t, environ, "groups", "remove"), cmd.ExitUsage, "--group")
+	requireOK(t, run(t, environ, "groups", "remove", "audit"))
+	requireRefusal(t, run(t, environ, "groups", "remove", "audit"), cmd.ExitFailed, "group_not_found")
+	requireRefusal(t, run(t, environ, "groups", "remove", "syncer"), cmd.ExitFailed, "invalid", "syncer")
+	requireRefusal(t, run(t, environ, "groups", "remove"), cmd.ExitUsage, "GROUP is missing")
 	requireRefusal(t, run(t, environ, "groups", "list", "-o", "xml"), cmd.ExitUsage, "--output")
 	requireRefusal(t, run(t, []string{"DIBS_URL=" + api.url}, "groups", "list"), cmd.ExitFailed, "unauthorized")
 }

@@ -16,6 +16,7 @@ import (
 
 	"dibs/api"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 // probeTimeout bounds one probe.
@@ -45,7 +46,7 @@ said in a line.`,
 			}
 			away, err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
 			if len(away) > 0 {
-				printf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
+				printer.Printf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
 			}
 			if _, noOne := errors.AsType[*net.OpError](err); !noOne {
 				return err

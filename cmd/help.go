@@ -8,22 +8,23 @@ import (
 	"github.com/spf13/pflag"
 
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 // usage prints what a command takes: its own flags, and where to read of the settings that all commands share.
 func usage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	if c.Runnable() {
-		printf(w, "Usage:\n  %s\n", c.UseLine())
+		printer.Printf(w, "Usage:\n  %s\n", c.UseLine())
 	}
 	if c.HasExample() {
-		printf(w, "\nExamples:\n%s\n", c.Example)
+		printer.Printf(w, "\nExamples:\n%s\n", c.Example)
 	}
 	if c.HasAvailableSubCommands() {
 		_, _ = fmt.Fprintln(w, "\nCommands:")
 		for _, below := range c.Commands() {
 			if below.IsAvailableCommand() || below.Name() == "help" {
-				printf(w, "  %-12s %s\n", below.Name(), below.Short)
+				printer.Printf(w, "  %-12s %s\n", below.Name(), below.Short)
 			}
 		}
 	}
@@ -37,7 +38,7 @@ func usage(c *cobra.Command) error {
 		own.AddFlag(f)
 	})
 	if own.HasAvailableFlags() {
-		printf(w, "\nFlags:\n%s", own.FlagUsages())
+		printer.Printf(w, "\nFlags:\n%s", own.FlagUsages())
 	}
 	if settings > 0 {
 		_, _ = fmt.Fprintln(w, "\nEvery setting is an environment variable and a flag: `dibs help settings` lists them,"+

@@ -37,14 +37,6 @@ func checkAddr(cfg *config.Config, setting, addr string) error {
 	return nil
 }
 
-// refusedIf is config.Refuse for an error that is a refusal, which is wrapped in it; any other stays as it is.
-func refusedIf(err, refusal error, setting string) error {
-	if errors.Is(err, refusal) {
-		return config.Refuse(setting, "%w", err)
-	}
-	return err
-}
-
 func tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,

@@ -3,12 +3,14 @@ package cmd
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"dibs/internal/config"
 	"dibs/internal/migrations"
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/syncer/campaigns"
 
@@ -23,34 +25,49 @@ const (
 
 func newMigrate(env Env) *cobra.Command {
 	var status bool
+	var form printer.Form
 	c := command(env, cobra.Command{
 		Use:     "migrate",
 		Short:   "Bring the MySQL schema up to date, that of DIBS_FINANCE_DSN too; several may run at once",
 		Example: "  DIBS_MYSQL_DSN='root@tcp(127.0.0.1:3306)/dibs' dibs migrate\n  dibs migrate --status",
-	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		if cfg.BooksDSN() == "" {
 			return config.Refuse("MYSQL_DSN", "is not set; embedded SQLite is migrated when it is opened")
 		}
 		ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 		defer cancel()
 		log := newLogger(cfg, env.Stderr)
+		tell := printer.New(env.Stdout, form, migrationView)
 		if cfg.MySQLDSN != "" {
-			if err := migrate(ctx, c, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
+			if err := migrate(ctx, tell, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
 				return err
 			}
 		}
 		if cfg.FinanceDSN == "" || cfg.FinanceDSN == cfg.MySQLDSN {
 			return nil
 		}
-		c.Println("the finance service's database:")
-		return migrate(ctx, c, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
+		return migrate(ctx, tell, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
 	})
 	c.Flags().BoolVar(&status, "status", false, "list the migrations, and which of them the database has; change nothing")
+	form.Add(c)
 	return c
 }
 
+// migration is what a database has of one, or was given.
+type migration struct {
+	State     string `json:"state"`     // pending or applied
+	Migration string `json:"migration"` // its file
+	Database  string `json:"database"`  // the setting that names it
+}
+
+// migrationView is how migrations are shown.
+var migrationView = printer.View[migration]{
+	Header: []string{"state", "migration", "database"},
+	Rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
+}
+
 // migrate brings one database up to date, or lists what it has. With a name of who runs it, the database gets the id of an installation.
-func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
+func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
@@ -67,19 +84,22 @@ func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status 
 			if m.Applied {
 				state = "applied"
 			}
-			c.Println(state + " " + m.Name)
+			err = errors.Join(err, tell.Add(migration{state, m.Name, config.Prefix + setting}))
 		}
-		return err
+		return errors.Join(err, tell.End())
 	}
 	applied, err := migrateBetweenWriters(ctx, pool, db.Name(), log)
 	for _, name := range applied {
-		c.Println("applied " + name)
+		err = errors.Join(err, tell.Add(migration{"applied", name, config.Prefix + setting}))
+	}
+	if len(applied) > 0 {
+		err = errors.Join(err, tell.End())
 	}
 	if err != nil {
 		return err
 	}
-	if len(applied) == 0 {
-		c.Println("nothing to do, the schema is up to date")
+	if len(applied) == 0 && tell.Form == printer.Table {
+		printer.Printf(tell.W, "nothing to do, the schema is up to date\n")
 	}
 	if madeBy != "" {
 		_, err = campaigns.Installation(ctx, db, madeBy)

@@ -12,6 +12,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"dibs/internal/crowd"
+	"dibs/internal/printer"
 	"dibs/syncer/compare"
 )
 
@@ -19,27 +20,27 @@ import (
 func printOutcome(w io.Writer, t crowd.Tally, a account) {
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
 	rows := cmp.Or(a.Rows, &compare.RowFigures{})
-	out := NewTable()
+	out := printer.NewTable()
 	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
-	out.AppendRow(table.Row{"claims accepted", Number(t.Accepted), Number(redis.Seq), Number(rows.Claims)})
-	out.AppendRow(table.Row{"units taken", Number(t.Units), Number(redis.Taken), Number(rows.Units)})
-	out.AppendRow(table.Row{"units left", "", Number(redis.Remaining), Number(a.MySQL.Remaining)})
-	out.AppendRow(table.Row{"answered again, same key", Number(t.Replayed), "", ""})
+	out.AppendRow(table.Row{"claims accepted", printer.Number(t.Accepted), printer.Number(redis.Seq), printer.Number(rows.Claims)})
+	out.AppendRow(table.Row{"units taken", printer.Number(t.Units), printer.Number(redis.Taken), printer.Number(rows.Units)})
+	out.AppendRow(table.Row{"units left", "", printer.Number(redis.Remaining), printer.Number(a.MySQL.Remaining)})
+	out.AppendRow(table.Row{"answered again, same key", printer.Number(t.Replayed), "", ""})
 	for _, code := range slices.Sorted(maps.Keys(t.Refused)) {
-		out.AppendRow(table.Row{"refused: " + code, Number(t.Refused[code]), "", ""})
+		out.AppendRow(table.Row{"refused: " + code, printer.Number(t.Refused[code]), "", ""})
 	}
 	if later := t.Unready + t.Unknown; later > 0 {
-		out.AppendRow(table.Row{"503 or no answer: asked again", Number(later), "", ""})
+		out.AppendRow(table.Row{"503 or no answer: asked again", printer.Number(later), "", ""})
 	}
-	AlignRight(out, 2, 4)
-	printf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
-		Number(t.Sent), t.Took.Round(10*time.Millisecond), a.took.Round(time.Millisecond))
+	printer.AlignRight(out, 2, 4)
+	printer.Printf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
+		printer.Number(t.Sent), t.Took.Round(10*time.Millisecond), a.took.Round(time.Millisecond))
 	printShards(w, a)
 	if wrong := disagreements(t, a); len(wrong) > 0 {
-		printf(w, "THE BOOKS DIFFER\n  %s\n", strings.Join(wrong, "\n  "))
+		printer.Printf(w, "THE BOOKS DIFFER\n  %s\n", strings.Join(wrong, "\n  "))
 		return
 	}
-	printf(w, "the books agree\n")
+	printer.Printf(w, "the books agree\n")
 }
 
 // disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
@@ -71,13 +72,13 @@ func printShards(w io.Writer, a account) {
 	if len(a.shards) == 0 {
 		return
 	}
-	out := NewTable()
+	out := printer.NewTable()
 	out.AppendHeader(table.Row{"shard", "partition", "units", "claimed", "free", "claims"})
 	for i := range a.shards {
 		s := &a.shards[i]
-		out.AppendRow(table.Row{s.Shard, s.Partition, Number(s.Granted), Number(s.Claimed), Number(s.Free), Number(s.Seq)})
+		out.AppendRow(table.Row{s.Shard, s.Partition, printer.Number(s.Granted), printer.Number(s.Claimed), printer.Number(s.Free), printer.Number(s.Seq)})
 	}
-	AlignRight(out, 1, 6)
-	printf(w, "\n%s\n", out.Render())
-	printf(w, "%s moves of %s units between them\n\n", Number(a.moves.Moves), Number(a.moves.Units))
+	printer.AlignRight(out, 1, 6)
+	printer.Printf(w, "\n%s\n", out.Render())
+	printer.Printf(w, "%s moves of %s units between them\n\n", printer.Number(a.moves.Moves), printer.Number(a.moves.Units))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
+	"dibs/internal/printer"
 	"dibs/syncer/compare"
 )
 
@@ -66,7 +67,7 @@ func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
 func TestNumbersAreGroupedByThousands(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1200: "-1,200"} {
-		require.Equal(t, want, Number(n))
+		require.Equal(t, want, printer.Number(n))
 	}
 }
 

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/audit"
+	"dibs/internal/printer"
 	"dibs/models"
 	"dibs/syncer/compare"
 )
@@ -42,59 +42,61 @@ that a service could not handle are parked elsewhere: see 'dibs finance parked' 
 
 const oneCampaign = "id of one campaign; all unless given"
 
+// parkedClaimView is how parked claims are shown.
+var parkedClaimView = printer.View[compare.Parked]{
+	Header: []string{"id", "campaign", "user", "reason", "parked at"}, Wide: 1,
+	Rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
+}
+
 func newParkedList(env Env) *cobra.Command {
 	var campaign string
-	var o output
+	var form printer.Form
 	c := withServers(env, cobra.Command{
-		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list --json",
-	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
-		l := newList(env.Stdout, o, view[compare.Parked]{
-			table.Row{"id", "campaign", "user", "parked at", "reason"},
-			func(p *compare.Parked, row func(...any)) {
-				row(p.ID, p.CampaignID, p.UserID, p.ParkedAt.Format(models.TimeLayout), p.Reason)
-			},
-		})
-		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.add(*p) }); err != nil {
+		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
+	}, func(ctx context.Context, s *stack) error {
+		l := printer.New(env.Stdout, form, parkedClaimView)
+		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
 			return err
 		}
-		return l.end()
+		return l.End()
 	})
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
-	o.addJSON(c, ", one line a claim")
+	form.Add(c)
 	return c
 }
 
 func newParkedRetry(env Env) *cobra.Command {
 	var campaign string
+	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "retry", Short: "Write the parked claims that MySQL takes by now",
 		Long: `Writes the parked claims that MySQL takes by now, after whatever stood in their way is mended. What it refuses again stays parked.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
-	}, anyFlags, func(ctx context.Context, _ *cobra.Command, s *stack) error {
-		return s.retryParkedClaims(ctx, env, campaign)
-	})
+	}, func(ctx context.Context, s *stack) error { return s.retryParkedClaims(ctx, env, campaign, form) })
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
+	form.Add(c)
 	return c
 }
 
 func newParkedDiscard(env Env) *cobra.Command {
+	var id string
+	var form printer.Form
 	c := withServers(env, cobra.Command{
-		Use: "discard ID", Short: "Give a parked claim up: its units are for sale again",
+		Use: "discard CLAIM", Short: "Give a parked claim up: its units are for sale again",
 		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and claims.given_up tells
 the readers of the claim stream. Its payload stays in parked_events.`,
 		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
-	}, anyFlags, func(ctx context.Context, c *cobra.Command, s *stack) error {
-		id := c.Flags().Arg(0)
+		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
+	}, func(ctx context.Context, s *stack) error {
 		steps, err := s.comparer().DiscardParked(ctx, id)
-		printSteps(env.Stdout, "", steps)
-		if err == nil {
-			printf(env.Stdout, "discarded %s\n", id)
+		if len(steps) == 0 {
+			return err
 		}
-		return err
+		return errors.Join(printer.Print(env.Stdout, form, repairView, steps...), err)
 	})
-	c.Args = oneArg("one id: of which claim?")
+	form.Add(c)
 	return c
 }
 
@@ -103,7 +105,7 @@ func (s *stack) comparer() *compare.Comparer {
 	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
 }
 
-func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string) error {
+func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string, form printer.Form) error {
 	c := s.comparer()
 	campaigns := make(map[string]bool)
 	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
@@ -114,15 +116,16 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string)
 		return err
 	}
 	var failed []error
+	l := printer.New(env.Stdout, form, repairView)
 	for id := range campaigns {
 		steps, err := c.RetryParked(ctx, id)
-		printSteps(env.Stdout, "", steps)
+		failed = append(failed, l.Add(steps...))
 		if !errors.Is(err, models.ErrNotFound) {
 			failed = append(failed, err)
 		}
 	}
 	left := 0
-	failed = append(failed, c.EachParked(ctx, campaign, func(*compare.Parked) error {
+	failed = append(failed, l.End(), c.EachParked(ctx, campaign, func(*compare.Parked) error {
 		left++
 		return nil
 	}))
@@ -132,63 +135,53 @@ func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string)
 	return errors.Join(failed...)
 }
 
-// printSteps prints what a repair did.
-func printSteps(w io.Writer, verb string, steps []models.Repair) {
-	for _, step := range steps {
-		printf(w, "%s: %s%s: %s -> %s\n", step.CampaignID, verb, step.What, step.ValueBefore, step.ValueAfter)
-	}
+// repairView is how what a repair did is shown.
+var repairView = printer.View[models.Repair]{
+	Header: []string{"campaign", "what", "before", "after"},
+	Rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
-// parkedMessages is how what `dibs finance` parked is shown.
-func parkedMessages() view[consumer.Parked] {
-	return view[consumer.Parked]{table.Row{"id", "event", "parked at", "tries", "reason"}, func(p *consumer.Parked, row func(...any)) {
-		row(p.ID, p.EventID, p.At.Format(models.TimeLayout), p.Attempts, p.Reason)
-	}}
+// parkedMessageView is how what `dibs finance` parked is shown.
+var parkedMessageView = printer.View[consumer.Parked]{
+	Header: []string{"id", "event", "tries", "reason", "parked at"}, Wide: 1,
+	Rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },
 }
 
 func newParked(env Env) *cobra.Command {
-	var o output
+	var form printer.Form
 	c := withBooks(env, cobra.Command{
 		Use:   "parked",
 		Short: "List the messages that could not be credited, with the reasons",
 		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
 reason. They stay until a replay credits them or they are discarded.`,
-		Example: "  dibs finance parked\n  dibs finance parked --json",
-	}, anyFlags, func(ctx context.Context, s *stack) error {
-		l := newList(env.Stdout, o, parkedMessages())
-		for p, err := range s.parkedBy(finance.Group).All(ctx) {
-			if err == nil {
-				err = l.add(p)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return l.end()
+		Example: "  dibs finance parked\n  dibs finance parked -o json",
+	}, func(ctx context.Context, s *stack) error {
+		return printer.New(env.Stdout, form, parkedMessageView).PrintAll(s.parkedBy(finance.Group).All(ctx))
 	})
-	o.addJSON(c, ", one line a message, with its payload")
+	form.Add(c)
 	return c
 }
 
 func newReplay(env Env) *cobra.Command {
 	var id string
-	var o output
+	var form printer.Form
 	c := withBooks(env, cobra.Command{
-		Use:   "replay",
+		Use:   "replay [MESSAGE]",
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
 		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
 credited is parked no longer; what is refused again stays, with the reason printed. It may be run while the service runs, and
-again after a crash: nothing is credited twice. Nothing returns to the claim streams.
+again after a crash: nothing is credited twice. Nothing returns to the claim streams. One message is named by its own id or its
+event's.
 
 Exit code 0: nothing is left. 1: something is.`,
-		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
-	}, anyFlags, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, o) })
-	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
-	o.addJSON(c, "")
+		Example: "  dibs finance replay\n  dibs finance replay 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+		PreRun:  func(_ *cobra.Command, args []string) { id = strings.Join(args, "") },
+	}, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, form) })
+	form.Add(c)
 	return c
 }
 
-func (s *stack) replay(ctx context.Context, env Env, id string, o output) error {
+func (s *stack) replay(ctx context.Context, env Env, id string, form printer.Form) error {
 	books, err := s.newBooks()
 	if err != nil {
 		return err
@@ -199,37 +192,35 @@ func (s *stack) replay(ctx context.Context, env Env, id string, o output) error 
 	sum, err := s.parkedBy(finance.Group).Replay(ctx, id, books.Handle)
 	err = errors.Join(err, s.closeBooks(ctx, books))
 	left := len(sum.Left)
-	switch {
-	case o.json:
-		err = errors.Join(err, printJSON(env.Stdout, sum))
-	default:
-		printf(env.Stdout, "credited %s, still parked %s\n", Number(sum.Handled), Number(left))
-		if left > 0 {
-			err = errors.Join(err, printList(env.Stdout, o, parkedMessages(), sum.Left...))
-		}
+	switch form {
+	case printer.JSON:
+		err = errors.Join(err, printer.PrintJSON(env.Stdout, sum))
+	case printer.Table:
+		printer.Printf(env.Stdout, "credited %s, still parked %s\n", printer.Number(sum.Handled), printer.Number(left))
+	}
+	if left > 0 && form != printer.JSON {
+		err = errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, sum.Left...))
 	}
 	return errors.Join(err, stillParked(int64(left), int64(left+sum.Handled), "messages"))
 }
 
 func newDiscard(env Env) *cobra.Command {
 	var id string
+	form := printer.JSON
 	c := withBooks(env, cobra.Command{
-		Use:     "discard",
+		Use:     "discard MESSAGE",
 		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
-		Example: "  dibs finance discard --id p0/1763716946123-0",
-	}, func(*cobra.Command) error {
-		if id == "" {
-			return usagef("--id is missing: which message?")
-		}
-		return nil
+		Long:    "Deletes one message, by its own id or its event's.",
+		Example: "  dibs finance discard p0/1763716946123-0",
+		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
 	}, func(ctx context.Context, s *stack) error {
 		if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
 			return err
 		}
 		gone, err := s.parkedBy(finance.Group).Discard(ctx, id)
-		return errors.Join(err, printJSON(env.Stdout, gone...))
+		return errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, gone...))
 	})
-	c.Flags().StringVar(&id, "id", "", "the message, by its own id or its event's")
+	form.Add(c)
 	return c
 }
 

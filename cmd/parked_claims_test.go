@@ -24,11 +24,11 @@ func TestParkedClaimsAreListedRetriedAndDiscarded(t *testing.T) {
 	list := func(args ...string) string {
 		return requireOK(t, run(t, s.environ, append([]string{"parked", "list"}, args...)...))
 	}
-	eventually(t, "claims are not parked", func() bool { return strings.Count(list("--json"), "\n") == 2 })
-	require.Regexp(t, `(?m)^\S+ +spring +bob +2\S+Z +\S`, list("--campaign", "spring"))
+	eventually(t, "claims are not parked", func() bool { return strings.Count(list("-o", "json"), "\n") == 2 })
+	require.Regexp(t, `(?m)^\S+ +spring +bob +\S`, list("--campaign", "spring"))
 	require.NotContains(t, list("--campaign", "spri"), "bob")
 	ids := map[string]string{}
-	for decoder := json.NewDecoder(strings.NewReader(list("--json"))); decoder.More(); {
+	for decoder := json.NewDecoder(strings.NewReader(list("-o", "json"))); decoder.More(); {
 		var one struct {
 			ID   string
 			User string `json:"user_id"`
@@ -40,15 +40,15 @@ func TestParkedClaimsAreListedRetriedAndDiscarded(t *testing.T) {
 	require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
 	require.Contains(t, got.stderr, "still parked: 2 claims")
 
-	requireRefusal(t, run(t, s.environ, "parked", "discard"), cmd.ExitUsage, "one id")
+	requireRefusal(t, run(t, s.environ, "parked", "discard"), cmd.ExitUsage, "CLAIM is missing, such as `dibs parked discard 019a")
 	requireRefusal(t, run(t, s.environ, "parked", "discard", "nobody"), cmd.ExitFailed, "no such parked event: nobody")
-	require.Contains(t, requireOK(t, run(t, s.environ, "parked", "discard", ids["bob"])), "given up: 1 units are for sale again")
+	require.Contains(t, requireOK(t, run(t, s.environ, "parked", "discard", ids["bob"], "-o", "json")), "given up: 1 units are for sale again")
 	requireRefusal(t, run(t, s.environ, "parked", "discard", ids["bob"]), cmd.ExitFailed, "no such parked event")
 	serve.claim("spring", "dan")
 
 	require.NoError(t, db.Exec("ALTER TABLE claims DROP CONSTRAINT picky").Error)
-	require.Contains(t, requireOK(t, run(t, s.environ, "parked", "retry", "--campaign", "spring")), "rows of claims")
-	require.Empty(t, list("--json"))
+	require.Contains(t, requireOK(t, run(t, s.environ, "parked", "retry", "--campaign", "spring", "-o", "csv")), "rows of claims")
+	require.Empty(t, list("-o", "json"))
 	serve.synced("spring", 3)
 	require.Equal(t, cmd.ExitOK, run(t, s.environ, "reconcile").code)
 	require.Equal(t, cmd.ExitOK, serve.stop().code)

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"dibs/internal/printer"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -23,8 +23,7 @@ const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
 type reconcileFlags struct {
-	output
-
+	form                      printer.Form
 	campaign                  string
 	repair, giveUp, acceptGap bool
 }
@@ -48,23 +47,24 @@ A repair gives up no claim that was answered. What it can't restore it names, an
 these claims up: it prints their ids, their units are free again, and the claim stream is told (claims.given_up).
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
-		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
-	}, func(c *cobra.Command) error {
-		switch {
-		case flags.giveUp && !flags.repair:
-			return usagef("--give-up-claims goes with --repair")
-		case flags.acceptGap && (flags.repair || flags.json || c.Flags().Changed("campaign")):
-			return usagef("--accept-gap stands alone")
-		}
-		return checkCampaign(c)
-	}, func(ctx context.Context, _ *cobra.Command, s *stack) error {
+		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale -o json\n  dibs reconcile --campaign spring-sale --repair",
+		PreRunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case flags.giveUp && !flags.repair:
+				return usagef("--give-up-claims goes with --repair")
+			case flags.acceptGap && (flags.repair || flags.form != printer.Table || c.Flags().Changed("campaign")):
+				return usagef("--accept-gap stands alone")
+			}
+			return checkCampaign(c, args)
+		},
+	}, func(ctx context.Context, s *stack) error {
 		if flags.acceptGap {
 			return s.acceptGaps(ctx, env.Stdout)
 		}
 		return s.reconcile(ctx, env.Stdout, flags)
 	})
 	c.Flags().StringVar(&flags.campaign, "campaign", "", oneCampaign)
-	flags.addJSON(c, ", one line a campaign")
+	flags.form.Add(c)
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"load what differs again, from the rows of claims, and count the counters from them")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: put the units of lost claims up for sale again")
@@ -97,10 +97,10 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 			}
 			var err error
 			switch {
-			case flags.json && flags.repair:
-				err = printJSON(w, found[i])
-			case flags.json:
-				err = printJSON(w, found[i].Found)
+			case flags.form == printer.JSON && flags.repair:
+				err = printer.PrintJSON(w, found[i])
+			case flags.form == printer.JSON:
+				err = printer.PrintJSON(w, found[i].Found)
 			}
 			if err != nil {
 				return err
@@ -108,8 +108,13 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		}
 		all = append(all, found...)
 	}
-	if !flags.json && (len(all) > 0 || len(failed) == 0) {
-		printComparisons(w, all, flags.repair)
+	if flags.form != printer.JSON && (len(all) > 0 || len(failed) == 0) {
+		if err := printer.Print(w, flags.form, comparisonView, all...); err != nil {
+			return err
+		}
+	}
+	if flags.form == printer.Table {
+		printDifferences(w, all, flags.repair)
 	}
 	if len(gaps) > 0 {
 		failed = append(failed, errGap(gaps))
@@ -118,7 +123,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		if err := s.onlyInRedis(ctx, ids); err != nil {
 			failed = append(failed, err)
 		}
-		if len(ids) == 0 && !flags.json {
+		if len(ids) == 0 && flags.form == printer.Table {
 			_, _ = fmt.Fprintln(w, "0 campaigns in mysql")
 		}
 	}
@@ -227,66 +232,57 @@ func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, e
 	})
 }
 
-// printComparisons prints a line a campaign, then what differs and what was done about it.
-func printComparisons(w io.Writer, all []compare.Repaired, repair bool) {
-	out := NewTable()
-	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
-		"redis left", "mysql left", "backlog", "drift", "books"})
-	AlignRight(out, 3, 10)
-	for i := range all {
-		out.AppendRow(comparisonRow(&all[i]))
-	}
-	_, _ = fmt.Fprintln(w, out.Render())
+// printDifferences prints what differs and what was done about it.
+func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]
 		for _, line := range one.Found.Differences {
-			printf(w, "%s: %s\n", one.Found.CampaignID, line)
+			printer.Printf(w, "%s: %s\n", one.Found.CampaignID, line)
 		}
 		if lost := &one.Left.MySQL; lost.LostUnits > 0 {
-			printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
+			printer.Printf(w, "%s: %d claims of %d units are lost: they are not for sale; `dibs reconcile --repair --give-up-claims` changes that\n",
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
-		printSteps(w, "repaired ", one.Steps)
+		for _, step := range one.Steps {
+			printer.Printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+		}
 		for _, id := range one.GivenUp {
-			printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
+			printer.Printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
 		for _, line := range one.Left.Differences {
 			if repair {
-				printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
+				printer.Printf(w, "%s: still: %s\n", one.Left.CampaignID, line)
 			}
 		}
 	}
 }
 
-// comparisonRow shows how things are now, after a repair if there was one.
-func comparisonRow(one *compare.Repaired) table.Row {
-	c := &one.Left
-	verdict := "agree"
-	switch {
-	case !c.Agrees():
-		verdict = "DIFFER"
-	case !one.Found.Agrees():
-		verdict = "repaired"
-	case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
-		verdict = "agree so far"
-	}
-	var taken, left, rows *int64
-	if c.Redis != nil {
-		taken = &c.Redis.Taken
-		left = &c.Redis.Remaining
-	}
-	if c.Rows != nil {
-		rows = &c.Rows.Units
-	}
-	return table.Row{
-		c.CampaignID, string(c.Residency), Number(c.MySQL.Total), numberOrDash(taken), Number(c.MySQL.Claimed), numberOrDash(rows),
-		numberOrDash(left), Number(c.MySQL.Remaining), numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
-	}
-}
-
-func numberOrDash(n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return Number(*n)
+// comparisonView is how a campaign is shown, as it is now, after a repair if there was one. Redis, MySQL
+// and the rows of claims each have their number of claimed units.
+var comparisonView = printer.View[compare.Repaired]{
+	Header: []string{
+		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",
+	},
+	Wide: 3,
+	Rows: func(one *compare.Repaired, row func(...any)) {
+		c := &one.Left
+		verdict := "agree"
+		switch {
+		case !c.Agrees():
+			verdict = "DIFFER"
+		case !one.Found.Agrees():
+			verdict = "repaired"
+		case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
+			verdict = "agree so far"
+		}
+		var taken, left, rows *int64
+		if c.Redis != nil {
+			taken = &c.Redis.Taken
+			left = &c.Redis.Remaining
+		}
+		if c.Rows != nil {
+			rows = &c.Rows.Units
+		}
+		row(c.CampaignID, c.MySQL.Total, taken, c.MySQL.Claimed, rows, c.Backlog, c.Drift, verdict, c.Residency, left, c.MySQL.Remaining)
+	},
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/config"
 	"dibs/internal/redisconn"
 	"dibs/internal/sleep"
 )
@@ -83,7 +84,7 @@ func (s *stack) checkRedis(ctx context.Context) error {
 	if err == nil {
 		err = redisconn.EachMaster(ctx, s.rdb, s.checkServer)
 	}
-	return refusedIf(err, redisconn.ErrURL, "REDIS_URL")
+	return config.RefuseIf(err, redisconn.ErrURL, "REDIS_URL")
 }
 
 // checkServer refuses a server that evicts, and notes one that forgets. It reads INFO, which managed services allow where they

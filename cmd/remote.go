@@ -2,14 +2,16 @@ package cmd
 
 import (
 	"context"
-	"io"
-	"strings"
+	"errors"
+	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"dibs/client"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 )
 
 // remoteTimeout bounds a call: a settlement of a busy day takes minutes.
@@ -18,49 +20,38 @@ const remoteTimeout = 6 * time.Minute
 // question is what a command asks the API, and how it shows the answer.
 type question[T any] struct {
 	*client.Client
-	output
 
-	c    *cobra.Command
-	id   string // its argument
-	w    io.Writer
-	view view[T]
+	c   *cobra.Command
+	id  string // its argument
+	out *printer.List[T]
 }
 
-// overHTTP is a command that asks the API of DIBS_URL. A last word of Use in capitals names the one
-// id that it takes. Without a view it prints nothing.
-func overHTTP[T any](env Env, c cobra.Command, v view[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
-	o := output{form: "table"}
+// overHTTP is a command that asks the API of DIBS_URL.
+func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
+	var form printer.Form
 	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		if err := o.check(); err != nil {
-			return err
-		}
 		api, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
 		if err != nil {
-			return config.Refuse("URL", "or %sTOKEN: %w", config.Prefix, err)
+			return fmt.Errorf("%w: --url or %sURL, --token or %[2]sTOKEN: %w", config.ErrConfig, config.Prefix, err)
 		}
-		return ask(ctx, &question[T]{Client: api, output: o, c: c, id: c.Flags().Arg(0), w: env.Stdout, view: v})
+		return withRemedy(ask(ctx, &question[T]{Client: api, c: c, id: c.Flags().Arg(0), out: printer.New(env.Stdout, form, v)}))
 	})
-	switch _, takes, _ := strings.Cut(c.Use, " "); takes {
-	case "":
-	case "CLAIM":
-		made.Args = oneArg("name one claim")
-	default:
-		made.Args = oneArg("name one campaign")
-	}
-	if v.rows != nil {
-		o.addForm(made)
-	}
+	form.Add(made)
 	return made
 }
 
-// oneArg refuses everything but one argument, in these words.
-func oneArg(words string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("%s", words)
-		}
-		return nil
+// withRemedy says of an error about the address or the token how to give another.
+func withRemedy(err error) error {
+	_, isAnswered := errors.AsType[*client.Problem](err)
+	_, isBroken := errors.AsType[*url.Error](err)
+	switch {
+	case errors.Is(err, client.ErrUnauthorized), errors.Is(err, client.ErrForbidden):
+		return fmt.Errorf("%w Set the token with --token or DIBS_TOKEN", err)
+	case isAnswered:
+	case isBroken, errors.Is(err, client.ErrAnswer):
+		return fmt.Errorf("%w. Set the address with --url or DIBS_URL", err)
 	}
+	return err
 }
 
 // show prints an answer, unless there is none.
@@ -71,10 +62,12 @@ func (q *question[T]) show(answer T, err error) error {
 	return q.list(answer)
 }
 
-// list prints answers, with the header before the first of them.
+// list prints answers.
 func (q *question[T]) list(answers ...T) error {
-	defer func() { q.view.header = nil }()
-	return printList(q.w, q.output, q.view, answers...)
+	if err := q.out.Add(answers...); err != nil {
+		return err
+	}
+	return q.out.End()
 }
 
 // given is what a flag was set to, or nil.

@@ -110,22 +110,15 @@ func needsServers(c *cobra.Command, cfg *config.Config) error {
 	return nil
 }
 
-// withServers is a command that works with real servers, after what check refuses.
-func withServers(env Env, c cobra.Command, check func(*cobra.Command) error,
-	run func(context.Context, *cobra.Command, *stack) error) *cobra.Command {
+// withServers is a command that works with real servers.
+func withServers(env Env, c cobra.Command, run func(context.Context, *stack) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := needsServers(c, cfg); err != nil {
 			return err
 		}
-		if err := check(c); err != nil {
-			return err
-		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, c, s) })
+		return withStack(ctx, env, cfg, func(s *stack) error { return run(ctx, s) })
 	})
 }
-
-// anyFlags is a check of a command whose flags go together in any way.
-func anyFlags(*cobra.Command) error { return nil }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
 	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), append(options, func(s *stack) {
@@ -150,7 +143,7 @@ func (s *stack) runGuarded(ctx context.Context, role string, run func(context.Co
 	if !s.isFinance {
 		group.Go(func() error {
 			err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
-			return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+			return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
 		})
 	}
 	if s.gate != nil {
@@ -262,11 +255,11 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
 	}
-	signal := newOffsetSignal(s.scripts)
-	defer signal.stop()
+	signal := lua.NewOffsetSignal(s.scripts)
+	defer signal.Stop()
 	log, err := writer.New(writer.Config{
 		DB: s.db, Partitions: s.cfg.Partitions, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
-		Applied: signal.tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
+		Applied: signal.Tell, Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err

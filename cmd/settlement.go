@@ -3,11 +3,13 @@ package cmd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"dibs/client"
+	"dibs/internal/printer"
 )
 
 // ErrNotFinal says that events of the day may be missing in a settlement.
@@ -22,27 +24,26 @@ that shows its date. Amounts are minor units of ISO 4217: 888800 of EUR are 8,88
 
 Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all the same, and what is missing is said.`,
 		Example: "  dibs settlement --date 2027-01-31 --time-zone Europe/Berlin -o csv",
-	}, view[client.Settlement]{
-		table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},
-		func(s *client.Settlement, row func(...any)) {
+	}, printer.View[client.Settlement]{
+		Header: []string{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},
+		Rows: func(s *client.Settlement, row func(...any)) {
 			for _, sum := range s.Sums {
 				row(s.Date, sum.CampaignID, sum.Currency, sum.Type, sum.Claims, sum.Units, sum.Amount, s.Final)
 			}
 		},
 	}, func(ctx context.Context, q *question[client.Settlement]) error {
-		if date == "" {
-			return usagef("--date is missing: which day?")
-		}
 		s, err := q.Settlement(ctx, date, zone)
 		if err := q.show(s, err); err != nil || s.Final {
 			return err
 		}
+		err = ErrNotFinal
 		for _, one := range s.Missing {
-			printf(env.Stderr, "%s %s\n", one.CampaignID, one.Reason)
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(one.CampaignID+" "+one.Reason))
 		}
-		return ErrNotFinal
+		return err
 	})
 	c.Flags().StringVar(&date, "date", "", "the day, such as 2027-01-31; required")
 	c.Flags().StringVar(&zone, "time-zone", "UTC", "whose midnights begin and end the day, an IANA name")
+	_ = c.MarkFlagRequired("date")
 	return c
 }

@@ -150,7 +150,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 		return nil
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return refusedIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY") // its connections are checked
+		return config.RefuseIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY") // its connections are checked
 	})
 }
 
@@ -164,7 +164,7 @@ func (s *stack) connectRedis(ctx context.Context) (redis.UniversalClient, error)
 		s.closers = append(s.closers, end)
 		return redisconn.Connect("redis://" + server.Addr())
 	}
-	url, err := renewed(s.cfg, "REDIS_URL", s.cfg.RedisURL, s.log, redisconn.CheckURL)
+	url, err := s.cfg.Renewed("REDIS_URL", s.cfg.RedisURL, s.log, redisconn.CheckURL)
 	if err != nil {
 		return nil, err
 	}
@@ -198,13 +198,13 @@ func (s *stack) openSQL(ctx context.Context) error {
 // openGated opens the MySQL of a setting. A role may start while it is away.
 func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
 	s.where = "Redis and MySQL as configured"
-	now, err := renewed(s.cfg, setting, dsn, s.log, sqlstore.CheckDSN)
+	now, err := s.cfg.Renewed(setting, dsn, s.log, sqlstore.CheckDSN)
 	if err != nil {
 		return err
 	}
 	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Renewed: now, Conns: s.cfg.MySQLConns, Logger: s.log}, check)
 	if err != nil {
-		return refusedIf(err, sqlstore.ErrConfig, setting)
+		return config.RefuseIf(err, sqlstore.ErrConfig, setting)
 	}
 	s.use(db)
 	err = gate.Try(ctx)
@@ -255,9 +255,9 @@ func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	}
 	err := campaigns.CheckPartitions(ctx, db, s.cfg.Partitions)
 	if err != nil || !s.takesClaims {
-		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+		return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
 	}
-	return refusedIf(campaigns.CheckSubjectSecret(ctx, db, s.cfg.SubjectSecret), campaigns.ErrSubjectSecret, "SUBJECT_SECRET")
+	return config.RefuseIf(campaigns.CheckSubjectSecret(ctx, db, s.cfg.SubjectSecret), campaigns.ErrSubjectSecret, "SUBJECT_SECRET")
 }
 
 // checkSchema refuses an older schema.
@@ -272,7 +272,7 @@ func checkSchema(ctx context.Context, db *gorm.DB) error {
 // openDB opens a database; a DSN that can't be is the setting's fault.
 func openDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
 	db, err := sqlstore.Open(ctx, cfg)
-	return db, refusedIf(err, sqlstore.ErrConfig, setting)
+	return db, config.RefuseIf(err, sqlstore.ErrConfig, setting)
 }
 
 // sqliteFolder has the file of the embedded database. Embedded Redis keeps nothing, so what an earlier

@@ -2,10 +2,12 @@ package cmd
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -18,18 +20,22 @@ const (
 
 func newTail(env Env) *cobra.Command {
 	var campaign string
+	form := printer.JSON
 	c := withServers(env, cobra.Command{
-		Use: "tail", Short: "Print the events of the claim streams as they come, a line of JSON each, until Ctrl-C",
+		Use: "tail", Short: "Print the events of the claim streams as they come, a line each, until Ctrl-C",
 		Long: `Reads the claim streams of Redis from now on, as no group and without a trace there. Redis may still lose what is printed; the ledger
 of the API has what MySQL has.`,
 		Example: "  dibs tail\n  dibs tail --campaign spring",
-	}, checkCampaign, func(ctx context.Context, _ *cobra.Command, s *stack) error { return s.tail(ctx, env, campaign) })
-	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all unless given")
+		PreRunE: checkCampaign,
+	}, func(ctx context.Context, s *stack) error { return s.tail(ctx, env, campaign, form) })
+	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
+	form.Add(c)
 	return c
 }
 
 // tail prints events until ctx ends.
-func (s *stack) tail(ctx context.Context, env Env, campaign string) error {
+func (s *stack) tail(ctx context.Context, env Env, campaign string, form printer.Form) error {
+	l := printer.New(env.Stdout, form, eventView)
 	after := make([]lua.EntryID, s.scripts.Partitions())
 	for p := range after {
 		stream, err := s.scripts.Stream(ctx, p)
@@ -50,9 +56,16 @@ func (s *stack) tail(ctx context.Context, env Env, campaign string) error {
 			for i := range entries {
 				after[p] = entries[i].ID
 				e, err := models.DecodeEvent([]byte(entries[i].Payload))
-				if campaign == "" || err == nil && e.CampaignID == campaign {
-					printf(env.Stdout, "%s\n", entries[i].Payload)
+				switch {
+				case campaign != "" && (err != nil || e.CampaignID != campaign):
+				case form == printer.JSON: // to the letter, whatever it is
+					printer.Printf(env.Stdout, "%s\n", entries[i].Payload)
+				case err == nil:
+					_ = l.Add(json.RawMessage(entries[i].Payload)) // end tells
 				}
+			}
+			if err := l.End(); err != nil {
+				return err
 			}
 		}
 		if sleep.For(ctx, tailEvery) != nil {

@@ -16,7 +16,7 @@ var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
 	"groups", "groups list", "groups add", "groups remove", "webhooks", "webhooks parked", "webhooks replay", "webhooks discard",
 	"migrate", "reconcile", "bench", "config", "audit", "token", "healthcheck", "version",
-	"redeem", "release", "tail", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "claim", "watch",
+	"redeem", "release", "reopen", "extend", "tail", "claims", "ledger", "packets", "packets add", "parked", "parked list", "parked retry", "parked discard", "settlement", "grants", "archive", "webhooks test", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "claim", "watch",
 }
 
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
@@ -137,7 +137,7 @@ func TestVersionCommitAndDateAreTold(t *testing.T) {
 		require.Equal(t, got.stdout, requireOK(t, run(t, nil, "version")))
 	}
 	var told map[string]string
-	decode(t, requireOK(t, run(t, nil, "version", "--json")), &told)
+	decode(t, requireOK(t, run(t, nil, "version", "-o", "json")), &told)
 	require.NotEmpty(t, told["version"])
 }
 
@@ -156,7 +156,7 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 		{"serve now", `"now"`},
 		{"finance park", `"park"`},
 		{"finance parked all", `"all"`},
-		{"finance discard", "--id"},
+		{"finance discard", "MESSAGE is missing, such as `dibs finance discard p0/"},
 		{"reconcile --json=perhaps", "--json"},
 		{"reconcile --give-up-claims", "--repair"},
 		{"reconcile --campaign a/b", "--campaign"},
@@ -199,7 +199,7 @@ func TestRolesThatNeedServersSaySo(t *testing.T) {
 	requireRefusal(t, run(t, nil, "migrate"), cmd.ExitUsage, "DIBS_MYSQL_DSN")
 	for _, one := range commands {
 		if strings.HasPrefix(one, "finance") {
-			args := append(strings.Fields(one), map[bool]string{true: "--id=x"}[one == "finance discard"])
+			args := append(strings.Fields(one), map[bool]string{true: "x"}[one == "finance discard"])
 			args = strings.Fields(strings.Join(args, " "))
 			requireRefusal(t, run(t, nil, args...), cmd.ExitUsage, "DIBS_REDIS_URL")
 			requireRefusal(t, run(t, noOne[:1], args...), cmd.ExitUsage, "DIBS_FINANCE_DSN")

@@ -4,22 +4,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/internal/build"
+	"dibs/internal/printer"
 )
 
 func newVersion() *cobra.Command {
-	var o output
+	var form printer.Form
 	c := &cobra.Command{
 		Use: "version", Short: "Print the version, the commit and the date of this program",
-		Example: "  dibs version\n  dibs version --json",
+		Example: "  dibs version\n  dibs version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.json {
-				return printJSON(c.OutOrStdout(), build.Of())
-			}
-			c.Println("dibs version " + build.Of().String())
-			return nil
+			return printer.PrintOne(c.OutOrStdout(), form, build.Of(), "dibs version "+build.Of().String())
 		},
 	}
-	o.addJSON(c, "")
+	form.Add(c)
 	return c
 }

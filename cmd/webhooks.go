@@ -10,12 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
+	"dibs/consumer"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/sleep"
 	"dibs/internal/webhooks"
 	"dibs/models"
@@ -79,7 +80,12 @@ func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpo
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
 			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
 			defer replaying.Wait()
-			return s.readInOrder(ctx, webhooks.Group, d.Submit)
+			cfg := s.reading(webhooks.Group)
+			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
+			if !s.cfg.ReadAhead {
+				cfg.IsReady = consumer.IsApplied(s.rdb)
+			}
+			return consumer.ReadInOrder(ctx, cfg, s.cfg.Partitions, d.Submit)
 		})
 	})
 }
@@ -113,24 +119,25 @@ func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
 
 func newParkedWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	var o output
+	var form printer.Form
 	c := withDatabase(env, cobra.Command{
 		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
-		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
-	}, anyFlags, func(ctx context.Context, db *gorm.DB) error {
+		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked -o json",
+	}, func(ctx context.Context, db *gorm.DB) error {
 		rows, err := webhooks.Parked(ctx, db, which, webhooks.ParkedMax)
 		if err != nil {
 			return err
 		}
-		return printParkedWebhooks(env, o, rows)
+		return printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...)
 	})
-	o.addJSON(c, ", one line an event")
+	form.Add(c)
 	return addWhich(c, &which)
 }
 
 func newReplayWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	return addWhich(command(env, cobra.Command{
+	var form printer.Form
+	c := command(env, cobra.Command{
 		Use: "replay", Short: "Post the parked events once more; those that are taken are parked no longer",
 		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event that is not taken stays parked, and so do
 those behind it of its endpoint and campaign. It may be run while the role runs: what is replayed comes late, which its timestamp says.
@@ -144,31 +151,39 @@ Exit code 0: nothing is left. 1: something is.`,
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
 			taken, left, err := s.dispatcher(endpoints).Replay(ctx, which)
-			printf(env.Stdout, "delivered %s, still parked %s\n", Number(taken), Number(left))
-			return cmp.Or(err, stillParked(left, left+taken, "events"))
+			err = cmp.Or(err, stillParked(left, left+taken, "events"))
+			return cmp.Or(printer.PrintOne(env.Stdout, form, map[string]int64{"delivered": taken, "parked": left},
+				fmt.Sprintf("delivered %s, still parked %s", printer.Number(taken), printer.Number(left))), err)
 		})
-	}), &which)
+	})
+	form.Add(c)
+	return addWhich(c, &which)
 }
 
 func newDiscardWebhooks(env Env) *cobra.Command {
 	var which webhooks.Which
-	return addWhich(withDatabase(env, cobra.Command{
+	form := printer.JSON
+	c := withDatabase(env, cobra.Command{
 		Use: "discard", Short: "Delete parked events for good; they are printed, and posted nowhere",
 		Example: "  dibs webhooks discard --endpoint shop",
-	}, func(*cobra.Command) error {
-		if which == (webhooks.Which{}) {
-			return usagef("--endpoint or --id is missing: which events?")
-		}
-		return nil
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if which == (webhooks.Which{}) {
+				return missing(c, "--endpoint or --id")
+			}
+			return nil
+		},
 	}, func(ctx context.Context, db *gorm.DB) error {
 		rows, err := webhooks.Discard(ctx, db, which)
-		return errors.Join(err, printParkedWebhooks(env, output{json: true}, rows))
-	}), &which)
+		return errors.Join(err, printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
+	})
+	form.Add(c)
+	return addWhich(c, &which)
 }
 
 func newTestWebhook(env Env) *cobra.Command {
+	var form printer.Form
 	c := command(env, cobra.Command{
-		Use: "test NAME", Short: "Send an endpoint of the file a message of the type webhook.test, signed as events are",
+		Use: "test ENDPOINT", Short: "Send an endpoint of the file a message of the type webhook.test, signed as events are",
 		Long: `Sends one endpoint of --webhooks-file a message of the type webhook.test, which is no event, signed as events are.
 
 Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
@@ -187,10 +202,11 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 		if err := webhooks.Test(ctx, endpoint, cfg.WebhooksPrivate, httpproxy.FromEnvironment().ProxyFunc()); err != nil {
 			return fmt.Errorf("cmd: the endpoint %s did not take the message: %w", name, err)
 		}
-		printf(env.Stdout, "the endpoint %s took the message within %s\n", name, time.Since(start).Round(time.Millisecond))
-		return nil
+		took := time.Since(start).Round(time.Millisecond)
+		return printer.PrintOne(env.Stdout, form, map[string]any{"endpoint": name, "took_ms": took.Milliseconds()},
+			fmt.Sprintf("the endpoint %s took the message within %s", name, took))
 	})
-	c.Args = oneArg("one name of an endpoint is wanted")
+	form.Add(c)
 	return c
 }
 
@@ -206,21 +222,21 @@ type parkedWebhook struct {
 	Payload    string           `json:"payload"`
 }
 
-func printParkedWebhooks(env Env, o output, events []models.WebhookEvent) error {
-	l := newList(env.Stdout, o, view[parkedWebhook]{
-		table.Row{"endpoint", "campaign", "event", "type", "parked at", "reason"},
-		func(p *parkedWebhook, row func(...any)) {
-			row(p.Endpoint, p.CampaignID, p.EventID, p.Type, p.ParkedAt.Format(models.TimeLayout), p.Reason)
-		},
-	})
+// parkedWebhookView is how parked events are shown.
+var parkedWebhookView = printer.View[parkedWebhook]{
+	Header: []string{"endpoint", "campaign", "event", "reason", "type", "parked at"}, Wide: 2,
+	Rows: func(p *parkedWebhook, row func(...any)) {
+		row(p.Endpoint, p.CampaignID, p.EventID, p.Reason, p.Type, p.ParkedAt)
+	},
+}
+
+func parkedWebhooksOf(events []models.WebhookEvent) (all []parkedWebhook) {
 	for i := range events {
 		e := &events[i]
-		if err := l.add(parkedWebhook{
+		all = append(all, parkedWebhook{
 			Endpoint: e.Endpoint, CampaignID: e.CampaignID, EventID: e.EventID, Type: e.Type, At: models.NewTime(e.At),
 			ParkedAt: models.NewTime(*e.ParkedAt), Reason: e.Reason, Payload: string(e.Payload),
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	return l.end()
+	return all
 }

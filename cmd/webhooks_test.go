@@ -161,7 +161,7 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	}
 	environ := s.with(file)
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "parked")), "it answered 500")
-	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "--json", "--endpoint", "shop"))), "\n"), 2)
+	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "-o", "json", "--endpoint", "shop"))), "\n"), 2)
 	requireRefusal(t, run(t, environ, "webhooks", "discard"), cmd.ExitUsage, "--id")
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "discard", "--id", "e-a")), `"event_id":"e-a"`)
 	h.down.Store(true)
@@ -188,7 +188,7 @@ func TestWebhooksTest(t *testing.T) {
 	environ := []string{file}
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "test", "shop")), "the endpoint shop took the message")
 	requireRefusal(t, run(t, environ, "webhooks", "test", "nobody"), cmd.ExitUsage, "it has [shop]")
-	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "one name")
+	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "ENDPOINT is missing")
 	h.down.Store(true)
 	requireRefusal(t, run(t, environ, "webhooks", "test", "shop"), cmd.ExitFailed, "answered 503")
 }

@@ -102,6 +102,7 @@ var imports = map[string][]string{
 	"internal/address":    {},
 	"internal/caller":     {},
 	"internal/pulse":      {},
+	"internal/printer":    {"models"},
 	"internal/reread":     {},
 	"internal/tlsfiles":   {},
 	"internal/seal":       {},

@@ -34,6 +34,14 @@ func Refuse(setting, wrong string, args ...any) error {
 	return fmt.Errorf("%w: %s%s: %w", ErrConfig, Prefix, setting, fmt.Errorf(wrong, args...))
 }
 
+// RefuseIf is Refuse for an error that is a refusal, which is wrapped in it; any other stays as it is.
+func RefuseIf(err, refusal error, setting string) error {
+	if errors.Is(err, refusal) {
+		return Refuse(setting, "%w", err)
+	}
+	return err
+}
+
 // Config holds the settings in force.
 type Config struct {
 	HTTPAddr    string

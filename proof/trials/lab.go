@@ -12,6 +12,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/testenv"
 	"dibs/proof/lab"
 )
@@ -83,7 +84,7 @@ func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error
 	if err != nil {
 		return err
 	}
-	bar := cmd.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*len(entries))
+	bar := printer.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*len(entries))
 	report, err := lab.Run(ctx, lab.Options{
 		Workload: l.work, RedisURL: cfg.RedisURL, MySQLDSN: cfg.MySQLDSN,
 		Self:     func(args ...string) *exec.Cmd { return exec.Command(self, args...) }, //nolint:gosec,noctx // this program; the lab ends it
@@ -112,7 +113,7 @@ func (l *labRun) print(env cmd.Env, report *lab.Report) error {
 }
 
 func listStrategies(env cmd.Env) error {
-	t := cmd.NewTable()
+	t := printer.NewTable()
 	t.AppendHeader([]any{"strategy", "what it is", "its flaw"})
 	for _, r := range lab.Strategies() {
 		t.AppendRow([]any{r.Name, r.Title, r.Flaw})

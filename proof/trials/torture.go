@@ -14,6 +14,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/config"
+	"dibs/internal/printer"
 	"dibs/internal/testenv"
 	"dibs/proof/torture"
 
@@ -141,21 +142,21 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 
 // printTorture prints a line a kind of fault, then the counts, and last what this machine could not do.
 func printTorture(w io.Writer, r *torture.Report) {
-	out := cmd.NewTable()
+	out := printer.NewTable()
 	out.AppendHeader(table.Row{"fault", "times", "answers", "certain", "median gap", "longest gap"})
 	for _, k := range r.Kinds() {
 		out.AppendRow(table.Row{k.Name, k.Times, k.Answers, fmt.Sprintf("%.2f %%", 100*float64(k.Certain)/float64(max(k.Answers, 1))),
 			time.Duration(k.Median) * time.Millisecond, time.Duration(k.Longest) * time.Millisecond})
 	}
-	cmd.AlignRight(out, 2, 6)
+	printer.AlignRight(out, 2, 6)
 	_, _ = fmt.Fprintf(w, "%s\n\nseed %d, Redis %s, durability %s: %d faults in %d rounds and %s, %.1f a minute\n", out.Render(), r.Seed,
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),
 		float64(len(r.Faults))/(time.Duration(max(r.TookMs, 1))*time.Millisecond).Minutes())
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
-		cmd.Number(r.Claims), cmd.Number(r.Answered), cmd.Number(r.Lost), r.Lossy, r.Rounds)
+		printer.Number(r.Claims), printer.Number(r.Answered), printer.Number(r.Lost), r.Lossy, r.Rounds)
 	_, _ = fmt.Fprintf(w, "%s seqs given up by repairs (%s of packets in several shards), %s credits of claims that were lost,"+
-		" %s claims without credit; %d short histories checked, %d undecided; books read %s times\n", cmd.Number(r.GivenUp),
-		cmd.Number(r.GivenUpSharded), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited), r.Windows, r.Undecided, cmd.Number(r.BooksRead))
+		" %s claims without credit; %d short histories checked, %d undecided; books read %s times\n", printer.Number(r.GivenUp),
+		printer.Number(r.GivenUpSharded), printer.Number(r.Ghosts), printer.Number(r.Uncredited), r.Windows, r.Undecided, printer.Number(r.BooksRead))
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	_, _ = fmt.Fprintf(w, "APIs said not ready for %s, %s of that while claims were served; %d processes ended by themselves\n",
 		ms(r.UnreadyMs), ms(r.UnreadyWrongMs), r.Exits)

@@ -1,4 +1,4 @@
-package cmd
+package printer
 
 import (
 	"fmt"
@@ -66,7 +66,7 @@ func (p *ProgressBar) Set(done int) {
 	defer p.mu.Unlock()
 	if time.Since(p.last) >= plainEvery {
 		p.last = time.Now()
-		printf(p.plain, "%s: %s of %s\n", p.what, Number(done), Number(p.total))
+		Printf(p.plain, "%s: %s of %s\n", p.what, Number(done), Number(p.total))
 	}
 }
 

@@ -1,57 +1,53 @@
-package cmd
+package consumer
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"dibs/consumer"
 	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
 )
 
-// readInOrder reads all claim streams for a group and submits what it reads: of each stream in its order, one batch after the other. submit
-// need not wait until it has settled what it is given.
-func (s *stack) readInOrder(
-	ctx context.Context, group string, submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error)),
-) error {
-	cfg := s.reading(group)
-	cfg.Name = group
+// Submit takes a batch of events. It calls settle for each, in any order and perhaps later.
+type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error))
+
+// ReadInOrder reads all claim streams for a group until ctx ends and submits what it reads.
+// Of each stream it does so in order, one batch after the other.
+func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, submit Submit) error {
+	cfg.Name = cfg.Group
 	cfg.Batches = true
 	cfg.MetricsPrefix = "dibs_consumer"
-	if !s.cfg.ReadAhead {
-		cfg.IsReady = consumer.IsApplied(s.rdb)
-	}
-	cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
 	subscriber, err := redisbatch.New(cfg)
 	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
+		return fmt.Errorf("consumer: %w", err)
 	}
 	var reading sync.WaitGroup
-	for p := range s.cfg.Partitions {
+	for p := range partitions {
 		messages, err := subscriber.Subscribe(ctx, lua.StreamKey(p))
 		if err != nil {
-			return fmt.Errorf("cmd: %w", err)
+			return fmt.Errorf("consumer: %w", err)
 		}
 		reading.Go(func() {
 			for msg := range messages {
-				s.submitInOrder(msg, submit)
+				submitInOrder(msg, cfg.Logger, submit)
 			}
 		})
 	}
 	reading.Wait()
-	return subscriber.Close()
+	return subscriber.Close() //nolint:wrapcheck // ours
 }
 
 // submitInOrder submits the events of a message. An entry that holds none is passed over: the group syncer parks it.
-func (s *stack) submitInOrder(msg *message.Message, submit func(context.Context, []models.RawEvent, func(int, error))) {
+func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 	entries, err := redisbatch.Unmarshal(msg.Payload)
 	if err != nil {
-		s.log.Error("a message can't be read", "error", err)
+		log.Error("a message can't be read", "error", err)
 		msg.Nack()
 		return
 	}
@@ -61,7 +57,7 @@ func (s *stack) submitInOrder(msg *message.Message, submit func(context.Context,
 		payload := []byte(entries[i].Field("payload"))
 		event, err := models.DecodeEvent(payload)
 		if err != nil {
-			s.log.Error("an entry holds no event and is delivered to no endpoint", "entry", entries[i].ID, "error", err)
+			log.Error("an entry holds no event and is delivered to no endpoint", "entry", entries[i].ID, "error", err)
 			redisbatch.Ack(msg.Context(), i)
 			continue
 		}

@@ -1,0 +1,305 @@
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"dibs/client"
+	"dibs/consumer"
+	"dibs/internal/config"
+	"dibs/internal/printer"
+	"dibs/internal/testenv"
+	"dibs/models"
+	"dibs/syncer/compare"
+)
+
+// The commands that print no data: roles, shows, statements of SQL for a client of MySQL, a sentence
+// for a probe, and what other programs say.
+var printNothing = []string{
+	"dibs demo", "dibs serve", "dibs api", "dibs consumer", "dibs syncer", "dibs finance", "dibs webhooks",
+	"dibs grants", "dibs healthcheck", "dibs lab", "dibs torture", "dibs help",
+}
+
+// everyCommand are those that do something themselves.
+func everyCommand(c *cobra.Command) (all []*cobra.Command) {
+	if c.HasParent() && (!c.HasSubCommands() || slices.Contains(printNothing, c.CommandPath())) {
+		all = append(all, c)
+	}
+	for _, below := range c.Commands() {
+		all = append(all, everyCommand(below)...)
+	}
+	return all
+}
+
+func runIn(t *testing.T, environ []string, args ...string) (code int, out, problems string) {
+	t.Helper()
+	var stdout, stderr testenv.Buffer
+	code = Run(t.Context(), Env{Args: args, Environ: environ, Stdout: &stdout, Stderr: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+// wordsOf are the words of a command after dibs.
+func wordsOf(c *cobra.Command) []string { return strings.Fields(c.CommandPath())[1:] }
+
+func TestEveryCommandThatPrintsHasOneFlagForIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range everyCommand(newRoot(Env{})) {
+		form := c.Flags().Lookup("output")
+		alias := c.Flags().Lookup("json")
+		if slices.Contains(printNothing, c.CommandPath()) {
+			require.Nil(t, form, c.CommandPath())
+			require.Nil(t, alias, c.CommandPath())
+			continue
+		}
+		require.NotNil(t, form, c.CommandPath())
+		require.Equal(t, "o", form.Shorthand)
+		require.True(t, alias.Hidden, "%s has --json for scripts alone", c.CommandPath())
+		require.NotContains(t, c.UsageString()+c.Long+c.Short+c.Example, "--json", c.CommandPath())
+		require.Equal(t, "json", formAfter(t, wordsOf(c), "--json"))
+		require.Equal(t, "csv", formAfter(t, wordsOf(c), "-ocsv"))
+	}
+}
+
+func formAfter(t *testing.T, words []string, flag string) string {
+	t.Helper()
+	c, _, err := newRoot(Env{}).Find(words)
+	require.NoError(t, err)
+	require.NoError(t, c.ParseFlags([]string{flag}))
+	return c.Flags().Lookup("output").Value.String()
+}
+
+func TestAMisspelledFlagIsSuggestedWithTheUsage(t *testing.T) {
+	t.Parallel()
+	for _, c := range everyCommand(newRoot(Env{})) {
+		if c.DisableFlagParsing || c.Name() == "help" {
+			continue
+		}
+		first := ""
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if first == "" && !f.Hidden && !config.IsSetting(f) {
+				first = f.Name
+			}
+		})
+		if first == "" {
+			first = "redis-url"
+		}
+		letters := []byte(first)
+		if len(letters) > 2 && letters[1] != letters[2] {
+			letters[1], letters[2] = letters[2], letters[1]
+		} else {
+			letters = append(letters, 'x')
+		}
+		code, out, problems := runIn(t, nil, append(wordsOf(c), "--"+string(letters))...)
+		require.Equal(t, ExitUsage, code, problems)
+		require.Empty(t, out)
+		require.Equal(t, fmt.Sprintf("dibs: unknown flag --%s: did you mean --%s? Usage: %s\n", letters, first, c.UseLine()), problems)
+	}
+}
+
+func TestAMisspelledCommandIsSuggested(t *testing.T) {
+	t.Parallel()
+	for _, c := range everyCommand(newRoot(Env{})) {
+		if c.Parent().CommandPath() == "dibs completion" {
+			continue
+		}
+		words := wordsOf(c)
+		words[len(words)-1] += "x"
+		code, _, problems := runIn(t, nil, append(words, "-o", "json")...)
+		require.Equal(t, ExitUsage, code)
+		told := refused(t, problems)
+		require.Equal(t, "usage", told.Code)
+		require.Contains(t, told.Message, fmt.Sprintf("did you mean %q? Usage: %s COMMAND", c.Name(), c.Parent().CommandPath()))
+	}
+}
+
+// refused reads what -o json has on stderr.
+func refused(t *testing.T, problems string) refusal {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(problems, "\n"), problems)
+	var told struct{ Error refusal }
+	require.NoError(t, json.Unmarshal([]byte(problems), &told), problems)
+	return told.Error
+}
+
+// overHTTPs are the commands that ask the API, by their own first examples.
+func overHTTPs(root *cobra.Command) (all [][]string) {
+	for _, name := range []string{"campaign", "groups", "packets"} {
+		family, _, _ := root.Find([]string{name})
+		for _, c := range family.Commands() {
+			all = append(all, exampleOf(c))
+		}
+	}
+	for _, name := range []string{"claim", "redeem", "release", "reopen", "extend", "settlement", "claims", "ledger"} {
+		c, _, _ := root.Find([]string{name})
+		all = append(all, exampleOf(c))
+	}
+	return append(all, []string{"watch", "spring", "--once"})
+}
+
+func exampleOf(c *cobra.Command) []string {
+	line, _, _ := strings.Cut(strings.ReplaceAll(firstExample(c), "'paid too late'", "late"), " -o ")
+	return strings.Fields(line)[1:]
+}
+
+func TestEveryCommandOverHTTPNamesTheFlagAndTheVariable(t *testing.T) {
+	t.Parallel()
+	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"code":"unauthorized","status":401,"detail":"Who are you?","field":"token"}`))
+	}))
+	t.Cleanup(gate.Close)
+	examples := overHTTPs(newRoot(Env{}))
+	require.Greater(t, len(examples), 15)
+	for _, args := range examples {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			code, out, problems := runIn(t, []string{"DIBS_URL=http://127.0.0.1:1"}, args...)
+			require.Equal(t, ExitFailed, code)
+			require.Empty(t, out)
+			require.Contains(t, problems, "--url or DIBS_URL")
+			require.NotRegexp(t, `\b(cmd|client|usage): `, problems)
+			code, _, problems = runIn(t, nil, append(args, "--url", "nonsense")...)
+			require.Equal(t, ExitUsage, code)
+			require.Contains(t, problems, "--url or DIBS_URL")
+
+			code, _, problems = runIn(t, []string{"DIBS_URL=" + gate.URL}, args...)
+			require.Equal(t, ExitFailed, code)
+			require.Contains(t, problems, "--token or DIBS_TOKEN")
+			require.True(t, strings.HasPrefix(problems, "dibs: unauthorized: Who are you?"), problems)
+			code, out, problems = runIn(t, []string{"DIBS_URL=" + gate.URL}, append(args, "-o", "json")...)
+			require.Equal(t, ExitFailed, code)
+			require.Empty(t, out)
+			told := refused(t, problems)
+			require.Equal(t, []string{"unauthorized", "Who are you?", "token"}, []string{told.Code, told.Detail, told.Field})
+			require.Contains(t, told.Message, "--token or DIBS_TOKEN")
+		})
+	}
+}
+
+// What is missing is named, and the example that follows has it.
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range everyCommand(newRoot(Env{})) {
+		_, takes, _ := strings.Cut(c.Use, " ")
+		if takes == "" || strings.Contains(takes, "[") || strings.Contains(takes, "|") {
+			continue
+		}
+		code, _, problems := runIn(t, nil, wordsOf(c)...)
+		require.Equal(t, ExitUsage, code)
+		require.Equal(t, fmt.Sprintf("dibs: %s is missing, such as `%s`\n", takes, firstExample(c)), problems)
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Annotations[cobra.BashCompOneRequiredFlag] != nil {
+				_, _, problems := runIn(t, nil, append(wordsOf(c), "x")...)
+				require.Contains(t, problems, "dibs: --"+f.Name+" is missing, such as `")
+				require.Contains(t, firstExample(c), "--"+f.Name+" ")
+			}
+		})
+	}
+}
+
+func TestTablesFitHundredColumnsAndCutNoID(t *testing.T) {
+	t.Parallel()
+	id := "019a7b1c-6f0e-7c5b-9a53-0242ac120002"
+	campaign := "summer-sale-2027-eu"
+	long := strings.Repeat("a reason of many words ", 12)
+	million := int64(1_234_567)
+	at := models.NewTime(time.Now())
+	check := func(show func(form printer.Form, w *bytes.Buffer) error, ids ...string) {
+		t.Helper()
+		for _, form := range []printer.Form{printer.Table, printer.CSV} {
+			var out bytes.Buffer
+			require.NoError(t, show(form, &out))
+			for _, one := range ids {
+				require.Contains(t, out.String(), one)
+			}
+			for line := range strings.Lines(out.String()) {
+				require.True(t, form != printer.Table || len(strings.TrimSpace(line)) <= 100, line)
+			}
+		}
+	}
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, campaignView, listedCampaign{Claimed: &million, Remaining: &million})
+	})
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		one := listedCampaign{Claimed: &million, Remaining: &million}
+		one.ID, one.Kind, one.Status, one.Total, one.PerUser, one.Name = campaign, "coupon", "paused", million, 10, long
+		return printer.Print(w, form, campaignView, one)
+	}, campaign, "1")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, auditView, models.AuditEntry{
+			At: at, Actor: "cli:operations", Action: "campaign.created", CampaignID: campaign, RequestID: id,
+			After: []byte(`{"name":"` + long + `"}`),
+		})
+	}, campaign)
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, parkedClaimView, compare.Parked{ID: id, CampaignID: campaign, UserID: "user-12345", Reason: long, ParkedAt: at.Time})
+	}, id, campaign, "user-12345")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, parkedMessageView, consumer.Parked{ID: "p0/1763716946123-0", EventID: id, Attempts: 12, Reason: long, At: at})
+	}, id, "p0/1763716946123-0")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, claimView, client.Claim{
+			ID: id, UserID: "user-12345", Quantity: 10, Seq: million, Status: client.ClaimRedeemed, ClaimedAt: at.Time,
+		})
+	}, id, "user-12345")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		return printer.Print(w, form, eventView, json.RawMessage(`{"type":"claim.redeemed","user_id":"user-12345","claim_id":"`+id+`"}`))
+	}, id, "user-12345", "claim.redeemed")
+	check(func(form printer.Form, w *bytes.Buffer) error {
+		one := compare.Repaired{}
+		one.Left.CampaignID = campaign
+		one.Left.MySQL.Total, one.Left.MySQL.Claimed, one.Left.MySQL.Remaining = million, million, million
+		one.Left.Redis = &compare.RedisFigures{Taken: million, Remaining: million}
+		one.Left.Rows = &compare.RowFigures{Units: million}
+		one.Left.Backlog = &million
+		return printer.Print(w, form, comparisonView, one)
+	}, campaign)
+}
+
+func TestShellsCompleteNames(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/campaigns":
+			require.Equal(t, "sp", r.URL.Query().Get("q"))
+			_, _ = w.Write([]byte(`{"campaigns":[{"id":"spring"},{"id":"sports"}]}`))
+		case "/v1/groups":
+			_, _ = w.Write([]byte(`{"groups":[{"name":"audit"}]}`))
+		}
+	}))
+	t.Cleanup(api.Close)
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"endpoints":[{"name":"shop","url":"https://shop.example/hooks",`+
+		`"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],"events":["claim.accepted"]}]}`), 0o600))
+	over := []string{"DIBS_URL=" + api.URL, "DIBS_WEBHOOKS_FILE=" + file}
+	for line, want := range map[string]string{
+		"campaign get sp": "spring\nsports\n", "claim sp": "spring\nsports\n", "ledger sp": "spring\nsports\n",
+		"reconcile --campaign sp": "spring\nsports\n", "groups remove a": "audit\n", "webhooks test s": "shop\n",
+		"webhooks replay --endpoint s": "shop\n", "audit -o t": "table\njson\ncsv\n", "campaign create sp": "",
+	} {
+		_, out, _ := runIn(t, over, append([]string{"__complete"}, strings.Fields(line)...)...)
+		require.Equal(t, want+":4\n", out, line)
+	}
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(slow.Close)
+	for _, url := range []string{slow.URL, "http://127.0.0.1:1", "nonsense"} {
+		start := time.Now()
+		_, out, problems := runIn(t, []string{"DIBS_URL=" + url}, "__complete", "campaign", "get", "sp")
+		require.Equal(t, ":4\n", out)
+		require.NotContains(t, problems, "dibs:")
+		require.Less(t, time.Since(start), 5*time.Second)
+	}
+}

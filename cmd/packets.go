@@ -1,0 +1,64 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"dibs/client"
+	"dibs/internal/printer"
+)
+
+func newPackets(env Env) *cobra.Command {
+	return family(cobra.Command{
+		Use: "packets", Short: "Add packets to a campaign, over HTTP",
+		Example: "  dibs packets add rain --count 100 --amount 888800",
+	}, newPacketsAdd(env))
+}
+
+func newPacketsAdd(env Env) *cobra.Command {
+	var n client.NewPackets
+	var file, split, release string
+	c := overHTTP(env, cobra.Command{
+		Use: "add CAMPAIGN", Short: "Add packets to a campaign, all or none",
+		Long: `Adds --count packets that --amount is split into, or those of a --file: a list in JSON such as
+[{"id": "p1", "amount": 500}]. Amounts are minor units.`,
+		Example: "  dibs packets add rain --count 100 --amount 888800 --split random_cut --min 100\n  dibs packets add rain --file packets.json",
+	}, printer.View[client.PacketsAdded]{
+		Header: []string{"packets", "amount"},
+		Rows:   func(p *client.PacketsAdded, row func(...any)) { row(p.Count, p.Amount) },
+	}, func(ctx context.Context, q *question[client.PacketsAdded]) error {
+		n.Split = client.Split(split)
+		at, err := timeOrSpan("--release-at", release, 1)
+		switch {
+		case err != nil:
+			return err
+		case !at.IsZero():
+			n.ReleaseAt = &at
+		}
+		if file != "" {
+			text, err := os.ReadFile(file) //nolint:gosec // the caller names it
+			if err == nil {
+				err = json.Unmarshal(text, &n.Packets)
+			}
+			if err != nil {
+				return usagef("--file: %w", err)
+			}
+		}
+		return q.show(q.AddPackets(ctx, q.id, n))
+	})
+	c.Flags().Int64Var(&n.Count, "count", 0, "how many packets")
+	c.Flags().Int64Var(&n.Amount, "amount", 0, "of all together, in minor units")
+	c.Flags().StringVar(&split, "split", "", "double_mean, random_cut or even")
+	c.Flags().Int64Var(&n.Min, "min", 0, "least amount of a packet")
+	c.Flags().Int64Var(&n.Max, "max", 0, "largest amount of a packet")
+	c.Flags().StringVar(&release, "release-at", "", "when they may be claimed: a time such as 2027-01-31T18:00:00Z, or in how long, such as 2h")
+	c.Flags().StringVar(&file, "file", "", "a list of packets in JSON, instead of --count")
+	c.Flags().StringVar(&n.Key, "key", "", "idempotency key; made up unless given")
+	c.MarkFlagsOneRequired("count", "file")
+	c.MarkFlagsMutuallyExclusive("count", "file")
+	c.MarkFlagsRequiredTogether("count", "amount")
+	return c
+}

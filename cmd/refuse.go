@@ -1,0 +1,155 @@
+package cmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dibs/client"
+	"dibs/internal/config"
+	"dibs/internal/printer"
+)
+
+// refusal is how an error is told with -o json.
+type refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Detail  string `json:"detail,omitempty"` // of the API, as Field
+	Field   string `json:"field,omitempty"`
+}
+
+var (
+	// wantsJSON finds -o json among arguments, a line each; also among those that were refused.
+	wantsJSON = regexp.MustCompile(`(?m)^(--json(=true)?|(-o=?\n?|--output[=\n])json)$`)
+	// packages are names that errors begin with, for logs.
+	packages = regexp.MustCompile(`(^|: |; )((api|auth|campaigns|claimed|client|cmd|compare|config|console|consumer|finance|ledger|load|lots|lua` +
+		`|migrations|models|operator|redisbatch|resolve|retention|shards|sqlstore|syncer|usage|webhooks|writer): )+`)
+	plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
+)
+
+// sentence is an error in one line for people.
+func sentence(err error) string {
+	return packages.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "$1")
+}
+
+// tell says why a command failed.
+func tell(env Env, err error) {
+	if !wantsJSON.MatchString(strings.Join(env.Args, "\n")) {
+		printer.Printf(env.Stderr, "dibs: %s\n", sentence(err))
+		return
+	}
+	told := refusal{Code: "error", Message: sentence(err)}
+	for code, named := range map[string]error{
+		"usage": ErrUsage, "config": config.ErrConfig, "drift": ErrDrift, "parked": ErrParked, "not_final": ErrNotFinal,
+	} {
+		if errors.Is(err, named) {
+			told.Code = code
+		}
+	}
+	if p, ok := errors.AsType[*client.Problem](err); ok {
+		told.Code = string(p.Code)
+		told.Detail = p.Detail
+		told.Field = p.Field
+	}
+	if code, ok := errors.AsType[client.Code](err); ok { // of what was never sent, or has no answer
+		told.Code = string(code)
+	}
+	_ = json.NewEncoder(env.Stderr).Encode(map[string]refusal{"error": told})
+}
+
+// usagef is a refusal of the command line.
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
+}
+
+func unknownCommand(c *cobra.Command, name string) error {
+	hint := fmt.Sprintf("; `dibs help%s` lists them.", strings.TrimPrefix(c.CommandPath(), "dibs"))
+	if near := nearest(c, name); near != "" {
+		hint = fmt.Sprintf(", did you mean %q?", near)
+	}
+	return usagef("no command %s%s Usage: %s COMMAND", quoted(name), hint, c.CommandPath())
+}
+
+// badFlag refuses flags that cobra could not read. A command that there is not comes first:
+// its flags are not known either.
+func badFlag(c *cobra.Command, err error) error {
+	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
+		return unknownCommand(c, args[0])
+	}
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return usagef("%w", err)
+	}
+	if unknown.GetSpecifiedShortnames() != "" {
+		return usagef("unknown flag -%.1s. Usage: %s", unknown.GetSpecifiedName(), c.UseLine())
+	}
+	flags := &cobra.Command{} // each a command, for cobra to compare
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	hint := "."
+	if near := nearest(flags, unknown.GetSpecifiedName()); near != "" {
+		hint = ": did you mean --" + near + "?"
+	}
+	return usagef("unknown flag --%s%s Usage: %s", unknown.GetSpecifiedName(), hint, c.UseLine())
+}
+
+// nearest is the command below c that is spelled most like name, or "".
+func nearest(c *cobra.Command, name string) string {
+	for c.SuggestionsMinimumDistance = 1; c.SuggestionsMinimumDistance <= 2; c.SuggestionsMinimumDistance++ {
+		if near := c.SuggestionsFor(name); len(near) > 0 {
+			return near[0]
+		}
+	}
+	return ""
+}
+
+// asUsed refuses arguments that Use does not have, and the lack of one, or of a required flag.
+func asUsed(c *cobra.Command, args []string) error {
+	_, takes, _ := strings.Cut(c.Use, " ")
+	most := min(len(takes), 1)
+	switch {
+	case len(args) > most && c.HasSubCommands():
+		return unknownCommand(c, args[0])
+	case len(args) > most:
+		return usagef("unexpected argument %s. Usage: %s", quoted(args[most]), c.UseLine())
+	case len(args) < most && takes[0] != '[':
+		return missing(c, takes)
+	}
+	err := c.ValidateFlagGroups()
+	if err != nil {
+		return usagef("%w, such as `%s`", err, firstExample(c))
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			err = missing(c, "--"+f.Name)
+		}
+	})
+	return err
+}
+
+// missing names what is not there, with an example that has it.
+func missing(c *cobra.Command, what string) error {
+	return usagef("%s is missing, such as `%s`", what, firstExample(c))
+}
+
+func firstExample(c *cobra.Command) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+	return first
+}
+
+// quoted is an argument in quotes, unless it may be an address or a secret that stands in the wrong place.
+func quoted(arg string) string {
+	if plainWord.MatchString(arg) {
+		return strconv.Quote(arg)
+	}
+	return "of that form"
+}
