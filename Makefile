@@ -48,9 +48,10 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 	@test -n '$(value DSN)' || { echo "usage: make test-mysql DSN='user:password@tcp(host:port)/' (the user must be able to create databases)" >&2; exit 2; }
 	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
 
-soak: servers ## the long forms of all tests
+soak: servers ## the long forms of all tests, and every part of the benchmark once
 	DIBS_SOAK=1 $(GO_TEST) -timeout 250m $(if $(ALL),$$(go list ./... | grep -vxF "$$(go list $(PURE_PKG))"),$(PKG))
 	$(if $(ALL),DIBS_SOAK=1 go test -count=1 -vet=off -timeout 30m $(PURE_PKG))
+	$(if $(ALL),$(MAKE) bench ROUNDS=1 SHORT=1)
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)
 	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./proof/mutants | grep -E '^(ok|FAIL|---|    ---|    mutants|        )'; exit $${PIPESTATUS[0]}

@@ -19,6 +19,7 @@ import (
 
 const (
 	attendEvery   = 2 * time.Second  // pause between two looks for lots that need something
+	measureEvery  = 10 * time.Second // pause between two looks at the sums over all lots, which are gauges
 	evictEvery    = 10 * time.Second // pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
 	evictPage     = 500              // lots of an eviction pass
 	evictAtOnce   = 50               // of these are sent to Redis in one round trip: about a millisecond of its time
@@ -35,9 +36,10 @@ type Keeper struct {
 	idle    time.Duration
 	metrics keeperMetrics
 
-	attendAt, evictAt time.Time
-	resident          string // the lot behind which the next page of resident ones begins
-	page              int    // is evictPage, but in tests
+	attendAt, measureAt, evictAt time.Time
+
+	resident string // the lot behind which the next page of resident ones begins
+	page     int    // is evictPage, but in tests
 }
 
 // NewKeeper makes a keeper. It evicts lots without a claim or a load for idle, by Redis' clock. With a nil Registerer it has no metrics.
@@ -51,7 +53,11 @@ func (k *Keeper) Keep(ctx context.Context) error {
 	failed := []error{k.Complete(ctx)}
 	if !now.Before(k.attendAt) {
 		k.attendAt = now.Add(attendEvery)
-		failed = append(failed, k.Attend(ctx), k.measure(ctx))
+		failed = append(failed, k.Attend(ctx))
+	}
+	if !now.Before(k.measureAt) {
+		k.measureAt = now.Add(measureEvery)
+		failed = append(failed, k.measure(ctx))
 	}
 	if !now.Before(k.evictAt) {
 		k.evictAt = now.Add(min(evictEvery, k.idle))
