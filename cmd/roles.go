@@ -105,7 +105,7 @@ func role(env Env, c cobra.Command, check func(*config.Config) error, run func(*
 // Redis is out of reach.
 func needsServers(c *cobra.Command, cfg *config.Config) error {
 	if cfg.Embedded() {
-		return config.Refuse("REDIS_URL", "`dibs %s` needs real servers; `dibs serve` brings its own", c.Name())
+		return config.Refuse("REDIS_URL", "`%s` needs real servers; `dibs serve` brings its own", c.CommandPath())
 	}
 	return nil
 }
