@@ -106,13 +106,11 @@ func (a *application) readVersions() error {
 		})
 }
 
-// redefine writes a change that MySQL has forgotten.
+// redefine writes a change that MySQL has forgotten, unless a newer one was committed meanwhile.
 func redefine(db *gorm.DB, d *models.Definition) error {
-	if err := db.Save(d).Error; err != nil {
-		return err
-	}
-	if d.Kind == models.KindPacket {
-		return nil
+	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d)
+	if done.Error != nil || done.RowsAffected == 0 || d.Kind == models.KindPacket {
+		return done.Error
 	}
 	return db.Model(&newLot{}).Where("campaign_id = ? AND shard = 0", d.CampaignID).
 		Updates(map[string]any{"total": d.Total, "redis_total": 0}).Error
