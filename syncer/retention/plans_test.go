@@ -21,7 +21,7 @@ import (
 
 var treeCost = regexp.MustCompile(`\(cost=([0-9.e+]+)[^)]*rows=([0-9.e+]+)`)
 
-// TestDocs_PlansAtTenMillion makes the table of costs in docs/dba.md, on a MySQL of DIBS_TEST_MYSQL_DSN that has some 8 GB to spare:
+// TestDocs_PlansAtTenMillion tells what each query of docs/dba.md costs, on a MySQL of DIBS_TEST_MYSQL_DSN that has some 8 GB to spare:
 //
 //	DIBS_TEST_CAPACITY=1 DIBS_TEST_MYSQL_DSN='root@tcp(127.0.0.1:3306)/' go test ./syncer/retention -run PlansAtTenMillion -v -timeout 60m
 //
