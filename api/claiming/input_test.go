@@ -9,6 +9,7 @@ import (
 	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/internal/apitest"
+	"dibs/models"
 )
 
 type badBody struct {
@@ -156,4 +157,14 @@ func TestBadBatches(t *testing.T) {
 	for _, call := range room.Calls {
 		require.LessOrEqual(t, len(call), 128)
 	}
+}
+
+// One claim that the script does not take would have it refuse the whole call, and others' claims with it.
+func TestBadClaims_APacketClaimIsOfOne(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/p/claims", `{"user_id":"u","quantity":2}`)
+	require.Equal(t, "quantity", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+	require.Zero(t, room.Sent())
 }
