@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +60,46 @@ func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
 	n, err := trimmer.Trim(t.Context())
 	require.NoError(t, err)
 	return n
+}
+
+// The trimmer needs these commands and no others, on Redis 7.0, on Valkey 8 and on the embedded Redis. The access list of
+// docs/security.md has them, and those of its script.
+func TestTrimmer_Commands(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) redis.UniversalClient{
+		"redis":  func(t *testing.T) redis.UniversalClient { return testenv.Redis(t).Client() },
+		"valkey": func(t *testing.T) redis.UniversalClient { return testenv.Valkey(t).Client() },
+		"embedded": func(t *testing.T) redis.UniversalClient {
+			rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return rdb
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := start(t)
+			key := lua.StreamKey(0)
+			var last string
+			for range 1000 {
+				last = rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []string{"payload", "{}"}}).Val()
+			}
+			trimmer := syncertest.NewTrimmer(t, rdb, "syncer", "finance")
+			commands := &testenv.Commands{}
+			rdb.AddHook(commands)
+			require.Zero(t, trim(t, trimmer), "it makes the groups")
+			for _, group := range []string{"syncer", "finance"} {
+				require.NoError(t, rdb.Do(t.Context(), "XGROUP", "DESTROY", key, group).Err())
+				require.NoError(t, rdb.XGroupCreate(t.Context(), key, group, last).Err())
+			}
+			require.GreaterOrEqual(t, trim(t, trimmer), int64(900))
+			used := slices.DeleteFunc(commands.Sent(), func(name string) bool { return name == "xgroup destroy" })
+			require.Equal(t, []string{
+				"eval", "evalsha", "hset", "memory usage", "time", "xgroup create", "xinfo groups", "xinfo stream", "xrange",
+			}, used)
+			require.Positive(t, rdb.XLen(t.Context(), key).Val())
+			require.NotEmpty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
+		})
+	}
 }
 
 // Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
