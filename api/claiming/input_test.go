@@ -106,26 +106,6 @@ func TestBadClaims_AreRefusedByNameAndReachNobody(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code, "control: a good one gets through")
 }
 
-func TestBadClaims_InABatchAreRefusedOnTheirOwn(t *testing.T) {
-	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
-	for _, c := range badClaims() {
-		if c.code != "invalid" {
-			continue
-		}
-		claim := `{"campaign_id":"c1"` + strings.Replace(c.body[1:], `"`, `,"`, 1)
-		if c.body == `{}` {
-			claim = `{"campaign_id":"c1"}`
-		}
-		w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[`+claim+`]}`)
-		require.Equal(t, 200, w.Code, "%s: %s", c.name, w.Body)
-		require.Contains(t, w.Body.String(), `{"results":[{"status":422,"problem":{`, c.name)
-		require.Contains(t, w.Body.String(), `"field":"`+c.field+`"`, c.name)
-	}
-	require.Zero(t, room.Sent())
-}
-
 func TestBadBatches(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10_000))
