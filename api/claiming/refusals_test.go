@@ -78,7 +78,8 @@ func routes(room servers, clock func() time.Time) (*claiming.Routes, http.Handle
 	group := &workers.Group{}
 	s := claiming.New(claiming.Config{
 		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
-		QueueWait: time.Second, CallTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: clock,
+		QueueWait: time.Second, CallTimeout: 3 * time.Second, Clock: clock,
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	h := http.NewServeMux()
 	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })

@@ -167,7 +167,8 @@ func TestRows_OfABatch(t *testing.T) {
 	s.set(func(m *table) { m.isFast = true })
 	require.Equal(t, http.StatusCreated, s.claim("old", "Idempotency-Key: known").Code)
 	s.set(func(m *table) { m.isFast = false })
-	got := apitest.Ask(s.h, http.MethodPost, "/v1/claims:batch", `{"claims":[{"campaign_id":"spring","user_id":"old","idempotency_key":"known"},`+
+	got := apitest.Ask(s.h, http.MethodPost, "/v1/claims:batch", `{"claims":[`+
+		`{"campaign_id":"spring","user_id":"old","idempotency_key":"known"},`+
 		`{"campaign_id":"spring","user_id":"new"},{"campaign_id":"spring","user_id":"much","quantity":200000}]}`)
 	require.Equal(t, http.StatusOK, got.Code)
 	body := got.Body.String()
