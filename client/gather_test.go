@@ -329,27 +329,6 @@ func keysOf(came []*request) map[string]map[string]bool {
 	return keys
 }
 
-// The answer of a batch is lost: every claim of it asks again with its key, whatever batch it is in then.
-func TestGather_ALostBatchIsAskedForAgainWithTheSameKeys(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, g := gated(t, client.Config{})
-		claims(t.Context(), c, "c", "first")
-		told := claims(t.Context(), c, "c", "a", "b", "c")
-		g.came[0].made()
-		g.requests()[1].answer <- broken
-		for seen := 2; len(told["a"])+len(told["b"])+len(told["c"]) < 3; pass(time.Millisecond) {
-			seen = g.answer(seen, accepted)
-		}
-		for user, keys := range keysOf(g.came) {
-			require.Len(t, keys, 1, user)
-			if user != "first" {
-				require.NoError(t, (<-told[user]).err)
-			}
-		}
-	})
-}
-
 // A batch that is refused as a whole says nothing of its claims, so each asks for itself.
 func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
 	t.Parallel()

@@ -67,11 +67,6 @@ func poison(t testing.TB, proxy *toxiproxy.Proxy, toxic string) {
 	require.NoError(t, err)
 }
 
-// roundTrip is an http.RoundTripper made of a function.
-type roundTrip func(req *http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 func respond(status int, body string, headers ...string) *http.Response {
 	res := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
 	for i := 0; i+1 < len(headers); i += 2 {

@@ -22,8 +22,6 @@ import (
 
 // memoryLog is a Log in memory that applies what it is given at once.
 type memoryLog struct {
-	added func(*models.StreamRead) // nil: nothing is done
-
 	mu        sync.Mutex
 	offsets   map[int]models.Offset
 	turns     map[int]int64
@@ -61,9 +59,6 @@ func (l *memoryLog) Add(read *models.StreamRead) error {
 	if l.refuse || read.Turn != l.turns[read.Partition] {
 		l.refuse = false
 		return errors.New("the turn is over")
-	}
-	if l.added != nil {
-		l.added(read)
 	}
 	for i := range read.Events {
 		if read.Events[i].Unreadable != "" {
@@ -237,22 +232,6 @@ func TestApplier_TwoReadersOfOnePartitionShareNothing(t *testing.T) {
 	two.eventually(t, 400)
 }
 
-// Entries that hold no event are handed to the log, which parks them, and the offset moves past them.
-func TestApplier_HandsOnWhatHoldsNoEvent(t *testing.T) {
-	t.Parallel()
-	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
-		for _, values := range unreadable {
-			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Err())
-		}
-		a.claim(t, 0, 1)
-		a.eventually(t, 1)
-		require.Equal(t, 2, log.bad)
-		require.EqualValues(t, 3, log.offset(0).Read)
-	})
-}
-
 // Redis lost the newest entries and has got others since, some under the same ids: the partition gets a new generation, and the stream is
 // read again from the newest position that is still there. Without the event's id the reader would go on behind an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
@@ -338,63 +317,57 @@ func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) 
 	return event
 }
 
-// A Redis that lost everything has no group and no stream.
+// A Redis that lost everything has no group and no stream, while the reader runs or while it does not. What is there since is not what
+// MySQL has applied, though the mark of trimming may have stayed.
 func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	t.Parallel()
-	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
-		for n := range 10 {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 10)
-		require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
-		for n := 10; n < 20; n++ {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 20)
-		a.recovers(t, 1)
-	})
+	for name, isStopped := range map[string]bool{"running": false, "stopped, the mark left": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+				log := &memoryLog{}
+				a := startApplier(t, rdb, log, asIs)
+				for n := range 10 {
+					a.claim(t, 0, n)
+				}
+				a.eventually(t, 10)
+				if isStopped {
+					a.stop()
+					entries := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Val()
+					require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), entries[4].ID, 0).Err())
+				}
+				require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
+				if isStopped {
+					a = startApplier(t, rdb, log, asIs)
+				}
+				for n := 10; n < 20; n++ {
+					a.claim(t, 0, n)
+				}
+				a.eventually(t, 20)
+				a.recovers(t, 1)
+				require.Empty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
+			})
+		})
+	}
 }
 
-// The stream is gone, and what is there since is not what MySQL has applied, although the mark of trimming stayed.
-func TestApplier_BeginsAStreamThatIsGoneWithItsMarkLeft(t *testing.T) {
-	t.Parallel()
-	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
-		for n := range 10 {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 10)
-		a.stop()
-		entries := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Val()
-		require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), entries[4].ID, 0).Err())
-		require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
-		a = startApplier(t, rdb, log, asIs)
-		for n := 10; n < 20; n++ {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 20)
-		a.stop()
-		require.Empty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
-	})
-}
-
-// Whatever id a stranger's entry names, the offset goes past it.
+// Entries that hold no event are handed to the log, which parks them. Whatever id a stranger's entry names, the offset goes past it.
 func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{}
 		a := startApplier(t, rdb, log, asIs)
+		strange := slices.Clone(unreadable)
 		for _, id := range []string{strings.Repeat("x", 1000), "\xff\xfe", ""} {
-			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []string{
-				"_watermill_message_uuid", id, "metadata", "", "payload", "{",
-			}}).Err())
+			strange = append(strange, []any{"_watermill_message_uuid", id, "metadata", "", "payload", "{"})
+		}
+		for _, values := range strange {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Err())
 		}
 		last := rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Val()[0].ID
 		require.Eventually(t, func() bool { return log.offset(0).EntryID == last }, patience, time.Millisecond)
 		a.stop()
+		require.Equal(t, len(strange), log.bad)
 		at := log.offset(0)
 		require.LessOrEqual(t, len(at.EventID), models.CampaignIDLength)
 		a = startApplier(t, rdb, log, asIs) // it knows where it was
@@ -423,12 +396,11 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 			log := &memoryLog{offsets: map[int]models.Offset{0: restored}}
 			a := startApplier(t, rdb, log, asIs)
 			a.claim(t, 0, 11)
-			require.Eventually(t, func() bool { return applierErrors(t, a.reg) > 2 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return log.offset(0).State == models.PartitionGap }, patience, time.Millisecond)
 			a.stop()
 			require.Empty(t, log.ids())
 			require.Zero(t, log.recovered)
 			require.Zero(t, generationOf(t, rdb))
-			require.Equal(t, models.PartitionGap, log.offset(0).State)
 		}
 		first := rdb.XRangeN(t.Context(), lua.StreamKey(0), "-", "+", 1).Val()[0]
 		forward := models.Offset{EntryID: first.ID, EventID: lua.EventIDOf(&first), Read: 11, State: models.PartitionGap}
@@ -438,20 +410,6 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 		a.recovers(t, 0)
 		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(12)) }, patience, time.Millisecond)
 	})
-}
-
-func applierErrors(t *testing.T, reg *prometheus.Registry) (sum float64) {
-	t.Helper()
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		if family.GetName() == "dibs_applier_errors_total" {
-			for _, m := range family.GetMetric() {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }
 
 func TestApplierConfig_NamesTheFieldItRefuses(t *testing.T) {

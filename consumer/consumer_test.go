@@ -36,15 +36,6 @@ func (r *role) pending(t *testing.T, group string) (n int64) {
 	return n
 }
 
-func TestConsumer_MetricsOfOthersAreNotTaken(t *testing.T) {
-	t.Parallel()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "dibs_consumer_read_total", Help: "Entries taken from the stream, reclaimed ones included."}, []string{"group", "partition"}))
-	_, err := consumer.New(consumer.Config{Config: quick(embedded(t), "ledger", reg), Handle: (&ledger{}).handle})
-	require.ErrorContains(t, err, "registering metrics", "someone else has the name")
-}
-
 func TestCheckPartitions_RefusesToLeaveAStreamUnread(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -183,23 +183,6 @@ func TestService_AttemptEndsInTime(t *testing.T) {
 	require.Len(t, hung, 2)
 }
 
-// What can't be parked is not acked: it is never nowhere.
-func TestService_NothingIsAckedBeforeItIsParked(t *testing.T) {
-	t.Parallel()
-	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		key := lua.ParkedKey(0, "ledger")
-		require.NoError(t, rdb.Set(t.Context(), key, "in the way", 0).Err())
-		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
-		s.claim(t, 0, 1)
-		require.Eventually(t, func() bool { return books.triesOf(claimID(1)) > 3 }, patience, time.Millisecond)
-		require.EqualValues(t, 1, s.pending(t, "ledger"))
-		require.NoError(t, rdb.Del(t.Context(), key).Err())
-		s.eventuallyParked(t, 1)
-		s.eventuallyPending(t, 0)
-	})
-}
-
 // Redis refuses the entry of a parked message alone.
 func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
 	t.Parallel()
@@ -222,43 +205,33 @@ func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
 	s.eventuallyPending(t, 0)
 }
 
-func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
+func TestService_AFullParkingLotKeepsWhatIsNotTakenInTheStream(t *testing.T) {
 	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
-	for n := range 5 {
-		s.claim(t, 0, n)
+	for name, add := range map[string]func(s *service, n int){
+		"refused": func(s *service, n int) { s.claim(t, 0, n) },
+		"unreadable": func(s *service, _ int) {
+			require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
+			s := startService(t, testenv.Redis(t).Client(), func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
+			for n := range 5 {
+				add(s, n)
+			}
+			s.eventuallyParked(t, 2)
+			require.Eventually(t, func() bool { return metric(t, s.reg, "retried_total") > 3 }, patience, time.Millisecond)
+			require.Len(t, s.parked(t), 2)
+			require.EqualValues(t, 1, s.pending(t, "ledger"), "the third waits, and is not acked")
+			for range 3 {
+				_, err := s.lot.Discard(t.Context(), s.parked(t)[0].ID)
+				require.NoError(t, err)
+				s.eventuallyParked(t, 2)
+			}
+			s.eventuallyPending(t, 0)
+		})
 	}
-	s.eventuallyParked(t, 2)
-	require.Eventually(t, func() bool { return books.triesOf(claimID(2)) > 3 }, patience, time.Millisecond)
-	require.Len(t, s.parked(t), 2)
-	for range 3 {
-		gone, err := s.lot.Discard(t.Context(), s.parked(t)[0].ID)
-		require.NoError(t, err)
-		require.Len(t, gone, 1)
-		s.eventuallyParked(t, 2)
-	}
-	s.eventuallyPending(t, 0)
-}
-
-func TestService_AFullParkingLotKeepsUnreadableEntriesInTheStream(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = (&ledger{}).handle, 2, 1 })
-	for range 5 {
-		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
-	}
-	s.eventuallyParked(t, 2)
-	require.Eventually(t, func() bool { return metric(t, s.reg, "retried_total") > 3 }, patience, time.Millisecond)
-	require.Len(t, s.parked(t), 2)
-	require.EqualValues(t, 1, s.pending(t, "ledger"), "the third waits, and is not acked")
-	for range 3 {
-		_, err := s.lot.Discard(t.Context(), s.parked(t)[0].ID)
-		require.NoError(t, err)
-		s.eventuallyParked(t, 2)
-	}
-	s.eventuallyPending(t, 0)
 }
 
 func TestParkingLot_Replay(t *testing.T) {

@@ -134,16 +134,6 @@ func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestClaim_WrongNumberOfRepliesIsOutcomeUnknown(t *testing.T) {
-	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-		return nil, 0, nil
-	}
-	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
-}
-
 func TestClaim_PanickingClaimerIsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))
@@ -257,22 +247,6 @@ func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`, "Idempotency-Key: k")
 	require.Equal(t, "Idempotency-Key", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 	require.Zero(t, room.Sent())
-}
-
-func TestBatch_ReplayIsByteForByte(t *testing.T) {
-	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})
-	var claims []string
-	for i := range 300 {
-		claims = append(claims, fmt.Sprintf(`{"campaign_id":"c1","user_id":"u%d","idempotency_key":"k%d"}`, i, i))
-	}
-	body := `{"claims":[` + strings.Join(claims, ",") + `]}`
-	first := apitest.Ask(h, "POST", "/v1/claims:batch", body)
-	again := apitest.Ask(h, "POST", "/v1/claims:batch", body)
-	require.Equal(t, first.Body.String(), again.Body.String())
-	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
-	require.Empty(t, first.Header().Get("Idempotent-Replayed"))
-	require.NotContains(t, first.Body.String(), "problem")
 }
 
 // TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for byte.

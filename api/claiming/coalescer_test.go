@@ -226,32 +226,6 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen)
 }
 
-func TestCoalescer_BatchThatIsLeftTellsEachClaim(t *testing.T) {
-	t.Parallel()
-	gate := newGated()
-	cfg := config()
-	cfg.PerCall = 2
-	c := claiming.NewCoalescer(cfg, gate.call)
-	ctx, leave := context.WithCancel(t.Context())
-	reqs := []lua.ClaimRequest{request("a"), request("b"), request("c"), request("d"), request("e")}
-	var errs []error
-	var wg sync.WaitGroup
-	wg.Go(func() { _, errs = c.Batch(ctx, reqs) })
-	require.Equal(t, 2, apitest.Receive(t, gate.entered))
-	apitest.Send(t, gate.letGo, nil)
-	require.Equal(t, 2, apitest.Receive(t, gate.entered))
-	leave()
-	apitest.Send(t, gate.letGo, lua.ErrOutcomeUnknown)
-	apitest.Wait(t, wg.Wait)
-	require.NoError(t, errs[0])
-	require.NoError(t, errs[1])
-	require.ErrorIs(t, errs[2], lua.ErrOutcomeUnknown)
-	require.ErrorIs(t, errs[3], lua.ErrOutcomeUnknown)
-	require.ErrorIs(t, errs[4], lua.ErrUnavailable)
-	require.NoError(t, c.Stop(t.Context()))
-	require.Len(t, gate.seen, 2)
-}
-
 func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -275,24 +249,6 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	require.ErrorIs(t, errOld, claiming.ErrWaited)
 	require.ErrorIs(t, errOld, lua.ErrUnavailable)
 	require.NoError(t, errNew)
-}
-
-func TestCoalescer_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
-	t.Parallel()
-	gate := newGated()
-	c := claiming.NewCoalescer(config(), gate.call)
-	var wg sync.WaitGroup
-	var errFirst, errSecond error
-	wg.Go(func() { _, errFirst = c.Claim(t.Context(), request("first")) })
-	apitest.Receive(t, gate.entered)
-	wg.Go(func() { _, errSecond = c.Claim(t.Context(), request("second")) })
-	require.Eventually(t, func() bool { return c.Queued() == 1 }, time.Minute, time.Millisecond)
-	apitest.Send(t, gate.letGo, lua.ErrOutcomeUnknown)
-	apitest.Receive(t, gate.entered)
-	apitest.Send(t, gate.letGo, nil)
-	apitest.Wait(t, wg.Wait)
-	require.ErrorIs(t, errFirst, lua.ErrOutcomeUnknown)
-	require.NoError(t, errSecond)
 }
 
 func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
@@ -375,18 +331,4 @@ func TestCoalescer_AWrongNumberOfRepliesIsNobodysAnswer(t *testing.T) {
 			require.Zero(t, replies[i])
 		}
 	}
-}
-
-func TestCoalescer_AStopRefusesWhatNoWorkerWouldTake(t *testing.T) {
-	t.Parallel()
-	e := newEcho()
-	c := claiming.NewCoalescer(config(), e.call)
-	require.NoError(t, c.Stop(t.Context()))
-	_, errs := c.Batch(t.Context(), []lua.ClaimRequest{request("a"), request("b")})
-	for _, err := range errs {
-		require.ErrorIs(t, err, claiming.ErrStopping)
-		require.ErrorIs(t, err, lua.ErrUnavailable)
-	}
-	require.Zero(t, c.Queued())
-	require.Empty(t, e.seen)
 }

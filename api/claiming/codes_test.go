@@ -36,19 +36,3 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 		require.Empty(t, claiming.CodeOf(o))
 	}
 }
-
-// A limit that refuses has a code of its own, which the document lists for claims.
-func TestCodes_EachLimitHasOne(t *testing.T) {
-	t.Parallel()
-	for _, refusal := range []models.Outcome{
-		models.OutcomeUserLimit, models.OutcomeUserDayLimit, models.OutcomeLimit, models.OutcomeInvalid,
-	} {
-		require.Equal(t, wire.Code(refusal), claiming.CodeOf(refusal))
-		require.Contains(t, wire.ClaimCodes, wire.Code(refusal))
-		status := 409
-		if refusal == models.OutcomeInvalid { // the claim lacks what a limit is by
-			status = 422
-		}
-		require.Equal(t, status, (&wire.Problem{Code: wire.Code(refusal)}).GetStatus())
-	}
-}

@@ -181,15 +181,6 @@ func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID st
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
 
-// Pace is a pace on its own.
-type Pace struct{ p pace }
-
-// Add is add; it returns the units in a models.PaceSpan.
-func (p *Pace) Add(now time.Time, seq, claims, units int64) int64 {
-	p.p.add(now, seq, claims, units)
-	return p.p.perPaceSpan()
-}
-
 // RefusedWhileRowsAreFull is the refusal of a claim while as many as may wait for their rows.
 func RefusedWhileRowsAreFull(known Rows) wire.Code {
 	cfg := Config{Rows: known, Clock: time.Now}

@@ -9,6 +9,7 @@ import (
 	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/internal/apitest"
+	"dibs/models"
 )
 
 type badBody struct {
@@ -105,26 +106,6 @@ func TestBadClaims_AreRefusedByNameAndReachNobody(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code, "control: a good one gets through")
 }
 
-func TestBadClaims_InABatchAreRefusedOnTheirOwn(t *testing.T) {
-	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
-	for _, c := range badClaims() {
-		if c.code != "invalid" {
-			continue
-		}
-		claim := `{"campaign_id":"c1"` + strings.Replace(c.body[1:], `"`, `,"`, 1)
-		if c.body == `{}` {
-			claim = `{"campaign_id":"c1"}`
-		}
-		w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[`+claim+`]}`)
-		require.Equal(t, 200, w.Code, "%s: %s", c.name, w.Body)
-		require.Contains(t, w.Body.String(), `{"results":[{"status":422,"problem":{`, c.name)
-		require.Contains(t, w.Body.String(), `"field":"`+c.field+`"`, c.name)
-	}
-	require.Zero(t, room.Sent())
-}
-
 func TestBadBatches(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10_000))
@@ -156,4 +137,14 @@ func TestBadBatches(t *testing.T) {
 	for _, call := range room.Calls {
 		require.LessOrEqual(t, len(call), 128)
 	}
+}
+
+// One claim that the script does not take would have it refuse the whole call, and others' claims with it.
+func TestBadClaims_APacketClaimIsOfOne(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/p/claims", `{"user_id":"u","quantity":2}`)
+	require.Equal(t, "quantity", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+	require.Zero(t, room.Sent())
 }

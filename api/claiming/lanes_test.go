@@ -3,7 +3,6 @@ package claiming_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,12 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
 	"dibs/api/claiming"
-	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/lua"
 	"dibs/models"
@@ -31,13 +28,8 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	for i := range 20 {
 		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
-	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
-		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: now.Now,
-	})
+	s, h, _ := routes(room, now.Now)
 	s.KeepInMemory(8, time.Minute)
-	h := http.NewServeMux()
-	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
 	claim := func(i int) {
 		now.Add(time.Millisecond)
 		w := apitest.Ask(h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim)
@@ -89,27 +81,6 @@ func slowServer(t *testing.T, campaigns int) (*slowStates, http.Handler) {
 	server, err := api.New(api.Config{}, deps)
 	require.NoError(t, err)
 	return s, apitest.AtHome(server.Handler())
-}
-
-func TestLanes_ACrowdLooksUpACampaignOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, h := slowServer(t, 1)
-		var codes [40]int
-		var wg sync.WaitGroup
-		for i := range codes {
-			wg.Go(func() {
-				codes[i] = apitest.Ask(h, "POST", "/v1/campaigns/c0/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code
-			})
-		}
-		synctest.Wait()
-		close(s.gate)
-		wg.Wait()
-		for _, code := range codes {
-			require.Equal(t, 201, code)
-		}
-		require.EqualValues(t, 1, s.asked.Load())
-	})
 }
 
 func TestLanes_LookUpsAreBounded(t *testing.T) {

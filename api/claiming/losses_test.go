@@ -3,17 +3,13 @@ package claiming_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -79,23 +75,16 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	d := &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}
 	l := &losses{reports: make(map[string]lua.Position)}
 	l.set(lua.Signals{}, nil)
-	reg := prometheus.NewRegistry()
-	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Shared: d, Loader: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Groups: &apitest.Groups{}, Ledger: apitest.Ledger{}, Applied: d,
-		Losses: l, Ready: func(context.Context) error { return nil },
-	})
-	require.NoError(t, err)
+	s := realServer(t, d, func(deps *api.Deps) { deps.Losses = l })
 	ctx, stop := context.WithCancel(t.Context())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, listener) }()
 	claim := func(user string) {
-		rec := httptest.NewRecorder()
-		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"`+user+`"}`))
-		req.Header.Set("Content-Type", "application/json")
-		apitest.AtHome(s.Handler()).ServeHTTP(rec, req)
-		require.Equal(t, http.StatusCreated, rec.Code)
+		h := apitest.AtHome(s.Handler())
+		w := apitest.Ask(h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`)
+		require.Equal(t, http.StatusCreated, w.Code)
 	}
 	claim("a")
 	claim("b")

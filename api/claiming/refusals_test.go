@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,21 +55,36 @@ func (h *hanging) ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position,
 // newRoom makes routes over a Redis that can hang.
 func newRoom(campaigns ...models.Campaign) (*hanging, func(path, body string) (int, wire.ProblemJSON), func() error) {
 	room := &hanging{Fake: apitest.NewFake(campaigns...)}
-	group := &workers.Group{}
-	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Loader: room.Fake, Campaigns: room.Fake, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
-		QueueWait: time.Second, CallTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
-	})
+	_, h, group := routes(room, time.Now)
 	ask := func(id, body string) (int, wire.ProblemJSON) {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPost, "/v1/campaigns/"+id+"/claims", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		s.PostClaim(w, r)
+		w := apitest.Ask(h, http.MethodPost, "/v1/campaigns/"+id+"/claims", body)
 		var p wire.ProblemJSON
 		_ = json.Unmarshal(w.Body.Bytes(), &p)
 		return w.Code, p
 	}
 	return room, ask, func() error { return group.Stop(context.Background()) }
+}
+
+// servers are what claims ask of Redis and MySQL.
+type servers interface {
+	claiming.Claimer
+	claiming.StateReader
+	claiming.Loader
+	claiming.Campaigns
+}
+
+// routes are the paths of claims without the rest of a server.
+func routes(room servers, clock func() time.Time) (*claiming.Routes, http.Handler, *workers.Group) {
+	group := &workers.Group{}
+	s := claiming.New(claiming.Config{
+		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
+		QueueWait: time.Second, CallTimeout: 3 * time.Second, Clock: clock,
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	h := http.NewServeMux()
+	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
+	h.HandleFunc("POST /v1/claims:batch", func(w http.ResponseWriter, r *http.Request) { s.PostBatch(w, r) })
+	return s, h, group
 }
 
 func TestARefusalSaysWhatItKnows(t *testing.T) {

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -33,15 +30,15 @@ type table struct {
 	has      map[string]bool
 	applied  int // counts commits
 	isAway   bool
-	isFast   bool  // it has the row of each claim that is in the stream
-	isSilent bool  // nobody signals
-	asked    []int // ids of each question
+	isFast   bool // it has the row of each claim that is in the stream
+	isSilent bool // nobody signals
+	asked    int  // questions
 }
 
 func (m *table) Committed(ctx context.Context, ids []string) (there []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, len(ids))
+	m.asked++
 	if m.isAway {
 		return nil, errors.New("mysql is away")
 	}
@@ -88,10 +85,10 @@ func (m *table) set(change func(m *table)) {
 	change(m)
 }
 
-func (m *table) questions() []int {
+func (m *table) questions() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]int(nil), m.asked...)
+	return m.asked
 }
 
 // shop is an API in mode mysql over a Redis and a table.
@@ -109,36 +106,12 @@ func newShop(t *testing.T) *shop {
 	room.Put(models.Campaign{ID: "spring", Total: 100_000, Version: 1})
 	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
 	s := &shop{table: &table{scripts: scripts, rdb: rdb, has: map[string]bool{}}}
-	s.h = s.process(t, w)
+	s.h = apitest.AtHome(realServer(t, w.Definitions, func(deps *api.Deps) { deps.Loader, deps.Rows = w, s.table }).Handler())
 	return s
 }
 
-func (s *shop) process(t *testing.T, w *watchful) http.Handler {
-	t.Helper()
-	reg := prometheus.NewRegistry()
-	server, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: s.scripts, States: s.scripts, Shared: w, Loader: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups,
-		Ledger: apitest.Ledger{}, Applied: w, Rows: s.table, Ready: func(context.Context) error { return nil },
-	})
-	require.NoError(t, err)
-	return apitest.AtHome(server.Handler())
-}
-
-func (s *shop) post(t *testing.T, path, body, key string) *httptest.ResponseRecorder {
-	t.Helper()
-	rec := httptest.NewRecorder()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	s.h.ServeHTTP(rec, req)
-	return rec
-}
-
-func (s *shop) claim(t *testing.T, user, key string) *httptest.ResponseRecorder {
-	t.Helper()
-	return s.post(t, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`, key)
+func (s *shop) claim(user string, headers ...string) *httptest.ResponseRecorder {
+	return apitest.Ask(s.h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`, headers...)
 }
 
 // A yes is told once MySQL has the row, and not before.
@@ -146,8 +119,8 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	answered := make(chan *httptest.ResponseRecorder, 1)
-	go func() { answered <- s.claim(t, "ada", "") }()
-	require.Eventually(t, func() bool { return len(s.questions()) > 0 }, time.Minute, time.Millisecond, "it asks without a signal, too")
+	go func() { answered <- s.claim("ada") }()
+	require.Eventually(t, func() bool { return s.questions() > 0 }, time.Minute, time.Millisecond, "it asks without a signal, too")
 	select {
 	case got := <-answered:
 		require.Fail(t, "told before MySQL has it", got.Body)
@@ -156,7 +129,8 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	s.commit(t.Context())
 	got := <-answered
 	require.Equal(t, http.StatusCreated, got.Code, got.Body)
-	require.Equal(t, http.StatusConflict, s.post(t, "/v1/campaigns/spring/claims", `{"user_id":"bob","quantity":100000}`, "").Code, "a no waits for nothing")
+	no := apitest.Ask(s.h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"bob","quantity":100000}`)
+	require.Equal(t, http.StatusConflict, no.Code, "a no waits for nothing")
 }
 
 // While MySQL is away or late the outcome is unknown. The same key gets the answer later.
@@ -171,12 +145,12 @@ func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 			s := newShop(t)
 			s.set(trouble)
 			for range 2 {
-				got := s.claim(t, "ada", "key")
+				got := s.claim("ada", "Idempotency-Key: key")
 				apitest.RequireProblem(t, got.Code, got.Header(), got.Body.Bytes(), "outcome_unknown")
 				require.NotEmpty(t, got.Header().Get("Retry-After"))
 			}
 			s.set(func(m *table) { m.isAway = false; m.isFast = true })
-			got := s.claim(t, "ada", "key")
+			got := s.claim("ada", "Idempotency-Key: key")
 			require.Equal(t, http.StatusCreated, got.Code, got.Body)
 			require.Equal(t, "true", got.Header().Get("Idempotent-Replayed"))
 			state, err := s.scripts.State(t.Context(), "spring")
@@ -191,35 +165,17 @@ func TestRows_OfABatch(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.set(func(m *table) { m.isFast = true })
-	require.Equal(t, http.StatusCreated, s.claim(t, "old", "known").Code)
+	require.Equal(t, http.StatusCreated, s.claim("old", "Idempotency-Key: known").Code)
 	s.set(func(m *table) { m.isFast = false })
-	got := s.post(t, "/v1/claims:batch", `{"claims":[{"campaign_id":"spring","user_id":"old","idempotency_key":"known"},`+
-		`{"campaign_id":"spring","user_id":"new"},{"campaign_id":"spring","user_id":"much","quantity":200000}]}`, "")
+	got := apitest.Ask(s.h, http.MethodPost, "/v1/claims:batch", `{"claims":[`+
+		`{"campaign_id":"spring","user_id":"old","idempotency_key":"known"},`+
+		`{"campaign_id":"spring","user_id":"new"},{"campaign_id":"spring","user_id":"much","quantity":200000}]}`)
 	require.Equal(t, http.StatusOK, got.Code)
 	body := got.Body.String()
 	require.Contains(t, body, `"status":201`)
 	require.Contains(t, body, "outcome_unknown")
 	require.Contains(t, body, "claim_id", "without a key the claim is named")
 	require.Contains(t, body, "sold_out")
-}
-
-// One question serves all claims of a process that a flush committed.
-func TestRows_OneQuestionServesEveryClaimOfAFlush(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	const claims = 300
-	codes := make(chan int, claims)
-	for i := range claims {
-		go func() { codes <- s.claim(t, fmt.Sprint("user-", i), "").Code }()
-	}
-	require.Eventually(t, func() bool { return s.rdb.XLen(t.Context(), lua.StreamKey(0)).Val() == 1+claims }, time.Minute, time.Millisecond)
-	before := len(s.questions())
-	s.commit(t.Context())
-	for range claims {
-		require.Equal(t, http.StatusCreated, <-codes)
-	}
-	asked := s.questions()
-	require.LessOrEqual(t, len(asked)-before, 3, "but for claims that were not held yet: %v", asked)
 }
 
 // A process has seen only what it answered: when Redis is restored to before a claim whose outcome is unknown, nothing is missing.
@@ -230,15 +186,15 @@ func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
 			s.set(func(m *table) { m.isFast = true })
-			require.Equal(t, http.StatusCreated, s.claim(t, "a", "").Code)
+			require.Equal(t, http.StatusCreated, s.claim("a").Code)
 			key := lua.KeysOf("spring", 0).State
 			before, err := s.rdb.HGetAll(t.Context(), key).Result()
 			require.NoError(t, err)
 			s.set(func(m *table) { m.isFast = isAnswered })
-			require.Equal(t, isAnswered, s.claim(t, "b", "").Code == http.StatusCreated)
+			require.Equal(t, isAnswered, s.claim("b").Code == http.StatusCreated)
 			require.NoError(t, s.rdb.HSet(t.Context(), key, before).Err()) // Redis is restored to before b
 			s.set(func(m *table) { m.isFast = true })
-			require.Equal(t, !isAnswered, s.claim(t, "c", "").Code == http.StatusCreated)
+			require.Equal(t, !isAnswered, s.claim("c").Code == http.StatusCreated)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package claiming_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,24 +15,6 @@ import (
 )
 
 const lasts = claiming.SoldOutFor
-
-func TestSoldOut_RefusesForAMomentThenLetsAllLook(t *testing.T) {
-	t.Parallel()
-	s := &claiming.SoldOut{}
-	now := apitest.Now
-	require.False(t, s.Refuses(now), "nothing is known")
-	s.Learn(s.Round(), now, 0, models.OutcomeClaimed)
-	require.True(t, s.Refuses(now))
-	require.True(t, s.Refuses(now.Add(lasts-1)))
-	now = now.Add(lasts)
-	for range 3 {
-		require.False(t, s.Refuses(now), "no one is refused on a memory that is over, not even while a call looks again")
-	}
-	s.Learn(s.Round(), now, 0, models.OutcomeSoldOut)
-	require.True(t, s.Refuses(now))
-	s.Learn(s.Round(), now, 5, models.OutcomeClaimed)
-	require.False(t, s.Refuses(now), "restocked: what one found lets all through")
-}
 
 func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
 	t.Parallel()
@@ -131,6 +114,21 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
 	w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
+}
+
+// A claim of many that found too few says nothing of a claim of fewer.
+func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
+	t.Parallel()
+	room, _ := twoShards(func(call int) (models.Outcome, error) {
+		return []models.Outcome{models.OutcomeDry, models.OutcomeClaimed}[call-1], nil
+	})
+	room.OnRefill = func() (models.Refill, error) { return models.Refill{SoldOutFrom: 6}, nil }
+	now := &apitest.Clock{At: apitest.Now}
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	for _, c := range []struct{ quantity, status, sent int }{{6, 409, 1}, {6, 409, 1}, {7, 409, 1}, {5, 201, 2}} {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u","quantity":%d}`, c.quantity))
+		require.Equal(t, []int{c.status, c.sent}, []int{w.Code, room.Sent()})
+	}
 }
 
 // Of several shards a crowd that came too late waits for no proof: one claim finds out again while the others are refused.

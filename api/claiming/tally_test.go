@@ -1,19 +1,15 @@
 package claiming_test
 
 import (
-	"log/slog"
 	"maps"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
 	"dibs/api/wire"
-	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/models"
 )
@@ -22,22 +18,16 @@ import (
 func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
-	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 8, ClaimsInFlight: 1,
-		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
-	})
-	h := http.NewServeMux()
-	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
-	h.HandleFunc("POST /v1/claims:batch", func(w http.ResponseWriter, r *http.Request) { s.PostBatch(w, r) })
+	s, h, _ := routes(room, time.Now)
 	claim := func(id string) int {
-		return apitest.Ask(h, "POST", "/v1/campaigns/"+id+"/claims", apitest.OneClaim, "Content-Type: application/json", "Idempotency-Key: k").Code
+		return apitest.Ask(h, "POST", "/v1/campaigns/"+id+"/claims", apitest.OneClaim, "Idempotency-Key: k").Code
 	}
 	require.Equal(t, 201, claim("a"))
 	require.Equal(t, 201, claim("a"), "a replay")
 	require.Equal(t, 409, claim("b"))
 	require.Equal(t, 404, claim("nowhere"))
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"a","user_id":"u1"},{"campaign_id":"a","user_id":"u2"},`+
-		`{"campaign_id":"b","user_id":"u"},{"campaign_id":"nowhere","user_id":"u"},{"campaign_id":"a","user_id":""}]}`, "Content-Type: application/json")
+		`{"campaign_id":"b","user_id":"u"},{"campaign_id":"nowhere","user_id":"u"},{"campaign_id":"a","user_id":""}]}`)
 	require.Equal(t, 200, w.Code, w.Body)
 	counts := s.Answered(2)
 	for _, byName := range counts {
@@ -45,6 +35,7 @@ func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	}
 	require.Equal(t, map[string]map[string]int64{"a": {"claimed": 2, "user_limit": 1}, "b": {"paused": 2}}, counts, "a replay is no news")
 	require.Empty(t, s.Answered(2), "once")
+	require.Equal(t, []claiming.Tally{{CampaignID: "a", Claims: 3, ByOutcome: counts["a"]}}, s.Busiest(1))
 	require.Equal(t, 409, claim("b"))
 	require.EqualValues(t, 1, s.Answered(2)["b"]["paused"])
 	require.Empty(t, s.Answered(0))

@@ -432,47 +432,6 @@ func TestShardsInABrowser(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestActionsInABrowser presses each button as people do, by the keyboard alone where that is said.
-func TestActionsInABrowser(t *testing.T) {
-	t.Parallel()
-	chromium(t)
-	s := serve(t)
-	s.coupon("spring", 100, "")
-	b := open(t, s)
-	b.signIn(admin)
-	b.visit("/console/campaigns/spring")
-	press := func(selector, confirm, then string) {
-		t.Helper()
-		b.until("document.querySelectorAll('.uplot canvas').length === 5")
-		b.do(chromedp.Click(chromedp.CSS(selector)))
-		b.text("What will happen")
-		b.text(confirm)
-		b.do(chromedp.Focus(chromedp.CSS("button.main")), chromedp.SendKeys(chromedp.CSS("button.main"), "\r"))
-		b.text(then)
-	}
-	press("a[href$='/pause']", "until you open the campaign again", "The campaign is paused.")
-	press("a[href$='/open']", "The next claim is taken again", "The campaign is open.")
-	b.do(chromedp.SetValue(chromedp.CSS("#total"), "250"))
-	press("form[action$='/edit'] button", "Total, units: from 100 to 250.", "The campaign is changed.")
-	b.until("document.querySelector('[data-figure=left]').textContent === '250 of 250'")
-	b.do(chromedp.SetValue(chromedp.CSS("#per_user"), "2"))
-	press("form[action$='/edit'] button", "A user may hold, units: from 0 to 2.", "The campaign is changed.")
-	press("a[href$='/reconcile']", "Nothing is changed", "The books agree.")
-	b.visit("/console/campaigns/spring")
-	b.do(chromedp.Click(chromedp.CSS("a[href$='/repair']")))
-	b.text("No claim that was answered is given up")
-	b.do(chromedp.SendKeys(chromedp.CSS("#confirm"), "spring\r"))
-	b.text("The books agree.")
-	b.visit("/console/campaigns/spring")
-	b.do(chromedp.Click(chromedp.CSS("a[href$='/close']")))
-	b.text("can't be opened again")
-	b.accessible("closing")
-	b.do(chromedp.SendKeys(chromedp.CSS("#confirm"), "spring\r"))
-	b.text("The campaign is closed.")
-	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"closed"`)
-	require.Empty(t, b.said())
-}
-
 // TestALostConnectionIsSaidAndComesBack: the service ends under an open page and starts again.
 func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
 	t.Parallel()

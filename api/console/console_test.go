@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -453,23 +452,6 @@ func TestTheConsoleCanBeOff(t *testing.T) {
 	p := serve(t, "DIBS_CONSOLE=off").person()
 	require.Equal(t, 404, p.get("/console").status)
 	require.Equal(t, 404, p.get("/console/sign-in").status)
-}
-
-// What browsers load besides pages stays small.
-func TestScriptsAndStylesAreSmall(t *testing.T) {
-	t.Parallel()
-	files, err := os.ReadDir("static")
-	require.NoError(t, err)
-	var size int64
-	for _, file := range files {
-		info, err := file.Info()
-		require.NoError(t, err)
-		if strings.HasSuffix(file.Name(), ".js") || strings.HasSuffix(file.Name(), ".css") {
-			size += info.Size()
-		}
-	}
-	require.Greater(t, size, int64(50_000), "control: uPlot is there")
-	require.LessOrEqual(t, size, int64(90_000))
 }
 
 func TestWithoutTokensNobodySignsIn(t *testing.T) {

@@ -2,14 +2,11 @@ package console
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"dibs/models"
 )
 
-func TestWordsForPeople(t *testing.T) {
+func TestMoneyIsWrittenAndReadInItsCurrency(t *testing.T) {
 	t.Parallel()
 	for amount, want := range map[int64]string{0: "0.00 EUR", 5: "0.05 EUR", 125: "1.25 EUR", 8_888_800: "88,888.00 EUR", -125: "−1.25 EUR"} {
 		require.Equal(t, want, money(amount, "EUR"))
@@ -36,16 +33,4 @@ func TestWordsForPeople(t *testing.T) {
 	}
 	_, ok := parseMoney("1.5", "JPY")
 	require.False(t, ok)
-	for n, want := range map[int64]string{0: "0 entries", 1: "1 entry", 2_000: "2,000 entries"} {
-		require.Equal(t, want, plural(n, "entry"))
-	}
-	require.Equal(t, "1 unit", plural(1, "unit"))
-	life := lifeOf(&models.Claim{Seq: 2}, &models.ClaimStory{Row: &models.ClaimRow{Shard: 3}}, true)
-	require.Contains(t, life[0].Why+life[1].Why, "as claim 2 of shard 3.")
-	for d, want := range map[time.Duration]string{
-		400 * time.Microsecond: "400 µs", 90 * time.Millisecond: "90 ms", 5 * time.Second: "5 s", 90 * time.Second: "1m30s", 2 * time.Minute: "2m",
-		time.Hour: "1h0m",
-	} {
-		require.Equal(t, want, took(d))
-	}
 }

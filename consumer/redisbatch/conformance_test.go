@@ -18,24 +18,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// restartRedis is the command of this binary that restarts the Redis at an address, for the suite wants a program.
-const restartRedis = "restart-redis"
-
-func restart(addr string) int {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	defer func() { _ = rdb.Close() }()
-	_ = rdb.Do(context.Background(), "debug", "restart").Err() // the connection breaks: that is the point
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for range 200 {
-		<-again.C
-		if rdb.Ping(context.Background()).Err() == nil {
-			return 0
-		}
-	}
-	return 1
-}
-
 // suite makes what watermill's conformance suite asks for.
 type suite struct {
 	server  *testenv.RedisServer

@@ -1,7 +1,6 @@
 package redisbatch_test
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,19 +13,6 @@ import (
 	"dibs/consumer/redisbatch"
 	"dibs/internal/testenv"
 )
-
-func TestSubscriber_DeliversInStreamOrderAndAcks(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 1500)
-		messages := f.subscribe(f.config("a"))
-		require.Equal(t, names(0, 1500), take(t, messages, 1500))
-		f.publish(1500, 300)
-		require.Equal(t, names(1500, 300), take(t, messages, 300))
-		f.eventuallyNonePending()
-	})
-}
 
 func TestSubscriber_NeverAcksBeforeTheHandler(t *testing.T) {
 	t.Parallel()
@@ -109,27 +95,6 @@ func TestSubscriber_NackedMessageComesAgainAfterADelayWhileOthersGoOn(t *testing
 		require.Equal(t, []string{"0"}, take(t, messages, 1))
 		require.Greater(t, slices.Min(waits), 90*time.Millisecond, "waits %v", waits)
 		f.eventuallyNonePending()
-	})
-}
-
-func TestSubscriber_MessageContextEndsWithItsVerdict(t *testing.T) {
-	t.Parallel()
-	type key struct{}
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 2)
-		messages, err := f.subscriber(f.config("a")).Subscribe(context.WithValue(t.Context(), key{}, "kept"), f.stream)
-		require.NoError(t, err)
-		acked, nacked := next(t, messages), next(t, messages)
-		for _, msg := range []context.Context{acked.Context(), nacked.Context()} {
-			require.NoError(t, msg.Err())
-			require.Equal(t, "kept", msg.Value(key{}))
-		}
-		acked.Ack()
-		nacked.Nack()
-		<-acked.Context().Done()
-		<-nacked.Context().Done()
-		require.Equal(t, []string{"1"}, take(t, messages, 1))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -130,21 +129,4 @@ func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
 		require.Equal(t, names(1, 2), take(t, messages, 2))
 		f.eventuallyNonePending()
 	})
-}
-
-// textOnly is an Unmarshaller of another format.
-type textOnly struct{}
-
-func (textOnly) Unmarshal(values map[string]any) (*message.Message, error) {
-	text, _ := values["text"].(string)
-	return message.NewMessage(text, []byte(text)), nil
-}
-
-func TestSubscriber_TakesAnUnmarshallerOfItsUsers(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, embedded(t))
-	require.NoError(t, f.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"text", "hello"}}).Err())
-	cfg := f.config("a")
-	cfg.Unmarshaller = textOnly{}
-	require.Equal(t, []string{"hello"}, take(t, f.subscribe(cfg), 1))
 }

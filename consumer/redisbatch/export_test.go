@@ -8,11 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CreateGroup creates the group of a stream as a subscription does.
-func CreateGroup(ctx context.Context, rdb redis.UniversalClient, stream, group string) error {
-	return newReader(&subscription{cfg: &Config{Client: rdb, Group: group}, stream: stream, stop: ctx}).createGroup()
-}
-
 // DropNames removes the names of a group on one stream that have nothing pending and were idle for so long, but one.
 func DropNames(ctx context.Context, rdb redis.UniversalClient, stream, group, own string, idle time.Duration) {
 	s := &subscription{cfg: &Config{Client: rdb, Group: group, Name: own}, stream: stream, log: slog.New(slog.DiscardHandler)}

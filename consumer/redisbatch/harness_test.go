@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,23 +17,17 @@ import (
 
 	"dibs/consumer/redisbatch"
 	"dibs/internal/testenv"
-	"dibs/lua"
 )
 
-// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills, and the program that restarts Redis for
-// TestConformance_Reconnect.
+// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == restartRedis {
-		os.Exit(restart(os.Args[2]))
-	}
 	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
 		victim(addr, stream)
 	}
 	const watermill = "github.com/ThreeDotsLabs/watermill/"
 	testenv.Main(m, // what watermill's conformance suite starts and does not end
 		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func2"),
-		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"),
-		goleak.IgnoreAnyFunction(watermill+"pubsub/tests.TestReconnect.func2"))
+		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"))
 }
 
 // patience is how long a test waits for what must come.
@@ -68,19 +59,18 @@ type fixture struct {
 	rdb    redis.UniversalClient
 	stream string
 	reg    *prometheus.Registry
-	log    *lossLog
 }
 
 func newFixture(t testing.TB, rdb redis.UniversalClient) *fixture {
 	return &fixture{
-		t: t, rdb: rdb, stream: "dibs:{" + testenv.UniqueID(t, "t") + "}:claims", reg: prometheus.NewRegistry(), log: &lossLog{},
+		t: t, rdb: rdb, stream: "dibs:{" + testenv.UniqueID(t, "t") + "}:claims", reg: prometheus.NewRegistry(),
 	}
 }
 
 // config is quick enough for tests; change it before use.
 func (f *fixture) config(name string) redisbatch.Config {
 	return redisbatch.Config{
-		Client: f.rdb, Group: "readers", Name: name, Logger: slog.New(f.log), Registerer: prometheus.NewRegistry(),
+		Client: f.rdb, Group: "readers", Name: name, Logger: quiet(), Registerer: prometheus.NewRegistry(),
 		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
 		NackDelay:    10 * time.Millisecond,
 		CloseTimeout: 300 * time.Millisecond,
@@ -88,71 +78,6 @@ func (f *fixture) config(name string) redisbatch.Config {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// lossLog keeps what subscriptions log about lost entries.
-type lossLog struct {
-	slog.Handler // nil: nothing but Enabled, Handle and WithAttrs is called
-
-	mu    sync.Mutex
-	spans []lostSpan
-}
-
-type lostSpan struct {
-	entries     int64
-	first, last string
-}
-
-func (l *lossLog) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
-
-func (l *lossLog) WithAttrs([]slog.Attr) slog.Handler { return l }
-
-func (l *lossLog) Handle(_ context.Context, r slog.Record) error {
-	if !strings.HasPrefix(r.Message, "the stream was trimmed") {
-		return nil
-	}
-	var span lostSpan
-	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "entries":
-			span.entries = a.Value.Int64()
-		case "first":
-			span.first = a.Value.String()
-		case "last":
-			span.last = a.Value.String()
-		}
-		return true
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spans = append(l.spans, span)
-	return nil
-}
-
-// losses are the entries, of those with the given ids, that the log calls lost.
-func (f *fixture) losses(ids ...string) (lost []string) {
-	f.t.Helper()
-	f.log.mu.Lock()
-	defer f.log.mu.Unlock()
-	for _, span := range f.log.spans {
-		first, last := slices.Index(ids, span.first), slices.Index(ids, span.last)
-		require.GreaterOrEqual(f.t, first, 0, "entry %s was not published", span.first)
-		require.EqualValues(f.t, span.entries, last-first+1)
-		lost = append(lost, ids[first:last+1]...)
-	}
-	return lost
-}
-
-// ensureGroups creates groups on the claim streams of several partitions.
-func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int, groups ...string) error {
-	for p := range partitions {
-		for _, group := range groups {
-			if err := redisbatch.CreateGroup(ctx, rdb, lua.StreamKey(p), group); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // subscriber is closed with the test.
 func (f *fixture) subscriber(cfg redisbatch.Config) *redisbatch.Subscriber {

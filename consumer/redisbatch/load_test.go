@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -175,7 +173,6 @@ func TestSubscriber_OnACluster(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testenv.RedisCluster(t, 3), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	require.NoError(t, ensureGroups(t.Context(), rdb, 3, "readers", "finance"))
 	for range 6 { // streams in several slots
 		f := newFixture(t, rdb)
 		f.publish(0, 100)
@@ -188,32 +185,4 @@ func TestSubscriber_OnACluster(t *testing.T) {
 		f.eventuallyNonePending()
 	}
 	require.Equal(t, 1, slow(t, rdb, true))
-}
-
-// Both publishers and both subscribers speak the same entries.
-func TestSubscriber_ReadsWhatTheStockPublisherWritesAndLeavesTheStockSubscriberItsOwn(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: rdb}, nil)
-		require.NoError(t, err)
-		sent := message.NewMessage("stock", []byte("payload"))
-		sent.Metadata.Set("trace", "1")
-		require.NoError(t, publisher.Publish(f.stream, sent))
-		f.publish(0, 1)
-		messages := f.subscribe(f.config("a"))
-		require.True(t, next(t, messages).Equals(sent))
-
-		theirs, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-			Client: rdb, ConsumerGroup: "theirs", Consumer: "x", DisableIndefiniteInitialBlock: true,
-		}, watermill.NopLogger{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		stock, err := theirs.Subscribe(ctx, f.stream)
-		require.NoError(t, err)
-		require.Equal(t, []string{"stock", "0"}, take(t, stock, 2))
-		cancel()
-		for range stock { // until it is closed
-		}
-	})
 }

@@ -1,16 +1,13 @@
 package lab_test
 
 import (
-	"bufio"
-	"fmt"
-	"net"
-	"strings"
+	"context"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
 	"dibs/proof/lab"
 )
 
@@ -65,6 +62,10 @@ func TestLocksInRedisMendWhatTwoProcessesBreak(t *testing.T) {
 			b.env.Patience = shortly
 
 			require.EqualValues(t, 1, b.elsewhere("quick")[lab.Busy])
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			outcome, err := b.claimer(patience(longEnough)).Claim(ctx, "leaving")
+			require.True(t, err != nil || outcome == lab.Busy, "who leaves waits no longer")
 			close(g.opened)
 			require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
 			require.EqualValues(t, -2, b.lock(), "and the lock is given back")
@@ -82,73 +83,6 @@ func TestPipelineLetsOthersInBetweenItsReadsAndItsWrites(t *testing.T) {
 	close(g.opened)
 	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
 	require.Equal(t, int64(-1), b.stock(), "sold once more than there was")
-}
-
-// TestPipelineLetsOthersInBetweenItsCommands sends one pipeline in two pieces, as a network may, and someone in between.
-// With MULTI and EXEC around it the other one comes first or last.
-func TestPipelineLetsOthersInBetweenItsCommands(t *testing.T) {
-	t.Parallel()
-	server := testenv.SharedRedis(t)
-	rdb := server.Client()
-	for name, c := range map[string]struct {
-		before, after string
-		first         string // what the pipeline's first read must say, its second says the same or "other"
-		torn          bool
-	}{
-		"pipeline": {torn: true},
-		"multi":    {before: command("MULTI"), after: command("EXEC")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			key := testenv.UniqueID(t, "pipeline")
-			conn, err := net.Dial("tcp", server.Addr())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, conn.Close()) }()
-			replies := bufio.NewReader(conn)
-
-			// PING is answered at once, so its answer tells that Redis has worked off the first piece.
-			send(t, conn, command("PING")+c.before+command("SET", key, "mine"))
-			require.Equal(t, "+PONG", reply(t, replies))
-			require.Equal(t, "+", reply(t, replies)[:1])
-			if c.before != "" {
-				require.Equal(t, "+QUEUED", reply(t, replies))
-			}
-			require.NoError(t, rdb.Set(t.Context(), key, "other", 0).Err())
-			send(t, conn, command("GET", key)+c.after)
-			var rest []string
-			for range map[bool]int{true: 2, false: 5}[c.torn] {
-				rest = append(rest, reply(t, replies))
-			}
-			want := "mine"
-			if c.torn {
-				want = "other"
-			}
-			require.Equal(t, want, rest[len(rest)-1], "what the pipeline reads after it wrote")
-		})
-	}
-}
-
-// command is a command in Redis' protocol.
-func command(words ...string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(words))
-	for _, w := range words {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
-	}
-	return b.String()
-}
-
-func send(t *testing.T, conn net.Conn, text string) {
-	t.Helper()
-	_, err := conn.Write([]byte(text))
-	require.NoError(t, err)
-}
-
-// reply reads one line of Redis' protocol.
-func reply(t *testing.T, from *bufio.Reader) string {
-	t.Helper()
-	text, err := from.ReadString('\n')
-	require.NoError(t, err)
-	return strings.TrimSpace(text)
 }
 
 func TestWatchStartsAgainWhenOthersCameInBetween(t *testing.T) {

@@ -9,9 +9,6 @@ var (
 	KeyOf     = func(e Env, what string) string { return e.key(what) }
 	ErrKilled = errKilled
 	ResultOf  = newResult
-	Digits    = digits
-	Whole     = whole
-	Share     = share
 )
 
 // Elsewhere has a user claim in a process of its own, which kills itself when the claim comes to
@@ -26,20 +23,6 @@ func Elsewhere(
 	})
 	return answers[0].Outcomes, err
 }
-
-// NewLease is the watchdog's lock, of an owner.
-func NewLease(e Env, key, owner string) *Lease {
-	return &lease{rdb: e.Redis, key: e.key(key), owner: owner, lasts: e.Lease}
-}
-
-// Lease is the watchdog's lock.
-type Lease = lease
-
-// Try takes the lock.
-func (l *lease) Try(ctx context.Context) (bool, error) { return l.try(ctx) }
-
-// GiveBack gives back one taking.
-func (l *lease) GiveBack(ctx context.Context) error { return l.giveBack(ctx) }
 
 // Compare fills in the ratios.
 func (r *Report) Compare() { r.compare() }

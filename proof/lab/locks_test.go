@@ -149,22 +149,3 @@ func TestWatchdogHolderWhoseLeaseIsGoneDoesNotSell(t *testing.T) {
 	require.NotEqual(t, lab.Claimed, v.outcome)
 	require.Equal(t, int64(1), b.stock())
 }
-
-func TestLeaseIsReentrantAndItsOwners(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, "watchdog", 1)
-	first, second := lab.NewLease(b.env, "reentrant", "a"), lab.NewLease(b.env, "reentrant", "b")
-	take := func(l *lab.Lease) bool {
-		had, err := l.Try(t.Context())
-		require.NoError(t, err)
-		return had
-	}
-	require.True(t, take(first))
-	require.True(t, take(first), "its owner comes in again")
-	require.False(t, take(second))
-	require.ErrorIs(t, second.GiveBack(t.Context()), lab.ErrLeaseLost)
-	require.NoError(t, first.GiveBack(t.Context()))
-	require.False(t, take(second), "the owner is still in once")
-	require.NoError(t, first.GiveBack(t.Context()))
-	require.True(t, take(second))
-}

@@ -50,16 +50,6 @@ func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	}
 }
 
-func TestConditionalUpdateTakesBackTheUsersCountWhenNothingIsLeft(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, "conditional-update", 1)
-	s := b.claimer()
-	require.Equal(t, lab.Claimed, b.claim(s, "first"))
-	require.Equal(t, lab.OverLimit, b.claim(s, "first"))
-	require.Equal(t, lab.SoldOut, b.claim(s, "second"))
-	require.Equal(t, lab.SoldOut, b.claim(s, "second"), "not over a limit for what was never had")
-}
-
 // Claims pass by the rows that others are taking. Only when no other row is left they wait: its
 // holder may give it back, and whoever was told "sold out" meanwhile would have been told wrong.
 func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
@@ -140,14 +130,4 @@ func TestScriptThatFailsHalfWayKeepsItsFirstWrites(t *testing.T) {
 	left, err := b.env.Redis.LLen(t.Context(), lab.KeyOf(b.env, "packets")).Result()
 	require.NoError(t, err)
 	require.Equal(t, int64(2), left, "a packet is gone that the claimer was not given")
-}
-
-func TestRedPacketIsOneAUser(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, "red-packet", 2)
-	s := b.claimer()
-	require.Equal(t, lab.Claimed, b.claim(s, "first"))
-	require.Equal(t, lab.OverLimit, b.claim(s, "first"))
-	require.Equal(t, lab.Claimed, b.claim(s, "second"))
-	require.Equal(t, lab.SoldOut, b.claim(s, "third"))
 }

@@ -43,14 +43,6 @@ func worker(t *testing.T, script string) Self {
 	}
 }
 
-func TestWorkersAnswerEachItsOrder(t *testing.T) {
-	t.Parallel()
-	echo := worker(t, `read -r line; echo "{\"in_time\":$(echo "$line" | sed 's/.*"users":\([0-9]*\).*/\1/')}"`)
-	answers, err := work(t.Context(), echo, order{Users: 10}, order{Users: 11}, order{Users: 12})
-	require.NoError(t, err)
-	require.Equal(t, []int64{10, 11, 12}, []int64{answers[0].InTime, answers[1].InTime, answers[2].InTime})
-}
-
 func TestAWorkerThatFailsSaysWhy(t *testing.T) {
 	t.Parallel()
 	_, err := work(t.Context(), worker(t, `echo "out of luck" >&2; exit 3`), order{})

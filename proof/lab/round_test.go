@@ -52,37 +52,6 @@ func TestAClaimerThatComesThroughIsNoDeadOne(t *testing.T) {
 	require.ErrorIs(t, c.kill(t.Context(), new(Round)), errAlive)
 }
 
-func TestWhatADeadHolderLeavesIsReported(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"setnx-defer": "1, for ever", "set-nx-px": "1, for 30 s", "read-then-write": "0", "for-update": "0",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, _ := contestOf(t, name)
-			var one Round
-			require.NoError(t, c.kill(t.Context(), &one))
-			require.Equal(t, want, one.lock)
-		})
-	}
-}
-
-// A worker is given its share of the crowd and of MySQL's connections, and the lock's rules.
-func TestAWorkerIsToldItsShare(t *testing.T) {
-	t.Parallel()
-	c := &contest{runner: &runner{w: Workload{Connections: 5, Processes: 2, SQLPool: 3}}, entry: Entry{Name: "watch"}}
-	env := Env{Place: Place{RedisURL: "r"}, Terms: Terms{Campaign: Campaign{ID: "c"}, Patience: 7, RetryPause: 8, Lease: 9}}
-	orders := c.orders(env, order{For: time.Second})
-	first := order{Place: env.Place, Terms: env.Terms, Strategy: "watch", Of: 2, SQLPool: 2, For: time.Second}
-	first.Connections = 3
-	require.Equal(t, first, orders[0])
-	second := first
-	second.Share = 1
-	second.Connections = 2
-	second.SQLPool = 1
-	require.Equal(t, second, orders[1])
-}
-
 func TestDeathComesAtItsStepAlone(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, dieAt(StepRead)(StepLocked))

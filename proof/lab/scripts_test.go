@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -44,29 +43,6 @@ func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, stock)
 	require.EqualValues(t, 7, row(t, env), "4 units are sold that MySQL says remain")
-}
-
-// A flush that is under way when its process ends comes to its end: cut short it would be made twice.
-func TestCloseWaitsForAFlush(t *testing.T) {
-	t.Parallel()
-	begun, closing := make(chan struct{}), make(chan struct{})
-	var flushes []error
-	s := newFlusher(Env{}, func(s *flusher, ctx context.Context) error {
-		if len(flushes) == 0 {
-			close(begun)
-			<-closing
-		}
-		flushes = append(flushes, ctx.Err())
-		return ctx.Err()
-	}, time.Millisecond)
-	<-begun
-	stop := s.stop
-	s.stop = func() {
-		stop()
-		close(closing)
-	}
-	require.NoError(t, s.Close())
-	require.Equal(t, []error{nil, nil}, flushes, "the one under way, and the last")
 }
 
 // A flush that fails keeps the sum for the next one.
@@ -118,22 +94,4 @@ func TestALateCopyOverwritesANewerOne(t *testing.T) {
 	require.EqualValues(t, 10, row(t, env), "1 unit remains")
 	require.NoError(t, slow.Close())
 	require.EqualValues(t, 1, row(t, env), "right again, until the next late copy")
-}
-
-// Both rows follow Redis by themselves while every process lives.
-func TestFlushedRowsFollowRedis(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"sum-flush", "copy-stock"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, env := contestOf(t, name)
-			entry, _ := StrategyNamed(name)
-			s, err := entry.New(env)
-			require.NoError(t, err)
-			claims(t, s, "a", 4)
-			require.NoError(t, s.(Settler).Settle(t.Context()))
-			require.EqualValues(t, 6, row(t, env))
-			require.NoError(t, s.Close())
-		})
-	}
 }

@@ -3,15 +3,12 @@ package lab_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
 	"dibs/proof/lab"
 )
 
@@ -84,23 +81,6 @@ func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	})
 }
 
-// Where a strategy is killed in the lab is a place that its claims come to, once each.
-func TestEveryStrategyComesToTheStepItDiesAt(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, 3, func(t *testing.T, b *bench) {
-		steps := map[lab.Step]int{}
-		s := b.claimer(at(func(step lab.Step) error {
-			steps[step]++
-			return nil
-		}))
-		require.Equal(t, lab.Claimed, b.claim(s, "ada"))
-		require.Equal(t, 1, steps[b.entry.DieAt], steps)
-		for step, times := range steps {
-			require.Equal(t, 1, times, step)
-		}
-	})
-}
-
 // A claimer that fails before anything is written has sold nothing. Afterwards is the strategy's flaw, or none.
 func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 	t.Parallel()
@@ -145,25 +125,6 @@ func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	})
 }
 
-// Whatever a strategy keeps in Redis stands under the lab's prefix and the campaign's tag, so that a run can be cleaned up.
-func TestKeysOfAStrategyAreTheCampaigns(t *testing.T) {
-	t.Parallel()
-	redis, db := testenv.Redis(t), testenv.Database(t)
-	for _, entry := range lab.Strategies() {
-		if entry.Serve != nil {
-			continue
-		}
-		b := newBenchAt(t, entry.Name, 3, lab.Place{RedisURL: redis.URL(), MySQLDSN: db.DSN})
-		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "ada"))
-		keys, err := redis.Client().Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		for _, key := range keys {
-			require.True(t, strings.HasPrefix(key, "dibs:lab:{"+b.env.Campaign.ID+"}:"), key)
-			require.NoError(t, redis.Client().Del(t.Context(), key).Err())
-		}
-	}
-}
-
 // Two transactions that lock each other: InnoDB ends one, and the claim tries again until it is through.
 func TestADeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -191,27 +152,5 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 			require.Error(t, err)
 			require.EqualValues(t, 3, b.row())
 		}
-	}
-}
-
-func TestPatienceEndsAWaitForALock(t *testing.T) {
-	t.Parallel()
-	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon", "for-update"} {
-		t.Run(entry, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, entry, 2)
-			g := newGate(lab.StepRead)
-			slow := b.held(b.claimer(at(g.at)), g, "slow")
-			started := time.Now()
-			require.Equal(t, lab.Busy, b.claim(b.claimer(patience(shortly)), "next"))
-			require.Less(t, time.Since(started), longEnough)
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
-			outcome, err := b.claimer().Claim(ctx, "leaving")
-			require.True(t, err != nil || outcome == lab.Busy, "who leaves waits no longer")
-			close(g.opened)
-			require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
-			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "and no one is in the way of the next")
-		})
 	}
 }

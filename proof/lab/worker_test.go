@@ -69,23 +69,6 @@ func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
 	}
 }
 
-// Asks of one user are neighbours, so that with two workers they meet in two processes.
-func TestAsksOfOneUserGoToDifferentWorkers(t *testing.T) {
-	t.Parallel()
-	users := func(share int) (all []string) {
-		c := newCrowd(order{Share: share, Of: 2, Users: 4, Asks: 2, AtMost: time.Minute, Prefix: "s"}, nil)
-		for {
-			user, more := c.nextUser()
-			if !more {
-				return all
-			}
-			all = append(all, user)
-		}
-	}
-	require.Equal(t, []string{"s0", "s1", "s2", "s3"}, users(0))
-	require.Equal(t, users(0), users(1))
-}
-
 func TestAMeasurementLastsAsLongAsItShallAndEveryUserIsNew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,18 +141,6 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 	require.EqualValues(t, 3, d.Failed)
 	require.Equal(t, errSold.Error(), d.Failure, "the first of them")
 	require.Equal(t, map[string]int64{"0": 1, "7": 1, "9": 1}, d.Had)
-}
-
-func TestACrowdThatIsSentHomeGoes(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &told{answer: func(string, int) (Outcome, error) {
-		cancel()
-		return Claimed, nil
-	}}
-	d, err := newCrowd(crowdOf(3, order{Of: 1, For: time.Hour}), s).run(ctx)
-	require.NoError(t, err)
-	require.LessOrEqual(t, d.Outcomes["claimed"], int64(3))
 }
 
 func TestAMeasurementIsRefusedWhenItIsNone(t *testing.T) {

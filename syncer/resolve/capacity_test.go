@@ -5,17 +5,21 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
+	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -133,4 +137,42 @@ func capacity(t *testing.T, db *gorm.DB, image string) {
 	require.NoError(t, db.Raw("SELECT COUNT(*) FROM claims").Scan(&rows).Error)
 	t.Logf("%s, binlog_row_image=%s, disk of a claim with its keys: %.0f bytes\n\n"+
 		"| what | statements | transactions | binary log, bytes | redo, bytes |\n|---|---|---|---|---|\n%s", version, image, bytes/rows, table.String())
+}
+
+// manyHolds makes campaigns that Redis holds and each of which has so many claims.
+func manyHolds(t testing.TB, h *syncertest.Stack, ms *atomic.Int64, held, claims int) (ids []string) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(8)
+	ids = make([]string, held)
+	repository := campaigns.New(h.DB, h.Scripts, syncertest.Quiet())
+	loader := h.Loader()
+	metas := make([]lua.Meta, held)
+	for i := range ids {
+		c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), int64(claims))
+		c.HoldForMs = time.Minute.Milliseconds()
+		ids[i] = c.ID
+		g.Go(func() error {
+			_, _, err := repository.Create(t.Context(), c)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	h.Sync()
+	for i, id := range ids {
+		var err error
+		metas[i], err = loader.Load(t.Context(), id)
+		require.NoError(t, err)
+		h.Sync()
+	}
+	for _, meta := range metas {
+		_, _, err := h.Scripts.Claim(t.Context(), meta, syncertest.Asks("u", claims))
+		require.NoError(t, err)
+	}
+	w, err := writer.New(writer.Config{DB: h.DB, Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, unsynced(h)))
+	require.NoError(t, w.Close(t.Context()))
+	ms.Add(time.Minute.Milliseconds())
+	return ids
 }

@@ -114,7 +114,6 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 	if len(lots) == 0 {
 		return 0, false, err
 	}
-	e.steps.At("turn")
 	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(*lots[0].DueMs)))
 	share := max(1, e.batchSize/len(lots))
 	var all []heldClaim

@@ -15,7 +15,6 @@ import (
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -200,84 +199,6 @@ func TestExpirer_ManyFlushesOfOneCampaignDelayNoOther(t *testing.T) {
 	requireSame(h, few)
 }
 
-// A campaign in which nothing is due costs no look, whatever came in the meantime.
-func TestExpirer_LooksOnlyWhereAHoldEnds(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		h, ms := clocked(t, db)
-		final, open := h.Create(10, hold(time.Minute)), h.Create(10, hold(time.Hour))
-		h.Take(h.Create(10, nil), syncertest.Asks("n", 3)...)
-		h.Take(final, syncertest.Asks("f", 3)...)
-		h.Take(open, syncertest.Asks("o", 3)...)
-		turns := 0
-		e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
-			if name == "turn" {
-				turns++
-			}
-		})
-		require.Zero(t, expire(h, e))
-		for i, want := range []struct {
-			after          time.Duration
-			expired, turns int
-		}{{0, 0, 0}, {30 * time.Second, 0, 0}, {30 * time.Second, 3, 1}, {time.Minute, 0, 0}, {57 * time.Minute, 0, 0}, {time.Minute, 3, 1}, {time.Hour, 0, 0}} {
-			ms.Add(want.after.Milliseconds())
-			turns = 0
-			require.Equal(t, want.expired, expire(h, e), "round %d", i)
-			require.Equal(t, want.turns, turns, "round %d", i)
-		}
-		h.Take(final, syncertest.Ask("late", ""))
-		turns = 0
-		require.Zero(t, expire(h, e))
-		require.Zero(t, turns, "a claim came, and is not due")
-		ms.Add(time.Minute.Milliseconds())
-		require.Equal(t, 1, expire(h, e))
-	})
-}
-
-// Redis' clock stands an hour ahead for a while: the claims that follow have the time of the last one before them.
-func TestExpirer_FindsWhatIsDueOnceTheClockSteppedBack(t *testing.T) {
-	t.Parallel()
-	h, ms := clocked(t, syncertest.OpenServer(t))
-	id := h.Create(100, hold(time.Minute))
-	e := expirer(h, 7)
-	start := ms.Load()
-	h.Take(id, syncertest.Asks("before", 3)...)
-	ms.Store(start + time.Hour.Milliseconds())
-	h.Take(id, syncertest.Asks("ahead", 20)...)
-	ms.Store(start + 1)
-	h.Take(id, syncertest.Asks("right", 5)...)
-	ms.Store(start + time.Minute.Milliseconds())
-	require.Equal(t, 3, expire(h, e))
-	ms.Add(1)
-	require.Zero(t, expire(h, e))
-	requireSame(h, id)
-	ms.Add(time.Hour.Milliseconds())
-	require.Equal(t, 25, expire(h, e))
-	requireSame(h, id)
-	require.Zero(t, dues(h))
-}
-
-// Claims that are redeemed before they are due are passed over once, however many: a look goes on where the last one ended.
-func TestExpirer_PassesOverWhatIsSettled(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		h, ms := clocked(t, db)
-		id := h.Create(100, hold(time.Minute))
-		ids := h.Take(id, syncertest.Asks("u", 32)...)
-		for _, claim := range ids[:30] {
-			_, err := resolver(h).Redeem(t.Context(), claim, "o")
-			require.NoError(t, err)
-		}
-		ms.Add(time.Minute.Milliseconds())
-		require.Equal(t, 2, expire(h, expirer(h, 100)))
-		require.Zero(t, dues(h))
-		h.Take(id, syncertest.Ask("late", ""))
-		ms.Add(time.Minute.Milliseconds())
-		require.Equal(t, 1, expire(h, expirer(h, 100)))
-		requireSame(h, id)
-	})
-}
-
 // Claims that are written while the expirer looks, and behind where it has looked, are not forgotten.
 func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	t.Parallel()
@@ -319,15 +240,12 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	ms.Add((time.Minute + 40*time.Second).Milliseconds())
 	tx := h.DB.Begin()
 	require.NoError(t, tx.Exec("UPDATE claims SET synced_at = '2020-01-01 00:00:00.000' WHERE id = ?", claims[0]).Error)
-	reg := prometheus.NewRegistry()
-	e := resolve.NewExpirer(relay(h), nil, reg)
+	e := resolve.NewExpirer(relay(h), nil, nil)
 	n, err := e.Expire(t.Context())
 	require.ErrorContains(t, err, locked)
 	require.Equal(t, 5, n)
-	require.InDelta(t, 40, gaugeOf(t, reg, "dibs_holds_late_seconds"), 0.1, "as long as one is open")
 	require.NoError(t, tx.Commit().Error)
 	require.Equal(t, 5, expire(h, e))
-	require.Zero(t, gaugeOf(t, reg, "dibs_holds_late_seconds"))
 	requireSame(h, locked)
 	requireSame(h, free)
 }
@@ -347,63 +265,6 @@ func unsynced(h *syncertest.Stack) (all []models.Event) {
 		}
 	}
 	return all
-}
-
-// Redeem, release and expiry at once: each claim has one outcome, and quota comes back for what did not stay.
-func TestExpirer_RacesRedeemAndRelease(t *testing.T) {
-	t.Parallel()
-	claims := 60
-	if testenv.Soak() {
-		claims = 1000
-	}
-	h, ms := clocked(t, syncertest.OpenServer(t))
-	id := h.Create(int64(claims), hold(time.Second))
-	ids := h.Take(id, syncertest.Asks("u", claims)...)
-	ms.Add(1000)
-	won := make([]atomic.Int64, claims)
-	var g errgroup.Group
-	for caller := range 16 {
-		r := resolver(h)
-		order := rand.Perm(claims)
-		g.Go(func() error {
-			for _, i := range order {
-				var res models.Resolution
-				var err error
-				if caller%4 == 0 {
-					res, err = r.Release(t.Context(), ids[i], "")
-				} else {
-					res, err = r.Redeem(t.Context(), ids[i], fmt.Sprint("order-", caller))
-				}
-				if err != nil {
-					return err
-				}
-				if res.Resolved == models.ResolvedNow {
-					won[i].Add(1)
-				}
-			}
-			return nil
-		})
-	}
-	for range 2 { // a leader that was asleep, and who follows
-		e := expirer(h, 5)
-		g.Go(func() error { _, err := e.Expire(t.Context()); return err })
-	}
-	require.NoError(t, g.Wait())
-	relayAll(h)
-	h.Sync()
-	requireSame(h, id)
-	counts := map[models.ClaimStatus]int64{}
-	for i, claim := range ids {
-		var status models.ClaimStatus
-		require.NoError(t, h.DB.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
-		counts[status]++
-		require.Equal(t, status != models.ClaimExpired, won[i].Load() == 1, "%s, won %d times", status, won[i].Load())
-	}
-	t.Logf("%v", counts)
-	require.Zero(t, counts[models.ClaimClaimed])
-	state, err := h.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, counts[models.ClaimRedeemed], state.Taken)
 }
 
 func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
@@ -440,7 +301,6 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 		ms.Add(1)
 	}
 	ms.Add(366 * 24 * time.Hour.Milliseconds())
-	started := time.Now()
 	batches, released := 0, int64(0)
 	e := resolve.ExpirerWithStep(expirer(h, resolve.ExpireBatch), func(name string) {
 		if name == "committed" {
@@ -451,7 +311,6 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 		}
 	})
 	require.Equal(t, claims, expire(h, e))
-	t.Logf("%d claims in %d batches, %s", claims, batches, time.Since(started))
 	require.GreaterOrEqual(t, batches, claims/resolve.ExpireBatch)
 	h.Sync()
 	requireSame(h, id)

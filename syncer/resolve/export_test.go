@@ -1,11 +1,7 @@
 package resolve
 
 import (
-	"context"
 	"time"
-
-	"dibs/internal/sqlstore"
-	"dibs/models"
 
 	"golang.org/x/time/rate"
 )
@@ -52,18 +48,6 @@ func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
 	return e
 }
 
-// DueHolds is how lots with due holds are read.
-const DueHolds = dueHolds
-
-// WalkQuery is how the claims of lots are gone over.
-func WalkQuery(db sqlstore.Database, campaigns ...string) (query string, args []any) {
-	lots := make([]heldLot, len(campaigns))
-	for i, id := range campaigns {
-		lots[i].CampaignID = id
-	}
-	return walkQuery(db, lots, 5)
-}
-
 // ExpireBatch is the most claims of one transaction.
 const ExpireBatch = expireBatch
 
@@ -83,12 +67,6 @@ func FinalizerWithBatch(f *Finalizer, places int) *Finalizer {
 // FinalizerWithoutDelay has f end a campaign as soon as it sees it drained.
 func FinalizerWithoutDelay(f *Finalizer) *Finalizer {
 	f.delay = 0
-	return f
-}
-
-// HastyFinalizer has f not wait for claims that have no row yet.
-func HastyFinalizer(f *Finalizer) *Finalizer {
-	f.isDrained = func(context.Context, *models.Campaign) (bool, error) { return true, nil }
 	return f
 }
 

@@ -51,10 +51,9 @@ type Finalizer struct {
 	cursors  map[string]int64   // by campaign: the place of a packet up to which step 1 is done
 	drained  map[string]drained // by campaign
 
-	batch     int           // is returnBatch, but in tests
-	delay     time.Duration // is ReturnDelay, but in tests
-	isDrained func(ctx context.Context, c *models.Campaign) (bool, error)
-	steps     steps.Steps
+	batch int           // is returnBatch, but in tests
+	delay time.Duration // is ReturnDelay, but in tests
+	steps steps.Steps
 }
 
 // NewFinalizer makes a finalizer whose events relay publishes; reg may be nil.
@@ -66,7 +65,6 @@ func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg 
 			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that no one took and that this process returned.",
 		}),
 	}
-	f.isDrained = f.drainedNow
 	return f
 }
 
@@ -93,7 +91,7 @@ func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 
 // end takes a campaign as far as it goes.
 func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, err error) {
-	isDrained, err := f.isDrained(ctx, c)
+	isDrained, err := f.drainedNow(ctx, c)
 	if err != nil || !isDrained {
 		delete(f.drained, c.ID)
 		return false, err

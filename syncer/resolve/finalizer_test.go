@@ -361,21 +361,6 @@ func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) 
 	require.Len(t, syncertest.ParkedIDs(t, h.DB), 1, "the flush does not give away what went back")
 }
 
-// The control: one that does not wait for claims on their way returns packets that were taken, and the books tell.
-func TestCloser_WithoutWaitingReturnsWhatWasTaken(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.OpenPackets(syncertest.ListOf("x", 10))
-	h.Take(id, syncertest.Asks("u", 3)...)
-	h.Claim(id, syncertest.Asks("v", 3)...)
-	h.Shut(id)
-	_, err := resolve.HastyFinalizer(closer(h, 0)).Finalize(t.Context())
-	require.NoError(t, err)
-	h.Sync()
-	require.NotEmpty(t, wrongEnd(h, id, 6))
-	require.Len(t, syncertest.ParkedIDs(t, h.DB), 3, "the flush does not give away what went back")
-}
-
 // docs/finance.md names the id of one campaign's end.
 func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()

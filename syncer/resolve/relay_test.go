@@ -86,52 +86,11 @@ func TestRelay_LeavesYoungRowsToTheirWriter(t *testing.T) {
 	require.Zero(t, n)
 }
 
-func TestRelay_WaitsForARedisThatIsAway(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	reg := prometheus.NewRegistry()
-	r := resolve.Eager(resolve.NewRelay(h.DB, h.Scripts, reg))
-	id := putEvent(t, h.DB, "a")
-	require.NoError(t, h.DB.Exec("UPDATE outbox SET created_at = '2026-01-01 00:00:00.000'").Error)
-	require.NoError(t, h.Redis.Set(t.Context(), lua.StreamKey(0), "not a stream", 0).Err())
-	_, err := r.Relay(t.Context())
-	require.ErrorIs(t, err, lua.ErrUnavailable)
-	require.Equal(t, int64(1), syncertest.Unapplied(t, h.DB))
-	require.Greater(t, gaugeOf(t, reg, "dibs_outbox_oldest_seconds"), 3600.0)
-	require.NoError(t, h.Redis.Del(t.Context(), lua.StreamKey(0)).Err())
-	_, err = r.Relay(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{id}, streamed(t, h.Server))
-	h.Sync()
-	_, err = r.Relay(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, gaugeOf(t, reg, "dibs_outbox_oldest_seconds"))
-}
-
 // unapplied are the ids of the rows that Redis has not had.
 func unapplied(t testing.TB, db *gorm.DB) (ids []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT id FROM outbox ORDER BY id").Scan(&ids).Error)
 	return ids
-}
-
-func TestRelay_ABadRowDoesNotBlockTheOthersOfItsCampaign(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(10, nil)
-	var ids []string
-	for range 5 {
-		ids = append(ids, putEvent(t, h.DB, id))
-	}
-	h.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1])
-	h.Exec("UPDATE outbox SET kind = 'release' WHERE id = ?", ids[3]) // its event is of something else
-	n, err := relay(h).Relay(t.Context())
-	require.ErrorContains(t, err, "unknown kind of row")
-	require.ErrorContains(t, err, ids[3])
-	require.Equal(t, 3, n)
-	require.Equal(t, []string{ids[0], ids[2], ids[4]}, streamed(t, h.Server))
-	h.Sync()
-	require.Equal(t, []string{ids[1], ids[3]}, unapplied(t, h.DB))
 }
 
 // A release that contradicts what Redis holds stays in the outbox and is told; its neighbours in the same call are applied.
@@ -156,40 +115,6 @@ func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
-}
-
-// Who dies after Redis was told and before MySQL knows leaves a row that is told again: at least once, under one id.
-func TestRelay_ARowThatWasNotMarkedIsToldAgain(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	r := relay(h)
-	id := putEvent(t, h.DB, "a")
-	require.Panics(t, func() {
-		_, _ = resolve.RelayWithStep(relay(h), func(name string) {
-			if name == "applied" {
-				panic("killed")
-			}
-		}).Relay(t.Context())
-	})
-	_, err := r.Relay(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{id, id}, streamed(t, h.Server))
-	h.Sync()
-	require.Zero(t, syncertest.Unapplied(t, h.DB))
-}
-
-// gaugeOf is the value of a figure without labels.
-func gaugeOf(t *testing.T, reg prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.Failf(t, "no such figure", name)
-	return 0
 }
 
 // What Redis replies confirms nothing: a row of the outbox stays until MySQL applies the entry of its event, and one whose entry Redis lost

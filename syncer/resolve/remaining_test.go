@@ -5,35 +5,12 @@ import (
 	"testing"
 
 	"dibs/internal/syncertest"
-	"dibs/lua"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 	"pgregory.net/rapid"
 )
-
-// Total is lowered below what is claimed, changed again while Redis is away, and then claims are released: nothing remains.
-func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(30, nil)
-	claims := h.Take(id, syncertest.Asks("u", 20)...)
-	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: new(int64(10))})
-	require.NoError(t, err)
-	h.Sync()
-	require.Zero(t, h.Campaign(id).Remaining)
-	_, err = syncertest.NewCampaigns(t, h.DB, h.Without("adjust")).Change(t.Context(), id, models.Change{Total: new(int64(12))})
-	require.ErrorIs(t, err, lua.ErrUnavailable)
-	for i := range 3 {
-		_, err := resolver(h).Release(t.Context(), claims[i], "")
-		require.NoError(t, err)
-	}
-	h.Sync()
-	state, err := h.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, []int64{17, 0, 0}, []int64{h.Campaign(id).Claimed, h.Campaign(id).Remaining, state.Remaining()})
-}
 
 // Claims, flushes, releases, changes that Redis hears and that it does not hear, in any order: at every step SELECT remaining FROM
 // campaigns is max(max(total, redis_total) - claimed, 0) by a model, and not below what Redis says once its entries are applied. When Redis has heard all, they agree.

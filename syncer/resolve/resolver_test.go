@@ -2,7 +2,6 @@ package resolve_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -113,53 +112,6 @@ func allEvents(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-// While Redis works by an older total, MySQL's remaining must not fall below what Redis says; afterwards it is exact.
-func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(10, nil)
-	ids := h.Take(id, syncertest.Asks("u", 8)...)
-	change := func(total int64) {
-		_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
-		require.NoError(t, err)
-		h.Sync()
-	}
-	check := func(want int64) {
-		t.Helper()
-		h.Sync()
-		state, err := h.Scripts.State(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, want, state.Remaining())
-		require.Equal(t, want, h.Campaign(id).Remaining)
-		requireSame(h, id)
-	}
-	r := resolver(h)
-	release := func(n int) {
-		for range n {
-			_, err := r.Release(t.Context(), ids[0], "")
-			require.NoError(t, err)
-			ids = ids[1:]
-		}
-	}
-	change(5) // below what is claimed
-	check(0)
-	release(2)
-	check(0)
-	release(2)
-	check(1)
-	// A change that Redis does not have yet.
-	require.NoError(t, h.DB.Exec("UPDATE lots SET redis_total = total, total = 3, untold = 1 WHERE id = ?", id).Error)
-	require.NoError(t, h.DB.Exec("UPDATE definitions SET version = version + 1 WHERE campaign_id = ?", id).Error)
-	release(1)
-	h.Sync()
-	require.Equal(t, int64(2), h.Campaign(id).Remaining, "Redis works by a total of 5 still")
-	require.NoError(t, h.Maintainer().Attend(t.Context()))
-	h.Sync()
-	check(0)
-	change(20)
-	check(17)
-}
-
 // Redeem and release of one claim at once, many times: one outcome each, and the others are told which.
 func TestResolver_OneWinnerAClaim(t *testing.T) {
 	t.Parallel()
@@ -231,60 +183,6 @@ func killedAt(step string, do func(step func(name string))) (died bool) {
 		}
 	})
 	return false
-}
-
-// Whoever releases dies at some step; whoever completes it dies too, now and then; the claim is released again by its owner.
-// Its quota comes back exactly once.
-func TestResolver_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
-	t.Parallel()
-	kills := 30
-	if testenv.Soak() {
-		kills = 200
-	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	h := syncertest.NewStack(t)
-	id := h.Create(int64(kills), func(c *models.Campaign) { c.PerUser = 1 })
-	users := make([]lua.ClaimRequest, kills)
-	for i := range users {
-		users[i] = syncertest.Ask(fmt.Sprint("u", i), "")
-	}
-	ids := h.Take(id, users...)
-	died := 0
-	for i, claim := range ids {
-		step := resolveSteps[i%len(resolveSteps)]
-		if killedAt(step, func(step func(string)) {
-			_, err := resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
-			require.NoError(t, err)
-		}) {
-			died++
-		}
-		for random.IntN(2) == 0 {
-			killedAt([]string{"campaign read", "applied"}[random.IntN(2)], func(step func(string)) {
-				_, _ = resolve.RelayWithStep(relay(h), step).Relay(t.Context())
-			})
-		}
-		if random.IntN(3) == 0 {
-			_, err := resolver(h).Release(t.Context(), claim, "")
-			require.NoError(t, err)
-		}
-	}
-	require.Greater(t, died, kills/2)
-	for _, claim := range ids { // what was not committed is not released
-		res, err := resolver(h).Release(t.Context(), claim, "")
-		require.NoError(t, err)
-		require.Equal(t, models.ClaimReleased, res.Claim.Status)
-	}
-	relayAll(h)
-	state, err := h.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Zero(t, state.Taken)
-	require.Equal(t, int64(kills), state.Released)
-	requireSame(h, id)
-	again := h.Claim(id, syncertest.Asks("again", kills+1)...)
-	require.Equal(t, models.OutcomeSoldOut, again[kills].Outcome, "never twice")
-	require.Equal(t, models.OutcomeClaimed, again[kills-1].Outcome, "never lost")
 }
 
 // relayAll has everything told that is left.

@@ -100,10 +100,8 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 		h.Take(models.ShardID(id, shard), syncertest.Asks("u", users)...)
 	}
 	h.Sync()
-	_, err := archiver(h).Archive(t.Context(), id, inAMinute())
-	require.ErrorContains(t, err, "is open")
 	closed := models.StatusClosed
-	_, err = syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: &closed})
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: &closed})
 	require.NoError(t, err)
 	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
 	before := h.Campaign(id)
@@ -126,31 +124,11 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	require.Empty(t, h.Repair(id, false).Steps)
 	require.NoError(t, h.Load(models.ShardID(id, 3)), "someone asks for it")
 	requireAgrees(h, id)
-	log, err := audit.NewLog(h.DB).List(t.Context(), models.AuditQuery{CampaignID: id, Limit: 100})
-	require.NoError(t, err)
-	log = slices.DeleteFunc(log, func(e models.AuditEntry) bool { return e.Action != models.AuditClaimsArchived })
-	require.Len(t, log, 1)
 }
 
-// A repair of counters that someone spoiled counts what is in the archive.
-func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id, _ := closedCampaign(h)
-	_, err := archiver(h).Archive(t.Context(), id, inAMinute())
-	require.NoError(t, err)
-	was := h.Campaign(id)
-	h.Exec("UPDATE lots SET claimed = 3, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
-	h.Sync() // with fewer claims than were evicted MySQL may have been rolled back
-	h.Repair(id, false)
-	is := h.Campaign(id)
-	require.Equal(t, []int64{was.Claimed, was.Remaining, was.ReleasedClaims}, []int64{is.Claimed, is.Remaining, is.ReleasedClaims})
-	require.GreaterOrEqual(t, is.SyncedSeq, int64(30))
-	requireAgrees(h, id)
-}
-
-// The stream is read again from its beginning, as after Redis lost entries: what is in the archive is known.
-func TestArchiver_EventsThatComeAgainAreKnown(t *testing.T) {
+// The stream is read again from its beginning, as after Redis lost entries: what is in the archive is known. So is it to a repair of
+// counters that someone spoiled.
+func TestArchiver_WhatIsInTheArchiveIsKnown(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id, _ := closedCampaign(h)
@@ -170,6 +148,14 @@ func TestArchiver_EventsThatComeAgainAreKnown(t *testing.T) {
 	require.Equal(t, was, is)
 	require.Empty(t, syncertest.ParkedIDs(t, h.DB))
 	require.EqualValues(t, 3, h.Campaign(other).Claimed)
+	requireAgrees(h, id)
+
+	h.Exec("UPDATE lots SET claimed = 3, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
+	h.Sync() // with fewer claims than were evicted MySQL may have been rolled back
+	h.Repair(id, false)
+	is = h.Campaign(id)
+	require.Equal(t, []int64{was.Claimed, was.Remaining, was.ReleasedClaims}, []int64{is.Claimed, is.Remaining, is.ReleasedClaims})
+	require.GreaterOrEqual(t, is.SyncedSeq, int64(30))
 	requireAgrees(h, id)
 }
 

@@ -63,41 +63,6 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	})
 }
 
-// A round, of which there is one each minute, goes on until no row is left: here for twice the 200 rows a second that a thousand claims a
-// second over a
-// hundred campaigns make.
-func TestPruner_DeletesUntilNoneIsLeft(t *testing.T) {
-	t.Parallel()
-	db := syncertest.OpenServer(t)
-	const rows = 25_000
-	started := time.Now().UTC()
-	batch := make([]models.StockFlush, 0, rows)
-	for i := range rows {
-		at := started.Add(-91*24*time.Hour + time.Duration(i)*time.Millisecond)
-		batch = append(batch, models.StockFlush{ID: idAt(at), CampaignID: fmt.Sprint("c", i%500), Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at})
-	}
-	require.NoError(t, db.CreateInBatches(batch, 2000).Error)
-	pruned, err := retention.NewPruner(db).Prune(t.Context())
-	require.NoError(t, err)
-	t.Logf("%d rows in %s", pruned, time.Since(started))
-	require.Equal(t, rows-500, pruned, "all but the newest of each campaign")
-}
-
-// A round that has spent its time leaves the rest to the next one.
-func TestPruner_StopsWhenItsTimeIsOver(t *testing.T) {
-	t.Parallel()
-	db := syncertest.OpenServer(t)
-	for i := range 2_500 {
-		flushedAt(t, db, "busy", time.Now().Add(-91*24*time.Hour+time.Duration(i)*time.Millisecond))
-	}
-	pruner := retention.SpendOnATable(retention.NewPruner(db), 0)
-	for _, want := range []int{1000, 1000, 499} {
-		pruned, err := pruner.Prune(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, want, pruned)
-	}
-}
-
 func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

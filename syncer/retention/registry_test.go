@@ -181,12 +181,6 @@ func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
 	require.Zero(t, first)
 }
 
-func TestDestroyGroup_OfAStreamThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	var rdb redis.UniversalClient = testenv.Redis(t).Client()
-	require.NoError(t, syncertest.ScriptsOn(t, rdb, 1).DestroyGroup(t.Context(), 0, "nobody"))
-}
-
 // trimmerOf is a trimmer of several streams with a registry.
 func trimmerOf(t *testing.T, rdb *redis.Client, registry *retention.Registry) *retention.Trimmer {
 	t.Helper()
