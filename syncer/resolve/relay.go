@@ -275,7 +275,7 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 			return nil
 		})
 	}
-	_ = g.Wait() // see failed
+	_ = g.Wait() // what failed is in failed
 	r.steps.At("applied")
 	return done, bad, errors.Join(failed...)
 }
