@@ -116,7 +116,8 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	}
 	known.parked = &writer.ParkedClaims{}
 	if hasParked {
-		if known.parked, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
+		known.parked, err = writer.ReadParked(ctx, tx, c.ID)
+		if err != nil {
 			return known, err
 		}
 	}
@@ -142,7 +143,6 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	return known, nil
 }
 
-// put stages a lot's rows and commits the load.
 func (l *Loader) put(ctx context.Context, o *lot, token string) error {
 	c := o.row.Campaign
 	c.Epoch = c.LoadAttempts
@@ -272,7 +272,6 @@ func (l *Loader) stageClaims(
 	return highest, err
 }
 
-// pendingReleases are a lot's claims whose release is in the outbox.
 func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[string]bool, error) {
 	pending := make(map[string]bool)
 	err := sqlstore.ScanAll(ctx, tx,

@@ -34,7 +34,8 @@ func NewRegistry(db *gorm.DB, groups *lua.Scripts, initial []string) *Registry {
 func (r *Registry) Names(ctx context.Context) ([]string, error) {
 	names, err := r.read(ctx)
 	if err == nil && !slices.Contains(names, models.GroupSyncer) { // it is never removed: the registry is empty
-		if err = r.register(ctx, r.initial...); err == nil {
+		err = r.register(ctx, r.initial...)
+		if err == nil {
 			names, err = r.read(ctx)
 		}
 	}

@@ -81,7 +81,6 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group
 	return nil
 }
 
-// forgetDestroyed deletes the series of groups that a stream no longer has.
 func (t *Trimmer) forgetDestroyed(partition int, groups []lua.Group) {
 	names := make([]string, len(groups))
 	for i := range groups {

@@ -28,7 +28,6 @@ type batch struct {
 	whole   bool                       // write all or nothing
 }
 
-// gather merges the entries of streams into a batch.
 func gather(streams []adder.Taken) *batch {
 	b := &batch{streams: streams, sums: make(map[adder.Lot]*adder.Tally)}
 	for i := range streams {
@@ -136,7 +135,6 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// tell announces the new offsets.
 func (w *Writer) tell(streams []adder.Taken) {
 	offsets := make(map[int]models.Offset, len(streams))
 	for i := range streams {

@@ -105,7 +105,8 @@ func parkedOf(ctx context.Context, tx *sqlstore.Tx, lots []string) (map[string]*
 		return nil, err
 	}
 	for id := range parked {
-		if parked[id], err = ReadParked(ctx, tx, id); err != nil {
+		parked[id], err = ReadParked(ctx, tx, id)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -192,7 +193,6 @@ func (a *application) greatest(x, y string) string {
 	return "GREATEST(" + x + ", " + y + ")"
 }
 
-// least is LEAST in the dialect of the database.
 func (a *application) least(x, y string) string {
 	if a.tx.Name() == migrations.SQLite {
 		return "MIN(" + x + ", " + y + ")"
