@@ -28,48 +28,49 @@ const (
 	defaultGatherPause = 2 * time.Millisecond
 )
 
-// Log is what applies the claim streams and keeps their offsets: the writer.
+// Log applies the claim streams and keeps their offsets: the writer.
 type Log interface {
-	// Begin begins the next turn of the reader of a partition. The first read follows at.
+	// Begin begins the next turn of a partition's reader, whose first read follows at.
 	Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error)
-	// Room waits until the log takes entries, and returns how many. An error says that the turn is over, or that ctx has ended.
+	// Room waits for room and returns how many entries fit. It fails when the turn or ctx ends.
 	Room(ctx context.Context, partition int, turn int64) (int, error)
-	// Add takes a read that follows the one before. An error says that the turn is over.
+	// Add adds the next read. It fails when the turn is over.
 	Add(read *models.StreamRead) error
-	// Positions are where the offset was lately, newest first.
+	// Positions returns recent offsets, newest first.
 	Positions(ctx context.Context, partition int) ([]models.Offset, error)
-	// Move moves the offset, the generation and the state of a partition, and reports whether it did: else somebody else moved them.
+	// Move sets offset, generation and state of a partition by compare-and-set.
 	Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error)
 }
 
-// Leases say which partitions this process reads.
+// Leases decide which partitions this process reads.
 type Leases interface {
-	// Await waits until this process is to read a partition. The context that it returns ends when another process may read
-	// it, or ctx ends. The error is why ctx ended.
+	// Await waits for the lease of a partition. The returned context ends with the lease
+	// or ctx. The error is the cause why ctx ended.
 	Await(ctx context.Context, partition int) (context.Context, error)
 }
 
-// ApplierConfig configures an Applier. Client, Name, Log, Logger and Registerer are required.
+// ApplierConfig configures an Applier.
+// Client, Name, Log, Logger and Registerer are required.
 type ApplierConfig struct {
 	Client     redis.UniversalClient
 	Partitions int    // number of claim streams; 0 is 1
 	Name       string // of this process, in the group
 	Log        Log
 	Leases     Leases        // nil: this process reads all partitions
-	Settle     time.Duration // after Redis lost data: how long processes may take to report what they saw of lots
+	Settle     time.Duration // after a loss, for processes to report what they saw of lots
 
-	ReadCount    int           // most entries of one read
-	BlockTime    time.Duration // how long a read waits for entries, and so how long a stop waits for the read
-	GatherPause  time.Duration // after a wait: what comes together is read together
+	ReadCount    int           // entries of a read
+	BlockTime    time.Duration // longest wait of a read for entries, and of a stop for a read
+	GatherPause  time.Duration // after a wait, so that a read gets more entries
 	CloseTimeout time.Duration
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	Heartbeat  *pulse.Heartbeat // has a beat each time that a stream was read; may be nil
+	Heartbeat  *pulse.Heartbeat // beats after each read; may be nil
 	Tracer     *tracing.Tracer  // nil: no traces
 }
 
-// WithDefaults returns a copy with the zero fields filled in.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c ApplierConfig) WithDefaults() ApplierConfig {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.ReadCount = cmp.Or(c.ReadCount, defaultReadCount)
@@ -79,7 +80,7 @@ func (c ApplierConfig) WithDefaults() ApplierConfig {
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
+// Validate returns nil, or a wrapped ErrConfig. The defaults must be set.
 func (c *ApplierConfig) Validate() error {
 	switch {
 	case c.Client == nil:
@@ -98,12 +99,13 @@ func (c *ApplierConfig) Validate() error {
 	return nil
 }
 
-// Applier reads the claim streams, as members of group syncer, and hands what it reads to a Log. Each partition has a handler
-// on watermill's Router and one reader at a time.
+// Applier reads the claim streams in group syncer and passes what it reads to a Log.
+// Each partition has a handler on watermill's Router and one reader at a time.
 //
-// A message carries one read, decoded, with the turn of its reader. Its ack says that the Log has added it, which is not yet
-// that MySQL has it: the Log keeps the offset. A nack ends the turn, and the next one begins at MySQL's offset. So there are
-// no acknowledgements in Redis and no pending entries; the group's position is that of the reader, for people to see.
+// A message is one decoded read, with the turn of its reader. An ack means that the Log
+// has it, not yet MySQL: the Log keeps the offset. A nack ends the turn, and the next one
+// begins at MySQL's offset. So nothing is acknowledged or pending in Redis. The group's
+// position is the reader's, for XINFO.
 type Applier struct {
 	cfg     ApplierConfig
 	scripts *lua.Scripts
@@ -111,7 +113,7 @@ type Applier struct {
 	metrics *applierMetrics
 }
 
-// NewApplier returns an Applier, or ErrConfig wrapped. It does not talk to Redis yet.
+// NewApplier returns an Applier, or a wrapped ErrConfig. It does not use Redis yet.
 func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -131,7 +133,7 @@ func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	}, nil
 }
 
-// Run reads until ctx ends and then returns nil. It may be called once. Errors of Redis and of the Log do not end it.
+// Run reads until ctx ends and returns nil, despite errors of Redis or the Log. Call it once.
 func (a *Applier) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: a.cfg.CloseTimeout},
@@ -157,7 +159,6 @@ func (a *Applier) handle(msg *message.Message) error {
 	return a.cfg.Log.Add(read)
 }
 
-// trace starts a span for each traced event of a message.
 func (a *Applier) trace(h message.HandlerFunc) message.HandlerFunc {
 	return traced(a.cfg.Tracer, models.GroupSyncer, h, func(msg *message.Message) []models.RawEvent {
 		read, _ := msg.Context().Value(streamReadKey{}).(*models.StreamRead)
@@ -170,7 +171,8 @@ type applierMetrics struct{ read, errors, lost *prometheus.CounterVec }
 func newApplierMetrics(reg prometheus.Registerer) (*applierMetrics, error) {
 	var failed []error
 	counter := func(name, help string) *prometheus.CounterVec {
-		vec, err := redisbatch.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"partition"}))
+		vec, err := redisbatch.Register(reg,
+			prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"partition"}))
 		failed = append(failed, err)
 		return vec
 	}

@@ -16,50 +16,50 @@ import (
 	"dibs/lua"
 )
 
-// Defaults of Config.
 const (
-	// DefaultHandleTimeout bounds one attempt of a handler, so that one that hangs does not hold its message for ever.
+	// DefaultHandleTimeout bounds one attempt, so that a handler that stalls is retried.
 	DefaultHandleTimeout = time.Minute
-	// DefaultParkedMax is more than people can work through, and some 50 MB of Redis.
+	// DefaultParkedMax is more than operators can work through: some 50 MB of Redis.
 	DefaultParkedMax = 100_000
 )
 
-// ErrConfig is wrapped by every refusal of a configuration; the message names the field.
+// ErrConfig is wrapped by errors about a configuration, which name the field.
 var ErrConfig = redisbatch.ErrConfig
 
-// Backoff is an exponential back-off with jitter: Initial, doubled each time, up to Max.
+// Backoff is exponential with jitter: Initial, doubled each time, up to Max.
 type Backoff struct{ Initial, Max time.Duration }
 
-// Config configures a Consumer. Of redisbatch.Config it requires Client, Name, Logger and Registerer. Its Window is for one partition.
+// Config configures a Consumer. Of redisbatch.Config it requires Client, Name, Logger
+// and Registerer. Window is per partition.
 type Config struct {
 	redisbatch.Config
 
 	Partitions int // number of claim streams, DIBS_PARTITIONS; 0 is 1
 
-	// Handle is required. Group is a consumer group of the service's own; it is registered as soon as Run has created it.
+	// Handle is required. Group is the service's own; Run creates it and so registers it.
 	Handle HandleFunc
 
-	// Attempts is how often a process hands an event to Handle before it parks it. 0 is no bound, which is right where the handler's
-	// database comes back some day.
+	// Attempts is how often a process tries an event before it parks it. 0 is no bound:
+	// right for a handler whose database will be back.
 	Attempts int
 	Backoff  Backoff       // between the attempts at an event; 100 ms to 30 s
-	Timeout  time.Duration // of one attempt of Handle; 0 is DefaultHandleTimeout
-	// ParkedMax is the most parked messages of a partition; 0 is DefaultParkedMax. When so many are parked, further ones stay in the
-	// claim stream and are tried again and again, until parked messages are replayed or discarded.
+	Timeout  time.Duration // of an attempt; 0 is DefaultHandleTimeout
+	// ParkedMax bounds the parked messages of a partition; 0 is DefaultParkedMax.
+	// Beyond it events stay in the claim stream and are retried.
 	ParkedMax int64
 
-	// ReadAhead hands out events that MySQL does not have yet. Redis may lose them: then a claim that was handled never was, and only
-	// claims.dropped and claims.given_up tell.
+	// ReadAhead delivers events before MySQL has them. Redis may lose such an event after
+	// it was handled: only claims.dropped and claims.given_up report that.
 	ReadAhead bool
 
-	Heartbeat *pulse.Heartbeat // has a beat each time that a stream was read; may be nil
+	Heartbeat *pulse.Heartbeat // beats after each read; may be nil
 	Tracer    *tracing.Tracer  // nil: no traces
 }
 
-// readDeadline is how long a read may take, with the wait for capacity in the window: what is there is committed by then, if all is well.
+// readDeadline bounds a read and its wait for room in the window in normal operation.
 const readDeadline = 30 * time.Second
 
-// WithDefaults returns a copy with the zero fields filled in.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.Backoff.Initial = cmp.Or(c.Backoff.Initial, 100*time.Millisecond)
@@ -78,7 +78,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
+// Validate returns nil, or a wrapped ErrConfig. The defaults must be set.
 func (c *Config) Validate() error {
 	switch {
 	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
@@ -97,12 +97,11 @@ func (c *Config) Validate() error {
 	return c.Config.Validate()
 }
 
-// partitionOf is the partition of a claim stream.
 func partitionOf(stream string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(stream, "dibs:{p"), "}:claims")
 }
 
-// IsApplied is for redisbatch.Config.IsReady: entries of a claim stream are handed out once MySQL has applied them.
+// IsApplied returns an IsReady of redisbatch.Config: entries wait until MySQL has them.
 func IsApplied(client redis.UniversalClient) func(ctx context.Context, stream, id string) bool {
 	return func(ctx context.Context, stream, id string) bool {
 		partition, err := strconv.Atoi(partitionOf(stream))
@@ -111,12 +110,12 @@ func IsApplied(client redis.UniversalClient) func(ctx context.Context, stream, i
 			return false
 		}
 		is, err := lua.HasApplied(ctx, client, partition, upto)
-		return is && err == nil // the reader's next read fails, too, and logs it
+		return is && err == nil // the reader's next read reports the error
 	}
 }
 
-// CheckPartitions refuses, with ErrConfig wrapped, a number of claim streams that leaves events unread: a stream beyond them has, or
-// had, some.
+// CheckPartitions returns a wrapped ErrConfig if a claim stream beyond this number of
+// partitions has or had events, which would stay unread.
 func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitions int) error {
 	pipe := client.Pipeline()
 	var streams []*redis.XInfoStreamCmd
@@ -127,8 +126,9 @@ func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitio
 	for i, stream := range streams {
 		info, err := stream.Result()
 		switch {
-		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded Redis: no last id
-			return redisbatch.Refuse("Partitions", fmt.Sprintf("is %d, but there are events in %s", partitions, lua.StreamKey(partitions+i)))
+		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded: ""
+			reason := fmt.Sprintf("is %d, but there are events in %s", partitions, lua.StreamKey(partitions+i))
+			return redisbatch.Refuse("Partitions", reason)
 		case err != nil && !strings.Contains(err.Error(), "no such key"):
 			return fmt.Errorf("consumer: looking for claim streams: %w", err)
 		}

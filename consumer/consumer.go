@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// routerGrace is how much longer the Router waits for a stop than the subscriptions under it.
+	// routerGrace is how much longer than the subscriptions the Router waits for a stop.
 	routerGrace = 5 * time.Second
-	// countParkedEvery is how often the metric of parked messages is updated, and those are replayed that someone asked for.
+	// countParkedEvery is the pause between two counts and replays of parked messages.
 	countParkedEvery = 5 * time.Second
 )
 
-// ErrPermanent is what errors.Is finds in the errors that Permanent makes.
+// ErrPermanent is wrapped by the errors of Permanent.
 var ErrPermanent = errors.New("consumer: permanent")
 
-// Permanent marks an error as one that no retry will cure: the event is parked.
+// Permanent marks an error that no retry will cure: the event is parked.
 func Permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err) }
 
 func isPermanent(err error) bool { return errors.Is(err, ErrPermanent) }
 
-// Consumer brings the events of all claim streams to a handler.
+// Consumer delivers the events of all claim streams to a handler.
 type Consumer struct {
 	cfg        Config
 	service    *service
@@ -46,10 +46,11 @@ type Consumer struct {
 	retried    *prometheus.CounterVec
 	poisoned   *prometheus.CounterVec
 	parked     *prometheus.GaugeVec
-	warnings   rate.Sometimes // when a handler's database goes away, a whole window is refused at once
+	warnings   rate.Sometimes // if a handler's database fails, a whole window fails
 }
 
-// New returns a Consumer, or ErrConfig wrapped. It does not talk to Redis yet. Its metrics stay registered.
+// New returns a Consumer, or a wrapped ErrConfig. It does not use Redis yet.
+// Its metrics stay registered.
 func New(cfg Config) (*Consumer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -60,8 +61,9 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c := &Consumer{
-		cfg: cfg, service: &service{cfg.Handle, cfg.Timeout}, subscriber: subscriber, warnings: rate.Sometimes{First: 1, Interval: time.Second},
-		handled: metrics.NewPrometheusMetricsBuilder(cfg.Registerer, "dibs", "consumer").NewRouterMiddleware(),
+		cfg: cfg, service: &service{cfg.Handle, cfg.Timeout}, subscriber: subscriber,
+		warnings: rate.Sometimes{First: 1, Interval: time.Second},
+		handled:  metrics.NewPrometheusMetricsBuilder(cfg.Registerer, "dibs", "consumer").NewRouterMiddleware(),
 	}
 	counter := func(name, help string) (vec *prometheus.CounterVec) {
 		vec, failed := redisbatch.Register(cfg.Registerer, prometheus.NewCounterVec(
@@ -78,8 +80,8 @@ func New(cfg Config) (*Consumer, error) {
 	return c, errors.Join(err, failed)
 }
 
-// Run reads until ctx is cancelled. It then stops reading, lets handlers in flight finish within CloseTimeout, acknowledges
-// what was committed, and returns nil. It may be called once. Errors of Redis do not end it.
+// Run reads until ctx ends. Then it lets handlers finish within CloseTimeout, acknowledges
+// what was committed, and returns nil. Errors of Redis do not end it. Call it once.
 func (c *Consumer) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.CloseTimeout + routerGrace},
@@ -100,15 +102,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 	counter.Go(func() { c.tendParked(counting) })
 	defer counter.Wait()
 	defer stop()
-	err = errors.Join(router.Run(ctx), c.subscriber.Close())
-	if err != nil {
+	if err := errors.Join(router.Run(ctx), c.subscriber.Close()); err != nil {
 		return fmt.Errorf("consumer: running the router: %w", err)
 	}
 	return nil
 }
 
-// tendParked updates the metric of parked messages until ctx ends, because replays by other processes lower it too, and replays those that
-// someone asked for.
+// tendParked counts parked messages, as other processes replay them too,
+// and replays those that an operator asked for.
 func (c *Consumer) tendParked(ctx context.Context) {
 	lot := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group)
 	for {
@@ -131,14 +132,14 @@ func (c *Consumer) tendParked(ctx context.Context) {
 	}
 }
 
-// replay hands a parked message to the handler once more, and returns why it stays parked, if it does.
+// replay replays a parked message. left is why it stays parked, or "".
 func (c *Consumer) replay(ctx context.Context, id string) (left string, err error) {
 	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).Replay(ctx, id,
 		func(ctx context.Context, e models.Event, payload []byte) error {
 			return c.service.once(ctx, &models.RawEvent{Event: e, Payload: payload})
 		})
 	switch {
-	case errors.Is(err, ErrNoParked): // it was replayed or discarded by someone else
+	case errors.Is(err, ErrNoParked): // another process replayed or discarded it
 		return "", nil
 	case err == nil && len(sum.Left) > 0:
 		left = sum.Left[0].Reason

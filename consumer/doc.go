@@ -1,16 +1,16 @@
 // Package consumer reads the claim streams: for MySQL, and for services with a group of their own.
 //
-// An [Applier] reads for the writer, as group syncer. Its place in a stream is MySQL's offset, which it sets as the group's
-// position at each read; nothing is acknowledged.
+// An [Applier] reads for the writer, as group syncer. Each read sets the group's position
+// to MySQL's offset; nothing is acknowledged.
 //
-//	metrics ▸ trace ▸ Recoverer ▸ Log.Add        one message a read, the next one after its ack
+//	metrics ▸ trace ▸ Recoverer ▸ Log.Add        a message per read, the next one after its ack
 //
-// A [Consumer] reads for a service, such as finance, in a group with acknowledgements, by the subscriber of package redisbatch.
-// It brings each event to a [HandleFunc]. What that refuses is retried, and what no retry will cure is parked in a
-// [ParkingLot]; one bad event holds up no other.
+// A [Consumer] reads for a service, such as finance, in a group with acknowledgements,
+// through package redisbatch, and calls a [HandleFunc] for each event. Failures are retried,
+// permanent ones are parked in a [ParkingLot]. A bad event delays no other.
 //
-//	metrics ▸ CorrelationID ▸ decode ▸ trace ▸ Recoverer ▸ handler; for an event that failed: Retry ▸ PoisonQueue (parking) ▸ handler
+//	metrics ▸ CorrelationID ▸ decode ▸ trace ▸ Recoverer ▸ handler; after a failure: Retry ▸ PoisonQueue (parking) ▸ handler
 //
-// Delivery to a service is at least once, and first deliveries are in stream order. For the other promises see package
-// redisbatch.
+// Delivery to a service is at least once, and first deliveries are in stream order.
+// For the other promises see package redisbatch.
 package consumer

@@ -14,11 +14,11 @@ import (
 	"dibs/models"
 )
 
-// Submit takes a batch of events. It calls settle for each, in any order and perhaps later.
+// Submit takes a batch of events. It calls settle for each, in any order, perhaps later.
 type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error))
 
-// ReadInOrder reads all claim streams for a group until ctx ends and submits what it reads.
-// Of each stream it does so in order, one batch after the other.
+// ReadInOrder reads all claim streams for a group until ctx ends, and submits what it reads,
+// for each stream in order, one batch after another.
 func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, submit Submit) error {
 	cfg.Name = cfg.Group
 	cfg.Batches = true
@@ -43,7 +43,7 @@ func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, sub
 	return subscriber.Close() //nolint:wrapcheck // ours
 }
 
-// submitInOrder submits the events of a message. An entry that holds none is passed over: the group syncer parks it.
+// submitInOrder submits the events of a message. Group syncer parks entries without one.
 func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 	entries, err := redisbatch.Unmarshal(msg.Payload)
 	if err != nil {
@@ -52,7 +52,7 @@ func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 		return
 	}
 	var batch []models.RawEvent
-	var places []int
+	var indexes []int
 	for i := range entries {
 		payload := []byte(entries[i].Field("payload"))
 		event, err := models.DecodeEvent(payload)
@@ -62,7 +62,7 @@ func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 			continue
 		}
 		batch = append(batch, models.RawEvent{Event: event, Payload: payload})
-		places = append(places, i)
+		indexes = append(indexes, i)
 	}
 	if len(batch) == 0 {
 		msg.Ack()
@@ -73,7 +73,7 @@ func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 	left.Store(int64(len(batch)))
 	submit(msg.Context(), batch, func(i int, err error) {
 		if err == nil {
-			redisbatch.Ack(msg.Context(), places[i])
+			redisbatch.Ack(msg.Context(), indexes[i])
 		} else {
 			failed.Store(true)
 		}

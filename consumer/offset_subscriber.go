@@ -21,13 +21,13 @@ import (
 )
 
 var (
-	// errTurn says that a turn is over without a failure: the next one begins at once.
+	// errTurn ends a turn without a failure: the next one begins at once.
 	errTurn = errors.New("consumer: the reader begins again at MySQL's offset")
-	// errGap says that MySQL is older than the beginning of a stream.
+	// errGap reports that MySQL is older than the beginning of a stream.
 	errGap = errors.New("consumer: the claim stream was trimmed past MySQL's offset: roll MySQL's binary log forward")
 )
 
-// offsetSubscriber is a message.Subscriber whose place in a stream is MySQL's offset.
+// offsetSubscriber is a message.Subscriber that reads from MySQL's offset.
 type offsetSubscriber struct {
 	*Applier
 
@@ -36,8 +36,8 @@ type offsetSubscriber struct {
 	readers sync.WaitGroup
 }
 
-// Subscribe starts the reader of a claim stream. Its messages have a StreamRead in their context and no payload. The next one
-// comes after the ack of the one before.
+// Subscribe starts the reader of a claim stream. A message has a StreamRead in its context
+// and no payload. The next one follows after its ack.
 func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	partition, err := strconv.Atoi(partitionOf(stream))
 	if err != nil {
@@ -47,9 +47,12 @@ func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stops = append(s.stops, stop)
-	r := &offsetReader{Applier: s.Applier, partition: partition, stream: stream, out: make(chan *message.Message), retry: backoff.NewExponentialBackOff()}
-	r.retry.MaxInterval = time.Second
-	r.retry.InitialInterval = 10 * time.Millisecond
+	retry := backoff.NewExponentialBackOff()
+	retry.MaxInterval = time.Second
+	retry.InitialInterval = 10 * time.Millisecond
+	r := &offsetReader{
+		Applier: s.Applier, partition: partition, stream: stream, out: make(chan *message.Message), retry: retry,
+	}
 	s.readers.Go(func() {
 		defer close(r.out)
 		r.run(ctx)
@@ -57,7 +60,6 @@ func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan
 	return r.out, nil
 }
 
-// Close stops all readers.
 func (s *offsetSubscriber) Close() error {
 	s.mu.Lock()
 	for _, stop := range s.stops {
@@ -78,10 +80,10 @@ type offsetReader struct {
 	retry      *backoff.ExponentialBackOff
 	isEmbedded bool // the Redis has no XGROUP SETID
 
-	recovered int64 // generation that this reader has given the partition, and whose entry it reads up to
+	recovered int64 // the generation that this reader began and recovers
 }
 
-// run reads whenever this process has the lease of the partition.
+// run reads while this process has the lease of the partition.
 func (r *offsetReader) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		held := ctx
@@ -109,12 +111,12 @@ func (r *offsetReader) waitAfter(ctx context.Context, err error) {
 	if errors.Is(err, errGap) {
 		level = slog.LevelError
 	}
-	r.cfg.Logger.LogAttrs(ctx, level, "reading a claim stream failed, trying again", slog.String("stream", r.stream), slog.Any("error", err),
-		slog.Int64("wait_ms", wait.Milliseconds()))
+	r.cfg.Logger.LogAttrs(ctx, level, "reading a claim stream failed, trying again", slog.String("stream", r.stream),
+		slog.Any("error", err), slog.Int64("wait_ms", wait.Milliseconds()))
 	_ = sleep.For(ctx, wait) // the caller checks ctx
 }
 
-// turn reads from MySQL's offset on until something fails.
+// turn reads from MySQL's offset until something fails.
 func (r *offsetReader) turn(ctx context.Context) error {
 	turn, offset, err := r.cfg.Log.Begin(ctx, r.partition)
 	if err != nil {
@@ -138,7 +140,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case !isThere && at != offset: // perhaps the offset has moved since
+		case !isThere && at != offset: // the offset may have moved
 			return errTurn
 		case !isThere:
 			return r.recover(ctx, offset)
@@ -156,7 +158,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 	}
 }
 
-// checkStart refuses an offset before the first entry if entries were trimmed.
+// checkStart refuses to begin at the start of a stream that was trimmed.
 func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) error {
 	if !offset.IsStart() {
 		return nil
@@ -176,14 +178,17 @@ func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
 	return lua.ParseEntryID(text)
 }
 
-// read reads the entries after at, and reports whether that one is in the stream. It sets the group's position, so that readers
-// share no entries and XINFO GROUPS shows the lag.
-func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (entries []redis.XMessage, isThere bool, err error) {
+// read reads the entries after at, and reports whether at is in the stream. It sets the
+// group's position: readers share no entries, and XINFO GROUPS shows the lag.
+func (r *offsetReader) read(
+	ctx context.Context, at models.Offset, count int,
+) (entries []redis.XMessage, isThere bool, err error) {
 	tx := r.cfg.Client.TxPipeline()
 	last := tx.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1)
 	set := r.setPosition(ctx, tx, at)
 	read := tx.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: models.GroupSyncer, Consumer: r.cfg.Name, Streams: []string{r.stream, ">"}, Count: int64(count), Block: -1, NoAck: true,
+		Group: models.GroupSyncer, Consumer: r.cfg.Name, Streams: []string{r.stream, ">"},
+		Count: int64(count), Block: -1, NoAck: true,
 	})
 	_, execErr := tx.Exec(ctx)
 	switch {
@@ -205,7 +210,8 @@ func (r *offsetReader) read(ctx context.Context, at models.Offset, count int) (e
 
 func (r *offsetReader) beat() { r.cfg.Heartbeat.Beat("the reader of "+r.stream, readDeadline) }
 
-// setPosition sets where the group reads on. go-redis' own call lacks ENTRIESREAD, and the embedded Redis lacks the command.
+// setPosition sets the group's position. go-redis' call lacks ENTRIESREAD,
+// and the embedded Redis lacks the command.
 func (r *offsetReader) setPosition(ctx context.Context, tx redis.Pipeliner, at models.Offset) redis.Cmder {
 	if !r.isEmbedded {
 		return tx.Do(ctx, "xgroup", "setid", r.stream, models.GroupSyncer, at.EntryID, "entriesread", at.Read)
@@ -222,13 +228,12 @@ func isUnsupported(err error) bool {
 	return err != nil && strings.Contains(strings.ToLower(err.Error()), "not supported")
 }
 
-// join makes the group, and has this process among its consumers before there is anything to read.
+// join creates the group and its consumer, before there is anything to read.
 func (r *offsetReader) join(ctx context.Context) error {
-	err := r.createGroup(ctx)
-	if err == nil {
-		err = r.cfg.Client.XGroupCreateConsumer(ctx, r.stream, models.GroupSyncer, r.cfg.Name).Err()
+	if err := r.createGroup(ctx); err != nil {
+		return err
 	}
-	return err
+	return r.cfg.Client.XGroupCreateConsumer(ctx, r.stream, models.GroupSyncer, r.cfg.Name).Err()
 }
 
 func (r *offsetReader) createGroup(ctx context.Context) error {
@@ -239,9 +244,10 @@ func (r *offsetReader) createGroup(ctx context.Context) error {
 	return nil
 }
 
-// await waits until there are entries after at, or for BlockTime.
+// await waits for entries after at, up to BlockTime.
 func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
-	err := r.cfg.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}).Err()
+	args := &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}
+	err := r.cfg.Client.XRead(ctx, args).Err()
 	r.beat()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -252,8 +258,10 @@ func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 	return sleep.For(ctx, r.cfg.GatherPause)
 }
 
-// deliver sends a read as a message and waits for its verdict. It returns the last entry of the read.
-func (r *offsetReader) deliver(ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage) (models.Offset, error) {
+// deliver sends a read as a message, waits for its ack, and returns the new offset.
+func (r *offsetReader) deliver(
+	ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage,
+) (models.Offset, error) {
 	read := r.decode(turn, at, entries)
 	msg := message.NewMessageWithContext(context.WithValue(ctx, streamReadKey{}, read), read.Upto.EntryID, nil)
 	select {
@@ -277,7 +285,8 @@ func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMes
 	read := &models.StreamRead{
 		Partition: r.partition, Turn: turn, Events: make([]models.RawEvent, 0, len(entries)),
 		Upto: models.Offset{
-			EntryID: last.ID, EventID: lua.EventIDOf(last), Read: at.Read + int64(len(entries)), Generation: at.Generation, State: at.State,
+			EntryID: last.ID, EventID: lua.EventIDOf(last), Read: at.Read + int64(len(entries)),
+			Generation: at.Generation, State: at.State,
 		},
 	}
 	for i := range entries {

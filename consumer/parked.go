@@ -20,58 +20,57 @@ import (
 )
 
 const (
-	// parkedPage is how many parked messages are read, and how many replayed at once, so that a handler can batch them.
+	// parkedPage is how many messages are read and replayed at once, so that handlers can batch.
 	parkedPage = 256
-	// deleteTimeout bounds the deletion of what was handled when the caller's context has ended.
+	// deleteTimeout bounds the deletion of handled messages after ctx has ended.
 	deleteTimeout = 2 * time.Second
 )
 
-// Fields of a parked entry, before the fields that the entry had.
+// Fields of a parked entry, in front of its own.
 const (
 	parkedIDField     = "_dibs_id"     // id of the entry in its stream
 	parkedGroupField  = "_dibs_group"  // group that could not handle it
-	parkedReasonField = "_dibs_reason" // why, for people
-	parkedTriesField  = "_dibs_tries"  // how often the process that gave up had handed it to its handler; 0: it could not be read
-	parkedAtField     = "_dibs_at"     // when, in models.TimeLayout, by that process' clock
+	parkedReasonField = "_dibs_reason" // for operators
+	parkedTriesField  = "_dibs_tries"  // attempts of the process that parked it; 0: unreadable
+	parkedAtField     = "_dibs_at"     // in models.TimeLayout, by that process' clock
 )
 
-// reasonLength bounds the reason, in bytes.
-const reasonLength = 1000
+const reasonLength = 1000 // bytes
 
-// ErrNoParked says that no parked message has the id that was asked for.
+// ErrNoParked reports an id without a parked message.
 var ErrNoParked = errors.New("consumer: no such parked message")
 
 // Parked is a message that a group could not handle.
 type Parked struct {
 	ID        string      `json:"id"`        // its own: "p<partition>/<entry id in the parked stream>"
-	EventID   string      `json:"event_id"`  // "" when it could not be read
+	EventID   string      `json:"event_id"`  // "" if unreadable
 	Partition int         `json:"partition"` // of its claim stream
 	Entry     string      `json:"entry"`     // its id in the claim stream
 	Reason    string      `json:"reason"`
-	Attempts  int64       `json:"attempts"` // by the process that parked it; 0: it could not be read
+	Attempts  int64       `json:"attempts"` // of the process that parked it; 0: unreadable
 	At        models.Time `json:"at"`       // when it was parked
 	Payload   string      `json:"payload"`  // as it came
 
 	key, entryID string // the parked stream and the entry there
 }
 
-// Is reports whether id means this message: its own id, or its event's.
+// Is reports whether id is this message's id, or its event's.
 func (p *Parked) Is(id string) bool { return id == p.ID || id != "" && id == p.EventID }
 
-// ParkingLot is what a group has parked, in all partitions. Any number of goroutines and processes may share it.
+// ParkingLot is what a group has parked in all partitions. It is safe for concurrent use.
 type ParkingLot struct {
 	client     redis.UniversalClient
 	partitions int
 	group      string
 }
 
-// NewParkingLot returns the lot of a group.
+// NewParkingLot returns the parking lot of a group.
 func NewParkingLot(client redis.UniversalClient, partitions int, group string) *ParkingLot {
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
 
-// All yields every parked message, oldest first, partition by partition. It ends after an error of Redis. Messages that are parked after
-// it started may be left out, so that a replay whose messages are parked again comes to an end.
+// All yields every parked message, oldest first, by partition. It ends after an error.
+// It may omit messages parked after its start, so that a replay that parks again ends.
 func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	return func(yield func(Parked, error) bool) {
 		for p := range l.partitions {
@@ -86,7 +85,7 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	}
 }
 
-// in yields what is parked in a partition, and reports whether the caller wants more.
+// in yields a partition's messages, and reports whether the caller wants more.
 func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
 	key := lua.ParkedKey(partition, l.group)
 	from := "-"
@@ -106,10 +105,10 @@ func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, e
 	return true, err
 }
 
-// named yields the messages that an id may mean: the one whose own id it is, or else all, as it may be an event's.
+// named yields the message with an id, or all if it may be the id of an event.
 func (l *ParkingLot) named(ctx context.Context, id string) iter.Seq2[Parked, error] {
-	place, entry, _ := strings.Cut(id, "/")
-	partition, err := strconv.Atoi(strings.TrimPrefix(place, "p"))
+	number, entry, _ := strings.Cut(id, "/")
+	partition, err := strconv.Atoi(strings.TrimPrefix(number, "p"))
 	_, notEntry := lua.ParseEntryID(entry)
 	if err != nil || notEntry != nil || partition < 0 || partition >= l.partitions {
 		return l.All(ctx)
@@ -144,7 +143,8 @@ func parkedOf(partition int, key string, message *redis.XMessage) Parked {
 	}
 	p := Parked{
 		ID: "p" + strconv.Itoa(partition) + "/" + message.ID, Partition: partition,
-		Entry: field(parkedIDField), Reason: field(parkedReasonField), Payload: field("payload"), key: key, entryID: message.ID,
+		Entry: field(parkedIDField), Reason: field(parkedReasonField), Payload: field("payload"),
+		key: key, entryID: message.ID,
 	}
 	if e, err := models.DecodeEvent([]byte(p.Payload)); err == nil {
 		p.EventID = e.ID
@@ -160,14 +160,14 @@ func parkedOf(partition int, key string, message *redis.XMessage) Parked {
 
 // Replay is the result of a replay of parked messages.
 type Replay struct {
-	Handled int      `json:"handled"` // by the handler, and parked no more
-	Left    []Parked `json:"left"`    // still parked, each with why as its Reason
+	Handled int      `json:"handled"` // and no longer parked
+	Left    []Parked `json:"left"`    // still parked, with the new Reason
 }
 
-// Replay hands parked messages to a handler once more, all or the one with an id of its own or its event's, and deletes those that it
-// handles. An attempt has DefaultHandleTimeout. It does not put them back into the claim
-// stream, where seq must stay as it is. A message that the handler refuses, for good or for now, stays parked. After a crash in
-// between, messages are replayed again, which every handler must tolerate. Errors: ErrNoParked when there is no message ID; those of Redis.
+// Replay passes parked messages to a handler, all or those with an id, and deletes handled
+// ones; the others stay. An attempt has DefaultHandleTimeout. Nothing returns to the claim
+// stream, whose seqs are fixed. After a crash messages are replayed again, so handlers
+// must be idempotent. Errors: ErrNoParked, and those of Redis.
 func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (Replay, error) {
 	var sum Replay
 	var page []Parked
@@ -218,7 +218,7 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 			handled = append(handled, p)
 		}
 	}
-	// What was handled is deleted even when the caller has no more time for the rest.
+	// Handled messages are deleted even if the caller's time is over.
 	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	if err := l.remove(deleting, handled); err != nil {
@@ -228,7 +228,7 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 	return ctx.Err()
 }
 
-// Discard deletes a parked message for good, by its own id or its event's, and returns what it was. Errors: ErrNoParked.
+// Discard deletes and returns messages by id. Errors: ErrNoParked.
 func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 	var chosen []Parked
 	for p, err := range l.named(ctx, id) {
@@ -245,10 +245,10 @@ func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 	return chosen, l.remove(ctx, chosen)
 }
 
-// replaysFor is how long it is remembered which messages are to be replayed.
+// replaysFor is how long requests for replays are kept.
 const replaysFor = 24 * time.Hour
 
-// AskReplay has a process of the group replay messages, by their own ids, within some seconds.
+// AskReplay asks the group's processes to replay messages by id, within seconds.
 func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
 	_, err := l.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
@@ -263,7 +263,7 @@ func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Asked are the ids of messages that are to be replayed, each with why its last replay left it; "" is one that no one has replayed yet.
+// Asked returns the ids that await a replay, with the failure of the last one or "".
 func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
 	asked, err := l.client.HGetAll(ctx, lua.ReplaysKey(l.group)).Result()
 	if err != nil {
@@ -272,8 +272,10 @@ func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
 	return asked, nil
 }
 
-// ReplayAsked calls replay for each message that is to be replayed. replay returns why it left the message, "" when it did not.
-func (l *ParkingLot) ReplayAsked(ctx context.Context, replay func(ctx context.Context, id string) (left string, err error)) error {
+// ReplayAsked calls replay for requested messages. left is why it stays parked, or "".
+func (l *ParkingLot) ReplayAsked(
+	ctx context.Context, replay func(ctx context.Context, id string) (left string, err error),
+) error {
 	asked, err := l.Asked(ctx)
 	if err != nil {
 		return err
@@ -297,7 +299,6 @@ func (l *ParkingLot) ReplayAsked(ctx context.Context, replay func(ctx context.Co
 	return nil
 }
 
-// remove deletes messages of one or more partitions.
 func (l *ParkingLot) remove(ctx context.Context, list []Parked) error {
 	ids := make(map[string][]string)
 	for _, p := range list {
@@ -311,16 +312,15 @@ func (l *ParkingLot) remove(ctx context.Context, list []Parked) error {
 	return nil
 }
 
-// parking is what watermill's PoisonQueue publishes to. A message is acked after it was parked. It may be parked twice when a process
-// dies in between. (One MULTI of XADD and XACK would not be better: Redis rolls nothing back, and where the XADD fails the XACK would
-// be done all the same.)
+// parking is the publisher of watermill's PoisonQueue. A message is acknowledged after it
+// was parked. If the process dies in between, it is parked twice. A MULTI of XADD and XACK
+// would be worse: if the XADD fails, Redis still does the XACK.
 type parking struct{ *partition }
 
-// triesKey is the metadata of a message that is parked: how often it was handled.
-const triesKey = "dibs_tries"
+const triesKey = "dibs_tries" // metadata: the attempts at a parked message
 
-// Publish adds the entry of each message to a stream of parked messages, with its own fields. It refuses when ParkedMax are there, so that
-// a fault that concerns every entry does not fill Redis: the entries then stay where they are. Several processes may exceed the limit.
+// Publish parks the entry of each message. It refuses beyond ParkedMax, so that a fault of
+// every entry does not fill Redis: they stay in their stream. Processes may exceed the limit.
 func (p *parking) Publish(key string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		entries, err := redisbatch.Unmarshal(msg.Payload)

@@ -20,17 +20,16 @@ import (
 	"dibs/models"
 )
 
-// read is what a message holds.
 type read struct {
 	entries []redisbatch.Entry
-	events  []models.RawEvent // of those that hold one
-	places  []int             // of the events among the entries
-	bad     map[int]error     // why an entry holds none, by its place
+	events  []models.RawEvent // of readable entries
+	indexes []int             // of the events among the entries
+	bad     map[int]error     // why an entry is unreadable, by its index
 }
 
 type readKey struct{}
 
-// errNoUUID is for an entry that watermill-redisstream's readers cannot read either.
+// errNoUUID reports an entry that watermill-redisstream can't read either.
 var errNoUUID = errors.New("consumer: watermill's uuid key is missing")
 
 // partition handles the messages of one claim stream.
@@ -38,50 +37,51 @@ type partition struct {
 	*Consumer
 
 	label  string
-	stop   context.Context // ends when reading stops, and with it the waits between attempts
+	stop   context.Context // ends when reading stops; ends waits between attempts
 	retry  middleware.Retry
 	poison message.HandlerMiddleware
 }
 
 func (c *Consumer) partition(stop context.Context, n int) (*partition, error) {
-	p := &partition{Consumer: c, label: strconv.Itoa(n), stop: stop, retry: middleware.Retry{
-		MaxRetries: math.MaxInt32, InitialInterval: c.cfg.Backoff.Initial, MaxInterval: c.cfg.Backoff.Max, Multiplier: 2,
-		RandomizationFactor: backoff.DefaultRandomizationFactor,
-	}}
+	retry := middleware.Retry{
+		MaxRetries: math.MaxInt32, InitialInterval: c.cfg.Backoff.Initial, MaxInterval: c.cfg.Backoff.Max,
+		Multiplier: 2, RandomizationFactor: backoff.DefaultRandomizationFactor,
+	}
+	p := &partition{Consumer: c, label: strconv.Itoa(n), stop: stop, retry: retry}
 	var err error
 	p.poison, err = middleware.PoisonQueueWithFilter(&parking{p}, lua.ParkedKey(n, c.cfg.Group), isPermanent)
 	return p, err
 }
 
-// handle hands the events of a message to the handler, all at once, and acknowledges each by itself. Events that fail are tried again alone,
-// until they succeed or are parked. What a stop leaves is delivered again.
+// handle handles a message's events concurrently and acknowledges each by itself. Failed
+// ones are retried until they succeed or are parked. What a stop leaves comes again.
 func (p *partition) handle(msg *message.Message) error {
 	ctx := msg.Context()
 	r, _ := ctx.Value(readKey{}).(*read)
 	var running sync.WaitGroup
 	left := make([]error, len(r.entries))
-	settle := func(place int, e *models.RawEvent, err error) {
+	settle := func(i int, e *models.RawEvent, err error) {
 		if err != nil {
-			err = p.recover(ctx, r.entries[place], e, err)
+			err = p.recover(ctx, r.entries[i], e, err)
 		}
-		left[place] = err
+		left[i] = err
 		if err == nil {
-			redisbatch.Ack(ctx, place)
+			redisbatch.Ack(ctx, i)
 		}
 	}
-	for place, err := range r.bad {
-		running.Go(func() { settle(place, nil, err) })
+	for i, err := range r.bad {
+		running.Go(func() { settle(i, nil, err) })
 	}
 	for i := range r.events {
 		e := &r.events[i]
-		running.Go(func() { settle(r.places[i], e, p.service.once(ctx, e)) })
+		running.Go(func() { settle(r.indexes[i], e, p.service.once(ctx, e)) })
 	}
 	running.Wait()
 	return errors.Join(left...)
 }
 
-// recover tries an event that failed until it succeeds or is parked; without an event the entry is parked as it is. The error is why
-// neither happened before the stop.
+// recover retries a failed event until it succeeds or is parked. Without an event it parks
+// the entry. It fails if a stop comes first.
 func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *models.RawEvent, failure error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,14 +113,14 @@ func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *mode
 	return err
 }
 
-// decode reads the events of a message, once for all that follow.
+// decode decodes the events of a message, once for all that follow.
 func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		entries, err := redisbatch.Unmarshal(msg.Payload)
 		if err != nil {
 			return nil, err
 		}
-		r := &read{entries: entries, events: make([]models.RawEvent, 0, len(entries)), places: make([]int, 0, len(entries)), bad: map[int]error{}}
+		r := &read{entries: entries, events: make([]models.RawEvent, 0, len(entries)), bad: map[int]error{}}
 		for i := range entries {
 			if entries[i].Field(redisstream.UUIDHeaderKey) == "" {
 				r.bad[i] = Permanent(errNoUUID)
@@ -137,15 +137,13 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 				e.TraceParent = tracing.ParentIn(entries[i].Field("metadata"))
 			}
 			r.events = append(r.events, e)
-			r.places = append(r.places, i)
+			r.indexes = append(r.indexes, i)
 		}
 		msg.SetContext(context.WithValue(msg.Context(), readKey{}, r))
 		return h(msg)
 	}
 }
 
-// trace starts a span for each traced event of a message, from its read until the message is done; what is done for the event is linked
-// to it.
 func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 	return traced(c.cfg.Tracer, c.cfg.Group, h, func(msg *message.Message) []models.RawEvent {
 		r, _ := msg.Context().Value(readKey{}).(*read)
@@ -153,8 +151,10 @@ func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 	})
 }
 
-// traced starts a span for each traced event of the messages that h gets, until h is done with them.
-func traced(tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []models.RawEvent) message.HandlerFunc {
+// traced wraps h in spans of the traced events of its messages.
+func traced(
+	tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []models.RawEvent,
+) message.HandlerFunc {
 	if tracer == nil {
 		return h
 	}
@@ -168,7 +168,7 @@ func traced(tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsO
 	}
 }
 
-// receive starts a span for each traced event that a group was handed; what is done for the event is linked to it.
+// receive starts a span for each traced event. Later spans of the event are its children.
 func receive(ctx context.Context, tracer *tracing.Tracer, group string, events []models.RawEvent) (spans []*tracing.Span) {
 	for i := range events {
 		e := &events[i]

@@ -11,14 +11,15 @@ import (
 	"dibs/models"
 )
 
-// recover takes care of a partition whose entry at MySQL's offset Redis lacks: Redis lost data.
+// recover handles a loss: the entry at MySQL's offset is gone from Redis.
 //
-//  1. The partition is recovering, under its next generation, first in MySQL, then in Redis: all its lots are away.
+//  1. The partition gets its next generation and state recovering, in MySQL and then
+//     in Redis. All its lots are away.
 //  2. Processes report to MySQL what they saw of each lot.
-//  3. The stream is read again from the newest entry that both servers have. Rows that MySQL has stay. When the entry of the generation
-//     is applied, the partition is ok.
+//  3. The stream is read again from the newest entry that both servers have. Known rows
+//     are left alone. When the generation's entry is applied, the partition is ok.
 //
-// A reader that dies leaves the partition recovering, and the next one begins again.
+// If the reader dies, the partition stays recovering, and the next reader begins again.
 func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error {
 	trimmed, err := r.trimmed(ctx)
 	if err != nil {
@@ -36,9 +37,9 @@ func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error 
 		return err
 	}
 	r.metrics.lost.WithLabelValues(strconv.Itoa(r.partition)).Inc()
-	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "redis lost entries of a claim stream that MySQL has applied: the campaigns of the partition"+
-		" take no claims until the stream is read again", slog.String("stream", r.stream), slog.String("applied", offset.EntryID),
-		slog.Int64("generation", now.Generation))
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "redis lost entries of a claim stream that MySQL has applied:"+
+		" the campaigns of the partition take no claims until the stream is read again", slog.String("stream", r.stream),
+		slog.String("applied", offset.EntryID), slog.Int64("generation", now.Generation))
 	if err := sleep.For(ctx, r.cfg.Settle); err != nil {
 		return err
 	}
@@ -49,16 +50,16 @@ func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error 
 	back.Generation = now.Generation
 	back.State = models.PartitionRecovering
 	moved, err := r.cfg.Log.Move(ctx, r.partition, now, back)
-	if err == nil && moved {
-		r.recovered = now.Generation
-	}
 	if err != nil {
 		return err
+	}
+	if moved {
+		r.recovered = now.Generation
 	}
 	return errTurn
 }
 
-// stop is step 1 of recover, and returns where the partition is then in MySQL.
+// stop is step 1 of recover. It returns the partition's new state in MySQL.
 func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offset, error) {
 	generation := at.Generation + 1
 	for {
@@ -81,7 +82,7 @@ func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offse
 	}
 }
 
-// gap notes that MySQL is older than the stream begins. Claims go on; nothing is applied or loaded.
+// gap records that MySQL is older than the stream. Claims go on; nothing is applied or loaded.
 func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lua.EntryID) error {
 	if offset.State != models.PartitionGap {
 		to := offset
@@ -90,10 +91,10 @@ func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lu
 			return err
 		}
 	}
-	return fmt.Errorf("%w: MySQL has applied the stream up to %s, and the stream is trimmed up to %s", errGap, offset.EntryID, trimmed)
+	return fmt.Errorf("%w: MySQL has applied the stream up to %s, and the stream is trimmed up to %s",
+		errGap, offset.EntryID, trimmed)
 }
 
-// noGap notes that there is no gap any more.
 func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
 	to := offset
 	to.State = models.PartitionOK
@@ -103,10 +104,10 @@ func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
 	return errTurn
 }
 
-// newestThere is the newest position of the offset that Redis still has. Without any it is the beginning of the stream. What a stream that
-// was trimmed begins with was applied before, unless Redis lost the stream and this is another one.
+// newestThere returns the newest recent offset that Redis still has, or else the beginning
+// of the stream. MySQL has applied what was trimmed, unless Redis has another stream now.
 func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (models.Offset, error) {
-	trimmed, err := r.trimmed(ctx) // by now: the leading syncer may have trimmed until Redis lost data
+	trimmed, err := r.trimmed(ctx) // again: the stream may have been trimmed until the loss
 	if err != nil {
 		return models.Offset{}, err
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	statusHeld = 3 // adjust.lua's reply when Redis holds this definition already, or a newer one
-	statusBusy = 4 // adjust.lua's reply while someone loads the lot
+	statusHeld = 3 // adjust.lua: Redis has this definition or a newer one
+	statusBusy = 4 // adjust.lua: the lot is being loaded
 )
 
-// ChangeID names a version of a campaign's definition. It is part of the ids of the events of lines that the change crosses, so that
-// readers know an event that is added twice. It is a UUIDv7, as versions are times.
+// ChangeID names a version of a definition, in the ids of the events of crossed lines: readers
+// recognize one that is appended twice. It is a UUIDv7, as versions are times.
 func ChangeID(c *models.Campaign) string {
 	sum := sha256.Sum256([]byte(c.ID + "\n" + formatInt(c.Version)))
 	id := uuid.UUID(sum[:16])
@@ -29,20 +29,21 @@ func ChangeID(c *models.Campaign) string {
 	return id.String()
 }
 
-// Adjust brings a definition of a campaign, d, to a lot of it in Redis, where the next claim works by it, and returns the state after it.
-// If the change itself crosses a line, low stock or sold out, its event is added in the same step. A version that Redis holds already
-// is told the claim stream alone; an older one changes nothing. Errors: ErrAbsent (the lot is away, and the claim stream has the definition), ErrOther (someone loads it, nothing was
-// changed), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Adjust sends definition d to a lot, so that the next claim obeys it, and returns the state.
+// If the change crosses a line, low stock or sold out, the same step appends its event.
+// A known version is appended to the claim stream only; an older one changes nothing.
+// Errors: ErrAbsent (the lot is away, and the stream has the definition), ErrOther (it is
+// being loaded, and nothing changed), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign, d *models.Definition) (State, error) {
 	do, err := s.adjustCall(c, d)
 	if err != nil {
 		return State{}, err
 	}
 	reply, err := s.run(ctx, s.adjust, do.keys, do.args)
-	if err == nil {
-		err = readAdjust(c, do.keys, reply)
-	}
 	if err != nil {
+		return State{}, err
+	}
+	if err := readAdjust(c, do.keys, reply); err != nil {
 		return State{}, err
 	}
 	return s.State(ctx, c.ID)
@@ -63,7 +64,6 @@ func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, er
 	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, told, pause), definition(c)...)}, nil
 }
 
-// readAdjust reads a reply of adjust.lua.
 func readAdjust(c *models.Campaign, keys []string, reply []any) error {
 	code, err := status("adjust", reply)
 	if err != nil {

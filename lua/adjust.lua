@@ -1,27 +1,28 @@
--- adjust.lua brings a definition to a lot and to the claim stream, as well as an event for each line that the change crosses, in one
--- step. What was claimed stays claimed. A lot that is away gets it when it is loaded; the stream has it at once.
---
--- The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- adjust.lua writes a definition to a lot and to the claim stream, and an event for each line
+-- that the change crosses, in one step. Claims stay as they are. A lot that is away gets it when
+-- it is loaded; the stream has it at once. The first write is an XADD, which Redis refuses
+-- whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] stream  stream  the claim stream of the partition
 -- KEYS[3] signals hash    of the partition, see away.lua
 --
--- ARGV[1]    version   of the definition; one that is not newer than what is here changes nothing
--- ARGV[2]    event_id  of the events, the same for this version whoever brings it; the name of the event is added to it
--- ARGV[3]    at        when, as JSON shows it
+-- ARGV[1]    version   of the definition; an older one changes nothing
+-- ARGV[2]    event_id  of the events, derived from the version; the event's name follows it
+-- ARGV[3]    at        the time in JSON
 -- ARGV[4]    now_ms    milliseconds since 1970; empty: this server's clock
--- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
+-- ARGV[5..12] pairs of a field of state that never changes and its value; any other is damage
 -- ARGV[13]   definition  of the campaign, as JSON
--- ARGV[14]   pause_id    the last pause that the definition knows of, see pause.lua; empty: none. A later one keeps the lot paused
--- ARGV[15..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
+-- ARGV[14]   pause_id    the definition's last pause, see pause.lua; a later one keeps the lot paused
+-- ARGV[15..] pairs of a field of state and its new value. New limits count claims from now on
 --
 -- Reply {0} adjusted · {1} the lot is away: the stream has it · {2, which} damaged: the key of that number
---   {3} this version is here already, and the stream has it now, or a newer one · {4} later: someone loads the lot; nothing was changed
+--   {3} this version is here, and now in the stream, or a newer one · {4} later: it is being loaded; unchanged
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
 local version, FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15
 
-local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
+local state_type = redis.call('TYPE', state_key)['ok']
+local stream_type = redis.call('TYPE', stream_key)['ok']
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 local campaign_id, shard = string.match(state_key, ':c:([^#]*)#?(%d*)$')
@@ -31,9 +32,9 @@ local function tell(epoch)
     (shard ~= '' and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"version":' .. ARGV[1] ..
     ',"definition":' .. ARGV[DEFINITION] .. ',"at":"' .. ARGV[3] .. '"}')
 end
-local place = redis.call('HMGET', state_key, 'token', 'generation')
-if place[1] then return {4} end
-if state_type == 'none' or place[2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
+local here = redis.call('HMGET', state_key, 'token', 'generation')
+if here[1] then return {4} end
+if state_type == 'none' or here[2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
   tell(0)
   return {1}
 end
@@ -42,7 +43,8 @@ local function number(text)
   if text and #text <= 15 and string.find(text, '^%d+$') then return tonumber(text) end
 end
 
-local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at', 'limits', 'last_ms', 'pause')
+local names = {'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at', 'limits', 'last_ms', 'pause'}
+local counts = redis.call('HMGET', state_key, unpack(names))
 for i = 1, 4 do
   if not number(counts[i]) then return {2, 1} end
 end
@@ -56,7 +58,7 @@ if version <= tonumber(counts[1]) then return {3} end
 local new = {}
 for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 
--- A limit that stays goes on counting. A new one counts the claims that follow: last_ms, behind which no claim is made, is set between.
+-- A kept limit goes on counting. A new one counts claims after last_ms, which is set for it.
 local from_ms, limits = '0', {}
 if counts[4] ~= '0' then
   local now_ms, last_ms = tonumber(ARGV[4]), number(counts[9]) or 0
@@ -75,8 +77,8 @@ for limit in string.gmatch(new.limits, '[^;]+') do
   limits[#limits + 1] = string.gsub(limit, '^(%l%d+:%d+:)%d+', '%1' .. (from[key_of(limit)] or from_ms))
 end
 
--- A change crosses a line as a claim does, see claim.lua: what remains is above the line by the old definition, and is not by the
--- new one. Of old fields that are damaged nothing is known to be crossed; this script writes them again.
+-- A change crosses a line as a claim does: the remainder is above the old line and not above the
+-- new one. Damaged old fields cross nothing; this script writes them again.
 local crossed, left = {}, 0
 local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
 if total and low and new.status ~= 'closed' then
@@ -86,13 +88,14 @@ if total and low and new.status ~= 'closed' then
   if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
 end
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 tell(counts[2])
 for _, name in ipairs(crossed) do
   local id = ARGV[2] .. ':' .. name
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
     '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
-    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[3] .. '"}')
+    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] ..
+    ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[3] .. '"}')
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))

@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// applied is how far this process knows that MySQL has applied the claim streams, by partition. A MySQL that is further behind was restored,
-// or is a replica that lacks commits: what it says of claims and campaigns may be undone by what it is yet to apply.
+// applied is MySQL's offset of each partition, as far as this process knows. A MySQL behind it
+// was restored, or is a lagging replica: entries that it has yet to apply may undo its answers.
 type applied struct {
 	mu sync.Mutex
 	at map[int]appliedAt
@@ -28,8 +28,8 @@ func (a appliedAt) less(b appliedAt) bool {
 	return a.generation < b.generation || a.generation == b.generation && a.entry.Less(b.entry)
 }
 
-// IsBehind reports whether MySQL, which is at an offset, is behind what this process knows that it had applied of a partition. If not, the
-// process knows that offset from then on.
+// IsBehind reports whether an offset of MySQL is behind what this process knows of a partition.
+// If not, the process records it.
 func (s *Scripts) IsBehind(partition int, at models.Offset) (bool, error) {
 	entry, err := ParseEntryID(at.EntryID)
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *applied) isBehind(partition int, at appliedAt) bool {
 	return false
 }
 
-// HasApplied reports whether MySQL has applied the claim stream of a partition up to an entry. It is asked of Redis: what consumers told
-// last, if Redis still has the entry that MySQL had applied then. Errors: those of Redis.
+// HasApplied reports whether MySQL has applied a partition up to an entry. It uses the last
+// Signal, if Redis still has the entry at that offset. Errors: those of Redis.
 func HasApplied(ctx context.Context, rdb redis.UniversalClient, partition int, upto EntryID) (bool, error) {
 	signal, err := rdb.HGet(ctx, SignalsKey(partition), signalOffset).Result()
 	if errors.Is(err, redis.Nil) {
@@ -66,12 +66,10 @@ func HasApplied(ctx context.Context, rdb redis.UniversalClient, partition int, u
 	return err == nil && IsEntry(found, at), err
 }
 
-// signalOf is what Signal tells of an offset.
 func signalOf(at models.Offset) string {
 	return strconv.FormatInt(at.Generation, 10) + " " + at.EntryID + " " + at.EventID
 }
 
-// offsetOf reads what signalOf made.
 func offsetOf(signal string) (at models.Offset, entry EntryID, known bool) {
 	parts := strings.SplitN(signal, " ", 3)
 	if len(parts) < 3 {
@@ -82,7 +80,6 @@ func offsetOf(signal string) (at models.Offset, entry EntryID, known bool) {
 	return models.Offset{Generation: generation, EntryID: parts[1], EventID: parts[2]}, entry, err == nil && malformed == nil
 }
 
-// hear takes up what Signal told of an offset.
 func (a *applied) hear(partition int, signal string) {
 	if at, entry, known := offsetOf(signal); known {
 		_ = a.isBehind(partition, appliedAt{at.Generation, entry})

@@ -14,55 +14,54 @@ import (
 	"dibs/models"
 )
 
-// ClaimsMax is the most claims that one call of claim.lua takes. At some 5 µs a claim it holds Redis under a millisecond.
+// ClaimsMax bounds the claims of a call: at some 5 µs each, Redis is blocked under a millisecond.
 const ClaimsMax = 128
 
-// ClaimRequest asks for units of a campaign. The caller has checked its fields, see models.CheckUserID and its neighbours.
+// ClaimRequest asks for units of a campaign. The caller has checked the fields.
 type ClaimRequest struct {
-	ID       uuid.UUID // made by the caller: the id of the claim if it is accepted. A request with the same id is a replay
+	ID       uuid.UUID // becomes the id of the claim; the same id again is a replay
 	UserID   string
-	Subjects models.Subjects // beside the user, as they are stored
+	Subjects models.Subjects // other than the user, as stored
 	Quantity int64           // units, 1 to models.QuantityMax
-	Key      string          // the client's idempotency key; "" is none
-	// TraceParent goes into the metadata of the claim's event; "" is none.
+	Key      string          // the client's idempotency key, or ""
+	// TraceParent goes into the metadata of the claim's event.
 	TraceParent string
 }
 
-// ClaimReply answers a ClaimRequest. Claim is set when Outcome.Took(), and is the same each time a key is replayed.
+// ClaimReply answers a ClaimRequest. Claim is set if Outcome.Took(), and equal in replays.
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
-	Epoch   int64     // of the load that a claim was taken from; 0 of any other answer
-	Limit   *LimitHit // of OutcomeLimit; of OutcomeInvalid the limit whose subject the claim lacks; else nil
-	Left    int64     // of OutcomeSoldOut, as its caller fills it in: units that are left, too few for the claim
+	Epoch   int64     // of the load that a claim was taken from; else 0
+	Limit   *LimitHit // of OutcomeLimit, or whose subject the claim lacks: OutcomeInvalid
+	Left    int64     // of OutcomeSoldOut: units left, set by the caller
 }
 
 const (
-	statusClock      = 3 // claim.lua's reply when Redis' clock and ours differ by more than a day
-	statusRolledBack = 4 // claim.lua's reply when Redis was rolled back behind what the caller saw
+	statusClock      = 3 // claim.lua: Redis' clock and ours differ by more than a day
+	statusRolledBack = 4 // claim.lua: Redis is behind what the caller saw
 )
 
-// Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
-// units left after the call. Claims of one user or one key in the same call see each other.
+// Claim runs up to ClaimsMax claims of one campaign in one call and answers each, in order.
+// remaining is the stock after the call. Claims of one user or key in a call see each other.
 //
-// A campaign that Redis does not hold, or holds damaged, gives OutcomeAbsent or OutcomeDamaged for every claim. A damaged record of
-// a user or a claim gives OutcomeDamaged for the claims that need it; the call's other claims go on. Errors: ErrUnavailable (surely
-// nothing was claimed) and ErrOutcomeUnknown. After the latter the same requests, with the same ids, may be sent again, and no claim
-// is taken twice.
+// A missing or damaged campaign gives OutcomeAbsent or OutcomeDamaged for every claim.
+// A damaged record gives OutcomeDamaged for the claims that need it. Errors: ErrUnavailable
+// (nothing was claimed) and ErrOutcomeUnknown: a retry with the same ids claims nothing twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
 	replies, view, err := s.ClaimAfter(ctx, m, Position{}, reqs)
 	return replies, view.Remaining, err
 }
 
-// CampaignView is a campaign as a call of claim.lua left it.
+// CampaignView is a campaign after a call of claim.lua.
 type CampaignView struct {
 	Position
 	Remaining int64 // units
 }
 
-// ClaimAfter is Claim for a caller that remembers how far it saw the campaign. A Redis that was rolled back behind that (an older
-// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim, and fences the campaign in the same step; view
-// is what it holds. view is zero when Redis does not hold the campaign.
+// ClaimAfter is Claim for a caller that remembers how far it saw the campaign. If Redis is
+// behind that (an old snapshot, a lagging replica), every claim gets OutcomeRolledBack, and the
+// campaign is stopped. view is Redis' state, zero if the campaign is missing.
 func (s *Scripts) ClaimAfter(
 	ctx context.Context, m Meta, seen Position, reqs []ClaimRequest,
 ) (replies []ClaimReply, view CampaignView, err error) {
@@ -103,7 +102,7 @@ func checkClaims(m Meta, reqs []ClaimRequest) error {
 		return fmt.Errorf("%w: %d claims in a call, must be 1 to %d", ErrUnavailable, len(reqs), ClaimsMax)
 	}
 	for i := range reqs {
-		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would give stock back
+		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would add stock
 			return fmt.Errorf("%w: claim of %d units not sent, must be 1 to %d", ErrUnavailable, q, models.QuantityMax)
 		} else if q != 1 && m.Kind == models.KindPacket {
 			return fmt.Errorf("%w: claim of %d packets not sent, must be 1", ErrUnavailable, q)
@@ -120,7 +119,7 @@ func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
 	return replies
 }
 
-// serverNow is the argument now_ms of scripts: empty, so that they ask Redis, or the time of a test's clock.
+// serverNow is now_ms of scripts: empty for Redis' clock, or the time of a test's clock.
 func (s *Scripts) serverNow() string {
 	if s.opts.ServerClock == nil {
 		return ""
@@ -128,7 +127,7 @@ func (s *Scripts) serverNow() string {
 	return formatInt(s.opts.ServerClock())
 }
 
-// claimArgs lays out ARGV as the header of claim.lua says.
+// claimArgs lays out ARGV as in the header of claim.lua.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
 	args := make([]any, 0, 7+len(table.starts)+columns*len(reqs))
@@ -156,7 +155,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	return args
 }
 
-// tracesOf lists the claims that are traced; nil when none is.
+// tracesOf lists the traced claims, or nil.
 func tracesOf(reqs []ClaimRequest) (traces []byte) {
 	for i := range reqs {
 		if parent := reqs[i].TraceParent; parent != "" {
@@ -167,10 +166,10 @@ func tracesOf(reqs []ClaimRequest) (traces []byte) {
 	return traces
 }
 
-// columns is how many elements of ARGV a claim has, one in each column.
+// columns is the number of ARGV's columns; a claim has an element in each.
 const columns = 6
 
-// fillColumns writes a claim's element of each column. Columns are n apart.
+// fillColumns writes a claim's elements. Columns are n apart.
 func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	body := BodyDigestOf(req.UserID, req.Quantity, req.Subjects)
 	key := string(req.ID[:])
@@ -178,7 +177,7 @@ func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	keyDigest := ""
 	if req.Key != "" {
 		digest := sha256.Sum256([]byte(scopeOf(m, req) + "\x00" + req.Key)) // a key is its user's: another user may have it as well
-		record += key                                                       // the field does not name the claim, so the record must
+		record += key                                                       // unlike the field, the record names the claim
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
@@ -190,7 +189,7 @@ func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[5*n] = s.eventPart(m, req, keyDigest)
 }
 
-// scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.
+// scopeOf is the scope of an idempotency key: the user, and the subject that selects the shard.
 func scopeOf(m Meta, req *ClaimRequest) string {
 	if subject := m.subject(req.UserID, req.Subjects); subject != req.UserID {
 		return req.UserID + "\x00" + subject
@@ -198,7 +197,7 @@ func scopeOf(m Meta, req *ClaimRequest) string {
 	return req.UserID
 }
 
-// eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.
+// eventPart is the caller's part of the event's JSON: from the value of user_id to that of seq.
 func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
@@ -224,7 +223,7 @@ func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte 
 	return append(b, `,"seq":`...)
 }
 
-// appendJSONString writes s as a JSON string. A plain one does not cost a call of encoding/json.
+// appendJSONString appends a JSON string. A plain one saves a call of encoding/json.
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {

@@ -1,61 +1,68 @@
--- claim.lua takes units of one campaign for a batch of claims and adds their events to the claim stream, in one step.
+-- claim.lua takes units of one campaign for a batch of claims, in order, and appends their
+-- events to the claim stream, in one step. A claim with a known key is replayed. Any other one
+-- must pass the status, the window, the stock and the limits.
 --
--- It takes the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
--- and the user's limits; a claim that passes is taken. The script checks everything before it writes, and after the first write
--- nothing can fail: the reads fail on a key of a wrong type, and the first write is an XADD, or the only one an HSET, which Redis
--- refuses whole when the key is of a wrong type or Redis is out of memory, a replica or unable to persist.
+-- The script checks everything before it writes, and no write after the first can fail. Reads
+-- fail on a key of a wrong type. The first write is an XADD, or the only one an HSET. Redis
+-- refuses it whole for a wrong type, out of memory, as a replica, or if it can't persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> record of what the subject holds, see read_record
--- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim, for replay
+-- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> the subject's record, see read_record
+-- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] signals hash    of the partition, see away.lua
--- KEYS[6] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
+-- KEYS[6] waves   zset    of packet campaigns: lists of packets by time of release, see push.lua
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
--- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
--- ARGV[3..8]  day_start_ms  when that day and the five after it begin
--- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
+-- ARGV[2]     first_day     the first day below, in days since 1970-01-01 in the campaign's zone
+-- ARGV[3..8]  day_start_ms  the beginnings of that day and the next five
+-- ARGV[9]     seen_epoch    the newest load that the caller saw in Redis; 0 is none
 -- ARGV[10]    seen_seq      the highest seq that the caller saw
--- ARGV[11]    seen_units    the units that the caller saw sold, ever
--- ARGV[12]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
--- ARGV[13..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
---             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
---             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
---             (the quantity of packets is 1). Then a column for each subject: its field of users, "" of a claim without it. Behind
---             them, only if a claim is traced: "number of the claim=traceparent;" of each that is
+-- ARGV[11]    seen_units    the most units that the caller saw sold
+-- ARGV[12]    subjects      names of other subjects, sorted, joined by " "; each has a column after the six
+-- ARGV[13..]  six a claim, in columns, as a command takes a range of ARGV: user id; quantity;
+--             key, 16 bytes; record head, which begins with the 8 bytes of the body's digest;
+--             claim id; event part, the JSON from the value of user_id to that of seq.
+--             A packet's quantity is 1. Then a column for each subject: its field of users, or "".
+--             Then, if any claim is traced: "number of the claim=traceparent;" of each
 --
--- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
--- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that
--- was taken, in the order of their claims. Of claims refused with 13 or 14 follows the field limits of the state, which their codes refer to
+-- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}: above 0 is the seq of a new
+-- claim; text is the record of a replayed one; else 0 less the code of the refusal. Then come
+-- "amount:id" of each new packet, and after refusals 13 or 14 the limits that these refer to
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
---   11 not_released: packets are there, their time has not come
---   12 dry: this shard of the campaign has fewer units free; others may have them. Packets stay with their shard
---   13 limit: 1300 and the number of the limit in limits · 14 invalid: 1400 and the number of the limit whose subject the claim lacks
--- or {1} absent: the campaign is not here, or away
+--   11 not_released: the packets' time has not come
+--   12 dry: other shards may have enough units; not for packets, which stay in their shard
+--   13 limit: 1300 and the limit's number in limits · 14 invalid: 1400 and that of a limit whose subject is missing
+-- or {1} absent: the campaign is missing or away
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis was rolled back behind what the caller saw; the campaign takes no claim of anybody until it is
---   loaded or goes on behind what was seen
-local state_key, users_key, keys_key, stream_key, signals_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- or {4, epoch, seq} rolled back: Redis is behind what the caller saw; the campaign is stopped
+--   until it is loaded or resumed
+local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
+local stream_key, signals_key, waves_key = KEYS[4], KEYS[5], KEYS[6]
 local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5
 
 -- include users_records.lua
 
-local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day', 'sold'}
+local names = {
+  'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms',
+  'per_user', 'per_user_per_day', 'sold',
+}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
 local numbers = #names
-names[numbers + 1], names[numbers + 2], names[numbers + 3] = 'limits', 'generation', 'token'
--- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
+names[numbers + 1] = 'limits'
+names[numbers + 2] = 'generation'
+names[numbers + 3] = 'token'
+-- pcall returns the error of a wrong type, so no call is spent on TYPE.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if fields[numbers + 3] or not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 for i = 2, numbers do
-  -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan". A shard may owe units.
+  -- tonumber accepts "nan", "1e9" and "0x10", and nothing exceeds "nan". A shard may owe units.
   local text = fields[i]
   if not text or #text > DIGITS or not find(text, i == 2 and shard and '^%-?%d+$' or '^%d+$') then return {2, 1} end
 end
@@ -63,14 +70,14 @@ local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fie
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- The campaign has live claims, so both hashes were written, and one that is missing was lost. A campaign that lost every claim has
--- none of them, and its seq goes on.
+-- With live claims both hashes were written, so a missing one was lost. Without any they may be
+-- missing, while seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
 if epoch_here < tonumber(ARGV[9]) or seq < tonumber(ARGV[10]) or sold < tonumber(ARGV[11]) then
-  redis.call('HSET', state_key, 'token', 'seen') -- for callers, too, who did not see what was lost
-  redis.call('HINCRBY', signals_key, 'stops', 1) -- they report what they saw
+  redis.call('HSET', state_key, 'token', 'seen') -- also stops callers who did not see the lost claims
+  redis.call('HINCRBY', signals_key, 'stops', 1) -- processes then report what they saw
   return {4, epoch_here, seq}
 end
 
@@ -81,7 +88,7 @@ if now_text == '' then
 end
 local now_ms = tonumber(now_text)
 if now_ms < tonumber(ARGV[3]) or now_ms >= tonumber(ARGV[3 + DAYS]) then return {3, now_ms} end
--- The time of a campaign does not go back, whatever the clock does: the ledger relies on times that rise with seq.
+-- A campaign's time never goes back, whatever the clock does: times in the ledger rise with seq.
 if seq > 0 and now_ms < tonumber(fields[9]) then
   now_text = fields[9]
   now_ms = tonumber(now_text)
@@ -93,7 +100,7 @@ for i = 1, DAYS - 1 do
   day, day_start_ms = day + 1, start_ms
 end
 
--- date_of is the date of a day since 1970-01-01: the civil-from-days method of H. Hinnant.
+-- date_of returns the date of a day since 1970-01-01: H. Hinnant's civil_from_days.
 local function date_of(day)
   local floor = math.floor
   local z = day + 719468
@@ -108,10 +115,12 @@ end
 
 local user_limits, subjects = read_limits(tonumber(fields[10]), tonumber(fields[11]), fields[numbers + 1])
 if not user_limits then return {2, 1} end
-user_limits[1].code, user_limits[1].window = 8, 0
-user_limits[2].code, user_limits[2].window = 9, day
+user_limits[1].code = 8
+user_limits[1].window = 0
+user_limits[2].code = 9
+user_limits[2].window = day
 if user_limits[3] or subjects[1] then
-  -- The number of the window that now lies in, by its first letter. limits.go has the same.
+  -- The numbers of the current windows, by first letter; as in limits.go.
   local y, m = date_of(day)
   local window = {
     h = day * 100 + math.floor((now_ms - day_start_ms) / 3600000), d = day,
@@ -123,7 +132,8 @@ if user_limits[3] or subjects[1] then
     subjects[s].firsts = {}
     for i = s == 0 and 3 or 1, #subjects[s] do
       local limit = subjects[s][i]
-      limit.window, limit.code = window[sub(limit.tag, 1, 1)], 1300 + limit.number
+      limit.window = window[sub(limit.tag, 1, 1)]
+      limit.code = 1300 + limit.number
       if not limit.window then return {2, 1} end
     end
   end
@@ -136,8 +146,8 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
--- after_taking checks what a subject holds against its limits. It returns the subject's record with the quantity added, or nil and the
--- code of the refusal. It changes windows and counts.
+-- after_taking adds a quantity to a subject's record and returns it, or nil and the code of the
+-- limit that refuses. It changes windows and counts.
 local function after_taking(limits, windows, counts, quantity, is_user)
   for i = 1, #limits do
     local limit = limits[i]
@@ -153,7 +163,7 @@ local function after_taking(limits, windows, counts, quantity, is_user)
   return write_record(limits, windows, counts, is_user)
 end
 
--- In a rush nearly every user is new. So the record of a new user is made once for each quantity.
+-- In a rush nearly every user is new, so a new user's record is made once per quantity.
 local firsts = {}
 local function first_taking(text)
   local quantity = tonumber(text)
@@ -171,9 +181,12 @@ for name in string.gmatch(ARGV[12], '[%l_]+') do
 end
 local claims = math.floor((#ARGV - FIRST_CLAIM + 1) / columns)
 local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
-local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
+local keys = quantities + claims
+local heads = keys + claims
+local ids = heads + claims
+local parts = ids + claims
 
--- Metadata of traced claims, by their number: a MessagePack map of one, as watermill reads it.
+-- Metadata of traced claims, by number: a MessagePack map of one, as watermill reads it.
 local traces, traced = ARGV[FIRST_CLAIM + claims * columns], {}
 if traces then
   for i, parent in string.gmatch(traces, '(%d+)=([%x-]+);') do
@@ -197,8 +210,8 @@ if not campaign_refusal and remaining > 0 then
   end
 end
 
--- Packets are given away by their time of release, then in the order in which they were pushed. packets are as many released ones
--- as this call may need, amounts and packet_ids what they hold. upto[i] of them are in lists[i] and the lists before it.
+-- Packets are given away by time of release, then in the order of their push. packets are as
+-- many released ones as this call may need. The first upto[i] are in lists[1] to lists[i].
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
@@ -211,12 +224,14 @@ local function find_packets(most)
       local amount, id = match(packet, '^(%d+):([%w._-]+)$')
       if not amount or #amount > DIGITS or #id > 64 then return false end
       found = found + 1
-      packets[found], amounts[found], packet_ids[found] = packet, amount, id
+      packets[found] = packet
+      amounts[found] = amount
+      packet_ids[found] = id
     end
     lists[i], upto[i] = list, found
     if found == most then return true end
   end
-  -- The other packets are not released yet. If they are not all there, some were lost, which is damage and not sold out.
+  -- The others are not released yet. If some are missing, that is damage and not sold out.
   local there = 0
   for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
     local length = redis.pcall('LLEN', list)
@@ -227,7 +242,7 @@ local function find_packets(most)
 end
 if waves_key and not campaign_refusal and remaining > 0 and not find_packets(math.min(claims, remaining)) then return {2, 5} end
 
--- rfc3339 writes milliseconds since 1970 as UTC.
+-- rfc3339 formats milliseconds since 1970 as UTC.
 local function rfc3339(ms)
   local floor = math.floor
   local s = floor(ms / 1000)
@@ -236,19 +251,19 @@ local function rfc3339(ms)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
 
--- The events and records of this call share these parts.
+-- Parts that the events and records of this call share.
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = (shard and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
--- The id and the amount of a packet follow. Each string is made in one go, as making one costs Redis by its length.
+-- Each string is made in one go, as making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
 local record_tail = ':' .. now_text .. (waves_key and ':' or '')
--- What follows the head of a record. A packet's record ends with its amount and id; another may end with the state of a release, see
--- release.lua.
+-- What follows the head of a record. A packet's record ends with its amount and id, another one
+-- may end with the state of a release, see release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
 local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
 
--- The text of seq is tens and a digit, as writing the whole number for each claim costs more.
+-- seq is formatted as tens and a digit: formatting the whole number costs more.
 local DIGIT = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 local digit = seq % 10
 local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n % 10) / 10) end
@@ -256,14 +271,14 @@ local tens = tens_of(seq)
 
 local dry = shard and not waves_key and -12 or -7
 local reply = {0, now_ms, 0, epoch_here, seq, sold}
-local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
+local user_here, key_here = {}, {} -- this call's records: its claims of one user or key see each other
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
-local made, seq_text = 0, nil -- claims that this call took; the text of the last one's seq
+local made, seq_text = 0, nil -- new claims of this call; the text of the last seq
 local is_limited = false -- a refusal refers to limits
-local changed = 0 -- how many records of users and other subjects new_users has
+local changed = 0 -- length of new_users
 
--- take_subjects adds the quantity of claim i to the records of its subjects that limits are by. It returns the fields and their records
--- in turn, or nil and the code of the refusal.
+-- take_subjects adds claim i to the records of its limited subjects. It returns their fields and
+-- records in turn, or nil and the code of the refusal.
 local take_subjects = subjects[1] and function(i, quantity)
   local taken_by, n = {}, 0
   for s = 1, #subjects do
@@ -286,7 +301,8 @@ local take_subjects = subjects[1] and function(i, quantity)
     end
     if refusal then return nil, refusal end
     if after ~= '' then
-      taken_by[n + 1], taken_by[n + 2] = field, after
+      taken_by[n + 1] = field
+      taken_by[n + 2] = after
       n = n + 2
     end
   end
@@ -327,12 +343,17 @@ for i = 1, claims do
       break
     end
 
-    remaining, taken, sold, seq, made = remaining - quantity, taken + quantity, sold + quantity, seq + 1, made + 1
+    remaining = remaining - quantity
+    taken = taken + quantity
+    sold = sold + quantity
+    seq = seq + 1
+    made = made + 1
     digit = digit + 1
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     seq_text = tens .. DIGIT[digit]
     local id = ARGV[ids + i]
-    event_ids[made], metadata[made] = id, traced[i]
+    event_ids[made] = id
+    metadata[made] = traced[i]
     if packet then
       claim = head .. seq_text .. record_tail .. packet
       events[made] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. packet_tail .. packet_ids[made] ..
@@ -341,18 +362,21 @@ for i = 1, claims do
       claim = head .. seq_text .. record_tail
       events[made] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
     end
-    user_here[user], key_here[key] = after, claim
-    local at = 2 * made
-    new_users[changed + 1], new_users[changed + 2] = user, after -- HSET takes the last of a user
+    user_here[user] = after
+    key_here[key] = claim
+    new_users[changed + 1] = user -- HSET takes the last record of a user
+    new_users[changed + 2] = after
     changed = changed + 2
     if taken_by then
       for j = 1, #taken_by, 2 do
         user_here[taken_by[j]] = taken_by[j + 1]
-        new_users[changed + 1], new_users[changed + 2] = taken_by[j], taken_by[j + 1]
+        new_users[changed + 1] = taken_by[j]
+        new_users[changed + 2] = taken_by[j + 1]
         changed = changed + 2
       end
     end
-    new_keys[at - 1], new_keys[at] = key, claim
+    new_keys[2 * made - 1] = key
+    new_keys[2 * made] = claim
     answer = seq
   until true
   reply[6 + i] = answer
@@ -361,17 +385,19 @@ if remaining > 0 then reply[3] = remaining end
 local tail = 6 + claims
 if is_limited then reply[tail + 1 + (waves_key and made or 0)] = fields[numbers + 1] end
 if made == 0 then return reply end
-reply[5], reply[6] = seq, sold
+reply[5] = seq
+reply[6] = sold
 
--- A line that this call crossed has one event. The next call starts below the line, until a restock. A shard does not know the stock of
--- its campaign: it has no low_stock_at, and is not sold out.
+-- A crossed line has one event. The next call starts below it, until a restock. A shard does not
+-- know its campaign's stock: it has no low_stock_at, and is not sold out.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 and not shard then crossed[#crossed + 1] = 'sold_out' end
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 for i = 1, made do
-  local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', metadata[i] or '', 'payload', events[i])
+  local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i],
+    'metadata', metadata[i] or '', 'payload', events[i])
   if added.err then return find(added.err, '^WRONGTYPE') and {2, 4} or added end
 end
 if #crossed > 0 then
@@ -385,13 +411,14 @@ if #crossed > 0 then
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
-redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'sold', sold == seq and seq_text or sold, 'seq', seq_text, 'last_ms', now_text)
+redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'sold', sold == seq and seq_text or sold,
+  'seq', seq_text, 'last_ms', now_text)
 for i = 1, waves_key and made or 0 do reply[tail + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do
   local last = math.min(upto[i], made)
   if last > gone then
-    local left = redis.call('LLEN', list) - (last - gone) -- asked after it, a slot that moves would refuse the key that is gone
+    local left = redis.call('LLEN', list) - (last - gone) -- before LTRIM: during a slot migration a missing key is refused
     redis.call('LTRIM', list, last - gone, -1)
     if left == 0 then redis.call('ZREM', waves_key, list) end
     gone = last

@@ -14,21 +14,18 @@ import (
 	"dibs/models"
 )
 
-// Redis holds a record of each claim of a campaign, in the hash of keys. The field is the claim's id, or under a client's key the
-// digest of the key. The record is the digest of the body (8 bytes), under a client's key the claim's id (16 bytes), then
-// "seq:at_ms". Of a packet ":amount:id" follows. Of another claim that was released the state of its release follows.
+// In the hash of keys Redis has a record of each claim. The field is the claim's id, or the
+// digest of the client's key. The record is the digest of the body (8 bytes), with a key the
+// claim's id (16 bytes), then "seq:at_ms", then ":amount:id" of a packet, or else releaseDone.
 
 const (
 	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
 	digestLength = 8  // bytes of the digest of a body
 )
 
-// The record of a released claim ends with it.
-const (
-	releaseDone = ":r" // the units were returned
-)
+const releaseDone = ":r" // ends the record of a released claim
 
-// ClaimRecord is a claim that MySQL holds, for Rebuild, Release and UserRecords. They do not hold on to its bytes.
+// ClaimRecord is a claim as MySQL has it. Callees do not retain its bytes.
 type ClaimRecord struct {
 	ID, UserID []byte
 	KeyDigest  []byte // see models.Event.Key
@@ -36,19 +33,18 @@ type ClaimRecord struct {
 	Seq        int64
 	Quantity   int64 // units
 	At         time.Time
-	Live       bool   // counts against stock and limits
+	Live       bool   // uses stock and limits
 	PacketID   []byte // of a packet campaign
 	Amount     int64  // of the packet, in minor units
 }
 
-// Check reports why a claim can have no record; nil is no reason.
+// Check reports why a claim can have no record, or nil.
 func (p *ClaimRecord) Check() error {
 	_, err := appendRecord(nil, p)
 	return err
 }
 
-// appendRecord appends the field of a claim in the hash of keys, which has keyLength bytes, and then the record, as claim.lua writes
-// it.
+// appendRecord appends a claim's field of the hash of keys, keyLength bytes, and its record.
 func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {
@@ -73,8 +69,7 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
 }
 
-// parseRecord reads what a record says of the claim that req repeats. It does not compare the digest of the body, which claim.lua
-// does.
+// parseRecord parses the record of the claim that req repeats. claim.lua has compared the body.
 func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
 	text := record
 	id = req.ID
@@ -85,7 +80,7 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 		copy(id[:], text)
 		text = text[keyLength:]
 	}
-	if m.Kind != models.KindPacket { // a replay is the first answer, whatever became of the claim
+	if m.Kind != models.KindPacket { // a replay is the first answer, even after a release
 		text = strings.TrimSuffix(text, releaseDone)
 	}
 	seqText, atText, found := strings.Cut(text, ":")
@@ -100,10 +95,10 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 	return id, seq, at, packet, nil
 }
 
-// BodyDigest is the digest of a claim's user, quantity and other subjects, which is all that Redis keeps of them in the record of a claim.
+// BodyDigest identifies a claim's user, quantity and other subjects in its record.
 type BodyDigest [digestLength]byte
 
-// BodyDigestOf is the digest of a claim of so many units. It differs between two bodies that are sent under one key.
+// BodyDigestOf returns the digest of a body. Different bodies under one key differ in it.
 func BodyDigestOf[ID string | []byte](userID ID, quantity int64, subjects models.Subjects) BodyDigest {
 	body := make([]byte, 8, 8+models.UserIDLength)
 	binary.BigEndian.PutUint64(body, uint64(quantity))

@@ -9,7 +9,7 @@ import (
 	"dibs/models"
 )
 
-// claimOutcomes are what the codes of claim.lua for one claim mean.
+// claimOutcomes are the outcomes of claim.lua's codes.
 var claimOutcomes = map[int64]models.Outcome{
 	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
 	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
@@ -18,23 +18,19 @@ var claimOutcomes = map[int64]models.Outcome{
 	13: models.OutcomeLimit, 14: models.OutcomeInvalid,
 }
 
-// outcomeOf reports what a code of claim.lua for one claim means.
 func outcomeOf(code int64) (outcome models.Outcome, known bool) {
-	if code >= codeScale { // behind it is the number of a limit
+	if code >= codeScale { // the rest is the number of a limit
 		code /= codeScale
 	}
 	outcome, known = claimOutcomes[code]
 	return outcome, known
 }
 
-// codeScale stands between the code of a refusal by a limit and the limit's number.
-const codeScale = 100
-
-// firstRefusal is the lowest code of a refusal.
-const firstRefusal = 2
-
-// headLength is how many elements a reply has before the first claim's.
-const headLength = 6
+const (
+	codeScale    = 100 // a refusal by a limit is code*codeScale + the limit's number
+	firstRefusal = 2   // the lowest code of a refusal
+	headLength   = 6   // elements of a reply before those of claims
+)
 
 func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
 	if len(reply) < headLength+len(reqs) {
@@ -71,7 +67,8 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	return replies, view, nil
 }
 
-// putLimits names the limits that refused claims, by the list at the end of a reply; false is no such list.
+// putLimits sets the limits of refused claims from the list at the end of a reply.
+// It returns false for a bad list.
 func putLimits(m Meta, replies []ClaimReply, answers []any, list any, nowMs int64) bool {
 	refused := false
 	for i := range replies {
@@ -88,8 +85,8 @@ func putLimits(m Meta, replies []ClaimReply, answers []any, list any, nowMs int6
 	return refused
 }
 
-// decodeAnswer reads the answer to one claim: the seq of a claim that was taken, the record of one that is replayed, or 0 less the
-// code of a refusal. nowMs is the time of the call.
+// decodeAnswer decodes the answer to one claim: the seq of a new one, the record of a replayed
+// one, or 0 less the code of a refusal. nowMs is the time of the call.
 func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, answer any) error {
 	switch v := answer.(type) {
 	case int64:
@@ -131,7 +128,7 @@ func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignV
 	return sameForAll(reqs, models.OutcomeRolledBack), CampaignView{Position: Position{Epoch: held[0], Seq: held[1]}}, nil
 }
 
-// numbersOf reads elements of a reply that are all numbers.
+// numbersOf returns elements of a reply if all are numbers.
 func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	for i, element := range elements {
 		numbers[i], ok = element.(int64)
@@ -142,7 +139,7 @@ func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	return numbers, true
 }
 
-// putPacket gives a claim the packet of "amount:id".
+// putPacket sets a claim's packet from "amount:id".
 func putPacket(c *models.Claim, m Meta, packet any) bool {
 	text, _ := packet.(string)
 	amountText, id, _ := strings.Cut(text, ":")

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Now is the time by Redis' clock, which is the clock of claims. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
+// Now returns the time by Redis' clock, the clock of claims.
+// Errors: ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
 	if s.opts.ServerClock != nil {
 		return time.UnixMilli(s.opts.ServerClock()).UTC(), nil

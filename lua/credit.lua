@@ -1,24 +1,23 @@
--- credit.lua brings a shard of a campaign the units of a move, in one step and once, however often it is sent to a load.
---
--- The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- credit.lua adds the units of a move to a shard, in one step, and once per load however often it
+-- is called. The first write is an XADD, which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] moves   zset    ids of the moves that this load was credited in the last hour, by when that was; the state has their number
+-- KEYS[3] moves   zset    moves credited to this load in the last hour, by time; the state has their number
 -- KEYS[4] signals hash  of the partition, see away.lua
 --
--- ARGV[1] epoch  the load that MySQL knows
--- ARGV[2] from   the number of the shard that the units come from; 0: the total of the campaign was raised
+-- ARGV[1] epoch  of the load, by MySQL
+-- ARGV[2] from   the shard that gives the units; 0: a raise of the total
 -- ARGV[3] units
 -- ARGV[4] move   the id of the move
--- ARGV[5] at     when, as JSON shows it
+-- ARGV[5] at     the time in JSON
 --
--- Reply {0, units that were credited; 0: they were before}
---   {1} absent: the shard is not here, or away · {2, which} damaged: the key of that number; nothing was changed
---   {3} another load is here; untouched
+-- Reply {0, units; 0: credited before}
+--   {1} absent: the shard is missing or away · {2, which} damaged: the key of that number; nothing was changed
+--   {3} another load; untouched
 local state_key, stream_key, moves_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, units, move = ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local KEPT_MS = 3600000 -- who sends a credit has read within seconds that MySQL lacks it
+local KEPT_MS = 3600000 -- callers have read seconds ago that MySQL lacks it
 
 -- include away.lua
 
@@ -37,18 +36,20 @@ for i = 1, 5 do
 end
 local epoch, total, came, ups = held[1], held[2], held[3], held[4]
 if epoch ~= tonumber(ARGV[1]) then return {3} end
-if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- somebody deleted it: what was credited is not known
+if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- deleted by hand: the credits are unknown
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local now_ms = math.floor(redis.call('TIME')[1] * 1000)
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
 local id = move .. ':credited'
-redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload', '{"v":1,"type":"units.credited","id":"' .. id ..
+redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
+  '{"v":1,"type":"units.credited","id":"' .. id ..
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. from .. ',"move":"' .. move ..
   '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] .. ',"at":"' .. ARGV[5] .. '"}')
 redis.call('ZADD', moves_key, now_ms, move)
 redis.call('ZREMRANGEBYSCORE', moves_key, '-inf', now_ms - KEPT_MS)
-redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1, 'moves', redis.call('ZCARD', moves_key))
+redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1,
+  'moves', redis.call('ZCARD', moves_key))
 if from ~= '0' then redis.call('HSET', state_key, 'in', string.format('%.0f', came + units)) end
 return {0, units}

@@ -1,17 +1,17 @@
-// Package lua holds the scripts that change campaigns in Redis, each with its Go caller beside it
+// Package lua has the scripts that change campaigns in Redis, each beside its Go caller
 // (claim.lua, claim.go), and what reads the same keys and the claim streams.
 //
-// Scripts are embedded byte for byte, called by their digest, and sent again when Redis has
-// forgotten them. A script checks everything before its first write. Its outcomes are values, and
-// its errors say whether it can have changed anything.
+// Scripts are embedded byte for byte, called by digest, and sent again if Redis has lost them.
+// A script checks everything before its first write. Outcomes are values; errors say
+// whether anything may have changed.
 //
-//	claim, release, adjust, push, move what happens to a campaign in Redis
-//	load, evict, fence                 how a campaign gets into Redis and out of it
-//	limits.go                          the limits of a user, and the record of what a user holds
+//	claim, release, adjust, push, move changes of a campaign
+//	load, evict, fence                 loading and evicting a campaign
+//	limits.go                          a user's limits and record
 //	claim_record.go                    the record of a claim
-//	entry.go, groups.go, signals.go    the claim stream, its consumer groups, how far MySQL is
+//	entry.go, groups.go, signals.go    the claim stream, its groups, MySQL's offsets
 //	inspect.go                         what reconcile compares with MySQL
 //
-// Clients come from internal/redisconn, which also checks the servers. What processes share beside
-// the claims is internal/softstate.
+// Clients come from internal/redisconn, which also checks the servers.
+// Other state that processes share is in internal/softstate.
 package lua

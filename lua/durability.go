@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ErrDurability is wrapped by every refusal of a durability: a text that names none, or a server that can't provide it.
+// ErrDurability reports an unknown durability, or a server that can't provide it.
 var ErrDurability = errors.New("lua: durability")
 
-// Durability is what must hold of a claim before it is answered. The zero value is Fast.
+// Durability is what must hold before a claim is answered. The zero value is Fast.
 type Durability string
 
 // The durabilities.
@@ -20,7 +20,7 @@ const (
 	MySQL   Durability = "mysql"         // MySQL has committed its row
 )
 
-// ParseDurability reads a Durability. The error wraps ErrDurability.
+// ParseDurability parses a Durability. The error wraps ErrDurability.
 func ParseDurability(text string) (Durability, error) {
 	switch d := Durability(text); d {
 	case Fast, Fsync, Vouched, MySQL:
@@ -32,7 +32,7 @@ func ParseDurability(text string) (Durability, error) {
 	return "", fmt.Errorf("%w: must be %s, %s or %s, not %q", ErrDurability, Fast, Fsync, MySQL, text)
 }
 
-// String is what ParseDurability reads.
+// String returns the text for ParseDurability.
 func (d Durability) String() string {
 	if d == "" {
 		return string(Fast)
@@ -40,5 +40,5 @@ func (d Durability) String() string {
 	return string(d)
 }
 
-// IsFsync reports whether claims are answered once they are on Redis' disk.
+// IsFsync reports whether claims are answered after Redis' fsync.
 func (d Durability) IsFsync() bool { return d == Fsync || d == Vouched }

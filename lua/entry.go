@@ -20,7 +20,7 @@ import (
 // EntryID is the id of an entry of a stream.
 type EntryID struct{ Ms, Seq uint64 }
 
-// ParseEntryID reads an id as Redis writes it. An empty text is the zero id.
+// ParseEntryID parses Redis' form of an id. An empty text is the zero id.
 func ParseEntryID(text string) (EntryID, error) {
 	if text == "" {
 		return EntryID{}, nil
@@ -37,7 +37,7 @@ func ParseEntryID(text string) (EntryID, error) {
 	return EntryID{ms, seq}, nil
 }
 
-// String is the id as Redis writes it.
+// String returns Redis' form of the id.
 func (id EntryID) String() string {
 	return strconv.FormatUint(id.Ms, 10) + "-" + strconv.FormatUint(id.Seq, 10)
 }
@@ -45,7 +45,7 @@ func (id EntryID) String() string {
 // Less reports whether id came before o.
 func (id EntryID) Less(o EntryID) bool { return id.Ms < o.Ms || id.Ms == o.Ms && id.Seq < o.Seq }
 
-// Next is the id right after id.
+// Next returns the id right after id.
 func (id EntryID) Next() EntryID {
 	if id.Seq == math.MaxUint64 {
 		return EntryID{Ms: id.Ms + 1}
@@ -53,18 +53,18 @@ func (id EntryID) Next() EntryID {
 	return EntryID{Ms: id.Ms, Seq: id.Seq + 1}
 }
 
-// Age is how long before now, by Redis' clock, Redis made the id.
+// Age returns the time since Redis made the id, by Redis' clock.
 func (id EntryID) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(time.UnixMilli(int64(id.Ms))))
 }
 
-// Entry is an entry of a claim stream. No one has checked its payload.
+// Entry is an entry of a claim stream. Its payload is unchecked.
 type Entry struct {
 	ID      EntryID
 	Payload string // "" when the entry has none
 }
 
-// Entries reads up to most entries of a partition's stream, from the one at from on. Errors as Stream.
+// Entries reads up to most entries of a partition's stream, beginning at from. Errors as Stream.
 func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most int) ([]Entry, error) {
 	messages, err := s.rdb.XRangeN(ctx, StreamKey(partition), from.String(), "+", int64(most)).Result()
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most
 	return entries, nil
 }
 
-// PublishPartitions has Redis tell readers of the claim streams how many there are.
+// PublishPartitions publishes the number of claim streams in Redis.
 func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	if err := s.rdb.HSet(ctx, InfoKey, "partitions", s.opts.Partitions).Err(); err != nil {
 		return fmt.Errorf("lua: %s: %w", InfoKey, err)
@@ -89,25 +89,26 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
-// trimBelow notes what may be gone: all that went before came before what goes now. Of a stream that lacks the entry that MySQL has applied
-// last nothing goes: Redis lost data, and what MySQL lacks may have any id.
+// trimBelow records the highest id that may be gone. It trims nothing if the entry that MySQL
+// applied last is missing: Redis lost data, and what MySQL lacks may have any id.
 //
-// KEYS stream, trimmed. ARGV the first id that stays, the id before it, how many entries go at most, the id of that entry. Reply {how many went}
+// KEYS stream, trimmed. ARGV the first id that stays, the id before it, the most entries to
+// trim, the last applied id. Reply {trimmed entries}
 const trimBelow = `
 if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
 local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
 if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
 return {gone}`
 
-// TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
-// so many, and only whole nodes of 100 entries; none if Redis lacks the one that MySQL has applied last. Errors as Stream.
+// TrimBelow removes entries before id from a stream and returns how many: about most, in whole
+// nodes of 100, and none if Redis lacks the entry that MySQL applied last. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id, applied EntryID, most int64) (int64, error) {
 	keys := []string{StreamKey(partition), TrimmedKey(partition)}
 	trimmed, _, err := s.ask(ctx, s.trim, keys, []any{id.String(), id.previous().String(), most, applied.String()})
 	return trimmed, err
 }
 
-// previous is the id right before id, which is not the first one.
+// previous returns the id right before id, which is not the first one.
 func (id EntryID) previous() EntryID {
 	if id.Seq == 0 {
 		return EntryID{Ms: id.Ms - 1, Seq: math.MaxUint64}
@@ -115,7 +116,7 @@ func (id EntryID) previous() EntryID {
 	return EntryID{Ms: id.Ms, Seq: id.Seq - 1}
 }
 
-// Bytes is about how much memory a partition's stream takes in Redis; 0 if there is none. Errors as Stream.
+// Bytes returns about the memory of a partition's stream; 0 without one. Errors as Stream.
 func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	n, err := s.rdb.MemoryUsage(ctx, StreamKey(partition)).Result()
 	if errors.Is(err, redis.Nil) {
@@ -124,7 +125,7 @@ func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	return n, classifyError("memory usage", err)
 }
 
-// Tips reads the id of the last entry of some claim streams; zero where there is none. Errors as Stream.
+// Tips reads the last entry ids of claim streams; zero without one. Errors as Stream.
 func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, error) {
 	last := make([]*redis.XMessageSliceCmd, len(partitions))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -150,7 +151,7 @@ func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, 
 	return tips, nil
 }
 
-// Lacking are the partitions of which Redis lacks the entry at an offset of MySQL. At the beginning there is none to lack. Errors as Stream.
+// Lacking returns partitions where Redis lacks the entry at MySQL's offset. Errors as Stream.
 func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (lacking []int, err error) {
 	found := make(map[int]*redis.XMessageSliceCmd, len(offsets))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -172,15 +173,15 @@ func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (l
 	return lacking, nil
 }
 
-// IsEntry reports whether what is at the id of an offset is the entry that was applied, and not one that has got its id since.
+// IsEntry reports whether the entry found at an offset's id is the applied one, not a later one.
 func IsEntry(found []redis.XMessage, at models.Offset) bool {
 	return len(found) == 1 && EventIDOf(&found[0]) == at.EventID
 }
 
-// uuidField is the field of an entry with the id of its event, as watermill-redisstream has it.
+// uuidField is watermill-redisstream's field for the id of an entry's event.
 const uuidField = "_watermill_message_uuid"
 
-// EventIDOf is the id of the event of an entry. One that no event of Dibs has, and MySQL does not take, is known by its digest.
+// EventIDOf returns the event id of an entry, or the digest of one that MySQL can't store.
 func EventIDOf(entry *redis.XMessage) string {
 	id, _ := entry.Values[uuidField].(string)
 	if len(id) > models.CampaignIDLength || !utf8.ValidString(id) {

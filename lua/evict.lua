@@ -1,5 +1,5 @@
--- evict.lua removes a lot from Redis that no one has claimed from for long, and says so in the claim stream. A lot that is not here is
--- said to be gone as well, and what no script works on is removed.
+-- evict.lua removes an idle lot from Redis, and appends that to the claim stream. A missing lot
+-- is reported as gone as well, and remains of it are removed.
 --
 -- KEYS[1] state   hash    definition and counters of the lot
 -- KEYS[2] users   hash    is removed
@@ -9,18 +9,20 @@
 -- KEYS[6] stream  stream  the claim stream of the partition
 --
 -- ARGV[1] now_ms    milliseconds since 1970; empty: this server's clock
--- ARGV[2] idle_ms   how long no one must have claimed
+-- ARGV[2] idle_ms   the least time since the last claim
 -- ARGV[3] event_id
 -- ARGV[4] event     its JSON
 --
--- Reply {0} it is gone
---   {3} not now: a claim is too young; the start of the campaign or the release of packets is to come or too young; or someone
---       loads it; untouched
-local state_key, users_key, keys_key, waves_key, moves_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- Reply {0} gone
+--   {3} not now: a claim is too young; the start of the campaign or of a release is ahead or too
+--       young; or it is being loaded; untouched
+local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
+local waves_key, moves_key, stream_key = KEYS[4], KEYS[5], KEYS[6]
 local LEASE_MS = 3000 -- of a loader's token, see fence.lua
 
 local lists = {}
-local state_type, waves_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', waves_key)['ok']
+local state_type = redis.call('TYPE', state_key)['ok']
+local waves_type = redis.call('TYPE', waves_key)['ok']
 if state_type == 'hash' then
   local held = redis.call('HMGET', state_key, 'status', 'last_ms', 'starts_at_ms', 'token', 'token_ms')
   if held[4] and math.abs(redis.call('TIME')[1] * 1000 - (tonumber(held[5] or '') or 0)) < LEASE_MS then return {3} end
@@ -39,7 +41,7 @@ if state_type == 'hash' then
 end
 if waves_type == 'zset' then lists = redis.call('ZRANGE', waves_key, 0, -1) end
 
--- Writes. The first may be refused, and then nothing was written.
+-- Writes. If the first is refused, nothing was written.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[3], 'metadata', '', 'payload', ARGV[4])
 redis.call('UNLINK', state_key, users_key, keys_key, waves_key, moves_key)
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Unread is what a group of a stream has not acknowledged yet.
+// Unread is what a group has not acknowledged yet.
 type Unread struct {
-	Delivered EntryID // the last entry that was handed to a reader
-	Oldest    EntryID // the oldest entry that was handed out and is not acknowledged; zero is none
-	Pending   int64   // how many such entries there are
+	Delivered EntryID // the last entry delivered to a reader
+	Oldest    EntryID // the oldest pending entry; zero is none
+	Pending   int64   // entries delivered and not acknowledged
 	NoGroup   bool    // there is no such group, or no stream
 }
 
-// Upto reports whether every entry up to id, with id, is acknowledged.
+// Upto reports whether every entry up to and with id is acknowledged.
 func (u *Unread) Upto(id EntryID) bool {
 	if u.NoGroup || u.Delivered.Less(id) {
 		return id == EntryID{}
@@ -27,7 +27,7 @@ func (u *Unread) Upto(id EntryID) bool {
 	return u.Pending == 0 || id.Less(u.Oldest)
 }
 
-// First is where the entries that the group has not acknowledged begin: every entry before it is acknowledged.
+// First returns the id before which every entry is acknowledged.
 func (u *Unread) First() EntryID {
 	switch {
 	case u.NoGroup:
@@ -44,10 +44,10 @@ type Group struct {
 	Name string
 	Unread
 
-	Backlog int64 // entries that the group has not acknowledged; below 0: Redis does not know
+	Backlog int64 // unacknowledged entries; below 0: unknown
 }
 
-// Groups reads the groups of a partition's stream, and how far each is. There are none where there is no stream. Errors as Stream.
+// Groups reads the groups of a partition's stream, if any. Errors as Stream.
 func (s *Scripts) Groups(ctx context.Context, partition int) ([]Group, error) {
 	infos, err := s.groupInfos(ctx, partition)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Scripts) Groups(ctx context.Context, partition int) ([]Group, error) {
 	return groups, nil
 }
 
-// Unread reads how far a group is with a partition's stream. Errors as Stream.
+// Unread reads what a group has not acknowledged. Errors as Stream.
 func (s *Scripts) Unread(ctx context.Context, partition int, group string) (Unread, error) {
 	infos, err := s.groupInfos(ctx, partition)
 	if err != nil {
@@ -93,7 +93,7 @@ func readGroups(reply *redis.XInfoGroupsCmd) ([]redis.XInfoGroup, error) {
 	return infos, nil
 }
 
-// unread asks for the pending entries after the group's position was read: what is delivered in the meantime is later than that.
+// unread reads the pending entries after the group's position: later deliveries are after it.
 func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGroup) (Unread, error) {
 	if info.Pending == 0 {
 		return readUnread(partition, info, nil)
@@ -101,7 +101,7 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 	return readUnread(partition, info, s.rdb.XPending(ctx, StreamKey(partition), info.Name))
 }
 
-// readUnread takes the pending entries into account if the group had any when its position was read.
+// readUnread uses the pending entries if the group had any when its position was read.
 func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCmd) (Unread, error) {
 	delivered, err := ParseEntryID(info.LastDeliveredID)
 	if err != nil {
@@ -125,8 +125,8 @@ func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCm
 	return u, nil
 }
 
-// NewGroup makes a consumer group that reads a partition's stream from its beginning, and the stream if need be. A group that is
-// there stays as it is. Errors as Stream.
+// NewGroup creates a consumer group at the beginning of a stream, and the stream if need be.
+// An existing group is left alone. Errors as Stream.
 func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupCreateMkStream(ctx, StreamKey(partition), group, "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
@@ -135,20 +135,22 @@ func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) err
 	return nil
 }
 
-// DestroyGroup removes a consumer group from a partition's stream. A group that is not there is no error. Errors as Stream.
+// DestroyGroup removes a consumer group, if it exists. Errors as Stream.
 func (s *Scripts) DestroyGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupDestroy(ctx, StreamKey(partition), group).Err()
-	if err != nil && !strings.Contains(err.Error(), "requires the key to exist") && !strings.Contains(err.Error(), noSuchKey) {
+	isMissing := err != nil && (strings.Contains(err.Error(), "requires the key to exist") ||
+		strings.Contains(err.Error(), noSuchKey))
+	if err != nil && !isMissing {
 		return classifyError("xgroup", err)
 	}
 	return nil
 }
 
-// readNow is how recently a consumer without a lease was handed entries if it counts as one that reads.
+// readNow is how recently a consumer without a lease must have received entries to count.
 const readNow = 10 * time.Second
 
-// IsRead reports whether a process reads a partition's stream for a group now: one that holds the lease of its name, as Dibs' own do, or
-// that was handed entries within readNow. Errors as Stream.
+// IsRead reports whether a process reads for a group now: it has the lease of its name, as
+// Dibs' own do, or received entries within readNow. Errors as Stream.
 func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool, error) {
 	consumers, err := s.Consumers(ctx, partition, group)
 	if err != nil {
@@ -157,7 +159,7 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	return slices.ContainsFunc(consumers, func(c Consumer) bool { return c.Idle < readNow || c.Holds }), nil
 }
 
-// RewindGroup has a group read a partition's stream again, from an entry on. Errors as Stream.
+// RewindGroup makes a group read a partition's stream again from an entry on. Errors as Stream.
 func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, from EntryID) error {
 	after := "0"
 	if from != (EntryID{}) {
@@ -166,15 +168,15 @@ func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, 
 	return classifyError("xgroup setid", s.rdb.XGroupSetID(ctx, StreamKey(partition), group, after).Err())
 }
 
-// Consumer is a reader of a group of a partition's stream.
+// Consumer is a reader of a group.
 type Consumer struct {
 	Name    string
-	Pending int64         // entries that it was handed and has not acknowledged
-	Idle    time.Duration // since it last received an entry; before Redis 7.2 an empty read does not count
-	Holds   bool          // it holds the lease of its name, as each running consumer of Dibs does
+	Pending int64         // entries delivered and not acknowledged
+	Idle    time.Duration // since its last entry; before Redis 7.2 without empty reads
+	Holds   bool          // it has the lease of its name, as running consumers of Dibs do
 }
 
-// Consumers reads the readers of a group. There are none where there is no group. Errors as Stream.
+// Consumers reads the readers of a group, if it exists. Errors as Stream.
 func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([]Consumer, error) {
 	infos, err := s.rdb.XInfoConsumers(ctx, StreamKey(partition), group).Result()
 	if redis.HasErrorPrefix(err, "NOGROUP") || err != nil && strings.Contains(err.Error(), noSuchKey) {
@@ -192,7 +194,8 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 		return nil
 	})
 	for i := range infos {
-		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle, Holds: leases[i].Val() == 1}
+		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle}
+		consumers[i].Holds = leases[i].Val() == 1
 	}
 	return consumers, classifyError("exists", err)
 }

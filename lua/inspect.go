@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Positions reads the load and the number of accepted claims of some campaigns or shards, in one round trip, in their order. The position
-// of one that Redis does not hold is zero. Errors as State.
+// Positions reads epoch and seq of lots in one round trip, in order. A missing lot is zero.
+// Errors as State.
 func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -28,20 +28,20 @@ func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, erro
 			Epoch int64 `redis:"epoch"`
 			Seq   int64 `redis:"seq"`
 		}
-		if err := cmd.Scan(&at); err == nil { // a state that cannot be read is damaged, which others report
+		if err := cmd.Scan(&at); err == nil { // others report a damaged state
 			all[i] = Position{Epoch: at.Epoch, Seq: at.Seq}
 		}
 	}
 	return all, nil
 }
 
-// Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not
-// for a loop. Errors as State.
+// Held returns the lots in Redis. It scans all keys, so it is for operators, not for a loop.
+// Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 	var mu sync.Mutex
 	err = s.scanLots(ctx, func(key string) (more bool) {
 		_, id, isCampaign := strings.Cut(key, stateInfix)
-		if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
+		if isCampaign && !strings.Contains(id, ":") { // the state; other keys have a suffix
 			mu.Lock()
 			defer mu.Unlock()
 			ids = append(ids, id)
@@ -54,10 +54,10 @@ func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 
 const (
 	stateInfix = "}:c:"
-	scanCount  = 1000 // keys that one SCAN examines: some 100 µs of Redis
+	scanCount  = 1000 // keys of a SCAN: some 100 µs of Redis
 )
 
-// scanLots calls each for the keys of campaigns until it wants no more, from several goroutines.
+// scanLots calls each for the keys of lots, from several goroutines, until it wants no more.
 func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool)) error {
 	return classifyError("scan", s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		keys := node.Scan(ctx, 0, "dibs:{p*"+stateInfix+"*", scanCount).Iterator()
@@ -67,9 +67,9 @@ func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool
 	}))
 }
 
-const listsAtOnce = 500 // lists of packets that one call asks for
+const listsAtOnce = 500 // lists of packets in a call
 
-// CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
+// CountClaimRecords counts the claim records of a lot. Errors as State.
 func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
 	key := s.KeysOf(campaignID).Keys
 	pipe := s.rdb.Pipeline()
@@ -84,7 +84,7 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 	return n.Val(), nil
 }
 
-// CountPackets counts the packets that Redis gives away of a campaign, as claim.lua finds them. Errors as State.
+// CountPackets counts the free packets of a lot, as claim.lua finds them. Errors as State.
 func (s *Scripts) CountPackets(ctx context.Context, campaignID string) (packets int64, err error) {
 	lists, err := s.rdb.ZRange(ctx, s.KeysOf(campaignID).Waves, 0, -1).Result()
 	if err != nil && !isWrongType(err) {
@@ -109,5 +109,5 @@ func (s *Scripts) CountPackets(ctx context.Context, campaignID string) (packets 
 	return packets, nil
 }
 
-// isWrongType reports whether a key holds something of another type.
+// isWrongType reports whether a key has another type.
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

@@ -9,12 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fieldInstallation is the field of InfoKey that says which installation of Dibs the data belongs
-// to.
+// fieldInstallation is the field of InfoKey with the installation that the data belongs to.
 const fieldInstallation = "installation"
 
-// setInstallation sets the installation unless Redis names another than is expected, and replies
-// which one it has then.
+// setInstallation sets the installation if it is the expected one, and returns the current one.
 const setInstallation = `
 local now = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if now ~= ARGV[2] then return {now} end
@@ -22,7 +20,7 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return {ARGV[3]}
 `
 
-// Installation is the installation that Redis belongs to; "" is none. Errors as State.
+// Installation returns the installation that Redis belongs to, or "". Errors as State.
 func (s *Scripts) Installation(ctx context.Context) (string, error) {
 	id, err := s.rdb.HGet(ctx, InfoKey, fieldInstallation).Result()
 	if errors.Is(err, redis.Nil) {
@@ -31,8 +29,8 @@ func (s *Scripts) Installation(ctx context.Context) (string, error) {
 	return id, classifyError("installation", err)
 }
 
-// SetInstallation gives Redis to an installation if it is still that of from, and returns the one
-// that it is of then. Errors as State.
+// SetInstallation sets the installation if it is from, and returns the one it is then.
+// Errors as State.
 func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now string, err error) {
 	reply, err := s.run(ctx, s.installation, []string{InfoKey}, []any{fieldInstallation, from, to})
 	if err != nil {
@@ -46,8 +44,8 @@ func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now str
 	return "", badReply(s.installation.name, reply)
 }
 
-// HasData says what Redis has of an installation: events in a claim stream, or a lot; "" is
-// nothing. Errors as State.
+// HasData returns what data Redis has: events in a claim stream, or lots; "" is none.
+// Errors as State.
 func (s *Scripts) HasData(ctx context.Context) (string, error) {
 	pipe := s.rdb.Pipeline()
 	streams := make([]*redis.XInfoStreamCmd, PartitionsMax)
@@ -58,7 +56,7 @@ func (s *Scripts) HasData(ctx context.Context) (string, error) {
 	for n, stream := range streams {
 		info, err := stream.Result()
 		switch {
-		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded Redis: no last id
+		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded: ""
 			return "events in " + StreamKey(n), nil
 		case err != nil && !strings.Contains(err.Error(), "no such key"):
 			return "", classifyError("xinfo", err)

@@ -15,26 +15,26 @@ import (
 // PartitionsMax bounds the number of claim streams.
 const PartitionsMax = 256
 
-// Every key of campaigns and of the claim streams is made in this file. All keys of a campaign carry the hash tag of its partition, {p<N>}, so that a
-// script's keys share one slot of a Redis Cluster.
+// All keys of campaigns and claim streams are made in this file. A campaign's keys have the hash
+// tag of its partition, {p<N>}, so that a script's keys share a slot of a Redis Cluster.
 
-// CampaignKeys are the keys of one campaign, or of one shard of a campaign, whose id is that of models.ShardID.
+// CampaignKeys are the keys of a lot.
 type CampaignKeys struct {
 	State  string // hash: definition and counters
-	Users  string // hash: user id -> record of what the user holds
-	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
+	Users  string // hash: user id -> the user's record
+	Keys   string // hash: digest of the client's key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
-	Moves  string // zset: of a shard, the moves of units that the load was credited lately
+	Moves  string // zset: of a shard, moves recently credited to the load
 
 	Signals string // hash: of the partition, see SignalsKey
 }
 
-// PartitionOf reports which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
-// partitions. The function never changes, as campaigns are where it put them.
+// PartitionOf returns the partition of a lot: FNV-1a of the campaign's id, modulo the number of
+// partitions. It must never change, as lots are where it put them.
 //
-// Shards have partitions of their own as long as there are some, and those of a few shards are far from each other by their hash slots:
-// the primaries of a cluster hold stretches of slots.
+// Shards get different partitions while there are some, spread widely over the hash slots,
+// as a primary of a cluster has a range of slots.
 func PartitionOf(id string, partitions int) int {
 	if partitions <= 1 {
 		return 0
@@ -50,9 +50,9 @@ func PartitionOf(id string, partitions int) int {
 	return order[(shard-1)%len(order)]
 }
 
-// shardOrder are the partitions of the shards of a campaign, by that of its first. The others lie where the hash slots are cut in halves,
-// quarters and so on, counted from there, or as near as there is one. Primaries of a cluster hold equal stretches of slots, partitions
-// cluster in some of them: every second or fourth partition would leave a primary out.
+// shardOrder returns the partitions of a campaign's shards. The first is given; the others are
+// nearest to halves, quarters and so on of the hash slots from there. Partitions cluster in some
+// of the primaries' equal ranges: taking every second one would leave a primary out.
 func shardOrder(partitions, first int) []int {
 	shardOrders.Lock()
 	defer shardOrders.Unlock()
@@ -69,7 +69,9 @@ func shardOrder(partitions, first int) []int {
 	}
 	for i := range min(partitions, models.ShardsMax) {
 		point := slots[first] + int(bits.Reverse16(uint16(i)))*clusterSlots>>16
-		nearest := slices.MinFunc(left, func(a, b int) int { return cmp.Compare(slotsApart(slots[a], point), slotsApart(slots[b], point)) })
+		nearest := slices.MinFunc(left, func(a, b int) int {
+			return cmp.Compare(slotsApart(slots[a], point), slotsApart(slots[b], point))
+		})
 		order = append(order, nearest)
 		left = slices.DeleteFunc(left, func(p int) bool { return p == nearest })
 	}
@@ -77,7 +79,7 @@ func shardOrder(partitions, first int) []int {
 	return order
 }
 
-var shardOrders = struct { //nolint:gochecknoglobals // worked out once
+var shardOrders = struct { //nolint:gochecknoglobals // a cache
 	sync.Mutex
 	byFirst map[[2]int][]int
 }{byFirst: make(map[[2]int][]int)}
@@ -85,13 +87,12 @@ var shardOrders = struct { //nolint:gochecknoglobals // worked out once
 // clusterSlots is the number of hash slots of every Redis Cluster.
 const clusterSlots = 16384
 
-// slotsApart is how far two slots are from each other on a circle of all.
+// slotsApart is the distance of two slots on the circle of all.
 func slotsApart(a, b int) int {
 	d := (a - b + 2*clusterSlots) % clusterSlots
 	return min(d, clusterSlots-d)
 }
 
-// slotOf is the hash slot of a partition in a Redis Cluster.
 func slotOf(partition int) int { return slotOfKey(prefix(partition)) }
 
 // slotOfKey is the hash slot of a key of Dibs: CRC16 (XMODEM) of its tag, modulo 16384.
@@ -112,43 +113,46 @@ func slotOfKey(key string) int {
 	return int(crc % clusterSlots)
 }
 
-// KeysOf names the keys of a campaign in its partition.
+// KeysOf returns the keys of a lot.
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
-	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves", Moves: base + ":moves", Signals: SignalsKey(partition)}
+	return CampaignKeys{
+		State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition),
+		Waves: base + ":waves", Moves: base + ":moves", Signals: SignalsKey(partition),
+	}
 }
 
 // StreamKey names the claim stream of a partition.
 func StreamKey(partition int) string { return prefix(partition) + "claims" }
 
-// TrimmedKey names a string of a partition: entries of its claim stream up to this id may have been trimmed. It is missing before
-// the first trim.
+// TrimmedKey names a string: entries up to this id may have been trimmed.
+// It is missing before the first trim.
 func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
 
 // readerKey names the lease of the reader of a partition in group syncer.
 func readerKey(partition int) string { return prefix(partition) + "reader" }
 
-// readersKey names the sorted set of the processes that read the claim streams in group syncer, by when they are forgotten.
+// readersKey names the sorted set of the readers in group syncer, by expiry.
 const readersKey = "dibs:readers"
 
-// ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
+// ParkedKey names the stream of what a consumer group could not handle, with reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
-// ReplaysKey names a hash: id of a parked message of a consumer group that someone wants replayed -> why the replay left it parked; ""
-// until a process of the group has replayed it.
+// ReplaysKey names a hash: id of a parked message that awaits a replay -> why the last replay
+// left it parked, or "".
 func ReplaysKey(group string) string { return "dibs:replays:" + group }
 
-// InfoKey names a hash that tells readers of the claim streams how many there are, in its field partitions.
+// InfoKey names a hash for readers of the claim streams; partitions is their number.
 const InfoKey = "dibs:info"
 
-// noListKey names a list of a partition that never exists, see Scripts.Away.
+// noListKey names a list that never exists, see Scripts.Away.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// SignalsKey names a hash of a partition. Its field generation counts how often Redis lost data of it; lots of an older one are away.
-// Its field stops counts the lots that were stopped because someone had seen more of them, and that processes are to report. Its field
-// offset tells when to ask MySQL for rows, see Scripts.Signal.
+// SignalsKey names a hash of a partition. generation counts its losses; lots of an older one are
+// away. stops counts stopped lots, of which processes are to report what they saw. offset is
+// MySQL's, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
 // settlingKey names the lease of settling the total of a campaign.
@@ -157,17 +161,17 @@ func settlingKey(campaignID string) string { return "dibs:settling:" + campaignI
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 
-// LeaderKey names the lease of the syncer that leads.
+// LeaderKey names the lease of the leading syncer.
 const LeaderKey = "dibs:leader"
 
-// staged names what is staged for load epoch of a lot.
+// staged names the keys that load epoch of a lot is staged in.
 func (k CampaignKeys) staged(epoch int64) (users, keys, waves string) {
 	number := ":" + strconv.FormatInt(epoch, 10)
 	return k.Users + number, k.Keys + number, k.Waves + number
 }
 
-// Packets names the list of packets that load epoch of a campaign gives away from a time of release on, in milliseconds since 1970;
-// 0 is at once. The epoch is in the name so that a load never gives away what an earlier one left.
+// Packets names the list of packets of load epoch that are released at a time, in milliseconds
+// since 1970; 0 is at once. With the epoch, no load gives away what an earlier one left.
 func (k CampaignKeys) Packets(epoch, releaseMs int64) string {
 	return k.State + ":packets:" + strconv.FormatInt(epoch, 10) + ":" + strconv.FormatInt(releaseMs, 10)
 }

@@ -11,21 +11,21 @@ import (
 	"dibs/models"
 )
 
-// The first two limits of a user have fields of their own in a campaign's state, and codes of their own in claim.lua. All that a user
-// holds, in all and on the last day, is counted whether they are set or not: so they count earlier claims when they are set.
+// A user's first two limits have their own fields of the state and codes of claim.lua. Their
+// units are counted even while they are unset, so that a later limit counts earlier claims.
 
-// LimitHit is the limit that refuses a claim.
+// LimitHit is the limit that refused a claim.
 type LimitHit struct {
 	models.Limit
 
 	ResetsAt time.Time // when the window ends; zero: never
 }
 
-// tagOf is what records and claim.lua call a limit among those of one subject: the first letter of its window, and the definition that
-// added it. A limit that is removed and added again has another tag.
+// tagOf names a limit among those of a subject: the first letter of its window, and the
+// definition that added it. A limit that is removed and added again has another tag.
 func tagOf(l *models.Limit) string { return string(l.Per[:1]) + formatInt(l.Added) }
 
-// formatLimits writes limits as the field limits of a campaign's state holds them, see read_limits in claim.lua.
+// formatLimits formats the field limits of a campaign's state, see read_limits.
 func formatLimits(limits models.Limits) string {
 	var text []byte
 	for i := range limits {
@@ -38,7 +38,6 @@ func formatLimits(limits models.Limits) string {
 	return string(text)
 }
 
-// parseLimits reads what formatLimits writes.
 func parseLimits(text string) (models.Limits, error) {
 	if text == "" {
 		return nil, nil
@@ -68,13 +67,12 @@ func parseLimits(text string) (models.Limits, error) {
 	return limits, nil
 }
 
-// windowFinder finds the windows that claim.lua counted a claim in. It remembers the days around the last moment.
+// windowFinder finds a claim's windows as claim.lua does. It caches the days around the last one.
 type windowFinder struct {
 	zone  *time.Location
 	table days
 }
 
-// day picks the day of a moment and its start, as claim.lua does.
 func (f *windowFinder) day(ms int64) (day, startMs int64) {
 	if ms < f.table.starts[daysBefore] || ms >= f.table.starts[daysBefore+1] {
 		f.table = daysAround(time.UnixMilli(ms), f.zone)
@@ -89,13 +87,12 @@ func (f *windowFinder) day(ms int64) (day, startMs int64) {
 
 const (
 	hourMs      = int64(time.Hour / time.Millisecond)
-	hoursOfDay  = 100 // between the numbers of the first hours of two days: more than any day has
+	hoursOfDay  = 100 // hours per day in the numbers of hours: more than any day has
 	daysOfWeek  = 7
 	thursday    = 3 // 1970-01-01, counted from Monday
 	yearOfMonth = 12
 )
 
-// of is the number of the window that a moment lies in, as claim.lua has it.
 func (f *windowFinder) of(per models.Per, ms int64) int64 {
 	day, startMs := f.day(ms)
 	switch per {
@@ -113,7 +110,7 @@ func (f *windowFinder) of(per models.Per, ms int64) int64 {
 	}
 }
 
-// text is what release.lua reads: the time of a claim and its windows, except that of all time.
+// text is release.lua's argument: the time of a claim and its windows, except that of all time.
 func (f *windowFinder) text(at time.Time) string {
 	ms := at.UnixMilli()
 	text := strconv.AppendInt(nil, ms, 10)
@@ -127,7 +124,7 @@ func (f *windowFinder) text(at time.Time) string {
 // dateOf is the date of a day since 1970-01-01.
 func dateOf(day int64) (int, time.Month, int) { return time.Unix(day*86400, 0).UTC().Date() }
 
-// resetsAt is when the window of a moment ends; zero is never.
+// resetsAt returns when the window of a moment ends; zero is never.
 func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
 	f := windowFinder{zone: zone}
 	day, startMs := f.day(ms)
@@ -150,26 +147,26 @@ func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
 	}
 }
 
-// subjectMark stands between the name and the value of a subject in the hash of users. No user's id holds it.
+// subjectMark separates name and value of a subject in the hash of users. No user id has it.
 const subjectMark = "\n"
 
-// record is what one subject holds of a campaign: for each limit of the subject its newest window, and the units in it.
+// record is a subject's units: for each of its limits the newest window, and the units in it.
 type record []count
 
 type count struct{ window, units int64 }
 
-// counted reports whether anything was counted.
 func (c count) counted() bool { return c.window >= 0 }
 
-// notCounted is the window of a limit that counted nothing yet.
+// notCounted is the window of a limit that has counted nothing.
 const notCounted = -1
 
-// limitsBy are the limits of a campaign by their subjects. Those of the user begin with all and day, set or not.
+// limitsBy are a campaign's limits by subject. The user's begin with all and day, set or not.
 type limitsBy map[string][]models.Limit
 
 func limitsOf(c *models.Campaign) limitsBy {
 	by := limitsBy{models.ByUser: {
-		{By: models.ByUser, Per: models.PerAll, Max: c.PerUser}, {By: models.ByUser, Per: models.PerDay, Max: c.PerUserPerDay},
+		{By: models.ByUser, Per: models.PerAll, Max: c.PerUser},
+		{By: models.ByUser, Per: models.PerDay, Max: c.PerUserPerDay},
 	}}
 	for _, l := range c.Limits {
 		by[l.By] = append(by[l.By], l)
@@ -177,7 +174,7 @@ func limitsOf(c *models.Campaign) limitsBy {
 	return by
 }
 
-// of are the limits of the subject of a field of a hash of users.
+// of returns the limits of the subject of a field of the hash of users.
 func (by limitsBy) of(field string) []models.Limit {
 	name, _, found := strings.Cut(field, subjectMark)
 	if !found {
@@ -186,7 +183,7 @@ func (by limitsBy) of(field string) []models.Limit {
 	return by[name]
 }
 
-// isPlain reports whether a limit stands in records without a tag: the first two of a user.
+// isPlain reports whether a limit has no tag in records: the first two of a user.
 func isPlain(l *models.Limit) bool {
 	return l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay)
 }
@@ -207,15 +204,15 @@ func (r record) appendTo(text []byte, limits []models.Limit) []byte {
 	return text
 }
 
-// UserRecords add up what each user and each other subject of a campaign holds, as Redis should hold it, from the claims that MySQL holds.
-// They are for one goroutine.
+// UserRecords compute the records of a campaign's users and other subjects from MySQL's claims.
+// They serve one goroutine.
 type UserRecords struct {
 	limits  limitsBy
 	finder  windowFinder
 	byField map[string]record
 }
 
-// NewUserRecords begins with no claim; users is about how many there will be.
+// NewUserRecords returns UserRecords without claims, for about so many users.
 func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -226,10 +223,10 @@ func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 	}, nil
 }
 
-// maxUsersGuess bounds the memory that is taken for users before they are seen.
+// maxUsersGuess bounds the memory that is allocated for expected users.
 const maxUsersGuess = 1 << 20
 
-// Add counts a claim. Claims come in order of seq. A claim that is not live begins its windows, and counts nothing in them.
+// Add counts a claim. Claims come in order of seq. One that is not live counts 0 units.
 func (u *UserRecords) Add(p *ClaimRecord) {
 	ms := p.At.UnixMilli()
 	units := p.Quantity
@@ -265,7 +262,7 @@ func newRecord(limits []models.Limit) record {
 	return r
 }
 
-// add counts units as claim.lua does: a subject's windows never go back.
+// add counts units as claim.lua does: windows never go back.
 func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	for i := range r {
 		if limits[i].FromMs > ms {
@@ -278,7 +275,7 @@ func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	}
 }
 
-// subjectColumns are the names of the subjects of claims, sorted.
+// subjectColumns returns the names of the subjects of claims, sorted.
 func subjectColumns(reqs []ClaimRequest) (names []string) {
 	for i := range reqs {
 		for name := range reqs[i].Subjects {
@@ -291,7 +288,7 @@ func subjectColumns(reqs []ClaimRequest) (names []string) {
 	return names
 }
 
-// subjectField is the field of a hash of users for a subject of a claim; "" is none.
+// subjectField returns the field of the hash of users for a claim's subject, or "".
 func subjectField(s models.Subjects, name string) string {
 	value, found := s[name]
 	if !found {
@@ -300,7 +297,7 @@ func subjectField(s models.Subjects, name string) string {
 	return name + subjectMark + value
 }
 
-// hit is the limit of a number in the list that a reply of claim.lua ends with.
+// hit returns the limit of a number in the list at the end of claim.lua's reply.
 func hit(m Meta, text any, number, nowMs int64) *LimitHit {
 	list, _ := text.(string)
 	limits, err := parseLimits(list)

@@ -1,4 +1,4 @@
--- load.lua puts a lot in force that was staged for it, in place of whatever is here.
+-- load.lua replaces a lot by what was staged for it.
 --
 -- KEYS[1] state         hash    definition and counters of the lot
 -- KEYS[2] users         hash    is replaced
@@ -14,17 +14,18 @@
 -- ARGV[1] now_ms      milliseconds since 1970; empty: this server's clock
 -- ARGV[2] token       the loader's, see fence.lua
 -- ARGV[3] generation  of the partition, by MySQL
--- ARGV[4] users       fields that were staged
--- ARGV[5] keys        fields that were staged
--- ARGV[6] packets     that were staged
+-- ARGV[4] users       staged fields
+-- ARGV[5] keys        staged fields
+-- ARGV[6] packets     staged
 -- ARGV[7] event_id
 -- ARGV[8] event       its JSON
 -- ARGV[9..] pairs of a field of state and its value
 --
--- Reply {0} loaded · {1} the token is another, untouched · {3} the generation is another, untouched
---   {4} not all that was staged is there, untouched
+-- Reply {0} loaded · {1} another token, untouched · {3} another generation, untouched
+--   {4} staged data is missing, untouched
 local state_key, users_key, keys_key, waves_key, moves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local staged_users_key, staged_keys_key, staged_waves_key, stream_key, signals_key = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local staged_users_key, staged_keys_key, staged_waves_key = KEYS[6], KEYS[7], KEYS[8]
+local stream_key, signals_key = KEYS[9], KEYS[10]
 local FIRST_PAIR = 9
 
 if redis.call('TYPE', state_key)['ok'] ~= 'hash' or redis.call('HGET', state_key, 'token') ~= ARGV[2] then return {1} end
@@ -43,12 +44,12 @@ end
 local lists = {}
 if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE', waves_key, 0, -1) end
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[7], 'metadata', '', 'payload', ARGV[8])
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
--- A RENAME over a big hash would free it at once, and block Redis for that long.
+-- RENAME over a big hash would free it at once, and block Redis.
 redis.call('UNLINK', state_key, users_key, keys_key, waves_key, moves_key)
-redis.call('HSETNX', signals_key, 'generation', ARGV[3]) -- while a slot moves, scripts wait for keys that are missing
+redis.call('HSETNX', signals_key, 'generation', ARGV[3]) -- during a slot migration scripts wait for missing keys
 redis.call('HSET', state_key, 'generation', ARGV[3], 'last_ms', now_ms, unpack(ARGV, FIRST_PAIR))
 if ARGV[4] ~= '0' then
   redis.call('RENAME', staged_users_key, users_key)

@@ -12,37 +12,37 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrLocked says that another process holds the lock.
+// ErrLocked reports that another process has the lock.
 var ErrLocked = errors.New("lua: locked")
 
-// Lock is held by one process at a time. It runs out unless it is renewed.
+// Lock is a lease of one process. It expires unless it is renewed.
 type Lock struct {
 	lock *redislock.Lock
 	ttl  time.Duration
-	held time.Time // shortly before it was last granted: by then it surely ran
+	held time.Time // shortly before it was last granted
 }
 
-// LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors: ErrLocked, ErrUnavailable,
-// ErrOutcomeUnknown (then the lock may be taken until it runs out).
+// LockLeader takes the lease of the leading syncer; Leader returns name. Errors: ErrLocked,
+// ErrUnavailable, ErrOutcomeUnknown (the lock may be taken until it expires).
 func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, LeaderKey, ttl, &redislock.Options{Metadata: name})
 }
 
-// LockConsumer takes the lease of a consumer's name in its group, for ttl; who has it under the same token gets it again. Errors as
-// LockLeader.
+// LockConsumer takes the lease of a consumer's name in its group. The same token gets it again.
+// Errors as LockLeader.
 func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
 }
 
-// LockSettling takes the lease of settling the total of a campaign, for ttl. Errors as LockLeader.
+// LockSettling takes the lease of settling a campaign's total. Errors as LockLeader.
 func (s *Scripts) LockSettling(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, settlingKey(campaignID), ttl, nil)
 }
 
-// tokenLength is how long the token is before the holder's name in the value of a lock.
+// tokenLength is the length of the token before the name in a lock's value.
 const tokenLength = 22
 
-// Leader is the name of the syncer that leads; "" when none does. Errors as State.
+// Leader returns the name of the leading syncer, or "". Errors as State.
 func (s *Scripts) Leader(ctx context.Context) (string, error) {
 	value, err := s.rdb.Get(ctx, LeaderKey).Result()
 	switch {
@@ -68,14 +68,14 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 	return &Lock{lock: lock, ttl: ttl, held: started}, nil
 }
 
-// shorten has a lock run out within ttl, unless its holder renews it. One that lasts longer was taken while Redis' clock was ahead.
+// shorten makes a lock expire within ttl. A longer one was taken while Redis' clock was ahead.
 func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) error {
 	err := s.rdb.Do(ctx, "PEXPIRE", key, ttl.Milliseconds(), "LT").Err()
 	return classifyError("lock", err)
 }
 
-// RenewUntil renews the lock each third of its time until ctx ends, and then returns nil. It returns ErrLocked as soon as another
-// process may hold the lock. It is for one goroutine.
+// RenewUntil renews the lock until ctx ends, and then returns nil. It returns ErrLocked as soon
+// as another process may have the lock. It serves one goroutine.
 func (l *Lock) RenewUntil(ctx context.Context) error {
 	for {
 		ends := l.held.Add(l.ttl)
@@ -97,7 +97,7 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 	}
 }
 
-// Renew starts the time of the lock again. Errors as LockLeader; ErrLocked says that the lock has run out.
+// Renew extends the lock by its ttl. Errors as LockLeader; ErrLocked: it has expired.
 func (l *Lock) Renew(ctx context.Context) error {
 	err := l.lock.Refresh(ctx, l.ttl, nil)
 	switch {
@@ -109,7 +109,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the lock back. A lock that has run out is left alone, as another process may hold it.
+// Release releases the lock. It ignores an expired one, as another process may have it.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 		return classifyError("unlock", err)

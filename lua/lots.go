@@ -11,42 +11,42 @@ import (
 	"dibs/models"
 )
 
-// What replies of scripts about lots say.
+// Replies of scripts about lots.
 const (
-	statusToken      = 1 // load.lua and resume.lua: the token is another
-	statusElse       = 3 // debit.lua, credit.lua: another load is here; evict.lua: not now; fence.lua, release.lua: someone loads the lot
-	statusGeneration = 3 // load.lua and resume.lua: the partition has another generation
-	statusIncomplete = 4 // load.lua: not all that was staged is there
+	statusToken      = 1 // load.lua and resume.lua: another token
+	statusElse       = 3 // debit.lua, credit.lua: another load; evict.lua, fence.lua, release.lua: not now
+	statusGeneration = 3 // load.lua and resume.lua: another generation
+	statusIncomplete = 4 // load.lua: staged data is missing
 )
 
-// Held says what Redis held of a lot when a loader fenced it.
+// Held is what a loader's fence found of a lot in Redis.
 type Held int
 
-// What fence.lua finds.
+// Values of Held.
 const (
 	HeldNothing Held = 0 // or the token of another loader
-	HeldStopped Held = 1 // the lot as it was when it was stopped
-	HeldOlder   Held = 2 // the lot, of an older generation of its partition
-	HeldDamaged Held = 3 // parts of it, or something else
-	HeldLive    Held = 4 // it takes claims, and was not fenced
+	HeldStopped Held = 1 // the lot, stopped
+	HeldOlder   Held = 2 // the lot, of an older generation
+	HeldDamaged Held = 3 // parts of it, or other data
+	HeldLive    Held = 4 // live, and not fenced
 )
 
-// Fenced is a lot that a loader fenced.
+// Fenced is a fenced lot.
 type Fenced struct {
 	Held Held
 	Position
 }
 
-// How a loader fences.
+// Values of how in Fence.
 const (
 	FenceAway  = "load"   // lots that are away
-	FenceAny   = "reload" // lots that take claims, too
-	FenceRenew = "renew"  // lots that it fenced, for longer
-	FenceLeave = "leave"  // no more: another loader may begin at once
+	FenceAny   = "reload" // live lots too
+	FenceRenew = "renew"  // extend the fence
+	FenceLeave = "leave"  // give up: another loader may begin at once
 )
 
-// Fence leaves a loader's token in lots, which take no claims then; sent again it holds for longer. Each lot has its own error: ErrOther
-// (another loader is at it), and those of a Redis that is away.
+// Fence stores a loader's token in lots, which then refuse claims. Each lot has its own error:
+// ErrOther (another loader has it), and those of Redis.
 func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (fenced []Fenced, errs []error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
@@ -81,25 +81,26 @@ func readFence(id string, reply []any) (f Fenced, err error) {
 	return Fenced{Held(numbers[0]), Position{Epoch: numbers[1], Seq: numbers[2], Units: numbers[3]}}, nil
 }
 
-// Load is what a loader brings Redis of a lot.
+// Load is what a loader sends of a lot.
 type Load struct {
-	Campaign   *models.Campaign // the lot, and as Epoch the number of the load
+	Campaign   *models.Campaign // the lot; Epoch is the number of the load
 	Definition *models.Definition
 	Token      string
 	Generation int64 // of the partition, by MySQL
-	Seq        int64 // the highest seq that was ever used
-	Sold       int64 // units that were ever sold
-	Taken      int64 // units that are not for sale: of live claims, of parked ones, and lost ones
-	Released   int64 // claims that are released and whose release Redis has had
-	Rows       int64 // claims that MySQL has of the lot, see models.Event
+	Seq        int64 // the highest seq ever used
+	Sold       int64 // units ever sold
+	Taken      int64 // units of live claims and parked ones, and lost ones
+	Released   int64 // claims whose release Redis has applied
+	Rows       int64 // MySQL's claims of the lot, see models.Event
 	RowUnits   int64 // their units
 	Total      int64 // of a shard: its units
 	Shares     Shares
 
-	users, keys, packets, pushed int64 // that were staged
+	users, keys, packets, pushed int64 // staged
 }
 
-// Load has a lot without claims be live, for tools and tests: package lots loads those of a database. loaded is false if it was live before.
+// Load makes a lot without claims live, for tools and tests; package lots loads those with rows.
+// loaded is false if it was live.
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
 	token := uuid.NewString()
 	fenced, errs := s.Fence(ctx, token, FenceAway, []string{c.ID})
@@ -111,8 +112,8 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 	return err == nil, err
 }
 
-// LoadAll puts lots in force of which nothing is staged, in one round trip. Each lot has its own error: ErrOther (another loader is at
-// it), ErrGeneration, and those of a Redis that is away.
+// LoadAll loads lots of which nothing is staged, in one round trip. Each lot has its own error:
+// ErrOther (another loader has it), ErrGeneration, and those of Redis.
 func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 	calls := make([]call, len(loads))
 	errs := make([]error, len(loads))
@@ -138,12 +139,13 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	event, payload, err := s.loadEvent(models.EventLotLoaded, l)
 	args := []any{s.serverNow(), l.Token, l.Generation, l.users, l.keys, l.packets, event, payload}
 	args = append(append(args, fixed(c)...), definition(c)...)
-	args = append(args, "epoch", c.Epoch, "version", c.Version, "taken", l.Taken, "sold", l.Sold, "seq", l.Seq, "released", l.Released)
+	args = append(args, "epoch", c.Epoch, "version", c.Version,
+		"taken", l.Taken, "sold", l.Sold, "seq", l.Seq, "released", l.Released)
 	switch {
 	case c.Kind == models.KindPacket:
 		args = append(args, "total", l.Taken+l.packets, "pushed", l.pushed)
 	case models.IsShardID(c.ID):
-		args = append(args, "total", l.Total) // nothing else sets it, but debits and credits
+		args = append(args, "total", l.Total) // then only debits and credits change it
 	}
 	if models.IsShardID(c.ID) {
 		args = append(args, "out", l.Shares.Out, "in", l.Shares.In, "ups", 0, "shards", c.Shards, "shard_by", c.ShardBy)
@@ -151,14 +153,14 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	return call{[]string{k.State, k.Users, k.Keys, k.Waves, k.Moves, users, keys, waves, k.Stream, k.Signals}, args}, err
 }
 
-// loadEvent is the event of a load, or of a lot that goes on.
+// loadEvent returns the event of a load, or of a resumed lot.
 func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload []byte, err error) {
 	c := l.Campaign
 	e := models.Event{
-		Type: kind, Epoch: c.Epoch, Seq: l.Seq, Sold: l.Sold, Claims: l.Rows, Quantity: l.RowUnits, Version: c.Version, Generation: l.Generation, At: s.at(),
-		Definition: l.Definition,
+		Type: kind, Epoch: c.Epoch, Seq: l.Seq, Sold: l.Sold, Claims: l.Rows, Quantity: l.RowUnits,
+		Version: c.Version, Generation: l.Generation, At: s.at(), Definition: l.Definition,
 	}
-	if kind == models.EventLotResumed { // it works by the definition that it had
+	if kind == models.EventLotResumed { // it keeps its definition
 		e.Version = 0
 		e.Definition = nil
 	}
@@ -193,8 +195,8 @@ func readLoad(id, script string, reply []any) error {
 	return fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, id)
 }
 
-// Resume lets a lot go on that was stopped, under the next epoch and behind what was seen. Of l it reads Campaign, Token, Generation, Seq,
-// Sold, Rows and RowUnits. Errors as LoadAll.
+// Resume continues a stopped lot under the next epoch, behind what was seen. It uses Campaign,
+// Token, Generation, Seq, Sold, Rows and RowUnits of l. Errors as LoadAll.
 func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	k := s.KeysOf(l.Campaign.ID)
 	event, payload, err := s.loadEvent(models.EventLotResumed, l)
@@ -209,8 +211,8 @@ func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	return readLoad(l.Campaign.ID, s.resume.name, reply)
 }
 
-// Evict removes lots from Redis that no one has claimed from for idle, in one round trip. evicted are those that Redis does not hold then.
-// Each has its own error: those of a Redis that is away.
+// Evict removes idle lots from Redis, in one round trip. evicted reports those that are gone.
+// Each has its own error: those of Redis.
 func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.Duration) (evicted []bool, errs []error) {
 	calls := make([]call, len(lots))
 	evicted = make([]bool, len(lots))
@@ -226,7 +228,8 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 			return evicted, errs
 		}
 		calls[i] = call{
-			keys: []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream}, args: []any{s.serverNow(), idle.Milliseconds(), event, payload},
+			keys: []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream},
+			args: []any{s.serverNow(), idle.Milliseconds(), event, payload},
 		}
 	}
 	for i, a := range s.runPipelined(ctx, s.evict, calls) {

@@ -9,32 +9,32 @@ import (
 	"dibs/models"
 )
 
-// Meta is the part of a campaign that never changes, and its partition.
+// Meta is the constant part of a lot, and its partition.
 type Meta struct {
 	ID        string
 	Kind      models.Kind
 	Partition int
-	Location  *time.Location // in which the windows of limits begin
+	Location  *time.Location // of the windows of limits
 	Currency  string
 	HoldForMs int64
-	Shards    int    // of the campaign; 0 and 1 are one
+	Shards    int    // of the campaign; 0 is 1
 	ShardBy   string // see models.Campaign
 }
 
-// IsShard reports whether this is a shard of a campaign.
+// IsShard reports whether the lot is a shard.
 func (m *Meta) IsShard() bool { return models.IsShardID(m.ID) }
 
-// CampaignID is the id of the campaign, also of a shard.
+// CampaignID returns the id of the campaign.
 func (m *Meta) CampaignID() string {
 	id, _ := models.SplitShardID(m.ID)
 	return id
 }
 
-// IsSharded reports whether the campaign is spread over several shards, each of which has a Meta of its own. The campaign itself is not in
-// Redis.
+// IsSharded reports whether the campaign has several shards, each with its own Meta.
+// Such a campaign is not in Redis itself.
 func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.IsShard() }
 
-// subject is what decides about the shard of a claim: its user, or the value of another subject.
+// subject selects the shard of a claim: its user, or the value of another subject.
 func (m *Meta) subject(user string, subjects models.Subjects) string {
 	if m.ShardBy == "" || m.ShardBy == models.ByUser {
 		return user
@@ -42,7 +42,7 @@ func (m *Meta) subject(user string, subjects models.Subjects) string {
 	return subjects[m.ShardBy]
 }
 
-// ShardOf is the shard of a claim, from 1 on.
+// ShardOf returns the shard of a claim, from 1 on.
 func (m *Meta) ShardOf(user string, subjects models.Subjects) int {
 	if !m.IsSharded() {
 		return 1
@@ -50,7 +50,7 @@ func (m *Meta) ShardOf(user string, subjects models.Subjects) int {
 	return models.ShardOfUser(m.subject(user, subjects), m.Shards)
 }
 
-// MetaOf reads the Meta of a campaign's definition. It fails if this machine does not know the campaign's zone.
+// MetaOf returns the Meta of a lot. It fails if this machine lacks the campaign's time zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -62,18 +62,18 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	}, nil
 }
 
-// days are the day of a moment, the two before it and the three after it, for claim.lua. The script picks the day by Redis' clock, so
-// processes whose clocks differ agree; the zones are known here.
+// days are the day of a moment, the two before and the three after it. claim.lua selects the day
+// by Redis' clock, so that processes with different clocks agree; Redis has no zones.
 type days struct {
 	first  int64    // days since 1970-01-01 in the zone
-	starts [6]int64 // milliseconds since 1970. The last day has no end here, so no moment is found in it
+	starts [6]int64 // milliseconds since 1970; no moment is in the last day, whose end is unknown
 }
 
-// daysBefore is how many days of the table come before the day of the moment. So Redis' time is in the table although this clock is
-// wrong by most of a day, even beside a day that the zone leaves out.
+// daysBefore is how many days precede that of the moment. So Redis' time is in the table even if
+// this clock is wrong by most of a day, and beside a day that the zone skips.
 const daysBefore = 2
 
-// daysAround makes the table around a moment.
+// daysAround returns the days around a moment.
 func daysAround(now time.Time, zone *time.Location) days {
 	y, m, d := now.In(zone).Date()
 	var t days
@@ -84,7 +84,7 @@ func daysAround(now time.Time, zone *time.Location) days {
 	return t
 }
 
-// dayTables remembers the table of each zone until its day is over.
+// dayTables caches the days of each zone until midnight.
 type dayTables struct {
 	mu     sync.Mutex
 	byZone map[string]days
@@ -101,7 +101,7 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 		t.byZone = make(map[string]days)
 	}
 	table := daysAround(now, zone)
-	t.byZone[zone.String()] = table // as many as the zone database has zones
+	t.byZone[zone.String()] = table // bounded by the zones of the database
 	return table
 }
 

@@ -7,40 +7,42 @@ import (
 	"dibs/models"
 )
 
-// Debit takes free units out of a shard, for another one or out of the campaign's total.
+// Debit takes free units out of a shard, for another one or out of the total.
 type Debit struct {
 	Move  string // the id of the move
-	Shard string // the id of the lot that gives
+	Shard string // the id of the giver
 	Epoch int64  // its load, as it was read
-	To    int    // the number of the shard that gets them; 0: they leave the total
-	Units int64  // that are wanted
-	Taken bool   // units that users have go, too: the shard refuses claims until as many came back
+	To    int    // the taker's number; 0: the units leave the total
+	Units int64  // wanted
+	Taken bool   // claimed units too: the shard refuses claims until as many come back
 }
 
-// Debit takes as many units as are free, and returns how many. Errors: ErrAbsent, ErrOther,
-// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (then MySQL gets the move, or there is none).
+// Debit takes up to so many free units, and returns how many. Errors: ErrAbsent, ErrOther,
+// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (MySQL gets the move, or there is none).
 func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) {
 	k := s.KeysOf(d.Shard)
 	taken := 0
 	if d.Taken {
 		taken = 1
 	}
-	return s.move(ctx, s.debit, d.Shard, []string{k.State, k.Stream, k.Signals}, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
+	keys := []string{k.State, k.Stream, k.Signals}
+	return s.move(ctx, s.debit, d.Shard, keys, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
 }
 
-// Credit brings a shard the units of a move that MySQL has applied.
+// Credit adds the units of a move that MySQL has applied to a shard.
 type Credit struct {
 	Move  string
-	Shard string // the id of the lot that takes
-	Epoch int64  // its load, as MySQL knows it
-	From  int    // the number of the shard that gave them; 0: the total was raised
+	Shard string // the id of the taker
+	Epoch int64  // its load, by MySQL
+	From  int    // the giver's number; 0: the total was raised
 	Units int64
 }
 
-// Credit brings a shard its units once, however often it is sent. Errors as Debit.
+// Credit adds the units once, however often it is called. Errors as Debit.
 func (s *Scripts) Credit(ctx context.Context, c *Credit) (units int64, err error) {
 	k := s.KeysOf(c.Shard)
-	return s.move(ctx, s.credit, c.Shard, []string{k.State, k.Stream, k.Moves, k.Signals}, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
+	keys := []string{k.State, k.Stream, k.Moves, k.Signals}
+	return s.move(ctx, s.credit, c.Shard, keys, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
 }
 
 func (s *Scripts) atText() string { return models.NewTime(s.opts.Clock()).Format(models.TimeLayout) }

@@ -10,7 +10,7 @@ import (
 
 var errClient = errors.New("lua: this kind of client is not known")
 
-// nodeOf is the client of the one server that holds key.
+// nodeOf returns the client of the server that has key.
 func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch c := s.rdb.(type) {
 	case *redis.Client:
@@ -22,7 +22,7 @@ func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error)
 	}
 }
 
-// eachMaster calls do for every server that holds campaigns, at the same time.
+// eachMaster calls do concurrently for every server that has campaigns.
 func (s *Scripts) eachMaster(ctx context.Context, do func(ctx context.Context, node *redis.Client) error) error {
 	switch c := s.rdb.(type) {
 	case *redis.Client:

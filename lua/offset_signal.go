@@ -12,21 +12,21 @@ import (
 
 const (
 	signalTimeout = time.Second            // of one signal
-	signalPause   = 100 * time.Millisecond // before it is tried again
+	signalPause   = 100 * time.Millisecond // between two tries
 )
 
-// OffsetSignal tells API processes and readers how far MySQL has applied the claim streams, beside
-// the flushes: they don't wait for a Redis that hangs.
+// OffsetSignal publishes MySQL's offsets to API processes and readers, apart from the flushes,
+// which must not wait for a stalled Redis.
 type OffsetSignal struct {
 	scripts *Scripts
-	wake    chan struct{} // has a token when there is something to tell
+	wake    chan struct{} // has a token after Tell
 	stop    func()
 
 	mu      sync.Mutex
-	offsets map[int]models.Offset // to tell
+	offsets map[int]models.Offset // to publish
 }
 
-// NewOffsetSignal makes one, which runs until Stop.
+// NewOffsetSignal starts an OffsetSignal; Stop stops it.
 func NewOffsetSignal(scripts *Scripts) *OffsetSignal {
 	s := &OffsetSignal{scripts: scripts, wake: make(chan struct{}, 1), offsets: make(map[int]models.Offset)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,22 +39,22 @@ func NewOffsetSignal(scripts *Scripts) *OffsetSignal {
 	return s
 }
 
-// Stop signals what is left, once, and ends it.
+// Stop publishes what is left, once, and stops.
 func (s *OffsetSignal) Stop() { s.stop() }
 
 func (s *OffsetSignal) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-s.wake:
-			for !s.signal() && sleep.For(ctx, signalPause) == nil { //nolint:revive // until all is told
+			for !s.signal() && sleep.For(ctx, signalPause) == nil { //nolint:revive // until all is published
 			}
 		case <-ctx.Done():
 		}
 	}
-	_ = s.signal() // whoever reads next tells it anew
+	_ = s.signal() // the next reader publishes it again
 }
 
-// signal reports whether Redis was told all.
+// signal reports whether all offsets were published.
 func (s *OffsetSignal) signal() bool {
 	s.mu.Lock()
 	told := maps.Clone(s.offsets)
@@ -70,13 +70,13 @@ func (s *OffsetSignal) signal() bool {
 	return true
 }
 
-// Tell has the offsets signaled soon. It may be called by any goroutine.
+// Tell publishes offsets soon. It is safe for concurrent use.
 func (s *OffsetSignal) Tell(offsets map[int]models.Offset) {
 	s.mu.Lock()
 	maps.Copy(s.offsets, offsets)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
-	default: // it will be seen
+	default: // there is a token
 	}
 }

@@ -10,53 +10,53 @@ import (
 )
 
 const (
-	// paceFree is how many records are staged without a pause: some 50 ms of Redis, spread over twice that time.
+	// paceFree is how many records are staged without a pause: some 50 ms of Redis.
 	paceFree = 25_000
-	// minPace is the least rate of staging, in records a second: about a tenth of Redis.
+	// minPace is the least rate, in records a second: about a tenth of Redis.
 	minPace = 80_000
-	// paceWhole is how long the staging of a campaign may take. A campaign with more records than minPace stages in that time is
-	// staged faster, at the others' cost.
+	// paceWhole bounds the staging of a campaign. A bigger one is staged faster than minPace,
+	// at the others' cost.
 	paceWhole = 20 * time.Second
-	// paceLook is how often Redis is asked whether others claim.
+	// paceLook is the pause between two checks whether others claim.
 	paceLook = 200 * time.Millisecond
-	// paceOthers is the rate of scripts, a second, from which staging is paced. Below it hardly any claim meets a load.
+	// paceOthers is the rate of scripts a second that slows staging.
+	// Below it hardly any claim meets a load.
 	paceOthers = 100
 	// paceSleep is the shortest pause. Timers are no finer.
 	paceSleep = time.Millisecond
-	// paceCatchUp bounds the records that are staged at once after a late wake-up.
+	// paceCatchUp bounds what is staged at once after a late wake-up.
 	paceCatchUp = 250 * time.Millisecond
 )
 
-// pace bounds the rate of staging while others run scripts on the server, so that a rebuild leaves space for the claims of other
-// campaigns. When no others do, records are staged as fast as Redis takes them, as the campaign takes no claims for that long. The
-// reader of MySQL waits for the staging, so it is paced, too.
+// pace bounds the rate of staging while others run scripts on the server, so that a load leaves
+// time for other campaigns' claims. Else staging is as fast as Redis, as the lot is away for that
+// long. The reader of MySQL waits for the staging, and so is slowed as well.
 type pace struct {
-	calls func(ctx context.Context) (int64, error) // of scripts, ever, on the server of the campaign
+	calls func(ctx context.Context) (int64, error) // of scripts on the campaign's server, ever
 	rate  float64                                  // records a second
 
 	staged    int64
 	busy      bool
 	lookedAt  time.Time
 	callsThen int64
-	next      time.Time // when the next records may go
+	next      time.Time // when to send the next records
 }
 
-// newPace begins the pace of a campaign of about so many records; key is one of its keys.
+// newPace returns the pace of a campaign of about so many records. key is one of its keys.
 func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace {
 	p := &pace{
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
 		rate:  rateFor(records),
 	}
-	if records >= paceFree { // asking costs Redis as much as some claims
+	if records >= paceFree { // a check costs Redis as much as some claims
 		p.check(ctx, time.Now())
 	}
 	return p
 }
 
-// rateFor is the rate, in records a second, at which so many records are staged while others claim.
+// rateFor returns the rate of staging so many records while others claim.
 func rateFor(records int64) float64 { return max(minPace, float64(records)/paceWhole.Seconds()) }
 
-// commands is how many commands may share a round trip.
 func (p *pace) commands() int {
 	if p.busy && p.staged >= paceFree {
 		return stageCommandsPaced
@@ -64,7 +64,7 @@ func (p *pace) commands() int {
 	return stageCommands
 }
 
-// after waits as long as the records that were just staged require.
+// after waits as long as the staged records require.
 func (p *pace) after(ctx context.Context, records int) error {
 	p.staged += int64(records)
 	if p.staged < paceFree {
@@ -92,7 +92,7 @@ func (p *pace) after(ctx context.Context, records int) error {
 	return nil
 }
 
-// check asks Redis whether others claim. If the server does not say, it assumes that they do.
+// check checks whether others claim, and assumes so if the server does not answer.
 func (p *pace) check(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()
@@ -101,7 +101,7 @@ func (p *pace) check(ctx context.Context, now time.Time) {
 	p.callsThen = calls
 }
 
-// scriptCalls is how many scripts the server of a key has run, ever.
+// scriptCalls returns how many scripts the server of a key has run, ever.
 func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
 	node, err := s.nodeOf(ctx, key)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
 		return 0, classifyError("info", err)
 	}
 	all := int64(0)
-	for line := range strings.Lines(stats) { // none where it ran none
+	for line := range strings.Lines(stats) { // no line if it ran none
 		var calls int64
 		name, values, _ := strings.Cut(line, ":")
 		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {

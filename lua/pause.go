@@ -11,25 +11,26 @@ import (
 	"dibs/models"
 )
 
-const statusClosed = 1 // pause.lua's reply for a campaign that is closed
+const statusClosed = 1 // pause.lua: the campaign is closed
 
-// Pause is a pause that MySQL is not asked for, of any number of campaigns.
+// Pause is a pause of any number of campaigns, made without MySQL.
 type Pause struct {
-	ID        string // a UUIDv7: that of a later one is greater
+	ID        string // a UUIDv7, so a later one is greater
 	Actor     string // who paused
 	RequestID string // by which request
 }
 
-// Pause pauses lots, the live ones at once and the others before they are loaded, and has the claim stream tell MySQL. Again with the
-// same id does no harm. The errors are those of the lots: models.ErrClosed, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
+// Pause pauses lots, those that are away before they are loaded, and appends it to the claim
+// stream for MySQL. It is idempotent by id. Errors, by lot: models.ErrClosed, ErrDamaged,
+// ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	errs := make([]error, len(ids))
 	calls := make([]call, len(ids))
 	for i, id := range ids {
 		campaignID, shard := models.SplitShardID(id)
 		event := models.Event{
-			V: models.EventVersion, Type: models.EventCampaignPaused, ID: uuid.NewString(), CampaignID: campaignID, Shard: shard,
-			At: models.NewTime(s.opts.Clock()), PauseID: p.ID, Actor: p.Actor, RequestID: p.RequestID,
+			V: models.EventVersion, Type: models.EventCampaignPaused, ID: uuid.NewString(), CampaignID: campaignID,
+			Shard: shard, At: s.at(), PauseID: p.ID, Actor: p.Actor, RequestID: p.RequestID,
 		}
 		payload, err := json.Marshal(&event)
 		if err != nil {
@@ -56,7 +57,8 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	return errs
 }
 
-// Pauses reads by which pause each lot is paused; "" is none, or one that its definition knows of. Errors as State.
+// Pauses reads the pause of each lot; "" is none, or one known to its definition. Errors as
+// State.
 func (s *Scripts) Pauses(ctx context.Context, ids []string) ([]string, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

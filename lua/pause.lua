@@ -1,26 +1,26 @@
--- pause.lua pauses a lot without MySQL, and adds that to the claim stream. A definition opens the lot again only if it knows of the pause,
--- see adjust.lua. One that loads the lot begins anew, and reads of the pause first.
---
--- The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- pause.lua pauses a lot without MySQL, and appends that to the claim stream. Only a definition
+-- that knows of the pause reopens the lot, see adjust.lua. A loader starts again, and then has
+-- applied the pause. The first write is an XADD, which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] stream  stream  the claim stream of the partition
 --
--- ARGV[1] pause_id  the same for each lot of a campaign; that of a later pause is greater
+-- ARGV[1] pause_id  the same for each lot of a campaign; later ones are greater
 -- ARGV[2] event_id
 -- ARGV[3] event  its JSON
 --
--- Reply {0} paused, or it was by this pause · {1} the campaign is closed, untouched · {2, which} damaged: the key of that number
+-- Reply {0} paused, or was by this pause · {1} the campaign is closed, untouched · {2, which} damaged: the key of that number
 local state_key, stream_key = KEYS[1], KEYS[2]
 
-local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
+local state_type = redis.call('TYPE', state_key)['ok']
+local stream_type = redis.call('TYPE', stream_key)['ok']
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 local fields = redis.call('HMGET', state_key, 'status', 'pause', 'token')
 if fields[1] == 'closed' then return {1} end
 if fields[2] == ARGV[1] then return {0} end
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', ARGV[3])
 if fields[1] then redis.call('HSET', state_key, 'status', 'paused', 'pause', ARGV[1]) end
 if fields[3] then redis.call('HSET', state_key, 'token', 'pause', 'token_ms', 0) end

@@ -8,19 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// call is what a call of a script sends.
 type call struct {
 	keys []string
 	args []any
 }
 
-// answer is what came back of a call.
 type answer struct {
 	reply []any
 	err   error // as those of run
 }
 
-// runPipelined sends calls of one script in one round trip. Each has its own answer, and others are served between them.
+// runPipelined calls one script several times in one round trip. Redis serves others in between.
 func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	if err := ctx.Err(); err != nil {

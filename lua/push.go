@@ -8,25 +8,25 @@ import (
 	"dibs/models"
 )
 
-// PushMax is the most packets of one call of push.lua: some 100 µs of Redis.
+// PushMax bounds the packets of a call: some 100 µs of Redis.
 const PushMax = 500
 
-// statusPosition is push.lua's reply when Redis has packets up to another position than the caller expects.
+// statusPosition is push.lua's reply if Redis is not at the caller's position.
 const statusPosition = 3
 
-// Push is a run of packets of one time of release, on its way to Redis.
+// Push is a run of packets with one time of release.
 type Push struct {
 	Epoch     int64           // the load, as it was read
-	After     int64           // the position up to which Redis has packets
-	Upto      int64           // the position up to which it has them after this
-	Units     int64           // packets between the two that no one has taken
+	After     int64           // Redis' last position before
+	Upto      int64           // Redis' last position after
+	Units     int64           // free packets between the two
 	ReleaseMs int64           // milliseconds since 1970; 0 is at once
-	Packets   []models.Packet // those that can be given away, in order of their positions, at most PushMax
+	Packets   []models.Packet // those to give away, by position, at most PushMax
 }
 
-// Push brings the next packets of a campaign to Redis, each once however often it is sent. It returns the position up to which Redis
-// has packets: p.Upto, or another one if Redis was not at p.After, and then nothing was changed. Errors: ErrAbsent, ErrDamaged,
-// ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Push sends a campaign's next packets, each counted once however often it is sent. It returns
+// Redis' last position: p.Upto, or another one if Redis was not at p.After, and nothing changed.
+// Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
 	if len(p.Packets) > PushMax {
 		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)
@@ -52,7 +52,7 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 	return 0, refusal(s.push.name, campaignID, keys, code, reply)
 }
 
-// packetEntry is a packet as lists and records hold it.
+// packetEntry is a packet in lists and records.
 func packetEntry(p *models.Packet) string {
 	b := make([]byte, 0, 24+len(p.ID))
 	b = append(strconv.AppendInt(b, p.Amount, 10), ':')

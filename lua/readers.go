@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// readerLease is how long the partitions of a process that died are not read.
+	// readerLease is how long the partitions of a dead process have no reader.
 	readerLease = 3 * time.Second
 	readerRenew = readerLease / 3
-	// readerAsk bounds a question to Redis, so that a lease is renewed in time after one that hangs.
+	// readerAsk bounds a call, so that a lease is renewed in time after one that stalls.
 	readerAsk = readerRenew / 2
 	noLease   = -2 // PTTL's answer
 )
 
-// Readers shares the partitions among the processes that read the claim streams in group syncer. Each takes leases of its
-// share: partitions divided by processes, rounded up. The leases save duplicate work and guard nothing: MySQL's offset does.
+// Readers shares the partitions among the processes that read in group syncer. Each takes
+// leases of partitions divided by processes, rounded up. The leases only save duplicate work:
+// MySQL's offset guards correctness.
 type Readers struct {
 	scripts *Scripts
 	log     *slog.Logger
@@ -44,13 +45,15 @@ type readerLock struct {
 	end  context.CancelFunc
 }
 
-// NewReaders makes the share of this process; Run fills it.
+// NewReaders returns the share of this process; Run fills it.
 func NewReaders(scripts *Scripts, log *slog.Logger) *Readers {
-	return &Readers{scripts: scripts, log: log, token: rand.Text(), leases: make(map[int]*readerLock), changed: make(chan struct{})}
+	return &Readers{
+		scripts: scripts, log: log, token: rand.Text(), leases: make(map[int]*readerLock), changed: make(chan struct{}),
+	}
 }
 
-// Await waits until this process holds the lease of a partition. The context that it returns ends with the lease, and with ctx.
-// The error is why ctx ended.
+// Await waits for the lease of a partition. The returned context ends with the lease or ctx.
+// The error is the cause why ctx ended.
 func (r *Readers) Await(ctx context.Context, partition int) (context.Context, error) {
 	for {
 		r.mu.Lock()
@@ -70,7 +73,7 @@ func (r *Readers) Await(ctx context.Context, partition int) (context.Context, er
 	}
 }
 
-// Run takes and renews leases until ctx ends; then it gives them back.
+// Run takes and renews leases until ctx ends, and then releases them.
 func (r *Readers) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.share(ctx)
@@ -81,10 +84,10 @@ func (r *Readers) Run(ctx context.Context) {
 	for partition := range r.held() {
 		r.release(ctx, partition)
 	}
-	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it is forgotten anyway
+	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it expires anyway
 }
 
-// share renews the leases that are held, gives back those beyond this process's share, and takes free ones up to it.
+// share renews leases, releases those beyond this process's share, and takes free ones up to it.
 func (r *Readers) share(ctx context.Context) {
 	var asked sync.WaitGroup
 	for partition, lease := range r.held() {
@@ -113,7 +116,7 @@ func (r *Readers) share(ctx context.Context) {
 	asked.Wait()
 }
 
-// free are the partitions that no process reads, of servers that answer.
+// free returns the partitions without a reader, of servers that answer.
 func (r *Readers) free(ctx context.Context) (free []int) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
@@ -136,7 +139,7 @@ func (r *Readers) free(ctx context.Context) (free []int) {
 	return free
 }
 
-// join says that this process reads, and returns how many do.
+// join registers this process, and returns the number of processes.
 func (r *Readers) join(ctx context.Context) (processes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
@@ -176,7 +179,8 @@ func (r *Readers) take(ctx context.Context, partition int) {
 	lock, err := r.scripts.lockReader(asking, partition, r.token)
 	if err != nil {
 		if !errors.Is(err, ErrLocked) && ctx.Err() == nil {
-			r.log.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of a partition", slog.Int("partition", partition), slog.Any("error", err))
+			r.log.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of a partition",
+				slog.Int("partition", partition), slog.Any("error", err))
 		}
 		return
 	}
@@ -200,10 +204,10 @@ func (r *Readers) renew(ctx context.Context, partition int, lease *readerLock) {
 func (r *Readers) release(ctx context.Context, partition int) {
 	lease := r.held()[partition]
 	r.set(partition, nil)
-	_ = lease.lock.Release(ctx) // it runs out by itself
+	_ = lease.lock.Release(ctx) // it expires by itself
 }
 
-// set replaces the lease of a partition and wakes who waits for it; nil is none.
+// set replaces the lease of a partition, or removes it, and wakes who waits.
 func (r *Readers) set(partition int, lease *readerLock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +222,7 @@ func (r *Readers) set(partition int, lease *readerLock) {
 	r.changed = make(chan struct{})
 }
 
-// lockReader takes the lease of the reader of a partition; who has it under the same token gets it again. Errors as LockLeader.
+// lockReader takes the lease of a partition. The same token gets it again. Errors as LockLeader.
 func (s *Scripts) lockReader(ctx context.Context, partition int, token string) (*Lock, error) {
 	return s.obtain(ctx, readerKey(partition), readerLease, &redislock.Options{Token: token})
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// awayTimeout is for how long a server may be silent before its partitions count as away.
+// awayTimeout is how long a server may take before its partitions count as away.
 const awayTimeout = 1500 * time.Millisecond
 
-// Away returns the partitions whose server cannot answer a claim now, each with the reason in Redis' words: it does
-// not answer, is loading, out of memory, a replica, unable to save, or without a master for the slot. The servers of a
-// cluster are asked at the same time, and one that hangs does not keep the others' answers.
+// Away returns the partitions whose server can't answer a claim now, each with Redis' reason:
+// it is silent, loading, out of memory, a replica, unable to save, or the slot has no master.
+// Servers are checked concurrently, and a stalled one does not delay the others' answers.
 //
-// It pushes to a list that never exists. Redis checks that as any write that needs memory, and then does nothing.
+// It pushes to a list that never exists, which Redis checks as any write and then ignores.
 func (s *Scripts) Away(ctx context.Context) map[int]error {
 	ctx, cancel := context.WithTimeout(ctx, awayTimeout)
 	defer cancel()
@@ -49,7 +49,7 @@ func (s *Scripts) Away(ctx context.Context) map[int]error {
 	return away
 }
 
-// writable returns for each of some partitions of one server why it takes no claims; nil is that it does.
+// writable returns for each partition of a server why it refuses writes, or nil.
 func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions []int) []error {
 	errs := make([]error, len(partitions))
 	if s.opts.CheckServer != nil {

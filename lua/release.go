@@ -8,32 +8,31 @@ import (
 	"dibs/models"
 )
 
-// ReleasesMax is the most claims that one call of release.lua gives back.
+// ReleasesMax bounds the claims of a call of release.lua.
 const ReleasesMax = 100
 
-// Release is a released claim, whose units go back.
+// Release is a released claim, whose units are freed.
 type Release struct {
-	Claim ClaimRecord // as MySQL holds it
+	Claim ClaimRecord // as MySQL has it
 
 	EventID string
 	Event   []byte // its JSON
 }
 
-// Released is what release.lua did for one claim.
+// Released is the result of a release.
 type Released int
 
-// What release.lua does for a claim, by its codes.
+// Results, by their codes.
 const (
-	releasedNow     Released = 0 // its units were returned and its event was added
-	releasedAway    Released = 1 // its event was added; Redis does not hold the lot
+	releasedNow     Released = 0 // the units were freed and the event was appended
+	releasedAway    Released = 1 // the event was appended; the lot is away
 	releasedBefore  Released = 2 // both were done before
-	ReleasedDamaged Released = 3 // Redis holds no such claim, or the user holds less: nothing was changed for it
+	ReleasedDamaged Released = 3 // the record is missing or does not match: nothing changed for it
 )
 
-// Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and adds the event of
-// each to the claim stream. The stock gets its units back, and so does each limit that counted the claim and whose window in the
-// record of its subject is the claim's. Errors: ErrOther (a loader is at it), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send
-// again).
+// Release frees what up to ReleasesMax claims of one campaign took, each once, and appends their
+// events. Stock and limits get the units back, limits only in the claim's window.
+// Errors: ErrOther (a loader has the lot), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)
@@ -71,18 +70,18 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 
 func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, error) {
 	p := &r.Claim
-	if p.Quantity < 1 || p.Quantity > models.QuantityMax { // below 1 would take stock
+	if p.Quantity < 1 || p.Quantity > models.QuantityMax { // below 1 would take units
 		return nil, fmt.Errorf("%w: release of %d units not sent, must be 1 to %d", ErrUnavailable, p.Quantity, models.QuantityMax)
 	}
 	whole, err := appendRecord(nil, p)
 	if err != nil {
 		return nil, err
 	}
-	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.text(p.At), r.EventID, r.Event,
-		subjectFields(p.Subjects)), nil
+	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.text(p.At), r.EventID,
+		r.Event, subjectFields(p.Subjects)), nil
 }
 
-// subjectFields are the fields of a hash of users for all subjects of a claim.
+// subjectFields are the fields of the hash of users of all subjects of a claim.
 func subjectFields(subjects models.Subjects) string {
 	fields := make([]string, 0, len(subjects))
 	for _, name := range subjects.Names() {

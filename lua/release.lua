@@ -1,31 +1,32 @@
--- release.lua gives back what released claims of one campaign took, each once, and adds their events to the claim stream, in one step.
---
--- The record of a claim that was given back ends with :r. A load leaves it so, too, unless MySQL has yet to bring the release here.
--- Where Redis has neither the lot nor a loader's token, the events alone are added: the next load counts from MySQL's rows.
--- The script checks everything before it writes, and the first write is an XADD, see claim.lua.
+-- release.lua frees what released claims of one campaign took, each once, and appends their
+-- events, in one step. The record of a released claim ends with :r, also after a load, unless
+-- its release is still in MySQL's outbox. For a lot that is away without a token only the events
+-- are appended: the next load counts MySQL's rows. The script checks everything before it
+-- writes, and the first write is an XADD, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> record of what the subject holds, see read_record
--- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim
+-- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> the subject's record, see read_record
+-- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] signals hash    of the partition, see away.lua
 --
--- ARGV[1..]  eight a claim:  field of keys; record, as claim.lua wrote it; user id; quantity in units; when it was made in ms, and
---            for each kind of window ";", its first letter and its number; event id; event, JSON; other subjects, "name\nvalue" each,
---            joined by "\n"
+-- ARGV[1..]  eight a claim: field of keys; record, as claim.lua wrote it; user id; quantity; its
+--            time in ms, and for each kind of window ";", its first letter and its number;
+--            event id; event, JSON; other subjects, "name\nvalue" each, joined by "\n"
 --
 -- Reply {0, then a code for each claim}
---   0 given back, event added · 1 event added: the lot is away · 2 nothing, it was done before
---   3 damaged: the record of this claim or of its user; nothing was changed for it
+--   0 released, event appended · 1 appended: the lot is away · 2 nothing, done before
+--   3 damaged: the record of the claim or of its user; unchanged
 -- or {2, which} damaged: the key of that number; nothing was changed
--- or {3} later: someone loads the lot; nothing was changed
+-- or {3} later: the lot is being loaded; nothing was changed
 local state_key, users_key, keys_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_CLAIM, PER_CLAIM = 1, 8
 
 -- include users_records.lua
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
-local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
+local state_type, users_type = type_of(state_key), type_of(users_key)
+local keys_type, stream_type = type_of(keys_key), type_of(stream_key)
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
 local fields = redis.call('HMGET', state_key, 'taken', 'released', 'ups', 'limits', 'generation', 'token')
@@ -46,7 +47,7 @@ for i = 1, 3 do
 end
 local user_limits, subjects = read_limits(0, 0, fields[4])
 if not user_limits then return {2, 1} end
--- There is a claim, so both hashes were written.
+-- There is a claim, so both hashes must exist.
 if users_type ~= 'hash' then return {2, 2} end
 if keys_type ~= 'hash' then return {2, 3} end
 local taken, released = tonumber(fields[1]), tonumber(fields[2])
@@ -54,13 +55,14 @@ local taken, released = tonumber(fields[1]), tonumber(fields[2])
 local names, user_ids = {}, {}
 for i = 1, claims do
   local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
-  names[i], user_ids[i] = ARGV[at], ARGV[at + 2]
+  names[i] = ARGV[at]
+  user_ids[i] = ARGV[at + 2]
 end
 local records = redis.call('HMGET', keys_key, unpack(names))
 local users = redis.call('HMGET', users_key, unpack(user_ids))
 
--- without takes a quantity out of a subject's record, for each limit that counted the claim and whose window in the record is the claim's.
--- It returns nil if the record is damaged or does not hold that much.
+-- without subtracts a quantity from a subject's record, for each limit that counted the claim
+-- and is still in its window. It returns nil if the record is damaged or too small.
 local function without(limits, record, quantity, at_ms, windows_of_claim, is_user)
   local windows, counts = read_record(record, is_user)
   if not windows then return nil end
@@ -74,10 +76,10 @@ local function without(limits, record, quantity, at_ms, windows_of_claim, is_use
   return write_record(limits, windows, counts, is_user)
 end
 
-local key_here, user_here = {}, {} -- records that this call changed, so that its claims of one user see each other
-local added = {} -- claims that are given back, by their place in ARGV
+local key_here, user_here = {}, {} -- this call's records: its claims of one user see each other
+local added = {} -- released claims, by their index in ARGV
 
-local function give_back(i, at)
+local function release(i, at)
   local name, whole, user, quantity = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local record = key_here[name] or records[i]
   if record == whole .. ':r' then return 2 end
@@ -98,26 +100,29 @@ local function give_back(i, at)
   key_here[name] = whole .. ':r'
   for field, left in pairs(after) do user_here[field] = left end
   added[#added + 1] = at
-  taken, released = taken - quantity, released + 1
+  taken = taken - quantity
+  released = released + 1
   return 0
 end
 
-for i = 1, claims do reply[i + 1] = give_back(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
+for i = 1, claims do reply[i + 1] = release(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
 if #added == 0 then return reply end
 
--- Writes. From here on nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 for _, at in ipairs(added) do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
 end
 local changed, n = {}, 0
 for name, record in pairs(key_here) do
-  changed[n + 1], changed[n + 2] = name, record
+  changed[n + 1] = name
+  changed[n + 2] = record
   n = n + 2
 end
 redis.call('HSET', keys_key, unpack(changed))
 changed, n = {}, 0
 for user, record in pairs(user_here) do
-  changed[n + 1], changed[n + 2] = user, record
+  changed[n + 1] = user
+  changed[n + 2] = record
   n = n + 2
 end
 redis.call('HSET', users_key, unpack(changed))

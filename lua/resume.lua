@@ -1,8 +1,8 @@
--- resume.lua lets a lot go on that was stopped because a caller had seen more of it: it goes on behind what was seen. What was seen and is
--- not here is lost, and stays taken.
+-- resume.lua continues a lot that was stopped because a caller saw more of it, behind what was
+-- seen. What was seen and is missing is lost, and stays taken.
 --
 -- KEYS[1] state   hash    definition and counters of the lot
--- KEYS[2] users   hash    has a field without a name for claims that have no record
+-- KEYS[2] users   hash    gets a nameless field for claims without a record
 -- KEYS[3] keys    hash    likewise
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] signals hash    of the partition, see away.lua
@@ -10,12 +10,12 @@
 -- ARGV[1] token       the loader's, see fence.lua
 -- ARGV[2] generation  of the partition, by MySQL
 -- ARGV[3] epoch       the next one
--- ARGV[4] seq         up to which the lot's seqs are used
--- ARGV[5] sold        units that were sold, ever
+-- ARGV[4] seq         the highest seq used
+-- ARGV[5] sold        units ever sold
 -- ARGV[6] event_id
 -- ARGV[7] event       its JSON
 --
--- Reply {0} it is live · {1} the token is another, untouched · {3} the generation is another, untouched
+-- Reply {0} live · {1} another token, untouched · {3} another generation, untouched
 local state_key, users_key, keys_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local held = redis.call('HMGET', state_key, 'token', 'generation', 'sold', 'taken')
@@ -25,11 +25,12 @@ if generation ~= ARGV[2] or held[2] ~= generation then return {3} end
 local sold = tonumber(ARGV[5])
 local taken = tonumber(held[4]) + sold - tonumber(held[3])
 
--- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
+-- Writes. If the first is refused, nothing was written. No later one can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[6], 'metadata', '', 'payload', ARGV[7])
-redis.call('HSET', state_key, 'epoch', ARGV[3], 'seq', ARGV[4], 'sold', string.format('%.0f', sold), 'taken', string.format('%.0f', taken))
+redis.call('HSET', state_key, 'epoch', ARGV[3], 'seq', ARGV[4], 'sold', string.format('%.0f', sold),
+  'taken', string.format('%.0f', taken))
 redis.call('HDEL', state_key, 'token', 'token_ms')
-if taken > 0 then -- a lot with units taken must have records
+if taken > 0 then -- with units taken there must be records
   redis.call('HSET', users_key, '', '')
   redis.call('HSET', keys_key, '', '')
 end

@@ -16,18 +16,18 @@ import (
 )
 
 var (
-	// ErrUnavailable says that surely nothing happened in Redis: it was not reached, or it refused before the first write.
+	// ErrUnavailable reports that nothing happened: Redis was not reached, or refused first.
 	ErrUnavailable = errors.New("lua: redis unavailable")
-	// ErrOutcomeUnknown says that the script was sent and its answer was not received: it may have run.
+	// ErrOutcomeUnknown reports that the script was sent without an answer: it may have run.
 	ErrOutcomeUnknown = errors.New("lua: outcome unknown")
-	// ErrAbsent says that Redis does not hold the campaign, so its state is unknown.
+	// ErrAbsent reports that Redis lacks the lot, so its state is unknown.
 	ErrAbsent = errors.New("lua: campaign not in redis")
-	// ErrDamaged says that a key of the campaign holds something a script refuses to work on. Nothing was changed.
+	// ErrDamaged reports a key of the lot that a script refuses. Nothing was changed.
 	ErrDamaged = errors.New("lua: campaign damaged in redis")
-	// ErrOther says that Redis holds another load of the campaign than the one that was meant, or that another loader is at it. Nothing
-	// was changed.
+	// ErrOther reports another load of the lot, or another loader. Nothing was changed.
 	ErrOther = errors.New("lua: another load of the campaign in redis")
-	// ErrGeneration says that a partition has another generation in Redis than MySQL knows: one of them lost data. Nothing was changed.
+	// ErrGeneration reports that Redis and MySQL have different generations of the partition:
+	// one of them lost data. Nothing was changed.
 	ErrGeneration = errors.New("lua: the partition has another generation")
 )
 
@@ -37,7 +37,7 @@ var sources embed.FS
 //go:embed shared/*.lua
 var shared embed.FS
 
-// script is a script with its name, which stands in messages and metrics, its text and its digest.
+// script is a script with its text, and its name in messages and metrics.
 type script struct {
 	name, source string
 	*redis.Script
@@ -45,13 +45,13 @@ type script struct {
 
 func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
 
-// include is a line of a script in whose place a file of shared stands.
+// include is a line of a script that a file of shared replaces.
 var include = regexp.MustCompile(`-- include (\w+\.lua)\n`)
 
-// Source is the text of the script of a name: its file, and in it the texts that it shares with others.
+// Source returns the text of a script, with its includes.
 func Source(name string) string {
 	source, err := sources.ReadFile(name + ".lua")
-	if err != nil { // a name with a slip in it: no Scripts can be made
+	if err != nil { // a misspelled name: no Scripts can be made
 		panic(err)
 	}
 	return include.ReplaceAllStringFunc(string(source), func(line string) string {
@@ -65,21 +65,21 @@ func Source(name string) string {
 
 func embedded(name string) script { return newScript(name, Source(name)) }
 
-// Options of New. The zero value is one partition and the process's clock.
+// Options of New. The zero value has one partition and the process's clock.
 type Options struct {
 	Partitions int                                                // claim streams; 0 is 1
 	Clock      func() time.Time                                   // for the table of days; nil is time.Now
-	Observe    func(script string, took time.Duration, err error) // is called after each call of a script, unless nil
+	Observe    func(script string, took time.Duration, err error) // called after each script, unless nil
 	Durability Durability                                         // of claims before they are answered
 
-	// CheckServer is what a server must pass to take claims, see Away; nil is nothing.
+	// CheckServer is what a server must pass to accept claims, see Away; nil is nothing.
 	CheckServer func(ctx context.Context, node *redis.Client) error
 
-	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
+	// ServerClock replaces Redis' clock in tests of midnight, in milliseconds since 1970.
 	ServerClock func() int64
 }
 
-// Scripts runs Dibs' scripts on one Redis. Any number of goroutines may share it.
+// Scripts runs Dibs' scripts on one Redis. It is safe for concurrent use.
 type Scripts struct {
 	rdb  redis.UniversalClient
 	opts Options
@@ -90,7 +90,7 @@ type Scripts struct {
 	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, pause, installation, trim script
 }
 
-// New makes Scripts on a client. No script is sent twice, whatever retries the client has.
+// New returns Scripts on a client. No script is sent twice, whatever the client's retries.
 func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Partitions == 0 {
 		opts.Partitions = 1
@@ -125,15 +125,15 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	}, nil
 }
 
-// Partitions is the number of claim streams.
+// Partitions returns the number of claim streams.
 func (s *Scripts) Partitions() int { return s.opts.Partitions }
 
-// KeysOf names the keys of a campaign.
+// KeysOf returns the keys of a lot.
 func (s *Scripts) KeysOf(campaignID string) CampaignKeys {
 	return KeysOf(campaignID, PartitionOf(campaignID, s.opts.Partitions))
 }
 
-// Preload has Redis compile every script, so that the first claim of a rush needs no second round trip.
+// Preload compiles every script in Redis, so that the first claim needs no second round trip.
 func (s *Scripts) Preload(ctx context.Context) error {
 	for _, one := range s.all() {
 		if err := one.Load(ctx, s.rdb).Err(); err != nil {
@@ -144,16 +144,20 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.generation, s.pause}
+	return []script{
+		s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit,
+		s.generation, s.pause,
+	}
 }
 
-// Within maxTryAgain a script is sent again to a cluster that moves its slot, every tryAgainEvery.
+// During a slot migration a script is retried every tryAgainEvery, up to maxTryAgain.
 const maxTryAgain, tryAgainEvery = time.Second, 5 * time.Millisecond
 
-// sendScript has a script sent by its digest, and again after a refusal before anything ran. A Redis that has forgotten the script says
-// NOSCRIPT, and is sent the text. A cluster that has some of the keys here and some there while it moves their slot says TRYAGAIN, until
-// all are there.
-func (s *Scripts) sendScript(ctx context.Context, one script, send func(command, script string) ([]any, error)) (reply []any, err error) {
+// sendScript sends a script by digest, and again after a refusal before anything ran: its text
+// after NOSCRIPT, and the same after TRYAGAIN, while a cluster moves the slot of its keys.
+func (s *Scripts) sendScript(
+	ctx context.Context, one script, send func(command, script string) ([]any, error),
+) (reply []any, err error) {
 	for until := time.Now().Add(maxTryAgain); ; {
 		reply, err = send("evalsha", one.Hash())
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -165,7 +169,6 @@ func (s *Scripts) sendScript(ctx context.Context, one script, send func(command,
 	}
 }
 
-// run calls a script by its digest.
 func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
@@ -173,7 +176,7 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 	start := s.opts.Clock()
 	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) {
 		cmd := scriptCmd(ctx, command, script, keys, args)
-		_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
+		_ = s.rdb.Process(ctx, cmd) // cmd has the error
 		return cmd.Slice()
 	})
 	err = classifyError(one.name, err)
@@ -192,17 +195,17 @@ func scriptCmd(ctx context.Context, command, script string, keys []string, args 
 	return cmd
 }
 
-// firstKeyPos is where the first key of EVAL and EVALSHA stands. A cluster client picks the node by it.
+// firstKeyPos is the index of the first key of EVAL, by which a cluster client picks the node.
 const firstKeyPos = 3
 
-// onceCmd is a command that is never sent again after it may have run. MaxRetries does not stop a cluster client: as it follows
-// redirects it repeats what timed out, and it returns the last error only.
+// onceCmd is never retried after it may have run. MaxRetries does not stop a cluster client:
+// while it follows redirects it repeats timeouts, and returns only the last error.
 type onceCmd struct{ *redis.Cmd }
 
-// NoRetry has the client not send the command again. The client still follows MOVED.
+// NoRetry stops the client's retries. It still follows MOVED.
 func (onceCmd) NoRetry() bool { return true }
 
-// classifyError wraps ErrUnavailable around an error after which surely nothing happened, and ErrOutcomeUnknown around any other.
+// classifyError wraps ErrUnavailable if nothing happened for sure, and else ErrOutcomeUnknown.
 func classifyError(name string, err error) error {
 	var answered redis.Error
 	var dial *net.OpError
@@ -221,7 +224,7 @@ func classifyError(name string, err error) error {
 	}
 }
 
-// statusOK, statusAbsent and statusDamaged mean the same in every script that has them.
+// These codes mean the same in every script.
 const (
 	statusOK      = 0
 	statusAbsent  = 1
@@ -240,13 +243,13 @@ func status(name string, reply []any) (int64, error) {
 	return code, nil
 }
 
-// badReply is the error of a reply that no script of ours gives. What happened is not known.
+// badReply reports a reply that no script gives. The outcome is unknown.
 func badReply(name string, reply []any) error {
 	text := fmt.Sprintf("%.200v", reply)
 	return fmt.Errorf("%w: %s replied %s", ErrOutcomeUnknown, name, strings.ToValidUTF8(text, "?"))
 }
 
-// refusal is the error of a reply that says that a script did nothing, for one of the reasons that scripts have in common.
+// refusal is the error of a reply that a script did nothing, for one of the common reasons.
 func refusal(name, id string, keys []string, code int64, reply []any) error {
 	if code == statusAbsent {
 		return fmt.Errorf("%w: %s", ErrAbsent, id)

@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// ShardView is what Redis holds of a shard of a campaign at one moment. Err is ErrAbsent for one that Redis does not hold, or that is away
-// (its numbers are set nevertheless), ErrDamaged, or that of a Redis that is away.
+// ShardView is Redis' state of a shard at one moment. Err is ErrAbsent for a missing one, or one
+// that is away (with its numbers), ErrDamaged, or that of an unavailable Redis.
 type ShardView struct {
 	Position
 	Shares
@@ -23,26 +23,27 @@ type ShardView struct {
 	Err          error
 }
 
-// Shares are what a shard counts of the units that it exchanges with others. They only rise.
+// Shares count the units that a shard exchanges with others. They only rise.
 type Shares struct {
-	Out int64 // units that were debited for other shards
-	In  int64 // units that were credited from other shards
-	Ups int64 // how often units became free: credits, raises of the total and releases
+	Out int64 // units debited for other shards
+	In  int64 // units credited from other shards
+	Ups int64 // how often units became free: credits, raises and releases
 }
 
-// Free is the units that can be claimed in the shard.
+// Free returns the units that can be claimed.
 func (v *ShardView) Free() int64 { return max(0, v.Total-v.Taken) }
 
-// Lacks is how many units users have of the shard more than it has.
+// Lacks returns the units by which claims exceed the shard's total.
 func (v *ShardView) Lacks() int64 { return max(0, v.Taken-v.Total) }
 
-// IsSame reports whether no unit became free in the shard between an earlier view and this one.
+// IsSame reports whether no unit of the shard became free between an earlier view and this one.
 func (v *ShardView) IsSame(o *ShardView) bool {
-	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups && !v.IsBehind(o.Position)
+	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups &&
+		!v.IsBehind(o.Position)
 }
 
-// Shards reads lots, each at one moment, in one round trip to each server. One whose server does
-// not answer in time has an error of its own.
+// Shards reads lots, each at one moment, in one round trip per server.
+// A lot whose server does not answer has an error of its own.
 func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
 	commands := make([]*redis.MapStringStringCmd, len(ids))
 	generations := make([]*redis.StringCmd, len(ids))
@@ -66,7 +67,7 @@ func shardView(id string, command *redis.MapStringStringCmd, generation *redis.S
 	switch {
 	case err != nil && isWrongType(err):
 		return ShardView{Err: fmt.Errorf("%w: %s", ErrDamaged, id)}
-	case values == nil: // while a server hangs, go-redis fails commands that others have answered
+	case values == nil: // if one server stalls, go-redis fails answered commands too
 		return ShardView{Err: classifyError("hgetall", err)}
 	case generation.Err() != nil && !errors.Is(generation.Err(), redis.Nil):
 		return ShardView{Err: classifyError("hget", generation.Err())}
@@ -75,8 +76,9 @@ func shardView(id string, command *redis.MapStringStringCmd, generation *redis.S
 	}
 	f := &fields{text: values}
 	v = ShardView{
-		Position: Position{Epoch: f.number("epoch"), Seq: f.number("seq"), Units: f.number("sold")}, Version: f.number("version"),
-		Shares: sharesOf(f), Status: models.Status(values["status"]), Total: f.total(id), Taken: f.number("taken"),
+		Position: Position{Epoch: f.number("epoch"), Seq: f.number("seq"), Units: f.number("sold")},
+		Version:  f.number("version"), Shares: sharesOf(f), Status: models.Status(values["status"]),
+		Total: f.total(id), Taken: f.number("taken"),
 	}
 	switch {
 	case f.err != nil:
@@ -87,7 +89,7 @@ func shardView(id string, command *redis.MapStringStringCmd, generation *redis.S
 	return v
 }
 
-// isAway reports whether a lot is away, by the fields of its state and the generation of its partition, as shared/away.lua does.
+// isAway is shared/away.lua in Go, by the fields of a state and the partition's generation.
 func isAway(fields map[string]string, generation string) bool {
 	_, hasToken := fields["token"]
 	return hasToken || fields["generation"] != cmp.Or(generation, "0")

@@ -9,13 +9,13 @@ import (
 	"dibs/models"
 )
 
-// Signals are what a partition tells all processes, see SignalsKey.
+// Signals are what a partition publishes to all processes, see SignalsKey.
 type Signals struct {
 	Generation int64
 	Stops      int64
 }
 
-// Signals reads those of all partitions, in one round trip to each server. A partition whose server does not answer is left out.
+// Signals reads those of all partitions whose servers answer, in one round trip each.
 func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
 	replies := make([]*redis.SliceCmd, s.Partitions())
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
@@ -35,15 +35,15 @@ func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
 	return all
 }
 
-// numberOf reads a number of Redis; what is none, or missing, is 0.
+// numberOf parses a number; any other value is 0.
 func numberOf(value any) int64 {
 	text, _ := value.(string)
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// NextGeneration gives a partition a higher generation: all its lots are away then. isNext is false if Redis has inForce already, which is
-// no lower. Errors as Stream.
+// NextGeneration raises a partition's generation, which puts all its lots away. isNext is false
+// if Redis' generation, inForce, is not lower. Errors as Stream.
 func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation int64) (isNext bool, inForce int64, err error) {
 	event, payload, err := newEvent(&models.Event{Type: models.EventPartitionGeneration, Generation: generation, At: s.at()})
 	if err != nil {
@@ -60,11 +60,11 @@ func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation 
 	return code == statusOK, inForce, nil
 }
 
-// signalOffset is a field of the signals of a partition: how far MySQL has applied its claim stream.
+// signalOffset is the field of the signals with MySQL's offset.
 const signalOffset = "offset"
 
-// Signal tells API processes how far MySQL has applied claim streams, by partition. It is a hint when to ask MySQL, and proves
-// nothing: a Redis that is restored tells what was so once. Errors as State.
+// Signal publishes MySQL's offsets, by partition. They are a hint when to ask MySQL, and no
+// proof: a restored Redis has old ones. Errors as State.
 func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
@@ -75,8 +75,7 @@ func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) err
 	return classifyError("signal", err)
 }
 
-// Signaled returns what Signal told last of some partitions, as texts that change with the offset; "" is nothing, or of a server that does
-// not answer.
+// Signaled returns the last signals of partitions; "" without one, or without an answer.
 func (s *Scripts) Signaled(ctx context.Context, partitions []int) []string {
 	read := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// stageFields is the most fields that one command stages: some 100 µs of Redis.
+	// stageFields bounds the fields of a command: some 100 µs of Redis.
 	stageFields = 128
-	// stageCommands is how many commands share a round trip, and stageCommandsPaced how many do while others claim. Redis serves
-	// others between two of them.
+	// stageCommands is how many commands share a round trip, and stageCommandsPaced while
+	// others claim. Redis serves others between two commands.
 	stageCommands      = 8
 	stageCommandsPaced = 2
-	// namelessField stands for archived and lost claims among the records of users and of claims: no user and no claim is called so.
+	// namelessField stands for claims without a record. No user and no claim has that name.
 	namelessField = ""
 	// stagedFor is how long staged records stay after their loader died.
 	stagedFor = time.Hour
 )
 
-// Staging stages what MySQL has of a lot beside what Redis holds of it, and puts it in force in one step. It counts Taken and Released;
-// the rest of Load is the caller's. It is for one goroutine.
+// Staging stages a lot beside its live keys, and loads it in one step. It counts Taken and
+// Released; the rest of Load is the caller's. It serves one goroutine.
 type Staging struct {
 	Load
 
@@ -33,24 +33,26 @@ type Staging struct {
 	usersKey, keysKey, wavesKey string
 
 	buffer  []any  // of fields and values for one key
-	bytes   []byte // that buffer points into
+	bytes   []byte // the memory of buffer
 	pipe    redis.Pipeliner
 	queued  int // fields and packets in pipe
 	pace    *pace
 	records *UserRecords
-	started map[string]bool // keys that have their expiry
-	sets    []*redis.IntCmd // that stage claims, in pipe
+	started map[string]bool // keys with an expiry
+	sets    []*redis.IntCmd // of claims, in pipe
 }
 
-// NewStaging begins load c.Epoch of a lot with the definition in c. claims is about how many it has.
+// NewStaging begins load c.Epoch of a lot with about so many claims.
 func (s *Scripts) NewStaging(ctx context.Context, c *models.Campaign, claims int64) (*Staging, error) {
 	records, err := NewUserRecords(c, claims)
 	if err != nil {
 		return nil, err
 	}
-	r := &Staging{Load: Load{Campaign: c}, s: s, records: records, pipe: s.rdb.Pipeline(), started: make(map[string]bool)}
+	r := &Staging{Load: Load{Campaign: c}, s: s, records: records}
+	r.pipe = s.rdb.Pipeline()
+	r.started = make(map[string]bool)
 	r.usersKey, r.keysKey, r.wavesKey = s.KeysOf(c.ID).staged(c.Epoch)
-	r.pace = s.newPace(ctx, r.keysKey, 2*claims) // a claim has a record, and its user has one
+	r.pace = s.newPace(ctx, r.keysKey, 2*claims) // one for the claim, one for its user
 	return r, nil
 }
 
@@ -83,7 +85,7 @@ func (r *Staging) Add(ctx context.Context, p *ClaimRecord) error {
 	return nil
 }
 
-// AddPacket stages a packet that can be given away. Packets come in order of their positions.
+// AddPacket stages a free packet. Packets come in order of position.
 func (r *Staging) AddPacket(ctx context.Context, p *models.Packet, releaseMs int64) error {
 	list := r.s.KeysOf(r.Campaign.ID).Packets(r.Campaign.Epoch, releaseMs)
 	r.pipe.RPush(ctx, list, packetEntry(p))
@@ -101,7 +103,7 @@ func (r *Staging) AddPacket(ctx context.Context, p *models.Packet, releaseMs int
 	return r.send(ctx)
 }
 
-// SetLoad sets what Redis is to be told of the lot beside what is staged.
+// SetLoad sets the parts of the load that are not staged.
 func (r *Staging) SetLoad(l *Load) {
 	l.users = r.users
 	l.keys = r.keys
@@ -109,10 +111,10 @@ func (r *Staging) SetLoad(l *Load) {
 	r.Load = *l
 }
 
-// SetPushed has Redis know the packets up to a position: new ones follow it.
+// SetPushed sets the last position of the load's packets.
 func (r *Staging) SetPushed(position int64) { r.pushed = position }
 
-// stage queues one command with what is buffered, and sends when enough commands are queued.
+// stage queues a command with the buffer, and sends if enough are queued.
 func (r *Staging) stage(ctx context.Context, key string) error {
 	if len(r.buffer) == 0 {
 		return nil
@@ -122,7 +124,7 @@ func (r *Staging) stage(ctx context.Context, key string) error {
 		r.sets = append(r.sets, set)
 	}
 	r.queued += len(r.buffer) / 2
-	r.buffer = r.buffer[:0] // HSet has copied it; r.bytes stays until it is sent
+	r.buffer = r.buffer[:0] // HSet has copied it, but r.bytes is used until it is sent
 	if !r.started[key] {
 		r.started[key] = true
 		r.pipe.PExpire(ctx, key, stagedFor)
@@ -133,7 +135,7 @@ func (r *Staging) stage(ctx context.Context, key string) error {
 	return nil
 }
 
-// send sends what is queued, and then waits as the pace requires.
+// send sends the queue, and then waits as the pace requires.
 func (r *Staging) send(ctx context.Context) error {
 	if r.pipe.Len() == 0 {
 		return nil
@@ -142,7 +144,7 @@ func (r *Staging) send(ctx context.Context) error {
 		return classifyError("stage", err)
 	}
 	for _, set := range r.sets {
-		r.keys += set.Val() // claims with the same idempotency key share a record
+		r.keys += set.Val() // claims with the same key share a record
 	}
 	r.sets = r.sets[:0]
 	queued := r.queued
@@ -151,9 +153,9 @@ func (r *Staging) send(ctx context.Context) error {
 	return r.pace.after(ctx, queued)
 }
 
-// Finish puts what was staged in force. Errors as LoadAll.
+// Finish loads what was staged. Errors as LoadAll.
 func (r *Staging) Finish(ctx context.Context) error {
-	nameless := r.Taken > 0 // a lot with units taken must have records, and archived and lost claims have none
+	nameless := r.Taken > 0 // there must be records then, but archived and lost claims have none
 	if nameless {
 		r.buffer = append(r.buffer, namelessField, "")
 	}
@@ -184,7 +186,7 @@ func (r *Staging) Finish(ctx context.Context) error {
 	return r.s.LoadAll(ctx, []Load{r.Load})[0]
 }
 
-// Drop removes what was staged of claims. The rest expires.
+// Drop removes staged claims. The rest expires.
 func (r *Staging) Drop(ctx context.Context) {
 	r.pipe.Discard()
 	r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey, r.wavesKey)

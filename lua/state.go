@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// State is what Redis holds of a campaign at one moment, in units.
+// State is Redis' state of a campaign at one moment, in units.
 type State struct {
 	Meta       Meta
 	Status     models.Status
@@ -20,33 +20,33 @@ type State struct {
 	Version    int64 // of the definition
 	Total      int64
 	Taken      int64 // by live claims
-	Seq        int64 // accepted claims so far
-	Sold       int64 // units of all claims so far, lost ones included
+	Seq        int64 // the last claim's
+	Sold       int64 // units of all claims, with lost ones
 	Released   int64 // claims that were released
 	LowStockAt int64
 	PerUser    int64     // units; 0: no limit
-	PerDay     int64     // units that a user may take a day; 0: no limit
+	PerDay     int64     // units a day; 0: no limit
 	Shares               // of a shard
-	Pushed     int64     // the position up to which Redis has packets
-	limits     string    // but those of per_user and per_user_per_day, see Limits
-	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
+	Pushed     int64     // Redis' last position of packets
+	limits     string    // see Limits
+	LastMs     int64     // time of the last claim or load, in ms since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
 }
 
-// Remaining is the units that can be claimed yet. It is 0 if total was lowered below what is taken.
+// Remaining returns the units that can still be claimed; 0 if total is below taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
-// Position is how far the campaign is.
+// Position returns how far the campaign is.
 func (s *State) Position() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Units: s.Sold} }
 
-// Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
+// Limits returns the limits as Redis counts them, without per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {
-	limits, _ := parseLimits(s.limits) // it was checked
+	limits, _ := parseLimits(s.limits) // checked before
 	return limits
 }
 
-// Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
-// totals are expected to differ, and Drift compares what was claimed.
+// Drift returns how many units more than MySQL Redis has to give, at one watermark. While
+// a change is on its way the totals may differ, and it compares claims.
 func (s *State) Drift(books *models.Books) int64 {
 	if s.SameDefinition(books) {
 		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)
@@ -54,13 +54,14 @@ func (s *State) Drift(books *models.Books) int64 {
 	return books.Claimed + books.ParkedUnits + books.LostUnits - s.Taken
 }
 
-// Stock puts both servers' figures together; Redis must have been read after the books. Backlog is the units that are in Redis and not
-// yet in MySQL, without parked ones, which never get there. At one watermark it is 0, and any difference is drift. MySQL ahead of
-// Redis is drift, too: Redis has lost something.
+// Stock combines both servers' counters; Redis must be read last. Backlog is units in Redis and
+// not yet in MySQL, without parked ones, which never get there. At one watermark it is 0, and
+// any difference is drift. So is a MySQL ahead of Redis, which lost something.
 func (s *State) Stock(books *models.Books) models.Stock {
 	st := models.Stock{
-		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: max(0, s.Taken-books.LostUnits), Synced: books.Claimed,
-		Parked: books.ParkedUnits, LostClaims: books.LostClaims, LostUnits: books.LostUnits, AsOf: models.NewTime(s.AsOf),
+		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: max(0, s.Taken-books.LostUnits),
+		Synced: books.Claimed, Parked: books.ParkedUnits, LostClaims: books.LostClaims, LostUnits: books.LostUnits,
+		AsOf: models.NewTime(s.AsOf),
 	}
 	st.Low = s.LowStockAt > 0 && st.Remaining <= s.LowStockAt
 	switch at := books.Sold + books.ParkedUnits + books.LostUnits + books.GivenUpUnits; {
@@ -77,7 +78,7 @@ func (s *State) SameDefinition(books *models.Books) bool {
 	return s.Version == books.Version && books.AppliedVersion == books.Version
 }
 
-// State reads a campaign's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
+// State reads a lot's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Signals}
@@ -88,7 +89,6 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	return s.readState(campaignID, keys, reply)
 }
 
-// readState reads a reply of state.lua. Errors: ErrAbsent, ErrDamaged, ErrOutcomeUnknown.
 func (s *Scripts) readState(campaignID string, keys []string, reply []any) (State, error) {
 	code, err := status("state", reply)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Scripts) readState(campaignID string, keys []string, reply []any) (Stat
 	return st, err
 }
 
-// StateOf reads the state of a campaign from the hash at CampaignKeys.State and the generation in its
-// partition's signals. AsOf is the caller's to set. Errors: ErrAbsent, ErrDamaged.
+// StateOf parses the hash at CampaignKeys.State, given the partition's generation.
+// The caller sets AsOf. Errors: ErrAbsent, ErrDamaged.
 func (s *Scripts) StateOf(campaignID string, hash map[string]string, generation string) (State, error) {
 	if len(hash) == 0 || isAway(hash, generation) {
 		return State{}, ErrAbsent
@@ -113,7 +113,7 @@ func (s *Scripts) StateOf(campaignID string, hash map[string]string, generation 
 	return s.stateOf(campaignID, &fields{text: hash})
 }
 
-// stateOf reads a state from its fields. AsOf is the caller's to set. Errors: ErrDamaged.
+// stateOf parses the fields of a state. The caller sets AsOf. Errors: ErrDamaged.
 func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	zone := f.zone("time_zone")
 	st := State{
@@ -135,7 +135,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		st.Meta.ShardBy = f.text["shard_by"]
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
-		f.number(name) // claim.lua refuses a state without it
+		f.number(name) // claim.lua requires it
 	}
 	if _, err := parseLimits(st.limits); err != nil {
 		f.refuse("limits", err)
@@ -151,10 +151,10 @@ var (
 	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed)}
 )
 
-// errField says what is wrong with a field of a state.
+// errField reports a damaged field of a state.
 var errField = errors.New("not what was written there")
 
-// fields are a state's fields as text; err is about the first one that is damaged.
+// fields are a state's fields; err is about the first damaged one.
 type fields struct {
 	text map[string]string
 	err  error
@@ -176,10 +176,10 @@ func (f *fields) refuse(name string, err error) {
 	}
 }
 
-// digitsMax is how many digits a number in Redis may have. Lua holds numbers of so many digits exactly.
+// digitsMax bounds numbers in Redis: Lua's are exact up to so many digits.
 const digitsMax = 15
 
-// number reads a number that is 0 or more.
+// number parses a number that is 0 or more.
 func (f *fields) number(name string) int64 {
 	n, err := strconv.ParseUint(f.text[name], 10, 63)
 	if err == nil && len(f.text[name]) > digitsMax {
@@ -191,7 +191,7 @@ func (f *fields) number(name string) int64 {
 	return int64(n)
 }
 
-// total reads the total of a lot. A shard may owe units.
+// total parses the total of a lot. A shard may owe units.
 func (f *fields) total(id string) int64 {
 	owed, owes := strings.CutPrefix(f.text["total"], "-")
 	if owes && models.IsShardID(id) {
@@ -207,7 +207,6 @@ func (f *fields) oneOf(name string, values []string) string {
 	return f.text[name]
 }
 
-// zone reads a zone.
 func (f *fields) zone(name string) *time.Location {
 	zone, err := models.LoadZone(f.text[name])
 	if err != nil {

@@ -1,8 +1,8 @@
--- state.lua reads a campaign's state at one moment.
+-- state.lua reads a lot's state at one moment.
 --
 -- KEYS[1] state   hash  definition and counters of the campaign
--- KEYS[2] users   hash  must be there when units are taken
--- KEYS[3] keys    hash  must be there when units are taken
+-- KEYS[2] users   hash  must exist if units are taken
+-- KEYS[3] keys    hash  must exist if units are taken
 -- KEYS[4] signals hash  of the partition, see away.lua
 --
 -- Reply {0, now_ms, then pairs of a field and its value} · {1} absent, or away · {2, which} damaged: the key of that number
@@ -10,12 +10,14 @@ local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], K
 
 -- include away.lua
 
--- As in claim.lua: counts without a state are left of a loss, and a hash that is missing while units are taken was lost.
+-- As in claim.lua: counts without a state remain after a loss, and a hash that is missing while
+-- units are taken was lost.
 if redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 if redis.call('TYPE', state_key)['ok'] ~= 'hash' then return {2, 1} end
 if is_away(state_key, signals_key) then return {1} end
 local taken = redis.call('HGET', state_key, 'taken')
-local users_type, keys_type = redis.call('TYPE', users_key)['ok'], redis.call('TYPE', keys_key)['ok']
+local users_type = redis.call('TYPE', users_key)['ok']
+local keys_type = redis.call('TYPE', keys_key)['ok']
 if users_type ~= 'hash' and (users_type ~= 'none' or taken ~= '0') then return {2, 2} end
 if keys_type ~= 'hash' and (keys_type ~= 'none' or taken ~= '0') then return {2, 3} end
 

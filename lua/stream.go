@@ -10,14 +10,14 @@ import (
 
 // Stream is the claim stream of a partition at one moment.
 type Stream struct {
-	Tip    EntryID // the highest id that was ever in it; zero when there is no stream
-	First  EntryID // the oldest entry that is in the stream; zero when there is none, or Redis doesn't say
-	Length int64   // entries that are in the stream now
+	Tip    EntryID // the highest id ever; zero without a stream
+	First  EntryID // the oldest entry; zero if there is none, or Redis does not report it
+	Length int64   // entries
 }
 
 const noSuchKey = "no such key"
 
-// Stream reads the claim stream of a partition. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again), ErrDamaged.
+// Stream reads a claim stream. Errors: ErrUnavailable, ErrOutcomeUnknown (retry), ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {
@@ -32,8 +32,9 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 		return Stream{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
 	}
 	if tip.Ms == math.MaxUint64 {
-		return Stream{}, fmt.Errorf("%w: %s: its last id is %s, and no claim can have one behind it. Such an id comes from an XADD by hand. "+
-			"When every group has read the stream, RENAME it", ErrDamaged, StreamKey(partition), tip)
+		return Stream{}, fmt.Errorf("%w: %s: its last id is %s, and no claim can have one behind it."+
+			" Such an id comes from an XADD by hand. When every group has read the stream, RENAME it",
+			ErrDamaged, StreamKey(partition), tip)
 	}
 	return Stream{Tip: tip, First: first, Length: info.Length}, nil
 }

@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// idsMax is the most ids of one XACK or XCLAIM.
+	// idsMax bounds the ids of an XACK or XCLAIM.
 	idsMax = 1000
-	// refreshesPerMinIdle is how many times within MinIdle an entry in flight is refreshed: two refreshes in a row may fail.
+	// refreshesPerMinIdle is how often an entry in flight is refreshed within MinIdle:
+	// two refreshes in a row may fail.
 	refreshesPerMinIdle = 4
 	// expiredIdle is longer than any consumer's MinIdle.
 	expiredIdle = 24 * time.Hour
 )
 
-// ack acknowledges in Redis what handlers acked, until ctx ends. It refreshes the other entries in flight, so that no consumer
-// claims them, however long their handlers take.
+// ack sends acknowledgements to Redis until ctx ends. It refreshes the other entries in
+// flight, so that no consumer claims them while their handlers run.
 func (s *subscription) ack(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.MinIdle / (2 * refreshesPerMinIdle))
 	defer tick.Stop()
@@ -28,7 +29,7 @@ func (s *subscription) ack(ctx context.Context) {
 		select {
 		case <-s.window.acks:
 			if !s.window.allAcked() {
-				sleep(ctx, s.cfg.AckDelay) // let acks gather behind the first one
+				sleep(ctx, s.cfg.AckDelay) // let more acks arrive
 			}
 			s.sendAcks(ctx)
 		case <-tick.C:
@@ -43,7 +44,7 @@ func (s *subscription) ack(ctx context.Context) {
 	}
 }
 
-// sendAcks acknowledges in Redis all that handlers acked. It tries until ctx ends, or the client is closed; what is left then stays queued.
+// sendAcks sends all queued acknowledgements. It retries until ctx ends or the client closes.
 func (s *subscription) sendAcks(ctx context.Context) {
 	for retry := redisBackoff(); ; {
 		entries, ids := s.window.toAck(idsMax)
@@ -70,8 +71,8 @@ func (s *subscription) sendAcks(ctx context.Context) {
 	}
 }
 
-// claim claims for this consumer, which has them, the entries that Redis was last told about before a time. That resets their idle time,
-// or sets it as options say. JUSTID leaves their count of deliveries alone.
+// claim claims this consumer's entries that were last refreshed before a time, which resets
+// their idle time, or sets it by options. JUSTID does not count as a delivery.
 func (s *subscription) claim(ctx context.Context, before time.Time, options ...any) {
 	for batch := range slices.Chunk(s.window.due(before), idsMax) {
 		args := []any{"xclaim", s.stream, s.cfg.Group, s.cfg.Name, 0}
@@ -87,12 +88,12 @@ func (s *subscription) claim(ctx context.Context, before time.Time, options ...a
 	}
 }
 
-// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every pruneInterval. A
-// consumer that is at work after all is created again by its next read.
+// A consumer without pending entries that was idle for abandonedAfter is removed. Each
+// subscription looks for such every pruneInterval. A live one is created by its next read.
 const abandonedAfter, pruneInterval = time.Hour, 10 * time.Minute
 
-// dropAbandoned removes the consumers of a group that have nothing pending and were idle for so many milliseconds, but one. It is a script
-// because a consumer that got an entry in between would lose it with its name.
+// dropAbandoned removes all consumers but one that have nothing pending and were idle for so
+// long. It is a script, as a consumer must not get an entry in between: it would be lost.
 //
 //nolint:dupword,gochecknoglobals // blocks of Lua end twice; nothing writes to it
 var dropAbandoned = redis.NewScript(`
@@ -109,7 +110,7 @@ return dropped`)
 
 func (s *subscription) dropNames(ctx context.Context, idle time.Duration) {
 	n, err := dropAbandoned.Run(ctx, s.cfg.Client, []string{s.stream}, s.cfg.Group, s.cfg.Name, idle.Milliseconds()).Int64()
-	if err == nil && n > 0 { // an error: there is no such group yet, or Redis is away, which the reader logs
+	if err == nil && n > 0 { // on an error the group is missing, or the reader logs it
 		s.log.Info("removed consumers that left nothing pending and were away for long", "consumers", n)
 	}
 }

@@ -25,41 +25,41 @@ const (
 	DefaultReclaimEvery = time.Second
 )
 
-// ErrConfig is wrapped by every refusal of a configuration; the message names the field.
+// ErrConfig is wrapped by errors about a configuration, which name the field.
 var ErrConfig = errors.New("bad configuration")
 
 // Config configures a Subscriber. Zero fields that are not required get their defaults.
 type Config struct {
 	Client redis.UniversalClient // required: Redis 7.0 or later, single or cluster; never closed here
 	Group  string                // required: the consumer group
-	// Name is this process within its group. Required. It should survive a restart, so that a new process starts with what the old
-	// one left. No two live processes may share it.
+	// Name of this process in its group. Required. It should survive a restart, so that
+	// a new process takes over from the old one. Live processes must not share it.
 	Name string
 
 	Batches      bool                     // one message for all entries of a read, see Marshal; otherwise a message per entry
 	Unmarshaller redisstream.Unmarshaller // of an entry, unless Batches; default redisstream.DefaultMarshallerUnmarshaller
 
-	Window       int           // most entries of a stream that are read and not yet acknowledged in Redis
-	ReadCount    int           // most entries of one read
-	CloseTimeout time.Duration // how long a stop waits for messages in flight; their contexts end when it is over
-	NackDelay    time.Duration // before a message that was nacked is delivered again
-	BlockTime    time.Duration // how long a read waits for entries at Redis, and so how long a stop waits for the read
-	AckDelay     time.Duration // how long the first acknowledgement of an XACK waits for others
-	MinIdle      time.Duration // how long an entry is pending with a silent consumer before another one claims it
-	ReclaimEvery time.Duration // how often entries of silent consumers are searched
+	Window       int           // bound of unacknowledged entries of a stream
+	ReadCount    int           // entries of a read
+	CloseTimeout time.Duration // of a stop, for messages in flight; then their contexts end
+	NackDelay    time.Duration // before the next delivery of a nacked message
+	BlockTime    time.Duration // longest wait of a read for entries, and of a stop for a read
+	AckDelay     time.Duration // wait of an acknowledgement for others
+	MinIdle      time.Duration // idle time after which another consumer claims an entry
+	ReclaimEvery time.Duration // between two searches for entries of silent consumers
 
-	// IsReady reports whether the entries of a stream up to one of an id may be handed out. They wait until they may, while it is asked
-	// again and again. nil: they may.
+	// IsReady reports whether entries of a stream up to an id may be delivered.
+	// While it is false it is polled. nil: always.
 	IsReady func(ctx context.Context, stream, id string) bool
-	OnRead  func(stream string) // called when a subscription starts, and after each successful read; nil: not called
+	OnRead  func(stream string) // called at the start and after each successful read
 
 	Logger        *slog.Logger               // required
-	Registerer    prometheus.Registerer      // required; subscribers that share it share their metrics
+	Registerer    prometheus.Registerer      // required; subscribers may share it and the metrics
 	MetricsPrefix string                     // of the metrics' names; default "redisbatch"
 	Partition     func(stream string) string // value of the label partition; default the stream's name
 }
 
-// WithDefaults returns a copy with the zero fields filled in.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	if c.Unmarshaller == nil {
 		c.Unmarshaller = redisstream.DefaultMarshallerUnmarshaller{}
@@ -85,7 +85,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
+// Validate returns nil, or a wrapped ErrConfig. The defaults must be set.
 func (c *Config) Validate() error {
 	switch {
 	case c.Client == nil:
@@ -110,5 +110,5 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Refuse returns ErrConfig wrapped, for packages whose configuration embeds Config.
+// Refuse returns a wrapped ErrConfig, also for packages that embed Config.
 func Refuse(field, reason string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, reason) }

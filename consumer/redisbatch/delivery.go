@@ -6,7 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// delivery is one message and the entries that it is made of. The message's context leads back to it.
+// delivery is a message and its entries. The message's context leads back to it.
 type delivery struct {
 	*subscription
 
@@ -16,19 +16,20 @@ type delivery struct {
 
 type deliveryKey struct{}
 
-// Ack acknowledges one entry of a message, by its place in the payload and the message's context, before the message has its verdict. It
-// may be called again, from any goroutine. It does nothing for a message of another subscriber.
+// Ack acknowledges one entry of a message before the message is acked. i is the index in the
+// payload, ctx the message's context. It is idempotent and safe for concurrent use.
+// It ignores messages of other subscribers.
 func Ack(ctx context.Context, i int) {
 	if d, is := ctx.Value(deliveryKey{}).(*delivery); is {
 		d.window.ack(d.entries[i])
 	}
 }
 
-// UnreadableKey is in the metadata of a message whose entry the Unmarshaller refused, with the reason. The payload of such a message is the
-// entry as Marshal writes it.
+// UnreadableKey is the metadata of a message whose entry the Unmarshaller refused: the
+// reason. The payload is the entry as by Marshal.
 const UnreadableKey = "redisbatch_unreadable"
 
-// messageOf makes the message of entries: of one of them, unless cfg.Batches.
+// messageOf returns the message of entries; of one entry, unless cfg.Batches.
 func (s *subscription) messageOf(entries []*entry) *message.Message {
 	var err error
 	if !s.cfg.Batches {
@@ -55,7 +56,7 @@ func (s *subscription) messageOf(entries []*entry) *message.Message {
 	return msg
 }
 
-// send delivers entries in one message, and waits until it is taken. It sends nothing once the subscription stops.
+// send delivers entries in one message, unless the subscription stops before it is taken.
 func (s *subscription) send(entries ...*entry) {
 	if s.stop.Err() != nil {
 		return
@@ -79,8 +80,8 @@ func (s *subscription) send(entries ...*entry) {
 	}
 }
 
-// awaitVerdict waits until the message is acked or nacked, and returns the entries to deliver again. Without a verdict when the drain is
-// over its entries stay pending in Redis.
+// awaitVerdict waits for the ack or nack, and returns the entries to deliver again.
+// Without either until the drain ends, they stay pending in Redis.
 func (d *delivery) awaitVerdict() (nacked []*entry) {
 	select {
 	case <-d.msg.Acked():

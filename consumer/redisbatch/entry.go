@@ -12,7 +12,7 @@ type Entry struct {
 	Fields []string // names and values in turn, in no order
 }
 
-// Field returns the value of a field; "" when there is none.
+// Field returns the value of a field, or "".
 func (e *Entry) Field(name string) string {
 	for i := 0; i+1 < len(e.Fields); i += 2 {
 		if e.Fields[i] == name {
@@ -22,12 +22,12 @@ func (e *Entry) Field(name string) string {
 	return ""
 }
 
-// ErrPayload is returned for a payload that Marshal did not write.
+// ErrPayload reports a payload that Marshal did not write.
 var ErrPayload = errors.New("redisbatch: not the payload of a batch")
 
-// Marshal writes entries as the payload of a message: the number of entries, then each entry as its id, the number of its strings, and the
-// names and values of its fields in turn. Numbers are unsigned varints (package encoding/binary, Protocol Buffers); a string is its
-// length in bytes and its bytes.
+// Marshal encodes entries as a payload: their number, then for each its id, the number of
+// its strings, and names and values in turn. Numbers are unsigned varints as in
+// encoding/binary and Protocol Buffers. A string is its length in bytes and its bytes.
 func Marshal(entries []Entry) []byte {
 	size := binary.MaxVarintLen32
 	for i := range entries {
@@ -51,13 +51,13 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Unmarshal reads what Marshal wrote. Errors: ErrPayload.
+// Unmarshal decodes a payload of Marshal. Errors: ErrPayload.
 func Unmarshal(payload []byte) ([]Entry, error) {
 	rest := payload
 	text := string(payload) // one copy, which all strings share
 	number := func() int {
 		n, size := binary.Uvarint(rest)
-		if size < 1 || n > uint64(len(rest)-size) { // counts and lengths are never more than the bytes that follow
+		if size < 1 || n > uint64(len(rest)-size) { // no count exceeds the bytes that follow
 			rest = nil
 			text = ""
 			return -1

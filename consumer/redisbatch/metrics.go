@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are the figures of a subscription. Subscribers of one process share them, by group and partition.
+// counters are the metrics of a subscription, shared in a process by group and partition.
 type counters struct {
 	read, acked, nacked, lost, reclaimed, redisErrors prometheus.Counter
 	inFlight, oldest                                  prometheus.Gauge
 }
 
-// newCounters registers the figures and, with the values of their labels, returns them.
+// newCounters registers the metrics, and returns them with the values of their labels.
 func newCounters(cfg *Config, labels ...string) (counters, error) {
 	var failed error
 	counter := func(name, help string) prometheus.Counter {
@@ -46,7 +46,7 @@ func newCounters(cfg *Config, labels ...string) (counters, error) {
 	}, failed
 }
 
-// Register registers a collector, or returns the one that is registered already.
+// Register registers a collector, or returns the registered one.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	err := reg.Register(c)
 	if there, taken := errors.AsType[prometheus.AlreadyRegisteredError](err); taken {

@@ -13,24 +13,24 @@ import (
 const (
 	// firstID is before the first entry of any stream, and the cursor of a finished XAUTOCLAIM.
 	firstID = "0-0"
-	// groupStart is where a group begins: at the first entry there is. A group that Redis lost is created there as well, because no unread
-	// entry may be skipped, and handlers deduplicate.
+	// groupStart makes a group begin at the first entry. A group that Redis lost does too:
+	// no unread entry may be skipped, and handlers deduplicate.
 	groupStart = "0"
 )
 
-// reader brings entries from Redis into the window and sends their messages in order. After every error it reads its own pending
-// entries again: a reply that was lost on its way has left entries there that were never delivered. When the group is gone it creates the
-// group again, and what is in flight becomes stale: the new group delivers all of the stream, and handlers deduplicate.
+// reader reads entries into the window and sends their messages in order. After an error it
+// reads its own pending entries again, as a lost reply left entries there. If the group is
+// gone, it creates it. Entries in flight become stale, as the new group delivers them again.
 type reader struct {
 	*subscription
 
 	retry *backoff.ExponentialBackOff
 
 	groupExists bool
-	pendingRead bool   // our own pending entries were all read
-	pendingAt   string // cursor among them
+	pendingRead bool   // all of this consumer's pending entries were read
+	pendingAt   string // cursor of these
 
-	reclaimAt   time.Time // when to search for entries of silent consumers
+	reclaimAt   time.Time // next search for entries of silent consumers
 	reclaimFrom string    // cursor of XAUTOCLAIM
 }
 
@@ -64,7 +64,7 @@ func (r *reader) waitAfter(err error) {
 	sleep(r.stop, wait)
 }
 
-// read creates the group, or reads entries from one of the three places where they are.
+// read creates the group, or reads pending, claimable or new entries.
 func (r *reader) read() error {
 	if !r.groupExists {
 		err := r.createGroup()
@@ -82,14 +82,15 @@ func (r *reader) read() error {
 		return r.reclaim(count)
 	default:
 		entries, err := r.xreadgroup(">", count, r.cfg.BlockTime)
-		if err == nil {
-			r.accept(entries)
+		if err != nil {
+			return err
 		}
-		return err
+		r.accept(entries)
+		return nil
 	}
 }
 
-// createGroup creates a group that is missing, and its stream.
+// createGroup creates the group and its stream if they are missing.
 func (r *reader) createGroup() error {
 	err := r.cfg.Client.XGroupCreateMkStream(r.stop, r.stream, r.cfg.Group, groupStart).Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
@@ -98,7 +99,7 @@ func (r *reader) createGroup() error {
 	return nil
 }
 
-// readPending reads on among the entries that Redis has given to this consumer name: before a restart, or in a reply that was lost.
+// readPending reads entries pending under this name, from before a restart or a lost reply.
 func (r *reader) readPending(count int) error {
 	entries, err := r.xreadgroup(r.pendingAt, count, -1)
 	if err != nil {
@@ -115,11 +116,11 @@ func (r *reader) readPending(count int) error {
 
 // xreadgroup reads the entries after an id; block < 0 does not wait.
 func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]redis.XMessage, error) {
-	unsent := r.cfg.Client.Pipeline() // which sets the time that the command may block
+	unsent := r.cfg.Client.Pipeline() // it sets the command's read timeout
 	cmd := onceRead{unsent.XReadGroup(r.stop, &redis.XReadGroupArgs{
 		Group: r.cfg.Group, Consumer: r.cfg.Name, Streams: []string{r.stream, after}, Count: int64(count), Block: block,
 	})}
-	_ = r.cfg.Client.Process(r.stop, cmd) // the command holds the error, too
+	_ = r.cfg.Client.Process(r.stop, cmd) // cmd has the error
 	streams, err := cmd.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
@@ -130,18 +131,19 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	return streams[0].Messages, nil
 }
 
-// onceRead is a read that no client sends again by itself, as one of a cluster does whatever its MaxRetries: entries of a reply that was
-// lost would come behind those of the second reply.
+// onceRead is a read that the client never retries, as a cluster client does despite
+// MaxRetries: entries of the lost reply would come after those of the second one.
 type onceRead struct{ *redis.XStreamSliceCmd }
 
-// NoRetry has the client return the error.
+// NoRetry makes the client return the error.
 func (onceRead) NoRetry() bool { return true }
 
-// reclaim claims entries that have been idle for MinIdle: those of consumers that died, and our own of a reply that was lost.
-// Entries in flight here may be among them, and are left alone.
+// reclaim claims entries idle for MinIdle: of dead consumers, or of a lost reply.
+// It ignores those that are in flight here.
 func (r *reader) reclaim(count int) error {
 	entries, next, deleted, err := r.cfg.Client.XAutoClaimWithDeleted(r.stop, &redis.XAutoClaimArgs{
-		Stream: r.stream, Group: r.cfg.Group, Consumer: r.cfg.Name, MinIdle: r.cfg.MinIdle, Start: r.reclaimFrom, Count: int64(count),
+		Stream: r.stream, Group: r.cfg.Group, Consumer: r.cfg.Name, MinIdle: r.cfg.MinIdle,
+		Start: r.reclaimFrom, Count: int64(count),
 	}).Result()
 	if err != nil {
 		return err
@@ -150,7 +152,7 @@ func (r *reader) reclaim(count int) error {
 	if next == firstID {
 		r.reclaimAt = time.Now().Add(r.cfg.ReclaimEvery)
 	}
-	r.reportLost(slices.DeleteFunc(deleted, r.window.holds)) // what is in flight here was read in time
+	r.reportLost(slices.DeleteFunc(deleted, r.window.holds)) // entries in flight here are not lost
 	if added := r.accept(entries); added > 0 {
 		r.counters.reclaimed.Add(float64(added))
 		r.log.Info("claimed entries of a consumer that was silent", "entries", added)
@@ -158,8 +160,8 @@ func (r *reader) reclaim(count int) error {
 	return nil
 }
 
-// accept adds entries to the window and sends their messages, in order. Those that are gone from the stream are reported and acknowledged.
-// It returns how many were not in flight before.
+// accept adds entries to the window and sends their messages in order. It reports trimmed
+// entries and acknowledges them. It returns how many entries are new.
 func (r *reader) accept(read []redis.XMessage) int {
 	entries := r.window.add(read)
 	r.counters.read.Add(float64(len(entries)))
@@ -188,19 +190,21 @@ func (r *reader) accept(read []redis.XMessage) int {
 	return len(entries)
 }
 
-// readyPause is the first pause before it is asked again whether entries may be handed out. It doubles, up to BlockTime.
+// readyPause is the first pause between two calls of IsReady. It doubles, up to BlockTime.
 const readyPause = 5 * time.Millisecond
 
-// awaitReady waits until entries up to one of an id may be handed out, or the subscription stops. They are in the window, and so stay with
-// this consumer.
+// awaitReady waits until entries up to an id may be delivered, or the subscription stops.
+// They are in the window meanwhile, and so stay with this consumer.
 func (r *reader) awaitReady(id string) {
-	for pause := readyPause; !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause); pause = min(2*pause, r.cfg.BlockTime) {
-		r.cfg.OnRead(r.stream) // it waits for somebody else
+	pause := readyPause
+	for !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause) {
+		pause = min(2*pause, r.cfg.BlockTime)
+		r.cfg.OnRead(r.stream) // the wait is not the reader's fault
 	}
 }
 
-// reportLost reports entries that were trimmed before they were acknowledged. Redis reports that to the consumer that asks first, so
-// another one may have such an entry in flight still.
+// reportLost reports entries trimmed before their acknowledgement. Redis reports them to one
+// consumer, while another one may still have them in flight.
 func (r *reader) reportLost(ids []string) {
 	if len(ids) == 0 {
 		return

@@ -11,11 +11,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// ErrClosed says that the subscriber was closed.
+// ErrClosed reports that the subscriber is closed.
 var ErrClosed = errors.New("redisbatch: subscriber is closed")
 
-// Subscriber is a watermill message.Subscriber; see the package. Any number of goroutines may share it, but a stream can have only one
-// subscription at a time, because all have the same consumer name.
+// Subscriber is a watermill message.Subscriber; see the package. It is safe for concurrent
+// use. A stream can have one subscription at a time, as all share the consumer name.
 type Subscriber struct {
 	cfg     Config
 	closing context.Context
@@ -28,7 +28,8 @@ type Subscriber struct {
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// New returns a Subscriber, or ErrConfig wrapped. It does not talk to Redis yet. Its metrics stay registered.
+// New returns a Subscriber, or a wrapped ErrConfig. It does not use Redis yet.
+// Its metrics stay registered.
 func New(cfg Config) (*Subscriber, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -42,9 +43,10 @@ func New(cfg Config) (*Subscriber, error) {
 	return s, nil
 }
 
-// Subscribe starts reading a stream. It does not wait for Redis: a group that is missing is created once Redis answers, from the
-// first entry on. When ctx is cancelled or the subscriber is closed, reading stops, messages in flight have CloseTimeout to be
-// acked, and then the channel is closed. Contexts of messages carry the values of ctx.
+// Subscribe starts reading a stream. It does not wait for Redis: a missing group is created
+// later, from the first entry on. When ctx or the subscriber ends, reading stops, messages
+// in flight have CloseTimeout to be acked, and then the channel is closed.
+// Contexts of messages have the values of ctx.
 func (s *Subscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +69,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, stream string) (<-chan *mess
 	return sub.out, nil
 }
 
-// Close stops all subscriptions, as cancelling their contexts does, and waits for them. It may be called again. The Redis client
-// stays open.
+// Close stops all subscriptions and waits for them. It is idempotent.
+// The Redis client stays open.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -78,11 +80,11 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// finishTimeout bounds the last acknowledgements of a subscription that stops. What does not reach Redis is delivered again.
+// finishTimeout bounds the last acknowledgements at a stop. What is left comes again.
 const finishTimeout = 2 * time.Second
 
-// subscription reads one stream. One goroutine reads and sends messages, one for each message waits for its verdict, and one tells Redis
-// what was acked and what is still in flight.
+// subscription reads one stream. One goroutine reads, one per message waits for its ack,
+// and one sends acknowledgements and refreshes.
 type subscription struct {
 	cfg      *Config
 	stream   string
@@ -94,7 +96,7 @@ type subscription struct {
 	giveUp  context.CancelFunc
 	out     chan *message.Message
 	window  *window
-	waiting sync.WaitGroup // goroutines that wait for verdicts
+	waiting sync.WaitGroup // goroutines that wait for acks
 }
 
 func newSubscription(stop context.Context, cfg *Config, counters counters, stream string) *subscription {
@@ -112,7 +114,7 @@ func newSubscription(stop context.Context, cfg *Config, counters counters, strea
 	}
 }
 
-// run lasts until stop ends and everything that was in flight is acknowledged or given up.
+// run returns after stop has ended and all in flight is acknowledged or given up.
 func (s *subscription) run() {
 	acking, stopAcking := context.WithCancel(context.Background())
 	defer stopAcking()
@@ -130,22 +132,24 @@ func (s *subscription) run() {
 	s.giveUp()
 	s.waiting.Wait()
 	stopAcking()
-	// A Redis that hangs holds a command for longer than its context lasts. A stop does not wait for that.
+	// A stalled Redis blocks a command beyond its context. A stop does not wait for that.
 	finished := within(finishTimeout, func() {
 		acker.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 		defer cancel()
 		s.sendAcks(ctx)
-		s.claim(ctx, time.Now().Add(time.Second), "idle", expiredIdle.Milliseconds()) // others can take at once what is left
+		// Others can claim at once what is left.
+		s.claim(ctx, time.Now().Add(time.Second), "idle", expiredIdle.Milliseconds())
 		s.counters.inFlight.Sub(float64(s.window.count()))
 		s.counters.oldest.Set(0)
 	})
 	if !finished {
-		s.log.Warn("Redis does not answer: the stop does not wait for it, and what was not acknowledged will be delivered again")
+		s.log.Warn("Redis does not answer: the stop does not wait for it," +
+			" and what was not acknowledged will be delivered again")
 	}
 }
 
-// within reports whether f returned in time. It does not wait for f any longer.
+// within reports whether f returned in time, and does not wait for it any longer.
 func within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -160,7 +164,7 @@ func within(limit time.Duration, f func()) bool {
 	}
 }
 
-// redisBackoff is the wait for a Redis that is away. With jitter it is half a second at most, so that messages flow soon after a failover.
+// redisBackoff is at most half a second, so that messages flow soon after a failover.
 func redisBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = 50 * time.Millisecond
@@ -169,7 +173,7 @@ func redisBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// sleep reports whether it lasted as long as it should, and was not ended by ctx.
+// sleep reports whether it was not cut short by ctx.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

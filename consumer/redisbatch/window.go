@@ -10,38 +10,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// capacityWait is how long a reader waits for a worthwhile capacity before it takes what there is. It keeps reads from shrinking
-// to a few entries each, and a window that is nearly full of stuck messages from stopping the rest.
+// capacityWait is how long a reader waits for more capacity. Without it reads would shrink to
+// a few entries, and without its end a window nearly full of stalled messages would block.
 const capacityWait = 5 * time.Millisecond
 
-// entry is an entry from its read to its acknowledgement in Redis. The window guards its other fields.
+// entry is an entry from its read to its XACK. The window guards its other fields.
 type entry struct {
-	redis.XMessage // without Values when the entry is gone from the stream
+	redis.XMessage // without Values if it was trimmed
 
-	refreshed time.Time // when Redis last reset its idle time
+	refreshed time.Time // last reset of its idle time in Redis
 	acked     bool      // by its handler
-	stale     bool      // Redis does not have it as pending any more
+	stale     bool      // no longer pending in Redis
 }
 
-// window is what a subscription has read and not yet acknowledged in Redis. Any number of goroutines may share it.
+// window has the entries that are read and not yet acknowledged in Redis.
+// It is safe for concurrent use.
 type window struct {
 	size  int
-	freed chan struct{} // holds a token when entries were removed since the last wait
-	acks  chan struct{} // holds a token when the first entry was acked
+	freed chan struct{} // has a token after entries were removed
+	acks  chan struct{} // has a token after the first entry was acked
 
 	mu    sync.Mutex
-	held  int               // stale entries included, until their handlers are done
+	held  int               // with stale entries, until their handlers return
 	byID  map[string]*entry // without stale entries
 	acked []*entry          // to be acknowledged in Redis
 }
 
 func newWindow(size int) *window {
 	return &window{
-		size: size, freed: make(chan struct{}, 1), acks: make(chan struct{}, 1), byID: make(map[string]*entry, min(size, DefaultWindow)),
+		size: size, freed: make(chan struct{}, 1), acks: make(chan struct{}, 1),
+		byID: make(map[string]*entry, min(size, DefaultWindow)),
 	}
 }
 
-// add takes in the entries that are not in flight already and returns them, in order.
+// add adds the entries that are not in flight and returns them, in order.
 func (w *window) add(read []redis.XMessage) (added []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,14 +59,13 @@ func (w *window) add(read []redis.XMessage) (added []*entry) {
 	return added
 }
 
-// holds reports whether the entry is in flight.
 func (w *window) holds(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.byID[id] != nil
 }
 
-// ack queues entries for their acknowledgement in Redis; those that were acked before are left alone.
+// ack queues entries for their XACK, each once.
 func (w *window) ack(entries ...*entry) {
 	w.mu.Lock()
 	before := len(w.acked)
@@ -81,7 +82,6 @@ func (w *window) ack(entries ...*entry) {
 	}
 }
 
-// unacked returns those of the entries that are not acked.
 func (w *window) unacked(entries []*entry) (left []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *window) unacked(entries []*entry) (left []*entry) {
 	return left
 }
 
-// toAck returns up to limit acked entries, and the ids of those that are not stale. They stay in the window until they are removed.
+// toAck returns up to limit acked entries, and the ids of those that are not stale.
 func (w *window) toAck(limit int) (entries []*entry, ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *window) toAck(limit int) (entries []*entry, ids []string) {
 	return entries, ids
 }
 
-// removeAcked removes the first n acked entries, which Redis knows of now.
+// removeAcked removes the first n acked entries after their XACK.
 func (w *window) removeAcked(n int) {
 	w.mu.Lock()
 	for _, e := range w.acked[:n] {
@@ -121,15 +121,15 @@ func (w *window) removeAcked(n int) {
 	signal(w.freed)
 }
 
-// allAcked reports whether nothing else is in flight that could be acked.
+// allAcked reports whether no other entry could be acked.
 func (w *window) allAcked() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.acked) >= w.held
 }
 
-// invalidate makes all entries stale: Redis has lost the group and with it their pending state. Their ids may come again, and their
-// acks are not sent. They count until their handlers are done.
+// invalidate makes all entries stale after a loss of the group. Their ids may come again,
+// and their acks are not sent. They count until their handlers return.
 func (w *window) invalidate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *window) invalidate() {
 	clear(w.byID)
 }
 
-// due returns the entries, in no order, that Redis was last told about before a time, and notes that it is told about them now.
+// due returns and marks entries that were last refreshed before a time, in no order.
 func (w *window) due(before time.Time) (due []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,8 +159,8 @@ func (w *window) count() int {
 	return w.held
 }
 
-// awaitCapacity returns how many more entries the window takes once it is as much as wanted, or any after capacityWait; 0 when ctx ends
-// first.
+// awaitCapacity waits for as much capacity as wanted, or any after capacityWait.
+// It returns 0 if ctx ends first.
 func (w *window) awaitCapacity(ctx context.Context, wanted int) int {
 	timeout := time.NewTimer(capacityWait)
 	defer timeout.Stop()
@@ -178,7 +178,7 @@ func (w *window) awaitCapacity(ctx context.Context, wanted int) int {
 	}
 }
 
-// oldest is the age of the oldest entry in flight since it was written, by Redis' clock; 0 when nothing is in flight.
+// oldest is the age of the oldest entry in flight, by its id; 0 without one.
 func (w *window) oldest() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,10 +1,10 @@
--- The records of users, as claim.lua and release.lua read and write them.
-local DIGITS = 15 -- Lua holds numbers of up to 15 digits exactly
+-- The records of users, for claim.lua and release.lua.
+local DIGITS = 15 -- Lua's numbers are exact up to 15 digits
 
--- read_limits reads a campaign's limits: a list of those of the user, and the others by the name of their subject and as a list. The
--- user's first two are always counted; each of the others is "tag:units:from_ms:subject", joined by ";". The tag is the first letter of
--- all, hour, day, week or month, and the number of the definition that added the limit. Claims before from_ms do not count. It returns
--- nil if the text is damaged.
+-- read_limits parses a campaign's limits. It returns the user's, and a list of the others, which
+-- are also keyed by subject. The user's first two are always counted. Each other one is
+-- "tag:units:from_ms:subject", joined by ";". The tag is the first letter of all, hour, day, week
+-- or month, and the definition that added it. Claims before from_ms do not count. nil: damaged.
 local function read_limits(per_user, per_user_per_day, text)
   local of_user = {{tag = 'a', most = per_user, from = 0}, {tag = 'd', most = per_user_per_day, from = 0}}
   local others, n, joined = {}, 0, {}
@@ -27,9 +27,10 @@ local function read_limits(per_user, per_user_per_day, text)
   return of_user, others
 end
 
--- read_record reads the record of what a subject holds: the newest window of each limit, and the units in it. A user's begins with
--- "0:units;day:units", what the user holds in all and on the last day. For each other limit follows ";tag.window:units". It returns
--- the windows and the units as numbers by tag, or nil if the record is damaged.
+-- read_record parses a subject's record: each limit's newest window, and the units in it. A
+-- user's
+-- begins with "0:units;day:units", in all and on the last day. Then ";tag.window:units" for each
+-- other limit. It returns windows and units by tag, or nil if the record is damaged.
 local function read_record(record, is_user)
   local windows, counts, rest, joined = {}, {}, record, ''
   if is_user then
@@ -41,14 +42,15 @@ local function read_record(record, is_user)
   if rest == '' then return windows, counts end
   for tag, window, units in string.gmatch(rest, ';(%l%d+)%.(%d+):(%d+)') do
     if #window > DIGITS or #units > DIGITS then return nil end
-    windows[tag], counts[tag] = tonumber(window), tonumber(units)
+    windows[tag] = tonumber(window)
+    counts[tag] = tonumber(units)
     joined = joined .. ';' .. tag .. '.' .. window .. ':' .. units
   end
   if joined ~= rest then return nil end
   return windows, counts
 end
 
--- write_record writes what read_record reads. Limits that were removed are left out.
+-- write_record formats a record. Removed limits are left out.
 local function write_record(limits, windows, counts, is_user)
   local record, first = '', 1
   if is_user then record, first = '0:' .. counts.a .. ';' .. windows.d .. ':' .. counts.d, 3 end

@@ -59,7 +59,7 @@ var allMutants = []mutant{
 		"if epoch_here < tonumber(ARGV[9]) or seq < tonumber(ARGV[10]) or sold < tonumber(ARGV[11]) then", "if false then",
 	}}},
 	{name: "a release gives nothing back", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
-		"lua/release.lua", "taken, released = taken - quantity, released + 1", "taken, released = taken, released + 1",
+		"lua/release.lua", "  taken = taken - quantity\n", "",
 	}}},
 	{name: "the last unit is sold to who wants two", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
 		"lua/claim.lua", "if quantity > remaining then answer = dry break end",

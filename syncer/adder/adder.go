@@ -1,12 +1,13 @@
-// Package adder adds up what the readers of the claim streams have read, until a flush takes all of it.
+// Package adder collects what readers of the claim streams have read, until a flush takes it.
 //
-// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR 166): a cell per writer of its own, so that two readers
-// never wait for each other, Sum to look at all cells, and SumThenReset to take what they hold. A cell holds events beside
-// sums: MySQL gets both in one transaction.
+// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR 166). Each writer has
+// a cell of its own, so that readers never wait for each other. Sum inspects all cells,
+// and SumThenReset takes their content: sums, and the events, as MySQL gets both at once.
 //
-// A cell belongs to one partition. Its reader adds whole reads, in the order of the stream. Each read belongs to a turn:
-// after an error the reader begins the next turn at MySQL's offset, the cell is emptied, and what is left of older turns is
-// refused. So a cell holds exactly what follows the offset.
+// A cell belongs to one partition. Its reader adds whole reads in the order of the stream.
+// Each read belongs to a turn. After an error the reader begins the next turn at MySQL's
+// offset: the cell is emptied, and reads of older turns are refused. So a cell contains
+// exactly what follows the offset.
 package adder
 
 import (
@@ -18,57 +19,56 @@ import (
 	"dibs/models"
 )
 
-// ErrTurn says that the turn of a reader is over: it begins the next one at MySQL's offset.
+// ErrTurn reports that a reader's turn is over. It begins the next one at MySQL's offset.
 var ErrTurn = errors.New("adder: the turn is over")
 
-// Taken is what a flush takes of a cell.
+// Taken is what a flush takes from a cell.
 type Taken struct {
 	Partition int
 	Turn      int64
-	From      models.Offset // where MySQL has to be
-	Upto      models.Offset // where it is then
+	From      models.Offset // MySQL's offset before the flush
+	Upto      models.Offset // MySQL's offset after it
 	Reads     []*models.StreamRead
 	Sums      map[Lot]*Tally // of the events that get a row, see HasRow
-	Since     time.Time      // when the first entry came
+	Since     time.Time      // arrival of the first entry
 }
 
-// Pending is what waits in all cells.
+// Pending is the state of all cells.
 type Pending struct {
 	Entries int
-	Oldest  time.Time // when the first of them came; zero if there are none
-	IsFull  bool      // a cell takes no more
-	IsMove  bool      // somebody waits for a move of units
-	// IsAwaited: claims are answered once they are in MySQL, or lots are loaded: further loads wait for MySQL to be at the tip.
+	Oldest  time.Time // arrival of the first one, or zero
+	IsFull  bool      // a cell is full
+	IsMove  bool      // a move of units waits for MySQL
+	// IsAwaited: answers wait for MySQL, or a lot was loaded and others will want the tip.
 	IsAwaited bool
 }
 
-// Adder has a cell for each partition.
 type Adder struct {
 	cells []cell
 	now   func() time.Time
-	added chan struct{} // has a token when something came
+	added chan struct{} // has a token after an Add
 }
 
-// cell is what waits of one partition. No two share a cache line: they are written by different cores.
+// cell is one partition's. No two share a cache line, as different cores write them.
 type cell struct {
 	mu        sync.Mutex
 	turn      int64
-	active    bool // the turn goes on
+	active    bool // the turn is not over
 	from      models.Offset
 	upto      models.Offset
 	reads     []*models.StreamRead
 	sums      map[Lot]*Tally
 	entries   int
-	isMove    bool // it holds half of one
+	isMove    bool // it contains half of a move
 	isAwaited bool
 	since     time.Time
 	most      int
-	freed     chan struct{} // closed when entries were taken, or the turn ended
+	freed     chan struct{} // closed when the cell is emptied
 
 	_ [64]byte
 }
 
-// New makes an adder that holds up to most entries, in equal parts of the partitions.
+// New returns an adder of up to most entries, shared equally by the partitions.
 func New(partitions, most int, now func() time.Time) *Adder {
 	a := &Adder{cells: make([]cell, partitions), now: now, added: make(chan struct{}, 1)}
 	for i := range a.cells {
@@ -78,7 +78,7 @@ func New(partitions, most int, now func() time.Time) *Adder {
 	return a
 }
 
-// Begin empties the cell of a partition and returns its next turn, whose first read follows from.
+// Begin empties the cell of a partition and returns its next turn, which reads after from.
 func (a *Adder) Begin(partition int, from models.Offset) (turn int64) {
 	c := &a.cells[partition]
 	c.mu.Lock()
@@ -106,7 +106,7 @@ func (c *cell) end() {
 	c.reset()
 }
 
-// reset forgets what the cell holds and wakes its reader.
+// reset empties the cell and wakes its reader.
 func (c *cell) reset() {
 	c.reads = nil
 	c.sums = nil
@@ -117,7 +117,8 @@ func (c *cell) reset() {
 	c.freed = make(chan struct{})
 }
 
-// Room waits until a cell takes entries, and returns how many. Errors: ErrTurn, and why ctx ended.
+// Room waits for room in a cell, and returns how many entries fit.
+// Errors: ErrTurn, and the cause why ctx ended.
 func (a *Adder) Room(ctx context.Context, partition int, turn int64) (int, error) {
 	c := &a.cells[partition]
 	for {
@@ -142,7 +143,7 @@ func (c *cell) room(turn int64) (room int, freed <-chan struct{}, err error) {
 	return c.most - c.entries, c.freed, nil
 }
 
-// Add adds a read that follows the one before, and retains it. Errors: ErrTurn.
+// Add adds the next read, and retains it. Errors: ErrTurn.
 func (a *Adder) Add(read *models.StreamRead) error {
 	c := &a.cells[read.Partition]
 	c.mu.Lock()
@@ -163,7 +164,7 @@ func (a *Adder) Add(read *models.StreamRead) error {
 }
 
 func (c *cell) add(read *models.StreamRead) {
-	var sum *Tally // of the lot of the event before: in a rush nearly all have the same one
+	var sum *Tally // of the last event's lot: in a rush nearly all are of one
 	var last Lot
 	for i := range read.Events {
 		e := &read.Events[i]
@@ -188,13 +189,13 @@ func (c *cell) add(read *models.StreamRead) {
 	c.upto = read.Upto
 }
 
-// HasRow reports whether MySQL gets a row of an event.
+// HasRow reports whether an event has a row in MySQL.
 func HasRow(e *models.Event) bool { return e.Type == models.EventClaimAccepted || e.IsMove() }
 
-// Added has a token when something was added since it was taken.
+// Added has a token if Add was called since the last one was received.
 func (a *Adder) Added() <-chan struct{} { return a.added }
 
-// Sum says what waits, without taking it.
+// Sum returns the state of all cells without taking their content.
 func (a *Adder) Sum() (sum Pending) {
 	for i := range a.cells {
 		c := &a.cells[i]
@@ -211,7 +212,7 @@ func (a *Adder) Sum() (sum Pending) {
 	return sum
 }
 
-// Empty lists the cells whose turn goes on and that hold nothing.
+// Empty returns the empty cells of turns that are not over.
 func (a *Adder) Empty() (all []Taken) {
 	for i := range a.cells {
 		c := &a.cells[i]
@@ -224,7 +225,7 @@ func (a *Adder) Empty() (all []Taken) {
 	return all
 }
 
-// SumThenReset takes what all cells hold. Cells without entries are left out.
+// SumThenReset takes the content of all cells that have entries.
 func (a *Adder) SumThenReset() (all []Taken) {
 	for i := range a.cells {
 		c := &a.cells[i]

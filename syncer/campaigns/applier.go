@@ -12,23 +12,23 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrMoved says that a lot was loaded or evicted while it was changed.
+// ErrMoved reports that a lot was loaded or evicted during a change.
 var ErrMoved = fmt.Errorf("%w: the campaign was loaded or evicted meanwhile", lua.ErrUnavailable)
 
-// Applier sends the newest definition of a campaign to Redis. Any number may run at once, in any process.
+// Applier sends the newest definition to Redis. Any number may run at once.
 type Applier struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 	steps   *steps.Steps
 }
 
-// NewApplier makes an applier. It names its steps to observed.
+// NewApplier returns an applier that reports its steps to observed.
 func NewApplier(db *gorm.DB, scripts *lua.Scripts, observed *steps.Steps) Applier {
 	return Applier{db: db, scripts: scripts, steps: observed}
 }
 
-// Read reads a campaign. Errors: models.ErrNotFound, and ErrPartitions when this process runs with another number of
-// partitions than the campaign was made with: it would look for the campaign where it is not, and take it for lost.
+// Read reads a campaign. Errors: models.ErrNotFound, and ErrPartitions if this process has
+// another number of partitions: it would look for the campaign in the wrong slot.
 func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	c, err := Read(a.db.WithContext(ctx), id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	return c, SamePartition(&c, a.scripts.Partitions())
 }
 
-// SamePartition returns ErrPartitions if a lot is in another partition than the number of partitions says.
+// SamePartition returns ErrPartitions if a lot is not where this number of partitions puts it.
 func SamePartition(c *models.Campaign, partitions int) error {
 	if lua.PartitionOf(c.ID, partitions) != c.Partition {
 		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
@@ -46,12 +46,12 @@ func SamePartition(c *models.Campaign, partitions int) error {
 	return nil
 }
 
-// Apply brings the newest definition of a lot that is live, and its packets, to Redis and to the claim stream. Errors:
-// models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
+// Apply sends a live lot's newest definition and packets to Redis and the claim stream.
+// Errors: models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
 
-// Tell is Apply, which has the claim stream know of a lot that is away as well: that works by them once it is loaded. The entry of the
-// change tells MySQL that the stream has it.
+// Tell is Apply, also for a lot that is away: the stream has the change, and a later load
+// applies it. MySQL learns from the entry that the stream has it.
 func (a Applier) Tell(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
 
 func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {
@@ -74,7 +74,7 @@ func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {
 }
 
 func (a Applier) send(ctx context.Context, c *models.Campaign, state lua.State, isAway bool) error {
-	if c.Kind == models.KindPacket { // before the version, which says that Redis knows them
+	if c.Kind == models.KindPacket { // before the version, which confirms them
 		last, err := a.TellPackets(ctx, c)
 		if err == nil && !isAway {
 			err = a.push(ctx, c, &state, last)
@@ -84,13 +84,14 @@ func (a Applier) send(ctx context.Context, c *models.Campaign, state lua.State, 
 		}
 	}
 	definitions, err := ReadDefinitions(a.db.WithContext(ctx), []string{c.ID})
-	if err == nil {
-		_, err = a.scripts.Adjust(ctx, c, definitions[c.ID])
+	if err != nil {
+		return err
 	}
+	_, err = a.scripts.Adjust(ctx, c, definitions[c.ID])
 	return err
 }
 
-// IsResident reports whether Redis holds the campaign, as far as MySQL knows.
+// IsResident reports whether MySQL takes the campaign to be in Redis.
 func IsResident(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyResident
 }

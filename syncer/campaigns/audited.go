@@ -8,7 +8,7 @@ import (
 	"dibs/models"
 )
 
-// auditChanged writes, in the transaction that changes a campaign, who changed what.
+// auditChanged records who changed what, in the transaction of the change.
 func auditChanged(ctx context.Context, tx sqlstore.Execer, before, after *models.Campaign) error {
 	was, is, err := audit.Differences(before.DefinitionJSON(), after.DefinitionJSON())
 	if err != nil {
@@ -21,7 +21,7 @@ func auditChanged(ctx context.Context, tx sqlstore.Execer, before, after *models
 	return audit.Put(ctx, tx, action, after.ID, was, is)
 }
 
-// packetsAdded is a batch of packets as audit_log has it.
+// packetsAdded is a batch of packets in audit_log.
 type packetsAdded struct {
 	Total     int64        `json:"total"` // packets of the campaign
 	Count     int64        `json:"count"`

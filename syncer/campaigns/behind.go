@@ -12,14 +12,13 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Between two reads of the offsets of a MySQL that is behind, and all of them.
 const (
-	behindWait    = 20 * time.Millisecond
-	behindWaitMax = time.Second
+	behindWait    = 20 * time.Millisecond // between two reads from a MySQL that is behind
+	behindWaitMax = time.Second           // of all of them
 )
 
-// awaitKnown waits until MySQL is not behind what this process knows that it had of a campaign: a change of what it is yet to read again
-// would undo that. Errors: models.ErrBehind.
+// awaitKnown waits while MySQL is behind what this process knows of a campaign: entries
+// that it has yet to read again would undo a change. Errors: models.ErrBehind.
 func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
 	for _, lot := range append(models.ShardIDs(id, shards), id) {
@@ -52,14 +51,14 @@ func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) erro
 	}
 }
 
-// known reads a campaign that is to be changed. Errors: models.ErrNotFound, models.ErrBehind.
+// known reads a campaign before a change. Errors: models.ErrNotFound, models.ErrBehind.
 func (r *Repository) known(ctx context.Context, id string) (models.Campaign, error) {
 	if err := r.awaitKnown(ctx, id, 1); err != nil {
 		return models.Campaign{}, err
 	}
 	c, err := r.Get(ctx, id)
-	if err == nil && c.IsSharded() {
-		err = r.awaitKnown(ctx, id, c.Shards)
+	if err != nil || !c.IsSharded() {
+		return c, err
 	}
-	return c, err
+	return c, r.awaitKnown(ctx, id, c.Shards)
 }

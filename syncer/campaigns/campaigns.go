@@ -22,7 +22,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// Repository stores the definitions of campaigns in MySQL, which is their authority, and sends changes to Redis.
+// Repository stores definitions in MySQL, their authority, and sends changes to Redis.
 type Repository struct {
 	db         *gorm.DB
 	applier    Applier
@@ -31,21 +31,21 @@ type Repository struct {
 	log        *slog.Logger
 }
 
-// New makes the repository. Changes go to scripts after MySQL has committed them.
+// New returns the repository. It sends committed changes to scripts.
 func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger) *Repository {
-	return &Repository{db: db, applier: NewApplier(db, scripts, &steps.Steps{}), partitions: scripts.Partitions(), log: log}
+	applier := NewApplier(db, scripts, &steps.Steps{})
+	return &Repository{db: db, applier: applier, partitions: scripts.Partitions(), log: log}
 }
 
-// campaignRow is a campaign with what only this package reads.
 type campaignRow struct {
 	models.Campaign `gorm:"embedded"`
 
 	CreatedDigest string
 }
 
-// Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
-// follows from the id. created is false when the same definition is there already, as it was created or as it is now. Redis
-// gets the campaign later, with its first claim. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
+// Create stores a campaign and returns it as stored. created is false if the same
+// definition exists already, as created or as it is now. Redis gets the campaign
+// with its first claim. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
 func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
 	c = r.initialized(c)
 	if err := c.Validate(); err != nil {
@@ -78,7 +78,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	return stored, created && err == nil, err
 }
 
-// initialized is a campaign with the values that it has before anything happened to it.
+// initialized returns a new campaign with its initial values.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c = c.Definition()
 	c.Status = cmp.Or(c.Status, models.StatusOpen)
@@ -95,7 +95,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	return c
 }
 
-// stored returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
+// stored returns the campaign with c's id, or models.ErrExists if it is another one.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
 	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
@@ -114,10 +114,10 @@ func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest stri
 	return row.Campaign, nil
 }
 
-// usualHoldMax is how long the holds of a campaign may last whose creator did not say so.
+// usualHoldMax is the default of HoldMaxMs.
 func usualHoldMax(c *models.Campaign) int64 { return min(2*c.HoldForMs, models.HoldMax.Milliseconds()) }
 
-// digestOf is a digest of what a campaign's creator chose.
+// digestOf returns a digest of what a campaign's creator chose.
 func digestOf(c *models.Campaign) (string, error) {
 	d := c.Definition()
 	d.StartsAt = milliseconds(d.StartsAt)
@@ -133,7 +133,7 @@ func digestOf(c *models.Campaign) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// milliseconds cuts a time to what MySQL keeps, in UTC.
+// milliseconds cuts a time to MySQL's precision, in UTC.
 func milliseconds(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
@@ -147,7 +147,7 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 	return Read(r.db.WithContext(ctx), id)
 }
 
-// Read reads a campaign, or a shard of one, within a transaction if db is one. Errors: models.ErrNotFound.
+// Read reads a campaign or shard, in a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
 	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
@@ -156,16 +156,17 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	return c, nil
 }
 
-// orders are the clauses of models.CampaignSort.
+// orders are the ORDER BY clauses of models.CampaignSort.
 var orders = map[models.CampaignSort]string{
-	models.SortByID: "id", "": "id", models.SortByBusy: "claimed = 0, updated_at DESC, id", models.SortByLeft: "remaining, id",
-	models.SortByTotal: "total DESC, id", models.SortByClaimed: "claimed DESC, id", models.SortByStatus: "status, id",
+	models.SortByID: "id", "": "id", models.SortByBusy: "claimed = 0, updated_at DESC, id",
+	models.SortByLeft: "remaining, id", models.SortByTotal: "total DESC, id",
+	models.SortByClaimed: "claimed DESC, id", models.SortByStatus: "status, id",
 }
 
-// likeText makes a text one that LIKE takes for itself, with ! as the escape.
+// likeText escapes a text for LIKE, with ! as the escape.
 var likeText = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_") //nolint:gochecknoglobals // a constant
 
-// List reads the campaigns that a query selects. Ids are ordered byte for byte.
+// List reads the campaigns of a query. Ids are ordered byte for byte.
 func (r *Repository) List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
 	var page []models.Campaign
 	find := r.selected(ctx, &q)
@@ -175,7 +176,7 @@ func (r *Repository) List(ctx context.Context, q models.CampaignQuery) ([]models
 	return page, nil
 }
 
-// Count counts the campaigns that a query selects, whatever its offset and limit.
+// Count counts the campaigns of a query, without its offset and limit.
 func (r *Repository) Count(ctx context.Context, q models.CampaignQuery) (n int64, err error) {
 	if err := r.selected(ctx, &q).Count(&n).Error; err != nil {
 		return 0, fmt.Errorf("campaigns: count campaigns: %w", err)
@@ -198,19 +199,19 @@ func (r *Repository) selected(ctx context.Context, q *models.CampaignQuery) *gor
 	return find
 }
 
-// Books reads a campaign's books, the counters in one statement. At is when that statement was sent, by this process' clock.
+// Books reads a campaign's counters in one statement, sent at At by this process' clock.
 // Errors: models.ErrNotFound.
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Table("campaigns").Select("claimed", "synced_seq", "remaining", "released_claims", "version",
-		"applied_version",
-		"total", "low_stock_at", "residency", "epoch", "shards", "sold", "lost_claims", "lost_units", "given_up_units").
+	err := r.db.WithContext(ctx).Table("campaigns").
+		Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version", "total",
+			"low_stock_at", "residency", "epoch", "shards", "sold", "lost_claims", "lost_units", "given_up_units").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
-	// After the counters: a claim that gets its row in between is missing, not counted twice.
+	// After the counters: a claim written in between is missing, but not counted twice.
 	c.ID = id
 	parked, err := readParked(ctx, r.db, &c)
 	if err != nil {
@@ -221,13 +222,13 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	return books, nil
 }
 
-// BooksOf is what a campaign's counters say, with the claims that are parked, as of the time of neither.
+// BooksOf returns a campaign's counters with its parked claims, without a time.
 func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	books := models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
-		InRedis: IsResident(c), Total: c.Total, LowStockAt: c.LowStockAt, Sold: c.Sold, LostClaims: c.LostClaims, LostUnits: c.LostUnits,
-		GivenUpUnits: c.GivenUpUnits,
+		InRedis: IsResident(c), Total: c.Total, LowStockAt: c.LowStockAt, Sold: c.Sold,
+		LostClaims: c.LostClaims, LostUnits: c.LostUnits, GivenUpUnits: c.GivenUpUnits,
 	}
 	if c.IsSharded() {
 		books.Shards = c.Shards

@@ -16,10 +16,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
-// closed campaign stays closed, and one that is not of a version that the change is for stays as it is. When Redis does not
-// take the change now, the error says why, MySQL has it, and the syncer sends it to Redis later. Errors: models.ErrNotFound,
-// models.ErrBehind, models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
+// Change changes a definition in MySQL and then in Redis, so that the next claim obeys it.
+// A closed campaign stays closed. If Redis fails, MySQL keeps the change and the syncer
+// sends it later. Errors: models.ErrNotFound, models.ErrBehind, models.ErrChanged for
+// another version, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	before, err := r.known(ctx, id)
 	if err != nil {
@@ -34,20 +34,19 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	failed := []error{r.apply(ctx, &c)}
+	applyErr := r.apply(ctx, &c)
 	if c.IsSharded() && c.Total != before.Total && r.settler != nil {
 		if err := r.settler.Settle(ctx, id); err != nil {
-			r.log.WarnContext(ctx, "the total of a campaign is changed in mysql, its shards follow later", slog.String("campaign_id", id),
-				slog.Any("error", err))
+			r.log.WarnContext(ctx, "the total of a campaign is changed in mysql, its shards follow later",
+				slog.String("campaign_id", id), slog.Any("error", err))
 		}
 	}
-	if err := errors.Join(failed...); err != nil {
-		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
+	if applyErr != nil {
+		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, applyErr)
 	}
 	return r.Get(ctx, id)
 }
 
-// apply brings a definition to the lots of a campaign.
 func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
 	lots := []models.Campaign{*c}
 	if c.IsSharded() {
@@ -66,10 +65,10 @@ func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
 	return errors.Join(failed...)
 }
 
-// change is the transaction of a change. Of before it reads only what no change changes.
+// change is the transaction of a change. It uses only constant fields of before.
 func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		made := c.Version // by a try before, whose commit may have taken effect
+		made := c.Version // by an earlier try, which may have been committed
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 			if before.IsSharded() {
 				if err := LockLots(tx, before); err != nil {
@@ -83,8 +82,8 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 	return c, err
 }
 
-// changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
-// Redis says remains: redis_total holds the highest total that Redis may work by, until the entry of the change is applied.
+// changeInMySQL changes the definition. Redis still sells by an old total. Until it has
+// applied the change, redis_total keeps remaining from falling below Redis' own.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	if err := lockCampaign(tx, id); err != nil {
 		return models.Campaign{}, err
@@ -107,7 +106,8 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "status", Reason: "is closed, for ever"})
 	}
 	if before.Kind == models.KindPacket && change.Total != nil {
-		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "total", Reason: "of a packet campaign comes from its packets"})
+		reason := "of a packet campaign comes from its packets"
+		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "total", Reason: reason})
 	}
 	change.Apply(&c)
 	c.Limits.ContinueFrom(before.Limits, before.Changes+1, time.Now().UnixMilli())
@@ -139,14 +139,15 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	return c, auditChanged(tx.Statement.Context, tx.Statement.ConnPool, &before, &c)
 }
 
-// lockCampaign locks what a change of a campaign reads and writes, before the first read: the snapshot then has what others changed. MySQL
-// takes no locking read of a view from who may only read it.
+// lockCampaign locks the rows of a change before the first read, so that the snapshot has
+// earlier changes. On a view a locking read needs more rights than it has.
 func lockCampaign(tx *gorm.DB, id string) error {
 	if tx.Name() == migrations.SQLite {
-		return nil // a transaction that writes is alone
+		return nil // writers are serialized
 	}
 	for _, query := range []string{
-		"SELECT total FROM lots WHERE campaign_id = ? AND shard = 0 FOR UPDATE", "SELECT version FROM definitions WHERE campaign_id = ? FOR UPDATE",
+		"SELECT total FROM lots WHERE campaign_id = ? AND shard = 0 FOR UPDATE",
+		"SELECT version FROM definitions WHERE campaign_id = ? FOR UPDATE",
 	} {
 		var n int64
 		if err := sqlstore.On(tx).Scan(&n, query, id); err != nil {
@@ -156,27 +157,28 @@ func lockCampaign(tx *gorm.DB, id string) error {
 	return nil
 }
 
-// untold is the value of the column in a changed campaign of that many shards. What has shards is no lot itself.
+// untold is the column's value after a change: set on lots, which a sharded campaign is not.
 const untold = "CASE WHEN shard > 0 OR ? = 1 THEN 1 END"
 
-// writeChange writes what a change may change: the definition, and the total of the lot. The other lots keep their units.
+// writeChange writes the definition, and the total. Shards keep their units.
 func writeChange(tx *gorm.DB, c *models.Campaign) error {
 	db := sqlstore.On(tx)
-	err := db.Run("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?,"+
-		" ends_at = ?, low_stock_at = ?, status = ?, version = ?, changes = ? WHERE campaign_id = ?",
-		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.LowStockAt, c.Status,
-		c.Version, c.Changes, c.ID)
+	err := db.Run("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?,"+
+		" starts_at = ?, ends_at = ?, low_stock_at = ?, status = ?, version = ?, changes = ? WHERE campaign_id = ?",
+		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt),
+		c.LowStockAt, c.Status, c.Version, c.Changes, c.ID)
 	if err != nil {
 		return err
 	}
 	c.UpdatedAt = sqlstore.Now()
 	return db.Run("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
-		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, untold = "+untold+", updated_at = ? WHERE campaign_id = ?",
+		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, untold = "+untold+
+		", updated_at = ? WHERE campaign_id = ?",
 		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID)
 }
 
-// publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not
-// hold. For one that Redis holds adjust.lua adds them to the stream; a campaign that is loaded in the meantime gets the same ids.
+// publishCrossed puts the stock lines that a change crosses into the outbox, unless Redis
+// has the campaign: there adjust.lua appends them. If both happen, the ids are the same.
 func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	if IsResident(after) || after.Status == models.StatusClosed {
 		return nil
@@ -195,19 +197,21 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	return PutOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
 }
 
-// crossed lists the stock lines that a change crosses, as adjust.lua does.
+// crossed returns the stock lines that a change crosses, as adjust.lua does.
 func crossed(before, after *models.Campaign) (events []models.Event) {
 	had := max(0, before.Total-before.Claimed-before.LostUnits)
 	has := max(0, after.Total-after.Claimed-after.LostUnits)
 	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
-		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: lua.ChangeID(after) + ":low_stock", Remaining: &has})
+		id := lua.ChangeID(after) + ":low_stock"
+		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: id, Remaining: &has})
 	}
 	if has == 0 && had > 0 {
-		events = append(events, models.Event{Type: models.EventCampaignSoldOut, ID: lua.ChangeID(after) + ":sold_out", Remaining: &has})
+		id := lua.ChangeID(after) + ":sold_out"
+		events = append(events, models.Event{Type: models.EventCampaignSoldOut, ID: id, Remaining: &has})
 	}
 	return events
 }
 
-// versionAfter numbers a change by the time it is made, so that no number is used twice: when MySQL is restored to a time before
-// a change that Redis has, the next change is still newer than both.
+// versionAfter numbers a change by the time. So if MySQL is restored to before a change
+// that Redis has, the next change is newer than both.
 func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

@@ -12,16 +12,16 @@ import (
 	"gorm.io/gorm"
 )
 
-// maxParkedOf bounds the parked claims of one user that are read. There are none but after a fault.
+// maxParkedOf bounds a user's parked claims in memory. There are none but after a fault.
 const maxParkedOf = 1000
 
-// Claims reads the claims that MySQL holds.
+// Claims reads claims from MySQL.
 type Claims struct{ db *gorm.DB }
 
-// NewClaims makes the reader.
+// NewClaims returns a reader.
 func NewClaims(db *gorm.DB) *Claims { return &Claims{db: db} }
 
-// claimLine is a claim with fields of its campaign, which are zero when there is no such campaign.
+// claimLine is a claim with fields of its campaign, which are zero without one.
 type claimLine struct {
 	models.ClaimRow `gorm:"embedded"`
 
@@ -34,8 +34,8 @@ func claimLines(db *gorm.DB) *gorm.DB {
 		Select("c.*, k.currency, k.hold_for_ms")
 }
 
-// Claim reads one claim as it is now; a claim that is parked, because MySQL refused its row, as it was accepted. Errors:
-// models.ErrNotFound.
+// Claim reads a claim as it is now, or as accepted if it is parked.
+// Errors: models.ErrNotFound.
 func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 	var line claimLine
 	err := claimLines(r.db.WithContext(ctx)).Where("c.id = ?", id).Take(&line).Error
@@ -48,10 +48,9 @@ func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 	return line.Claim(line.Currency, line.HoldForMs), nil
 }
 
-// idsPerQuery bounds the ids of a statement.
 const idsPerQuery = 1000
 
-// Committed returns those of some claims that have a row.
+// Committed returns those of the claims that have a row.
 func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, err error) {
 	for some := range slices.Chunk(ids, idsPerQuery) {
 		marks := sqlstore.Marks(len(some))
@@ -70,19 +69,18 @@ func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, e
 	return there, nil
 }
 
-// parkedLine is a parked event with fields of its campaign.
 type parkedLine struct {
 	Payload   []byte
 	HoldForMs int64
 }
 
-// parkedLines are the parked events that no one gave up.
+// parkedLines selects the parked events that were not given up.
 func parkedLines(db *gorm.DB) *gorm.DB {
 	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
 		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")
 }
 
-// claim is the claim of a parked event: its user was answered yes.
+// claim returns the claim of a parked event, which was accepted.
 func (l *parkedLine) claim() (c models.Claim, is bool) {
 	e, err := models.DecodeEvent(l.Payload)
 	if err != nil || e.Type != models.EventClaimAccepted {
@@ -93,7 +91,7 @@ func (l *parkedLine) claim() (c models.Claim, is bool) {
 	return c, true
 }
 
-// parked reads a claim that is parked. One that was given up is none any more.
+// parked reads a parked claim, unless it was given up.
 func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	var line parkedLine
 	err := parkedLines(r.db.WithContext(ctx)).Where("p.id = ?", id).Take(&line).Error
@@ -110,9 +108,10 @@ func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	return c, nil
 }
 
-// parkedOf reads the parked claims of a user that belong on a page or behind it.
+// parkedOf reads a user's parked claims of this page and later ones.
 func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []models.Claim, err error) {
-	find := parkedLines(r.db.WithContext(ctx)).Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)
+	find := parkedLines(r.db.WithContext(ctx)).
+		Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)
 	if q.CampaignID != "" {
 		find = find.Where("p.campaign_id = ?", q.CampaignID)
 	}
@@ -129,7 +128,7 @@ func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []m
 	return claims, nil
 }
 
-// ClaimsOf reads one page of the claims of a user, parked ones among them, newest first.
+// ClaimsOf reads a page of a user's claims, with parked ones, newest first.
 func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	var lines []claimLine
 	if err := findClaims(r.db.WithContext(ctx), q).Find(&lines).Error; err != nil {
@@ -148,8 +147,8 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	return claims[:min(len(claims), q.Limit)], nil
 }
 
-// ClaimsOfCampaign reads one page of the claims of a campaign that have their row, newest first; those of several shards by shard. Errors:
-// models.ErrNotFound when there is no such campaign, models.ErrID when q.After is no claim of it.
+// ClaimsOfCampaign reads a page of a campaign's written claims, newest first, by shard.
+// Errors: models.ErrNotFound without a campaign, models.ErrID if q.After is not its claim.
 func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error) {
 	db := r.db.WithContext(ctx)
 	find := claimLines(db).Where("c.campaign_id = ?", q.CampaignID)
@@ -190,7 +189,7 @@ func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 		find = find.Where("c.campaign_id = ?", q.CampaignID)
 	}
 	if q.After != (models.ClaimPlace{}) {
-		// In two parts: MySQL makes no range of an index out of a comparison of pairs.
+		// In two parts: MySQL makes no index range of a comparison of pairs.
 		at := q.After.ClaimedAt.UTC().Format(sqlstore.TimeLayout)
 		find = find.Where("c.claimed_at <= ? AND (c.claimed_at < ? OR c.id < ?)", at, at, q.After.ID)
 	}

@@ -12,19 +12,19 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// The rows of settings that say which installation a database belongs to, and of which one a
-// database that is not Dibs' own holds books.
+// Rows of settings: the installation that a database belongs to, and the one whose
+// events a ledger of another system has.
 const (
 	settingInstallation = "installation"
 	settingSource       = "events_of"
 )
 
-// installationBytes bounds the name of who made an installation, within a value of settings.
+// installationBytes bounds the name of an installation's maker in settings.
 const installationBytes = 200
 
-// Installation is the installation that a database belongs to: its id, the time at which it was
-// made is in it, a blank, and the name of the process that made it. A database without one gets
-// one. Two processes that give it one at a time get the same.
+// Installation returns the installation of a database: its id, which contains the time
+// it was made, a blank, and the name of the process that made it. A database without one
+// gets one; concurrent callers get the same.
 func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -33,13 +33,13 @@ func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, erro
 	return firstSetting(ctx, db, settingInstallation, fmt.Sprintf("%s %.*s", id, installationBytes, madeBy))
 }
 
-// RecordSource is the installation whose events a database of somebody else's books has; the first
-// call records it.
+// RecordSource returns the installation whose events a ledger has.
+// The first call records it.
 func RecordSource(ctx context.Context, db *gorm.DB, installation string) (string, error) {
 	return firstSetting(ctx, db, settingSource, installation)
 }
 
-// firstSetting is the value of a row of settings, which is made of mine if there is none.
+// firstSetting returns a setting, which becomes mine if there is none.
 func firstSetting(ctx context.Context, db *gorm.DB, name, mine string) (value string, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		err := readSetting(ctx, db, name, &value)

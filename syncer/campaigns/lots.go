@@ -11,12 +11,15 @@ import (
 	"gorm.io/gorm"
 )
 
-// Lots fetches lots for sqlstore.Pages and sqlstore.EachRow, by ID: up to size of those for which a condition is true, with the named
-// columns alone. The condition calls the table lot.
-func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any) func(after string) ([]models.Campaign, error) {
+// Lots fetches the named columns of lots that fulfil a condition, by ID, up to size,
+// for sqlstore.Pages and sqlstore.EachRow. The condition calls the table lot.
+func Lots(
+	ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any,
+) func(after string) ([]models.Campaign, error) {
+	query := "SELECT " + columns + " FROM defined_lots AS lot WHERE id > ? AND (" + where + ") ORDER BY id LIMIT ?"
 	return func(after string) (page []models.Campaign, err error) {
-		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, "SELECT "+columns+" FROM defined_lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
-			slices.Concat([]any{after}, args, []any{size})...)
+		values := slices.Concat([]any{after}, args, []any{size})
+		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, query, values...)
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: read lots: %w", err)
 		}
@@ -24,10 +27,10 @@ func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, arg
 	}
 }
 
-// ID is the key of campaigns and of lots, for sqlstore.Pages and sqlstore.EachRow.
+// ID is the key of campaigns and lots, for sqlstore.Pages and sqlstore.EachRow.
 func ID(c *models.Campaign) string { return c.ID }
 
-// ReadDefinitions reads the definitions of the campaigns of lots, by lot.
+// ReadDefinitions reads the definitions of lots, by lot.
 func ReadDefinitions(db *gorm.DB, lots []string) (map[string]*models.Definition, error) {
 	campaigns := make([]string, len(lots))
 	for i, id := range lots {
@@ -35,7 +38,8 @@ func ReadDefinitions(db *gorm.DB, lots []string) (map[string]*models.Definition,
 	}
 	var rows []models.Definition
 	err := db.Table("definitions").Select("definitions.*, lots.total").
-		Joins("JOIN lots ON lots.campaign_id = definitions.campaign_id AND lots.shard = 0").Where("definitions.campaign_id IN ?", campaigns).Find(&rows).Error
+		Joins("JOIN lots ON lots.campaign_id = definitions.campaign_id AND lots.shard = 0").
+		Where("definitions.campaign_id IN ?", campaigns).Find(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: definitions of %s: %w", lots, err)
 	}

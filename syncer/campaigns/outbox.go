@@ -14,10 +14,11 @@ import (
 
 const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
 
-// OutboxAtOnce is the most rows of one statement.
+// OutboxAtOnce is the most rows of a statement.
 const OutboxAtOnce = 500
 
-// NewOutboxRow makes the row that publishes an event. The event gets its version here and, unless it has them, its id and its time.
+// NewOutboxRow returns the row of an event. It sets the event's version and, if missing,
+// its id and time.
 func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
 	e.V = models.EventVersion
 	if e.ID == "" {
@@ -34,15 +35,16 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	if err != nil {
 		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
-	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: sqlstore.Now(), Event: e}
+	now := sqlstore.Now()
+	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: now, Event: e}
 	if e.ClaimID != "" {
 		row.ClaimID = &e.ClaimID
 	}
 	return row, nil
 }
 
-// PutOutbox inserts rows in the transaction that causes them. The caller then calls resolve.Relay.Apply after the commit, so that
-// Redis has them at once; the leader's relay applies what is left behind when the caller dies before.
+// PutOutbox inserts rows in the transaction that causes them. After the commit the caller
+// delivers them by resolve.Relay.Apply. If it dies before, the leader's relay does.
 func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), OutboxAtOnce)]
@@ -50,7 +52,8 @@ func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow)
 		args := make([]any, 0, 6*len(part))
 		for i := range part {
 			r := &part[i]
-			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlstore.TimeLayout))
+			created := r.CreatedAt.UTC().Format(sqlstore.TimeLayout)
+			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, created)
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
 		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {

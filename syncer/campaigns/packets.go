@@ -19,12 +19,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRaced says that another transaction changed the campaign first: a second try may succeed.
+// errRaced reports that another transaction came first: a second try may succeed.
 var errRaced = errors.New("campaigns: packets: another change came first")
 
-// AddPackets inserts packets into MySQL, all of a batch or none, and sends them to Redis if it holds the campaign; what Redis does
-// not take now the syncer sends later. The same request again adds nothing and gets the same answer: a list is recognized by
-// its content, any request by its key. Errors: models.ErrNotFound, models.ErrClosed, models.ErrKeyMismatch, *models.FieldError.
+// AddPackets inserts all packets of a batch or none, and sends them to Redis; the syncer
+// retries. A repetition gets the same answer: a list is recognized by its content,
+// any request by its key. Errors: models.ErrNotFound, models.ErrClosed,
+// models.ErrKeyMismatch, *models.FieldError.
 func (r *Repository) AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	b, err := newPacketBatch(id, &batch)
 	if err != nil {
@@ -45,7 +46,7 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 	return added, nil
 }
 
-// applyPackets sends new packets to Redis. It returns no error: MySQL has the packets, and the syncer tries again.
+// applyPackets sends new packets to Redis. On a failure the syncer retries.
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
 	if err == nil {
@@ -57,13 +58,12 @@ func (r *Repository) applyPackets(ctx context.Context, id string) {
 	}
 }
 
-// packetBatch is a batch on its way into MySQL.
 type packetBatch struct {
 	campaignID string
 	shards     int             // of the campaign
 	after      int64           // the highest position of its packets before
 	list       []models.Packet // of a list
-	amounts    []int64         // of a split, in minor units; the ids follow from the positions
+	amounts    []int64         // of a split, in minor units; positions give the ids
 	sum        int64
 	release    *time.Time
 	requestKey string
@@ -72,7 +72,7 @@ type packetBatch struct {
 
 func (b *packetBatch) count() int64 { return int64(len(b.list) + len(b.amounts)) }
 
-// newPacketBatch checks what can be checked without the campaign, and draws the split once: each try inserts the same amounts.
+// newPacketBatch checks a batch without its campaign. It draws a split once for all tries.
 func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch, error) {
 	b := &packetBatch{campaignID: campaignID, list: asked.List, release: milliseconds(asked.ReleaseAt)}
 	switch {
@@ -100,7 +100,7 @@ func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch,
 		b.requestKey = hex.EncodeToString(sum[:])
 	case asked.Split == nil:
 		b.requestKey = b.digest
-	default: // so that a commit of unknown outcome is recognized when it is tried again
+	default: // a retry then recognizes an unknown commit
 		token, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: packets: %w", err)
@@ -125,7 +125,7 @@ func amountsOf(s *models.Split) ([]int64, error) {
 	return amounts, nil
 }
 
-// digestOfBatch is a digest of a request. A list and a split never have the same digest.
+// digestOfBatch returns a digest of a request, which is never that of a list and a split.
 func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
 	h := sha256.New()
 	at := int64(0)
@@ -146,7 +146,6 @@ func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// addPackets is one try to add a batch.
 func (r *Repository) addPackets(ctx context.Context, b *packetBatch) (models.AddedPackets, error) {
 	db := r.db.WithContext(ctx)
 	added, err := knownBatch(db, b)
@@ -175,7 +174,7 @@ func finalIfNotFound(err error) error {
 	return err
 }
 
-// knownBatch finds the same request among earlier ones.
+// knownBatch finds an earlier batch of the same request.
 func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err error) {
 	byContent := ""
 	if b.list != nil {
@@ -197,7 +196,6 @@ func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err err
 	return known, err
 }
 
-// fits refuses a batch that the campaign can't take.
 func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 	switch {
 	case c.Kind != models.KindPacket:
@@ -226,12 +224,12 @@ func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 	return nil
 }
 
-// refusal is an error that sqlstore.Retry does not try again.
+// refusal is an error that sqlstore.Retry does not retry.
 func refusal(field, format string, args ...any) error {
 	return sqlstore.Final(&models.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// field is the name of the field at fault: ofList in a list, ofSplit in a split.
+// field returns the name of a field: ofList in a list, ofSplit in a split.
 func (b *packetBatch) field(ofList, ofSplit string) string {
 	if b.list != nil {
 		return ofList
@@ -239,7 +237,7 @@ func (b *packetBatch) field(ofList, ofSplit string) string {
 	return ofSplit
 }
 
-// ReleaseMs is a time of release as Redis holds it, in milliseconds since 1970; 0 is at once.
+// ReleaseMs is a time of release in Redis, in ms since 1970; 0 is at once.
 func ReleaseMs(at sql.NullTime) int64 {
 	if !at.Valid {
 		return 0

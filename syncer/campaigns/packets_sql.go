@@ -17,13 +17,13 @@ const (
 	insertBatchHead   = "INSERT INTO packet_batches (campaign_id, first_position, packets, amount, release_at, request_key," +
 		" digest, created_at) VALUES "
 
-	// idsPerLookup bounds the ids of a list that are looked up by one statement.
+	// idsPerLookup bounds the ids of a list in a statement.
 	idsPerLookup = 500
 )
 
-// commit inserts a batch behind the packets that the campaign has, all of it or nothing. Every flush updates the campaign's row,
-// so that row is locked for the last statement and the commit only. Two batches may therefore try for the same positions at
-// once: the second then finds another total in the row, or a duplicate position.
+// commit inserts a batch behind the campaign's packets. Each flush updates the campaign's
+// row, so that row is locked last and briefly. Two batches may then try for the same
+// positions: the second finds another total, or a duplicate position.
 func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
 	return sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
@@ -34,16 +34,18 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return err
 		}
 		newest := versionAfter(0)
-		if err := b.deal(ctx, tx); err != nil { // shards before the campaign, as the writer does
+		if err := b.deal(ctx, tx); err != nil { // shards before the campaign, in the writer's order
 			return fmt.Errorf("campaigns: %w", err)
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ?, untold = "+untold+" WHERE campaign_id = ? AND shard = 0 AND total = ?",
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ?, untold = "+untold+
+			" WHERE campaign_id = ? AND shard = 0 AND total = ?",
 			at.Format(sqlstore.TimeLayout), b.count(), b.shards, b.campaignID, total)
 		if err == nil && n > 0 {
-			n, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET"+
-				" told_line = CASE WHEN (SELECT remaining FROM lots WHERE lots.campaign_id = definitions.campaign_id AND shard = 0)"+
-				" > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines again
-				" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+ // as versionAfter
+			// The campaign may cross its lines again. The version is that of versionAfter.
+			n, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = CASE WHEN"+
+				" (SELECT remaining FROM lots WHERE lots.campaign_id = definitions.campaign_id AND shard = 0)"+
+				" > low_stock_at THEN 0 ELSE told_line END,"+
+				" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+
 				" WHERE campaign_id = ? AND kind = ? AND status <> ?",
 				newest, newest, b.campaignID, models.KindPacket, models.StatusClosed)
 		}
@@ -57,11 +59,12 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 	})
 }
 
-// deal adds the packets of a batch to the totals of the shards that they are dealt to. A campaign of one shard has none.
+// deal adds the packets to the totals of their shards, if there are several.
 func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
 		packets := models.DealtTo(shard, b.shards, b.after+b.count()) - models.DealtTo(shard, b.shards, b.after)
-		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?", packets, b.campaignID, shard)
+		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?",
+			packets, b.campaignID, shard)
 		if err != nil {
 			return err
 		}
@@ -107,7 +110,6 @@ func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, at time.T
 	return nil
 }
 
-// row appends the columns that differ from packet to packet.
 func (b *packetBatch) row(s *sqlstore.Statement, i int) {
 	position := b.after + int64(i) + 1
 	packet := models.Packet{ID: models.SplitPacketID(position)}
@@ -123,7 +125,7 @@ func (b *packetBatch) row(s *sqlstore.Statement, i int) {
 	s.Int(packet.Amount)
 }
 
-// releaseText is a time of release as its column holds it; for none, a time that no column holds.
+// releaseText is a time of release in SQL. Without one it is a time that no row has.
 func releaseText(t *time.Time) string {
 	if t == nil {
 		return "1000-01-01 00:00:00.000"
@@ -131,8 +133,8 @@ func releaseText(t *time.Time) string {
 	return t.Format(sqlstore.TimeLayout)
 }
 
-// whyDuplicate finds out why a batch met a duplicate key: the same batch is there already, a packet of the campaign has the id of
-// one of its packets, or another batch took its positions.
+// whyDuplicate explains a duplicate key: the batch exists, a packet's id is taken,
+// or another batch took the positions.
 func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
 	added, err := knownBatch(db, b)
 	if err != nil || added.Replayed {
@@ -150,14 +152,15 @@ func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
 	return added, fmt.Errorf("%w: its positions are taken", errRaced)
 }
 
-// firstTaken is the index of the first packet of list[from:to] whose id the campaign has; -1 is none.
+// firstTaken returns the index of the first packet of list[from:to] with a taken id, or -1.
 func (b *packetBatch) firstTaken(db *gorm.DB, from, to int) (int, error) {
 	ids := make([]string, 0, to-from)
 	for i := from; i < to; i++ {
 		ids = append(ids, b.list[i].ID)
 	}
 	var taken []string
-	if err := sqlstore.On(db).Scan(&taken, "SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids); err != nil {
+	err := sqlstore.On(db).Scan(&taken, "SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids)
+	if err != nil {
 		return -1, err
 	}
 	for i, id := range ids {

@@ -14,15 +14,15 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// ErrPartitions says that the data was made with another number of partitions than this process runs with.
+// ErrPartitions reports data that was made with another number of partitions.
 var ErrPartitions = errors.New("syncer: number of partitions cannot change")
 
-// settingPartitions names the row of settings that fixes the number of claim streams.
+// settingPartitions is the setting that fixes the number of claim streams.
 const settingPartitions = "partitions"
 
-// CheckPartitions records the number of claim streams. It returns ErrPartitions, wrapped, when another number is recorded and
-// there are campaigns: this process would look for them in streams and slots where they are not. Where the number is recorded, nothing is
-// written, so that a process starts beside a MySQL that is read-only.
+// CheckPartitions records the number of claim streams. If another number is recorded and
+// there are campaigns, it returns a wrapped ErrPartitions: this process would look in the
+// wrong streams and slots. A recorded number is not written again: MySQL may be read-only.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	recorded, err := recordedPartitions(ctx, db)
 	if err != nil {
@@ -40,12 +40,12 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	return err
 }
 
-// DefaultPartitionsEvery is how often a process asks whether its number of claim streams is still the one recorded.
+// DefaultPartitionsEvery is the pause between two checks of WatchPartitions.
 const DefaultPartitionsEvery = 2 * time.Second
 
-// WatchPartitions asks after each pause whether a number of claim streams other than n is recorded and there are campaigns. If
-// so, it returns ErrPartitions, wrapped: this process started before a process with another number made the first campaign. A
-// database that does not answer is asked again. It returns nil when ctx ends.
+// WatchPartitions returns a wrapped ErrPartitions once a number of claim streams other than
+// n is recorded and there are campaigns: another process made the first one after this
+// one had started. It ignores a failing database, and returns nil when ctx ends.
 func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -61,7 +61,6 @@ func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duratio
 	}
 }
 
-// comparePartitions asks once.
 func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 	var recorded []string
 	err := sqlstore.On(db.WithContext(ctx)).Scan(&recorded,
@@ -92,8 +91,8 @@ func fixPartitions(tx *gorm.DB, n int) error {
 	return tx.Save(&mine).Error
 }
 
-// samePartitions refuses a new campaign in a process that runs with another number than is recorded: the process started
-// before the number was recorded, when there were no campaigns yet.
+// samePartitions refuses a new campaign if another number of partitions was recorded
+// after this process started.
 func (r *Repository) samePartitions(ctx context.Context) error {
 	recorded, err := recordedPartitions(ctx, r.db)
 	switch {
@@ -105,7 +104,6 @@ func (r *Repository) samePartitions(ctx context.Context) error {
 	return nil
 }
 
-// recordedPartitions reads the number that is recorded; "" is none.
 func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
 	err = sqlstore.On(db.WithContext(ctx)).Scan(&value, "SELECT value FROM settings WHERE name = ?", settingPartitions)
 	return value, err

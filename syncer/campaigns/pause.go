@@ -15,11 +15,12 @@ import (
 	"dibs/models"
 )
 
-// pauseAgain is how long whoever opens a campaign waits before it looks again whether MySQL knows of a pause.
+// pauseAgain is the pause between two checks whether MySQL has applied a pause.
 const pauseAgain = 20 * time.Millisecond
 
-// Pause pauses a campaign in Redis, without MySQL, which is told by the claim stream. It returns what Redis knows of the campaign. Errors:
-// models.ErrClosed, lua.ErrAbsent (Redis holds nothing of it), and those of lua.Scripts.Pause.
+// Pause pauses a campaign in Redis without MySQL, which gets it from the claim stream.
+// It returns Redis' view of the campaign. Errors: models.ErrClosed, lua.ErrAbsent,
+// and those of lua.Scripts.Pause.
 func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, error) {
 	st, ids, err := r.heldLots(ctx, id)
 	if err != nil {
@@ -29,24 +30,26 @@ func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, err
 		return models.Campaign{}, err
 	}
 	return models.Campaign{
-		ID: id, Kind: st.Meta.Kind, Status: models.StatusPaused, Shards: max(1, st.Meta.Shards), TimeZone: st.Meta.Location.String(),
-		Currency: st.Meta.Currency, HoldForMs: st.Meta.HoldForMs, Version: st.Version, PerUser: st.PerUser, PerUserPerDay: st.PerDay,
-		Limits: st.Limits(), ShardBy: st.Meta.ShardBy, LowStockAt: st.LowStockAt, Total: st.Total,
+		ID: id, Kind: st.Meta.Kind, Status: models.StatusPaused, Shards: max(1, st.Meta.Shards),
+		TimeZone: st.Meta.Location.String(), Currency: st.Meta.Currency, HoldForMs: st.Meta.HoldForMs,
+		Version: st.Version, PerUser: st.PerUser, PerUserPerDay: st.PerDay, Limits: st.Limits(),
+		ShardBy: st.Meta.ShardBy, LowStockAt: st.LowStockAt, Total: st.Total,
 	}, nil
 }
 
-// heldLots are the lots of a campaign of which Redis holds one, and the state of that. Errors: lua.ErrAbsent, and those of State.
+// heldLots returns all lots of a campaign, and the state of one that Redis has.
+// Errors: lua.ErrAbsent, and those of State.
 func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []string, error) {
-	may := append([]string{id}, models.ShardIDs(id, models.ShardsMax)...)
-	places, err := r.applier.scripts.Positions(ctx, may)
+	ids := append([]string{id}, models.ShardIDs(id, models.ShardsMax)...)
+	positions, err := r.applier.scripts.Positions(ctx, ids)
 	if err != nil {
 		return lua.State{}, nil, err
 	}
-	held := slices.IndexFunc(places, func(p lua.Position) bool { return p.Epoch > 0 })
+	held := slices.IndexFunc(positions, func(p lua.Position) bool { return p.Epoch > 0 })
 	if held < 0 {
 		return lua.State{}, nil, lua.ErrAbsent
 	}
-	st, err := r.applier.scripts.State(ctx, may[held])
+	st, err := r.applier.scripts.State(ctx, ids[held])
 	return st, models.ShardIDs(id, st.Meta.Shards), err
 }
 
@@ -59,9 +62,9 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 	return r.applier.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
 }
 
-// PauseAll pauses every campaign that is open, in Redis, as Pause does, and names those that are paused now. Where MySQL does not answer
-// these are the ones that Redis holds, and isAll is false: the others take no claims before MySQL is back, and are open then. Errors: of
-// Redis, for any of them; the others are paused.
+// PauseAll pauses all open campaigns in Redis and names those that are paused now.
+// Without MySQL these are the ones in Redis, and isAll is false: the others take no claims
+// until MySQL is back, and are open then. Errors are Redis'; the others are paused.
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
 	lots, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
@@ -69,7 +72,7 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 		if err != nil {
 			return nil, false, fmt.Errorf("campaigns: pause all: %w", err)
 		}
-		for _, lot := range slices.Clone(lots) { // of a campaign some shards may be away
+		for _, lot := range slices.Clone(lots) { // some shards of a campaign may be away
 			id, shard := models.SplitShardID(lot)
 			if shard == 0 {
 				continue
@@ -95,7 +98,7 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 	return slices.Compact(paused), isAll, errors.Join(failed...)
 }
 
-// openLots are the lots of the campaigns that are open by MySQL; false: it does not answer.
+// openLots returns the lots of open campaigns. isKnown is false if MySQL does not answer.
 func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots []string, isKnown bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -103,14 +106,15 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 		CampaignID string
 		Shards     int
 	}
-	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards").Where("status = ?", models.StatusOpen).Find(&open).Error
+	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards").
+		Where("status = ?", models.StatusOpen).Find(&open).Error
 	for _, c := range open {
 		lots = append(lots, models.ShardIDs(c.CampaignID, c.Shards)...)
 	}
 	return lots, err == nil
 }
 
-// awaitPauses waits until MySQL knows of the pauses of a campaign that is to be opened.
+// awaitPauses waits until MySQL has applied a campaign's pauses.
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
 	pauses, err := r.applier.scripts.Pauses(ctx, c.ShardIDs())
 	if err != nil {

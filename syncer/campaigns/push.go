@@ -11,7 +11,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// TellPackets has the claim stream of a lot have all its packets, and returns the position of the last one. No packet can be taken before.
+// TellPackets appends a lot's packets to its claim stream, and returns the last position.
+// Until then no packet can be taken.
 func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	db := a.db.WithContext(ctx)
@@ -21,7 +22,8 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
 	}
 	var batches []models.PacketBatchRow
-	err = db.Where("campaign_id = ? AND first_position + packets > ?", campaignID, told+1).Order("first_position").Find(&batches).Error
+	err = db.Where("campaign_id = ? AND first_position + packets > ?", campaignID, told+1).
+		Order("first_position").Find(&batches).Error
 	if err != nil {
 		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
 	}
@@ -30,7 +32,8 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 		end := batch.FirstPosition + batch.Packets - 1
 		for last < end {
 			pushed := models.PushedPackets{Batch: batch, Upto: end}
-			err := db.Table("packets").Where("campaign_id = ? AND shard = ? AND position > ? AND position <= ?", campaignID, shard, last, end).
+			err := db.Table("packets").
+				Where("campaign_id = ? AND shard = ? AND position > ? AND position <= ?", campaignID, shard, last, end).
 				Order("position").Limit(lua.PushMax).Find(&pushed.Packets).Error
 			if err != nil {
 				return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
@@ -41,10 +44,10 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 			row, err := NewOutboxRow(models.OutboxEvent, &models.Event{
 				Type: models.EventPacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed,
 			})
-			if err == nil {
-				err = a.scripts.Append(ctx, c.ID, row.ID, row.Payload)
-			}
 			if err != nil {
+				return 0, err
+			}
+			if err := a.scripts.Append(ctx, c.ID, row.ID, row.Payload); err != nil {
 				return 0, err
 			}
 			a.steps.At("told")
@@ -54,9 +57,9 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 	return last, nil
 }
 
-// push sends Redis the packets that it does not know of: those behind position pushed, up to last, that have no owner. None of them can
-// be taken in the meantime: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
-// any may die half way: Redis takes each position once, in order. A shard gets the packets that were dealt to it.
+// push sends Redis a lot's packets up to last that it lacks and that have no owner.
+// None can be taken meanwhile: earlier loads are gone, and this one lacks them.
+// Concurrent or failed pushes do no harm: Redis takes each position once, in order.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
 	if state.Pushed >= last {
 		return nil
@@ -72,26 +75,26 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 	if err := p.send(ctx); err != nil {
 		return err
 	}
-	p.upto = last // the last ones may have owners
+	p.upto = last // the last packets may have owners
 	return p.send(ctx)
 }
 
-// ByPosition has a query on packets use the index of their positions.
+// ByPosition makes a query on packets use the index of positions.
 func ByPosition(on sqlstore.Database) string { return sqlstore.ByIndex(on, "packets_place") }
 
-// pusher sends packets in runs: one call a run, and one time of release.
+// pusher sends packets in runs: one call per run, and one time of release.
 type pusher struct {
 	Applier
 
 	c         *models.Campaign
 	epoch     int64 // of the load
-	pushed    int64 // Redis knows the packets up to this position
+	pushed    int64 // Redis has the packets up to this position
 	upto      int64 // position of the last packet of the run
 	releaseMs int64
 	run       []pushRow
 	packets   []models.Packet // of one call
 
-	not map[string]bool // packets that are not pushed: those of parked claims, which were given to a user
+	not map[string]bool // packets of parked claims, which have owners
 }
 
 type pushRow struct {
@@ -101,12 +104,13 @@ type pushRow struct {
 	returned  bool
 }
 
-// addAll takes the packets of the lot behind those pushed, up to a position, in order of their positions.
+// addAll adds the packets of the lot behind those pushed, up to a position, in order.
 func (p *pusher) addAll(ctx context.Context, last int64) error {
 	campaignID, shard := models.SplitShardID(p.c.ID)
-	return sqlstore.ScanAll(ctx, p.db.ConnPool, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+ByPosition(p.db)+
-		" WHERE campaign_id = ? AND shard = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
-		[]any{campaignID, shard, p.pushed, last}, func(scan func(...any) error) error {
+	query := "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets" + ByPosition(p.db) +
+		" WHERE campaign_id = ? AND shard = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position"
+	return sqlstore.ScanAll(ctx, p.db.ConnPool, query, []any{campaignID, shard, p.pushed, last},
+		func(scan func(...any) error) error {
 			var row pushRow
 			var release sql.NullTime
 			err := scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned)
@@ -118,7 +122,6 @@ func (p *pusher) addAll(ctx context.Context, last int64) error {
 		})
 }
 
-// add takes the next row.
 func (p *pusher) add(ctx context.Context, row pushRow) error {
 	if len(p.run) == lua.PushMax || len(p.run) > 0 && row.releaseMs != p.releaseMs {
 		if err := p.send(ctx); err != nil {
@@ -133,7 +136,7 @@ func (p *pusher) add(ctx context.Context, row pushRow) error {
 	return nil
 }
 
-// send sends the run to Redis, without what another pusher has sent in the meantime.
+// send sends the run to Redis, less what another pusher has sent meanwhile.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
 		call := lua.Push{Epoch: p.epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}
@@ -151,7 +154,8 @@ func (p *pusher) send(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("campaigns: push %s: %w", p.c.ID, err)
 		case at < p.pushed:
-			return fmt.Errorf("%w: %s: packets up to %d were sent to redis, it holds those up to %d", ErrMoved, p.c.ID, p.pushed, at)
+			return fmt.Errorf("%w: %s: packets up to %d were sent to redis, it holds those up to %d",
+				ErrMoved, p.c.ID, p.pushed, at)
 		}
 		p.pushed = at
 		p.packets = call.Packets

@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// SumShards has the sums of a campaign of several shards be those of its lots. Errors:
-// models.ErrNotFound and those of the database.
+// SumShards sets the sums of a campaign of several shards to those of its lots.
+// Errors: models.ErrNotFound and those of the database.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	c, err := Read(db.WithContext(ctx), campaignID)
 	if err != nil || !c.IsSharded() {
@@ -23,7 +23,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	var args []any
 	for _, column := range []string{"claimed", "synced_seq", "released_claims", "sold", "lost_claims", "lost_units",
 		"given_up_claims", "given_up_units"} {
-		// MySQL reads from the table that it changes in a derived table alone.
+		// MySQL reads the table that it updates only in a derived table.
 		sum := "SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0"
 		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
 		args = append(args, campaignID)
@@ -43,7 +43,6 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	return nil
 }
 
-// readParked reads the parked claims of a campaign, those of all its shards.
 func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.ParkedClaims, error) {
 	all := &writer.ParkedClaims{}
 	for _, id := range c.ShardIDs() {
@@ -58,7 +57,7 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 	return all, nil
 }
 
-// ReadLots reads the shards of campaigns of several, in order, within a transaction if db is one.
+// ReadLots reads the shards of campaigns in order, in a transaction if db is one.
 func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
 	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
@@ -67,23 +66,25 @@ func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err e
 	return rows, nil
 }
 
-// Excesses of which Excess tells.
+// Values of from in Excess.
 const (
-	WithRaises    = 0 // raises that are on their way to the shards count as there
-	BetweenShards = 1 // only what is on its way between two shards does
+	WithRaises    = 0 // count raises on their way to the shards
+	BetweenShards = 1 // count moves between shards only
 )
 
-// Excess is by how many units the shards of campaigns, and moves on their way from a shard of at
-// least this number, have more than the total; below 0 they have less. Sums of flushes that wait for a
-// locked shard count. Campaigns that have exactly the total are left out. An empty id is all.
+// Excess returns how many units more than the total the shards of campaigns have, with open
+// moves from shards of at least this number and waiting flushes. Below 0 they have less.
+// Campaigns in balance are left out. An empty id is all.
 func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
 	var rows []struct {
 		ID    string
 		Units int64
 	}
-	query := "SELECT id, units FROM (SELECT w.campaign_id AS id, (SELECT SUM(s.total) FROM lots s WHERE s.campaign_id = w.campaign_id" +
-		" AND s.shard > 0) + COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = w.campaign_id" +
-		" AND m.from_shard >= ?), 0) + COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id), 0)" +
+	query := "SELECT id, units FROM (SELECT w.campaign_id AS id," +
+		" (SELECT SUM(s.total) FROM lots s WHERE s.campaign_id = w.campaign_id AND s.shard > 0)" +
+		" + COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL" +
+		" AND m.campaign_id = w.campaign_id AND m.from_shard >= ?), 0)" +
+		" + COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id), 0)" +
 		" - w.total AS units FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0" +
 		" AND (w.campaign_id = ? OR ? = '') AND d.shards > 1 AND d.kind <> ? AND d.status <> ?) x WHERE units <> 0"
 	err = sqlstore.On(db).Scan(&rows, query, from, id, id, models.KindPacket, models.StatusClosed)

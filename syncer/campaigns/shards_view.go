@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// ShardsOf reads the shards of a campaign: MySQL first, and then Redis. A shard that Redis does not hold has all in MySQL. A campaign
-// of one shard has that one. Errors: models.ErrNotFound, and those of a Redis that is away.
+// ShardsOf reads a campaign's shards, at least one, from MySQL and then Redis. Of a shard
+// that is not in Redis, MySQL has all. Errors: models.ErrNotFound, and those of Redis.
 func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsOf, err error) {
 	var c models.Campaign
 	var rows []models.Campaign
@@ -23,7 +23,8 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 			rows = []models.Campaign{c}
 			return err
 		}
-		err = sqlstore.On(tx).Scan(&of.MovesOpen, "SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL AND campaign_id = ?", id)
+		err = sqlstore.On(tx).Scan(&of.MovesOpen,
+			"SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL AND campaign_id = ?", id)
 		if err != nil {
 			return err
 		}
@@ -53,8 +54,8 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 	}
 	_, shard := models.SplitShardID(c.ID)
 	f = models.ShardFigures{
-		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed + parked.Units + c.LostUnits,
-		Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
+		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
+		Claimed: c.Claimed + parked.Units + c.LostUnits,
 	}
 	released := c.ReleasedClaims
 	sold := c.Sold + parked.Units + c.LostUnits + c.GivenUpUnits

@@ -12,17 +12,17 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// ErrSubjectSecret says that subjects are stored as another secret has them: limits by them would count from zero.
+// ErrSubjectSecret reports stored subjects of another secret: their limits would restart.
 var ErrSubjectSecret = errors.New("campaigns: another secret of subjects is in use")
 
-// settingSubjectSecret names the row of settings that holds the fingerprint of the secret.
+// settingSubjectSecret is the setting of the secret's fingerprint.
 const settingSubjectSecret = "subject_secret"
 
-// namesSubjects is the condition of campaigns that have a limit by another subject than the user.
+// namesSubjects selects campaigns that limit or shard by another subject than the user.
 const namesSubjects = `shard_by <> '' OR REPLACE(limits, '"by":"user"', '') LIKE '%"by":%'`
 
-// CheckSubjectSecret records the fingerprint of the secret by which subjects are stored; "" is no secret, subjects are stored as they
-// are. It returns ErrSubjectSecret, wrapped, when another one is recorded and campaigns have limits by subjects.
+// CheckSubjectSecret records the fingerprint of the secret that hashes subjects, if any.
+// It returns a wrapped ErrSubjectSecret if another one is recorded and in use.
 func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 	mine := models.SecretFingerprint(secret)
 	err := sqlstore.Retry(ctx, func() error {
@@ -38,7 +38,8 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 				return err
 			}
 			if len(used) > 0 {
-				return sqlstore.Final(fmt.Errorf("%w: its fingerprint is %q, that of this process %q, and campaign %s limits subjects",
+				return sqlstore.Final(fmt.Errorf(
+					"%w: its fingerprint is %q, that of this process %q, and campaign %s limits subjects",
 					ErrSubjectSecret, recorded, mine, used[0]))
 			}
 			row := models.Setting{Name: settingSubjectSecret, Value: mine}

@@ -12,13 +12,13 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Active lists the campaigns that are neither closed nor evicted, those whose books moved last first, up to most. A campaign of several
-// shards is evicted when all of them are.
+// Active lists up to most campaigns that are not closed or evicted, by last update.
+// A campaign of several shards is evicted when all of them are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
-		"SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS"+
-			" (SELECT 1 FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
+		"SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS (SELECT 1"+
+			" FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
 		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list active campaigns: %w", err)
@@ -26,7 +26,7 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// Public lists the campaigns that the public may read, those that changed last first.
+// Public lists the campaigns that the public may read, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
@@ -37,8 +37,8 @@ func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// BooksOfAll reads the definitions and the books of many campaigns, by their ids; those that there are not are missing, and those with more
-// parked claims than writer.ReadParked reads.
+// BooksOfAll reads definitions and counters of many campaigns, by id. It omits unknown ids,
+// and campaigns with too many parked claims for writer.ReadParked.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
 	rows, shards, err := r.rowsOfAll(ctx, ids)
@@ -88,7 +88,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	return all, nil
 }
 
-// rowsOfAll reads campaigns, and the lots of those that have several, in order.
+// rowsOfAll reads campaigns, and the shards of those with several, in order.
 func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards []models.Campaign, err error) {
 	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&rows).Error; err != nil {
 		return nil, nil, err
@@ -105,7 +105,7 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 	return rows, shards, err
 }
 
-// parkedOfAll reads the parked claims of campaigns and shards that have some: nil of one that has too many.
+// parkedOfAll reads parked claims by lot: nil for a lot with too many.
 func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
 	var with []string
 	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&with,
@@ -123,15 +123,14 @@ func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]
 	return parked, nil
 }
 
-// slowestFlushes is how long the slowest flush since a moment took, by campaign.
+// slowestFlushes returns the time of the slowest flush since then, by campaign.
 func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since time.Time) (map[string]int64, error) {
 	var rows []struct {
 		CampaignID string
 		TookMs     int64
 	}
 	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
-		" WHERE campaign_id IN ? AND flushed_at > ?"+
-		" GROUP BY campaign_id", ids, since)
+		" WHERE campaign_id IN ? AND flushed_at > ? GROUP BY campaign_id", ids, since)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: flushes: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 	"dibs/syncer/lots"
 	"dibs/syncer/writer"
 
@@ -20,10 +19,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// comparePause, compareTries bound the attempts to compare a busy campaign.
+// comparePause and compareTries bound the attempts to compare a busy campaign.
 const comparePause, compareTries = 20 * time.Millisecond, 5
 
-// Comparer compares campaigns. Round is for one goroutine, the others for any number.
+// Comparer compares campaigns. Round serves one goroutine, all else any number.
 type Comparer struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -33,14 +32,16 @@ type Comparer struct {
 	loop    loop
 }
 
-// New makes a comparer; reg may be nil.
+// New returns a comparer; reg may be nil.
 func New(db *gorm.DB, scripts *lua.Scripts, loader *lots.Loader, log *slog.Logger, reg prometheus.Registerer) *Comparer {
-	return &Comparer{db: db, scripts: scripts, loader: loader, log: log, metrics: newMetrics(reg), loop: loop{past: make(map[string]*past)}}
+	return &Comparer{
+		db: db, scripts: scripts, loader: loader, log: log, metrics: newMetrics(reg), loop: loop{past: make(map[string]*past)},
+	}
 }
 
-// Compare compares one campaign, with its rows. A busy one is compared again until both servers are at one watermark; if that never happens
-// the counters and rows of MySQL are compared with each other only. A difference is checked twice. Errors: models.ErrNotFound, those of
-// lua.Scripts and of the database.
+// Compare compares a campaign with its rows. It retries until both servers are at one
+// watermark, and confirms a difference. Without a watermark it compares MySQL's counters
+// with the rows only. Errors: models.ErrNotFound, those of lua.Scripts and the database.
 func (c *Comparer) Compare(ctx context.Context, id string) (Comparison, error) {
 	return c.compare(ctx, id, true)
 }
@@ -62,7 +63,7 @@ func (c *Comparer) compare(ctx context.Context, id string, countsRows bool) (Com
 	}
 }
 
-// once compares a campaign, MySQL first. isSettled is false if Redis was not at MySQL's watermark.
+// once compares a campaign, MySQL first. isSettled reports that Redis was at its watermark.
 func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found Comparison, isSettled bool, err error) {
 	books, err := c.read(ctx, id, countsRows)
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found 
 	found = books.comparison()
 	state, err := c.scripts.State(ctx, id)
 	switch {
-	case errors.Is(err, lua.ErrAbsent): // nothing is asked of a Redis that need not hold it
+	case errors.Is(err, lua.ErrAbsent): // Redis need not have it
 		if found.Residency == models.ResidencyResident {
 			found.Residency = models.ResidencyEvicted
 		}
@@ -90,10 +91,10 @@ func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found 
 	case err != nil:
 		return found, false, err
 	}
-	found.Residency = models.ResidencyResident // MySQL may not know yet
+	found.Residency = models.ResidencyResident // MySQL may not have applied that yet
 	found.Redis = &RedisFigures{
-		Epoch: state.Epoch, Status: state.Status, Total: state.Total, Taken: state.Taken, Remaining: state.Remaining(), Seq: state.Seq,
-		Released: state.Released,
+		Epoch: state.Epoch, Status: state.Status, Total: state.Total, Taken: state.Taken, Remaining: state.Remaining(),
+		Seq: state.Seq, Released: state.Released,
 	}
 	found.Backlog = new(max(0, state.Seq-books.SyncedSeq-books.parked.Claims-books.LostClaims-books.GivenUpClaims))
 	isSettled, err = c.isAt(ctx, books.Partition, books.offset)
@@ -107,7 +108,7 @@ func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found 
 	return found, true, err
 }
 
-// isAt reports whether the last entry of a claim stream is the one that MySQL had applied last.
+// isAt reports whether MySQL has applied the last entry of a claim stream.
 func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset) (bool, error) {
 	tips, err := c.scripts.Tips(ctx, []int{partition})
 	if err != nil {
@@ -117,31 +118,33 @@ func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset
 	return err == nil && tips[partition] == at, err
 }
 
-// books are what MySQL says of a lot at one moment, sums that wait included.
+// books are MySQL's counters of a lot at one moment, with waiting sums.
 type books struct {
 	models.Campaign
 
 	offset       models.Offset
 	parked       *writer.ParkedClaims
-	untold       int64 // releases that wait in the outbox: no counter has them
+	untold       int64 // releases in the outbox, which no counter has
 	untoldUnits  int64
 	rows         *RowFigures
-	packets      int64 // that no one took
+	packets      int64 // free
 	ownedPackets int64
 }
 
 func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books, error) {
 	b := &books{}
 	err := sqlstore.InSnapshot(ctx, c.db, func(tx *sqlstore.Tx) error {
-		err := tx.QueryRowContext(ctx, "SELECT id, kind, status, shards, partition_no, total, version, applied_version, epoch, residency, redis_total, remaining,"+
-			" claimed, synced_seq, sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, seen_units, archived_claims, archived_units,"+
-			" archived_sold, archived_released, (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?),"+
-			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id WHERE o.campaign_id = lots.id AND o.kind = ?)"+
-			" FROM defined_lots AS lots WHERE id = ?",
-			models.OutboxRelease, models.OutboxRelease, id).
-			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch, &b.Residency, &b.RedisTotal, &b.Remaining,
-				&b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims, &b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits, &b.SeenUnits,
-				&b.ArchivedClaims, &b.ArchivedUnits, &b.ArchivedSold, &b.ArchivedReleased, &b.untold, &b.untoldUnits)
+		const query = "SELECT id, kind, status, shards, partition_no, total, version, applied_version, epoch, residency," +
+			" redis_total, remaining, claimed, synced_seq, sold, released_claims, lost_claims, lost_units," +
+			" given_up_claims, given_up_units, seen_units, archived_claims, archived_units, archived_sold, archived_released," +
+			" (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?)," +
+			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id" +
+			" WHERE o.campaign_id = lots.id AND o.kind = ?) FROM defined_lots AS lots WHERE id = ?"
+		err := tx.QueryRowContext(ctx, query, models.OutboxRelease, models.OutboxRelease, id).
+			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch,
+				&b.Residency, &b.RedisTotal, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims,
+				&b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits, &b.SeenUnits, &b.ArchivedClaims,
+				&b.ArchivedUnits, &b.ArchivedSold, &b.ArchivedReleased, &b.untold, &b.untoldUnits)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = models.ErrNotFound
 		}
@@ -173,13 +176,13 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 	return b, err
 }
 
-// count adds up the rows of a lot.
 func (b *books) count(ctx context.Context, tx *sqlstore.Tx) error {
 	const live = "CASE WHEN status IN ('claimed', 'redeemed') THEN "
 	campaignID, shard := models.SplitShardID(b.ID)
 	r := &RowFigures{Archived: b.ArchivedClaims}
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(quantity), 0), COALESCE(SUM("+live+"quantity ELSE 0 END), 0),"+
-		" COALESCE(SUM("+live+"0 ELSE 1 END), 0), COALESCE(MAX(seq), 0) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(quantity), 0),"+
+		" COALESCE(SUM("+live+"quantity ELSE 0 END), 0), COALESCE(SUM("+live+"0 ELSE 1 END), 0), COALESCE(MAX(seq), 0)"+
+		" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).
 		Scan(&r.Claims, &r.sold, &r.Units, &r.Released, &r.Last)
 	r.Units += b.untoldUnits // a release counts once its entry is applied
 	r.Released -= b.untold
@@ -189,19 +192,21 @@ func (b *books) count(ctx context.Context, tx *sqlstore.Tx) error {
 	r.Released += b.ArchivedReleased
 	b.rows = r
 	if err == nil && b.Kind == models.KindPacket {
-		err = tx.QueryRowContext(ctx, "SELECT COUNT(claim_id), COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0)"+
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(claim_id),"+
+			" COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0)"+
 			" FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&b.ownedPackets, &b.packets)
 	}
 	return err
 }
 
-// comparison compares MySQL with itself.
+// comparison compares MySQL's counters with its rows.
 func (b *books) comparison() Comparison {
 	found := Comparison{
 		CampaignID: b.ID, Residency: b.Residency, Rows: b.rows, Differences: []string{},
 		MySQL: MySQLFigures{
-			Epoch: b.Epoch, Total: b.Total, Claimed: b.Claimed, Remaining: b.Remaining, SyncedSeq: b.SyncedSeq, LostClaims: b.LostClaims,
-			LostUnits: b.LostUnits, Released: b.ReleasedClaims, Untold: b.untold, ParkedClaims: b.parked.Claims, ParkedUnits: b.parked.Units,
+			Epoch: b.Epoch, Total: b.Total, Claimed: b.Claimed, Remaining: b.Remaining, SyncedSeq: b.SyncedSeq,
+			LostClaims: b.LostClaims, LostUnits: b.LostUnits, Released: b.ReleasedClaims, Untold: b.untold,
+			ParkedClaims: b.parked.Claims, ParkedUnits: b.parked.Units,
 		},
 	}
 	for _, line := range b.parked.Names() {
@@ -214,8 +219,8 @@ func (b *books) comparison() Comparison {
 		name         string
 		counter, row int64
 	}{
-		{"synced_seq", b.SyncedSeq, b.rows.Claims}, {"sold", b.Sold, b.rows.sold}, {"claimed", b.Claimed, b.rows.Units},
-		{"released_claims", b.ReleasedClaims, b.rows.Released},
+		{"synced_seq", b.SyncedSeq, b.rows.Claims}, {"sold", b.Sold, b.rows.sold},
+		{"claimed", b.Claimed, b.rows.Units}, {"released_claims", b.ReleasedClaims, b.rows.Released},
 	} {
 		if one.counter != one.row {
 			found.differf("campaigns.%s is %d, the rows of claims add up to %d", one.name, one.counter, one.row)
@@ -227,14 +232,15 @@ func (b *books) comparison() Comparison {
 	return found
 }
 
-// soldEver are the units that were ever sold of a lot, as far as MySQL knows.
+// soldEver returns the units ever sold of a lot, as far as MySQL knows.
 func (b *books) soldEver() int64 { return b.Sold + b.parked.Units + b.LostUnits + b.GivenUpUnits }
 
-// with compares MySQL with what Redis holds at the same watermark.
+// with compares MySQL with Redis at the same watermark.
 func (b *books) with(found *Comparison, state *lua.State) {
 	taken := b.Claimed + b.parked.Units + b.LostUnits
 	if state.Taken != taken {
-		found.differf("redis has %d units taken, mysql %d claimed, %d of parked claims and %d lost", state.Taken, b.Claimed, b.parked.Units, b.LostUnits)
+		found.differf("redis has %d units taken, mysql %d claimed, %d of parked claims and %d lost",
+			state.Taken, b.Claimed, b.parked.Units, b.LostUnits)
 	}
 	if state.Released != b.ReleasedClaims {
 		found.differf("redis knows %d releases, mysql %d", state.Released, b.ReleasedClaims)
@@ -248,7 +254,8 @@ func (b *books) with(found *Comparison, state *lua.State) {
 	if state.Epoch != b.Epoch {
 		found.differf("redis holds load %d, mysql knows load %d", state.Epoch, b.Epoch)
 	}
-	if b.Kind != models.KindPacket && state.Total != b.Total && (models.IsShardID(b.ID) || state.Version == b.Version && b.AppliedVersion == b.Version) {
+	hasNewest := state.Version == b.Version && b.AppliedVersion == b.Version
+	if b.Kind != models.KindPacket && state.Total != b.Total && (models.IsShardID(b.ID) || hasNewest) {
 		found.differf("redis has a total of %d, mysql of %d", state.Total, b.Total)
 	}
 	if b.RedisTotal != 0 && b.AppliedVersion == b.Version {
@@ -261,34 +268,35 @@ func (b *books) with(found *Comparison, state *lua.State) {
 	found.Drift = &drift
 }
 
-// records compares how many records of claims Redis has, and how many packets it gives away.
+// records compares the numbers of claim records and of free packets.
 func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, state *lua.State) error {
 	n, err := c.scripts.CountClaimRecords(ctx, b.ID)
 	if err != nil {
 		return err
 	}
 	packets := int64(0)
-	if b.Kind == models.KindPacket && state.Status != models.StatusClosed { // what is left of a closed one is on its way to the sender
+	givesAway := b.Kind == models.KindPacket && state.Status != models.StatusClosed // else they return to the sender
+	if givesAway {
 		packets, err = c.scripts.CountPackets(ctx, b.ID)
-	}
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	again, err := c.scripts.State(ctx, b.ID)
 	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Pushed != state.Pushed {
-		return nil //nolint:nilerr // claims came meanwhile: another comparison tells
+		return nil //nolint:nilerr // it changed meanwhile: the next comparison will do
 	}
 	if want := b.rows.Claims - b.rows.Archived + b.parked.Claims; n != want {
 		found.differf("redis holds records of %d claims, mysql has %d", n, want)
 	}
 	want := max(0, b.packets-int64(len(b.parked.Packets()))-b.LostUnits)
-	if b.Kind == models.KindPacket && state.Status != models.StatusClosed && b.AppliedVersion == b.Version && packets != want {
+	if givesAway && b.AppliedVersion == b.Version && packets != want {
 		found.differf("redis has %d packets to give away, mysql has %d", packets, want)
 	}
 	return nil
 }
 
-// shards compares each lot of a campaign, and the sums of the shards with the campaign.
+// shards compares the lots of a campaign, and their sums with the campaign.
 func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Comparison, error) {
 	found := Comparison{
 		CampaignID: b.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
@@ -309,7 +317,7 @@ func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Compa
 	return found, c.sums(ctx, b, &found)
 }
 
-// sums compares the counters of a campaign with those of its shards, as of one moment, and its units with those that they have.
+// sums compares a campaign's counters and units with those of its shards.
 func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error {
 	var claimed, synced, released, units int64
 	for try := 1; ; try++ {
@@ -323,7 +331,7 @@ func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error 
 		if err != nil {
 			return fmt.Errorf("compare: shards of %s: %w", b.ID, err)
 		}
-		if units == 0 || try >= compareTries { // a change of the total is on its way to the shards
+		if units == 0 || try >= compareTries { // else a new total is on its way to the shards
 			break
 		}
 		if err := sleep.For(ctx, comparePause); err != nil {
@@ -339,16 +347,8 @@ func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error 
 		}
 	}
 	if units != 0 && b.Status != models.StatusClosed {
-		found.differf("total is %d units more than what the shards have and what is on its way between them: the syncer settles it", units)
+		found.differf("total is %d units more than what the shards have and what is on its way between them:"+
+			" the syncer settles it", units)
 	}
 	return nil
-}
-
-// lotsOf are the lots of a campaign.
-func (c *Comparer) lotsOf(ctx context.Context, id string) ([]string, error) {
-	campaign, err := campaigns.Read(c.db.WithContext(ctx), id)
-	if err != nil {
-		return nil, err
-	}
-	return campaign.ShardIDs(), nil
 }

@@ -6,7 +6,7 @@ import (
 	"dibs/models"
 )
 
-// RedisFigures are what Redis says of a campaign.
+// RedisFigures are Redis' counters of a campaign.
 type RedisFigures struct {
 	Epoch     int64         `json:"epoch"`
 	Status    models.Status `json:"status"`
@@ -17,7 +17,7 @@ type RedisFigures struct {
 	Released  int64         `json:"released"` // claims
 }
 
-// MySQLFigures are what the counters in MySQL say of a campaign.
+// MySQLFigures are MySQL's counters of a campaign.
 type MySQLFigures struct {
 	Epoch      int64 `json:"epoch"`
 	Total      int64 `json:"total"`
@@ -27,43 +27,43 @@ type MySQLFigures struct {
 	LostClaims int64 `json:"lost_claims"`
 	LostUnits  int64 `json:"lost_units"` // not for sale
 	Released   int64 `json:"released"`   // claims
-	Untold     int64 `json:"untold"`     // of these, Redis is yet to be told
+	Untold     int64 `json:"untold"`     // of these, not in Redis yet
 
-	ParkedClaims int64 `json:"parked_claims"` // accepted by Redis, without a row because none can be written; counted nowhere above
+	ParkedClaims int64 `json:"parked_claims"` // accepted, but no row can be written; not counted above
 	ParkedUnits  int64 `json:"parked_units"`
 }
 
-// RowFigures are what the rows of claims add up to, archived ones included.
+// RowFigures are the sums of the rows of claims, with archived ones.
 type RowFigures struct {
 	Claims   int64 `json:"claims"`
 	Units    int64 `json:"units"`    // of live claims
 	Last     int64 `json:"last"`     // highest seq
 	Released int64 `json:"released"` // claims
-	Archived int64 `json:"archived"` // of the claims, those that were moved away
+	Archived int64 `json:"archived"` // of the claims
 
 	sold int64 // units of all claims
 }
 
-// Comparison is what was found when a campaign was compared.
+// Comparison is the result of comparing a campaign.
 type Comparison struct {
 	CampaignID  string           `json:"campaign_id"`
 	Residency   models.Residency `json:"residency"`
-	Redis       *RedisFigures    `json:"redis"` // nil: Redis does not hold it
+	Redis       *RedisFigures    `json:"redis"` // nil: not in Redis
 	MySQL       MySQLFigures     `json:"mysql"`
 	Rows        *RowFigures      `json:"rows"`        // nil: not counted
-	Backlog     *int64           `json:"backlog"`     // claims on their way to MySQL; nil: Redis does not hold the campaign
+	Backlog     *int64           `json:"backlog"`     // claims on their way to MySQL; nil: not in Redis
 	Drift       *int64           `json:"drift"`       // units, Redis less MySQL; nil: no common watermark
-	Differences []string         `json:"differences"` // what can't be explained by claims that are on their way
+	Differences []string         `json:"differences"` // what claims on their way do not explain
 }
 
-// Agrees reports whether nothing is wrong with the books.
+// Agrees reports whether there are no differences.
 func (c *Comparison) Agrees() bool { return len(c.Differences) == 0 }
 
 func (c *Comparison) differf(format string, args ...any) {
 	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
 }
 
-// addShard adds what was found of a shard to what was found of its campaign.
+// addShard adds the comparison of a shard to that of its campaign.
 func (c *Comparison) addShard(one *Comparison) {
 	_, shard := models.SplitShardID(one.CampaignID)
 	for _, line := range one.Differences {
@@ -102,7 +102,7 @@ func (c *Comparison) addShard(one *Comparison) {
 	addTo(&c.Drift, one.Drift, one.Redis == nil)
 }
 
-// addTo adds a number; one that is not known makes the sum unknown, unless it is 0 where nothing is asked of Redis.
+// addTo adds n. An unknown n makes the sum unknown, unless Redis does not have the lot.
 func addTo(sum **int64, n *int64, isNone bool) {
 	switch {
 	case *sum == nil || n == nil && isNone:

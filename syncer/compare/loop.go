@@ -17,31 +17,32 @@ import (
 )
 
 const (
-	movedMax    = 20          // campaigns of a round whose books moved since the round before
+	movedMax    = 20          // campaigns of a round that moved since the last one
 	stillMax    = 5           // of the others, in turns
-	countEvery  = time.Minute // rows are counted so often: a million takes MySQL about a second
-	recordEvery = time.Minute // a comparison that found nothing new is recorded so often
-	recordedMax = 1000        // rows of reconciliations that are kept of a campaign, and up to as many more until they are pruned
+	countEvery  = time.Minute // between two counts of rows: a million takes MySQL about a second
+	recordEvery = time.Minute // between two records of an unchanged comparison
+	recordedMax = 1000        // reconciliations kept of a campaign; pruned at twice as many
 )
 
-// loop is what Round remembers.
+// loop is the state of Round.
 type loop struct {
 	flushed string // the newest flush at the last round
 	last    string // the campaign that had its turn last
 	past    map[string]*past
 }
 
-// past is what is known of a campaign.
+// past is the state of a campaign in the loop.
 type past struct {
-	row       models.Reconciliation // that was recorded last
+	row       models.Reconciliation // recorded last
 	countedAt time.Time
 	differs   bool
 	written   int
 	sums      sums
 }
 
-// Round compares the campaigns that moved, and some of the others, records what is new, and returns how many differ of all that were
-// compared since this process leads. A failure is returned after the others had their turn.
+// Round compares the campaigns that moved and some of the others, records what is new, and
+// returns how many differ of all compared since this process leads.
+// A failure does not keep the others from their turn.
 func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	ids, err := c.due(ctx)
 	if err != nil {
@@ -69,7 +70,7 @@ func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	return int(all.differ), errors.Join(failed...)
 }
 
-// due are the campaigns that had flushes since the last round, those that differed, and the next ones of the others.
+// due returns campaigns with flushes since the last round, different ones, and some others.
 func (c *Comparer) due(ctx context.Context) ([]string, error) {
 	db := sqlstore.On(c.db.WithContext(ctx))
 	due := make(map[string]bool)
@@ -97,9 +98,9 @@ func (c *Comparer) due(ctx context.Context) ([]string, error) {
 		}
 	}
 	var still []string
-	for range 2 { // from the beginning, once the end is reached
-		err := db.Scan(&still, "SELECT id FROM campaigns WHERE id > ? AND (residency = ? OR shards > 1) ORDER BY id LIMIT ?", c.loop.last,
-			models.ResidencyResident, stillMax)
+	for range 2 { // start over at the end
+		err := db.Scan(&still, "SELECT id FROM campaigns WHERE id > ? AND (residency = ? OR shards > 1)"+
+			" ORDER BY id LIMIT ?", c.loop.last, models.ResidencyResident, stillMax)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +114,6 @@ func (c *Comparer) due(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(due)), nil
 }
 
-// compareNext compares a campaign, says so if it differs now or no more, and records what is new.
 func (c *Comparer) compareNext(ctx context.Context, id string) error {
 	p := c.loop.past[id]
 	if p == nil {
@@ -149,8 +149,8 @@ func (c *Comparer) compareNext(ctx context.Context, id string) error {
 
 func (c *Comparer) learn(ctx context.Context, p *past, found *Comparison) {
 	if !found.Agrees() && !p.differs {
-		c.log.LogAttrs(ctx, slog.LevelError, "the books differ: `dibs reconcile --repair` puts them right", slog.String("campaign_id", found.CampaignID),
-			slog.Any("differences", found.Differences))
+		c.log.LogAttrs(ctx, slog.LevelError, "the books differ: `dibs reconcile --repair` puts them right",
+			slog.String("campaign_id", found.CampaignID), slog.Any("differences", found.Differences))
 	}
 	if found.Agrees() && p.differs {
 		c.log.LogAttrs(ctx, slog.LevelInfo, "the books agree again", slog.String("campaign_id", found.CampaignID))
@@ -171,7 +171,7 @@ func valueOf(n *int64) int64 {
 	return *n
 }
 
-// Record writes comparisons down that someone asked for.
+// Record stores comparisons that someone asked for.
 func (c *Comparer) Record(ctx context.Context, found ...*Comparison) error {
 	rows := make([]models.Reconciliation, len(found))
 	for i := range found {
@@ -182,7 +182,8 @@ func (c *Comparer) Record(ctx context.Context, found ...*Comparison) error {
 
 func rowOf(found *Comparison) models.Reconciliation {
 	row := models.Reconciliation{
-		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: sqlstore.Now(),
+		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift,
+		At: sqlstore.Now(),
 	}
 	if found.Redis != nil {
 		row.RedisRemaining = &found.Redis.Remaining
@@ -190,7 +191,7 @@ func rowOf(found *Comparison) models.Reconciliation {
 	return row
 }
 
-// sameFigures reports whether two rows differ in nothing but their ids and times.
+// sameFigures reports whether two rows differ at most in id and time.
 func sameFigures(a, b models.Reconciliation) bool {
 	b.ID = a.ID
 	b.At = a.At
@@ -214,11 +215,11 @@ func (c *Comparer) insert(ctx context.Context, rows []models.Reconciliation) err
 	return nil
 }
 
-// prune deletes all but the newest rows of a campaign.
 func (c *Comparer) prune(ctx context.Context, id string) error {
 	db := sqlstore.On(c.db.WithContext(ctx))
-	var oldest []string // that is kept
-	err := db.Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", id, recordedMax-1)
+	var oldest []string // of those that are kept
+	err := db.Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ?"+
+		" ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", id, recordedMax-1)
 	if err == nil && len(oldest) > 0 {
 		err = db.Run("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest[0])
 	}

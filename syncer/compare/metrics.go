@@ -5,7 +5,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the figures of the last round.
 type metrics struct{ drift, differ, backlog prometheus.Gauge }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -13,15 +12,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	return &metrics{
-		drift: gauge("dibs_drift_units",
-			"Units by which Redis and MySQL differ at a common watermark, whichever way, all campaigns added up. 0 on who does not lead."),
+		drift: gauge("dibs_drift_units", "Units by which Redis and MySQL differ at a common watermark, whichever way,"+
+			" all campaigns added up. 0 on who does not lead."),
 		differ: gauge("dibs_drift_campaigns", "Campaigns whose books differ by more than claims on their way. 0 on who does not lead."),
 		backlog: gauge("dibs_reconcile_backlog_claims",
 			"Claims on their way to MySQL, when the campaigns were last compared. 0 on who does not lead."),
 	}
 }
 
-// sums are what a round adds up.
+// sums are the totals of a round.
 type sums struct{ drift, differ, backlog int64 }
 
 func (m *metrics) set(s sums) {
@@ -30,5 +29,5 @@ func (m *metrics) set(s sums) {
 	m.backlog.Set(float64(s.backlog))
 }
 
-// ResetMetrics sets the figures to 0: another process leads.
+// ResetMetrics sets the metrics to 0 as another process leads.
 func (c *Comparer) ResetMetrics() { c.metrics.set(sums{}) }

@@ -12,7 +12,7 @@ import (
 	"dibs/syncer/writer"
 )
 
-// ErrNoParked says that no parked event has an id.
+// ErrNoParked reports an id without a parked event.
 var ErrNoParked = errors.New("compare: no such parked event")
 
 // Parked is an event that MySQL could not take.
@@ -24,10 +24,9 @@ type Parked struct {
 	ParkedAt   time.Time `json:"parked_at"`
 }
 
-// parkedPage is how many parked events are read at once.
-const parkedPage = 500
+const parkedPage = 500 // parked events that are read at once
 
-// EachParked hands out the parked events that were not discarded, by id, those of all campaigns if campaignID is "".
+// EachParked passes parked events to do, by id; without a campaignID those of all campaigns.
 func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*Parked) error) error {
 	fetch := func(after string) (page []Parked, err error) {
 		query := c.db.WithContext(ctx).Table("parked_events").Where("discarded_at IS NULL AND id > ?", after)
@@ -50,14 +49,14 @@ func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*P
 	return nil
 }
 
-// RetryParked writes the parked claims of a campaign that MySQL takes by now. Errors: models.ErrNotFound, those of lots.Loader and of the
-// database.
+// RetryParked writes the parked claims of a campaign that MySQL accepts by now.
+// Errors: models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) RetryParked(ctx context.Context, id string) ([]models.Repair, error) {
 	return c.changeParked(ctx, id, func(r *repair) error { return r.retryParked(ctx, false) })
 }
 
-// DiscardParked gives up a parked event, by its id. If it is a claim, which was answered, its units are for sale again, and
-// claims.given_up tells of it. Errors: ErrNoParked, and as RetryParked.
+// DiscardParked gives up a parked event by its id. The units of a claim, which was accepted,
+// are free again, and claims.given_up is published. Errors: ErrNoParked, and as RetryParked.
 func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repair, error) {
 	var row models.ParkedEvent
 	found := c.db.WithContext(ctx).Where("id = ? AND discarded_at IS NULL", id).Limit(1).Find(&row)
@@ -69,34 +68,36 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 	}
 	if e, err := models.DecodeEvent(row.Payload); err == nil && e.Type == models.EventClaimAccepted {
 		steps, err := c.changeParked(ctx, e.CampaignID, func(r *repair) error { return r.discardOne(ctx, id) })
-		if !errors.Is(err, models.ErrNotFound) { // else no lot has its units
+		if !errors.Is(err, models.ErrNotFound) { // without a campaign there are no units
 			return steps, err
 		}
 	}
 	return nil, sqlstore.InTx(ctx, c.db, func(tx *sqlstore.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id = ?", sqlstore.Now().Format(sqlstore.TimeLayout), id)
-		if err == nil {
-			err = audit.Put(ctx, tx, models.AuditParkedDiscarded, row.CampaignID, map[string]string{"id": id, "reason": row.Reason}, nil)
+		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id = ?",
+			sqlstore.Now().Format(sqlstore.TimeLayout), id)
+		if err != nil {
+			return err
 		}
-		return err
+		was := map[string]string{"id": id, "reason": row.Reason}
+		return audit.Put(ctx, tx, models.AuditParkedDiscarded, row.CampaignID, was, nil)
 	})
 }
 
-// changeParked does something about the parked claims of each lot of a campaign, and loads those lots again of which it changed some.
+// changeParked runs do on each lot of a campaign, and reloads the lots that it changed.
 func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]models.Repair, error) {
 	done := Repaired{Steps: []models.Repair{}}
 	err := c.eachLot(ctx, id, &done, func(r *repair) error {
 		before := len(done.Steps)
-		err := do(r)
-		if err == nil && len(done.Steps) > before {
-			err = r.reload(ctx, &Comparison{})
+		if err := do(r); err != nil || len(done.Steps) == before {
+			return err
 		}
-		return err
+		return r.reload(ctx, &Comparison{})
 	})
 	return done.Steps, err
 }
 
-// retryParked writes what is parked of the lot and can be written by now, as the writer does. What can't is given up if that is allowed.
+// retryParked writes a lot's parked claims if MySQL accepts them; with givesUp it gives up
+// others.
 func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
 	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
 		var written, refused []writer.ParkedClaim
@@ -131,12 +132,13 @@ func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error 
 		return nil
 	}
 	return r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
-		_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id IN "+sqlstore.Marks(len(parked)), sqlstore.Args(idsOf(parked))...)
+		query := "DELETE FROM parked_events WHERE id IN " + sqlstore.Marks(len(parked))
+		_, err := tx.ExecContext(ctx, query, sqlstore.Args(idsOf(parked))...)
 		return "rows of claims", err
 	})
 }
 
-// discardOne gives up the parked claim with an id, unless it has its row by now.
+// discardOne gives up a parked claim by id, unless it has a row by now.
 func (r *repair) discardOne(ctx context.Context, id string) error {
 	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
 		for i := range parked {
@@ -152,7 +154,7 @@ func (r *repair) discardOne(ctx context.Context, id string) error {
 	})
 }
 
-// discard gives parked claims up. Their payload is kept.
+// discard gives parked claims up, and keeps their payload.
 func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error {
 	if len(parked) == 0 {
 		return nil
@@ -170,21 +172,21 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 	}
 	err := r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
 		args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, sqlstore.Args(idsOf(parked))...)
-		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id IN "+sqlstore.Marks(len(parked)), args...)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?",
-				len(parked), e.Quantity, r.id)
+		query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(parked))
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			return "", err
 		}
-		if err == nil {
-			err = r.publish(ctx, tx, &e)
+		query = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
+		if _, err := tx.ExecContext(ctx, query, len(parked), e.Quantity, r.id); err != nil {
+			return "", err
 		}
-		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), err
+		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), r.publish(ctx, tx, &e)
 	})
 	r.done.GivenUp = append(r.done.GivenUp, e.IDs...)
 	return err
 }
 
-// named are parked claims for people: the first one, and how many more there are.
+// named describes parked claims to operators: the first one, and the number of others.
 func named(parked []writer.ParkedClaim) string {
 	if len(parked) == 1 {
 		return parked[0].String()

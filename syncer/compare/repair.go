@@ -15,25 +15,25 @@ import (
 	"github.com/google/uuid"
 )
 
-// What a repair puts right, as it stands in repairs.what.
+// Values of repairs.what.
 const (
 	RepairParked = "parked" // a parked claim got its row, or was given up
 	RepairLost   = "lost"   // lost claims were given up
-	RepairRedis  = "redis"  // the lot was loaded again, and its counters in MySQL were counted from the rows
+	RepairRedis  = "redis"  // the lot was loaded again, which corrects its counters
 )
 
-// Repaired is what a repair found, what it changed, and what it left.
+// Repaired is the result of a repair.
 type Repaired struct {
 	Found   Comparison      `json:"found"`
-	Steps   []models.Repair `json:"steps"` // in order; each is in the table repairs, too
+	Steps   []models.Repair `json:"steps"` // in order; also in the table repairs
 	Left    Comparison      `json:"left"`
 	GivenUp []string        `json:"given_up,omitempty"` // ids of claims
 }
 
-// Repair tries the parked claims of a campaign again, and loads the lots that differ. Lost claims, and parked ones that MySQL still refuses,
-// are given up only if it is told so: their units are for sale again, though someone was told that they are theirs. Each step may be
-// repeated. An error does not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, those of lots.Loader
-// and of the database.
+// Repair retries the parked claims of a campaign, and loads the lots that differ. With
+// givesUp it frees the units of lost claims, and of parked ones that MySQL still refuses,
+// though these were accepted. Steps may be repeated, and an error does not revert earlier
+// ones. Errors: models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
 	done.Steps = []models.Repair{}
 	done.Found, err = c.Compare(ctx, id)
@@ -42,18 +42,20 @@ func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Re
 		return done, err
 	}
 	err = c.eachLot(ctx, id, &done, func(r *repair) error { return r.run(ctx, givesUp) })
-	if err == nil {
-		done.Left, err = c.Compare(ctx, id)
+	if err != nil {
+		return done, err
 	}
+	done.Left, err = c.Compare(ctx, id)
 	return done, err
 }
 
-// eachLot does something to each lot of a campaign, and then adds up its shards.
+// eachLot runs do on each lot of a campaign, and then sums its shards.
 func (c *Comparer) eachLot(ctx context.Context, id string, done *Repaired, do func(r *repair) error) error {
-	lots, err := c.lotsOf(ctx, id)
+	campaign, err := campaigns.Read(c.db.WithContext(ctx), id)
 	if err != nil {
 		return err
 	}
+	lots := campaign.ShardIDs()
 	for _, lot := range lots {
 		if err := do(&repair{c: c, id: lot, done: done}); err != nil {
 			return fmt.Errorf("compare: repair %s: %w", lot, err)
@@ -65,7 +67,7 @@ func (c *Comparer) eachLot(ctx context.Context, id string, done *Repaired, do fu
 	return nil
 }
 
-// repair is that of one lot.
+// repair is the repair of one lot.
 type repair struct {
 	c    *Comparer
 	id   string
@@ -86,7 +88,7 @@ func (r *repair) run(ctx context.Context, givesUp bool) error {
 	if err != nil || !givesUp {
 		return err
 	}
-	if err := r.c.loader.Applied(ctx, r.id); err != nil { // what the load found to be lost
+	if err := r.c.loader.Applied(ctx, r.id); err != nil { // then MySQL has the losses that the load found
 		return err
 	}
 	if isGivenUp, err := r.giveUpLost(ctx); err != nil || !isGivenUp {
@@ -95,7 +97,6 @@ func (r *repair) run(ctx context.Context, givesUp bool) error {
 	return r.reload(ctx, &found)
 }
 
-// reload loads the lot.
 func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	if err := r.c.loader.Reload(ctx, r.id); err != nil {
 		return err
@@ -104,17 +105,20 @@ func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	if !found.Agrees() {
 		before = found.Differences[0]
 	}
-	return r.change(ctx, RepairRedis, before, func(*sqlstore.Tx) (string, error) { return "loaded again from the rows of claims", nil })
+	return r.change(ctx, RepairRedis, before, func(*sqlstore.Tx) (string, error) {
+		return "loaded again from the rows of claims", nil
+	})
 }
 
-// giveUpLost puts the units of lost claims up for sale again, and names their seqs as far as gaps show them.
+// giveUpLost frees the units of lost claims, and names their seqs as far as gaps show them.
 func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 	var lost struct{ LostClaims, LostUnits int64 }
 	err = r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
 	if err != nil || lost.LostUnits == 0 {
 		return false, err
 	}
-	err = r.change(ctx, RepairLost, fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits), func(tx *sqlstore.Tx) (string, error) {
+	before := fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits)
+	err = r.change(ctx, RepairLost, before, func(tx *sqlstore.Tx) (string, error) {
 		seqs, err := missingSeqs(ctx, tx, r.id)
 		if err != nil {
 			return "", err
@@ -122,22 +126,22 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 		changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET given_up_claims = given_up_claims + lost_claims,"+
 			" given_up_units = given_up_units + lost_units, lost_claims = 0, lost_units = 0"+
 			" WHERE id = ? AND lost_claims = ? AND lost_units = ?", r.id, lost.LostClaims, lost.LostUnits)
-		if err == nil && changed == 0 {
-			err = fmt.Errorf("%w: more was lost meanwhile: try again", models.ErrChanged)
-		}
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits), r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})
+		if changed == 0 {
+			return "", fmt.Errorf("%w: more was lost meanwhile: try again", models.ErrChanged)
+		}
+		after := fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits)
+		return after, r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})
 	})
 	return err == nil, err
 }
 
-// seqsMax bounds the ranges that one event names.
-const seqsMax = 10_000
+const seqsMax = 10_000 // ranges of one event
 
-// missingSeqs are the seqs of a lot up to the highest that was seen that no row and no parked claim has and that were not given up before,
-// first to last.
+// missingSeqs returns ranges of seqs, up to the highest seen, without a row or a parked
+// claim, and that were not given up before.
 func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]int64, err error) {
 	campaignID, shard := models.SplitShardID(id)
 	var highest int64
@@ -168,7 +172,8 @@ func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]
 		return nil, err
 	}
 	for _, table := range []string{"claims", "claims_archive"} {
-		err := sqlstore.ScanAll(ctx, tx, "SELECT seq FROM "+table+" WHERE campaign_id = ? AND shard = ? ORDER BY seq", []any{campaignID, shard},
+		query := "SELECT seq FROM " + table + " WHERE campaign_id = ? AND shard = ? ORDER BY seq"
+		err := sqlstore.ScanAll(ctx, tx, query, []any{campaignID, shard},
 			func(scan func(...any) error) error {
 				var seq int64
 				err := scan(&seq)
@@ -194,12 +199,13 @@ func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]
 	return missing, nil
 }
 
-// publish leaves the event of claims that were given up in the outbox: a MySQL that is restored learns of it from the claim stream.
+// publish puts claims.given_up into the outbox: a restored MySQL gets it from the stream.
 func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
 	e.Type = models.EventClaimsGivenUp
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
 	e.GivenUp = &models.GivenUp{}
-	err := tx.QueryRowContext(ctx, "SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).Scan(&e.GivenUp.Claims, &e.GivenUp.Units)
+	err := tx.QueryRowContext(ctx, "SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).
+		Scan(&e.GivenUp.Claims, &e.GivenUp.Units)
 	if err != nil {
 		return err
 	}
@@ -210,12 +216,13 @@ func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) 
 	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
 }
 
-// change makes one step in a transaction that holds the row of the lot, and writes it down. do returns what is there then.
+// change does and records one step in a transaction that locks the lot's row.
+// do returns the value after it.
 func (r *repair) change(ctx context.Context, what, before string, do func(tx *sqlstore.Tx) (after string, err error)) error {
 	var step models.Repair
 	err := sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, r.c.db, func(tx *sqlstore.Tx) error {
-			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
+			// Lock before the first read: the snapshot then has all flushes but those that wait for it.
 			if _, err := tx.ExecContext(ctx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
 				return err
 			}
@@ -244,7 +251,8 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *sq
 }
 
 func writeStep(ctx context.Context, tx *sqlstore.Tx, step *models.Repair) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
+	_, err := tx.ExecContext(ctx,
+		"INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
 		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
 	if err != nil {
 		return err

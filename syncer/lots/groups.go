@@ -14,10 +14,10 @@ import (
 
 const (
 	groupMax  = 128 // lots of a group
-	groupsMax = 2   // at once in a process: those that come meanwhile make the next one
+	groupsMax = 2   // at once in a process; lots that arrive meanwhile form the next one
 )
 
-// groups gathers lots that are asked for while others are loaded: those without claims share statements and round trips.
+// groups batches requests for lots: those without claims share statements and round trips.
 type groups struct {
 	load func(ctx context.Context, ids []string) map[string]*lot
 
@@ -26,14 +26,15 @@ type groups struct {
 	running int
 }
 
-// wait is a lot that waits for its group.
+// wait is one request for a lot.
 type wait struct {
 	id   string
 	done chan struct{}
 	lot  *lot // nil: it is loaded by itself
 }
 
-// add loads a lot with others. A nil lot is to be loaded by itself. Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway.
+// add loads a lot with others. A nil lot must be loaded by itself.
+// Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway.
 func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	one := &wait{id: id, done: make(chan struct{})}
 	g.mu.Lock()
@@ -48,7 +49,7 @@ func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	}
 }
 
-// start starts a group of those that wait. The caller holds mu.
+// start starts a group of the waiting requests. The caller holds mu.
 func (g *groups) start() {
 	if len(g.waiting) == 0 || g.running == groupsMax {
 		return
@@ -76,8 +77,8 @@ func (g *groups) start() {
 	}()
 }
 
-// loadGroup loads those lots of a group that have no claims, and returns those that are live then. What is not as the others is left
-// out, and so are all after a failure: each is loaded by itself, which tells why.
+// loadGroup loads the lots that have no claims, and returns those that are then live.
+// Any other lot, or any failure, is left to loadOne, which reports the reason.
 func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	live := make(map[string]*lot)
 	token := rand.Text()
@@ -105,7 +106,6 @@ func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	return live
 }
 
-// loadCold loads the lots that have no claims.
 func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live map[string]*lot) {
 	lots = slices.DeleteFunc(slices.Clone(lots), func(o *lot) bool { return !o.isCold() })
 	if len(lots) == 0 {
@@ -138,7 +138,7 @@ func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live m
 	}
 }
 
-// appliedNow are the partitions of lots that MySQL has applied, after a short wait.
+// appliedNow returns the partitions of lots that MySQL has applied, after a short wait.
 func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	var partitions []int
 	for _, o := range lots {
@@ -154,7 +154,7 @@ func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	return applied
 }
 
-// isCold reports whether nothing has to be staged for a lot, and nobody can know more of it.
+// isCold reports whether there is nothing to stage and no process can know more.
 func (o *lot) isCold() bool {
 	return o.row.IsBlank && o.row.Kind != models.KindPacket && !models.IsShardID(o.row.ID) && !o.mayBeKnownBetter()
 }

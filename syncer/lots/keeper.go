@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	attendEvery   = 2 * time.Second  // pause between two looks for lots that need something
-	measureEvery  = 10 * time.Second // pause between two looks at the sums over all lots, which are gauges
+	attendEvery   = 2 * time.Second  // pause between two checks for lots to load or notify
+	measureEvery  = 10 * time.Second // pause between two sums over all lots, for gauges
 	evictEvery    = 10 * time.Second // pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
 	evictPage     = 500              // lots of an eviction pass
-	evictAtOnce   = 50               // of these are sent to Redis in one round trip: about a millisecond of its time
+	evictAtOnce   = 50               // sent in one round trip: about 1 ms of Redis' time
 	completeEvery = 5 * time.Second  // how old complete_at of an idle stream may become
 	okWait        = 200 * time.Millisecond
 )
@@ -30,7 +30,7 @@ const (
 // MinIdle evicts every lot that may be evicted.
 const MinIdle = time.Millisecond
 
-// Keeper does what lots need without being asked. It is for one goroutine, and its process leads.
+// Keeper maintains lots without being asked. It serves one goroutine of the leader.
 type Keeper struct {
 	l       *Loader
 	idle    time.Duration
@@ -38,16 +38,17 @@ type Keeper struct {
 
 	attendAt, measureAt, evictAt time.Time
 
-	resident string // the lot behind which the next page of resident ones begins
-	page     int    // is evictPage, but in tests
+	resident string // the next page of resident lots begins after this one
+	page     int    // evictPage, except in tests
 }
 
-// NewKeeper makes a keeper. It evicts lots without a claim or a load for idle, by Redis' clock. With a nil Registerer it has no metrics.
+// NewKeeper returns a keeper that evicts lots idle for so long by Redis' clock.
+// With a nil Registerer it has no metrics.
 func NewKeeper(l *Loader, idle time.Duration, reg prometheus.Registerer) *Keeper {
 	return &Keeper{l: l, idle: idle, metrics: newKeeperMetrics(reg), page: evictPage}
 }
 
-// Keep does what is due. Failures are returned after the others had their turn.
+// Keep does what is due. A failure does not keep the other tasks from running.
 func (k *Keeper) Keep(ctx context.Context) error {
 	now := time.Now()
 	failed := []error{k.Complete(ctx)}
@@ -67,7 +68,7 @@ func (k *Keeper) Keep(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// ResetMetrics sets the gauges to 0: another process leads.
+// ResetMetrics sets the gauges to 0 as another process leads.
 func (k *Keeper) ResetMetrics() {
 	k.metrics.lostClaims.Set(0)
 	k.metrics.lostUnits.Set(0)
@@ -75,27 +76,28 @@ func (k *Keeper) ResetMetrics() {
 	k.metrics.partitions.Reset()
 }
 
-// proven is the condition of a shard that is to be loaded again because a credit proves that units left it.
-const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard" +
-	" AND m.reload_upto >= lot.epoch)"
+// proven selects shards to be loaded again: a credit proves that units left them.
+const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
+	" WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard AND m.reload_upto >= lot.epoch)"
 
-// Attend loads the lots again whose load was made of other rows than MySQL has, and brings Redis and the claim streams definitions that
-// they lack.
+// Attend reloads lots that were loaded from rows MySQL no longer has.
+// It also sends Redis and the streams the definitions they lack.
 func (k *Keeper) Attend(ctx context.Context) error {
 	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
 	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
 		err := k.l.applier.Tell(ctx, c.ID)
-		if errors.Is(err, lua.ErrOther) { // a loader, which may have died
+		if errors.Is(err, lua.ErrOther) { // a loader, perhaps a dead one
 			_, err = k.l.Load(ctx, c.ID)
 		}
 		return err
 	})
 	stale := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id",
 		"residency = ? AND (reload_upto >= epoch AND reload_upto > 0 OR "+proven+")", models.ResidencyResident)
-	return errors.Join(err, sqlstore.EachRow(ctx, campaigns.ID, stale, func(c *models.Campaign) error { return k.l.Reload(ctx, c.ID) }))
+	return errors.Join(err, sqlstore.EachRow(ctx, campaigns.ID, stale, func(c *models.Campaign) error {
+		return k.l.Reload(ctx, c.ID)
+	}))
 }
 
-// measure sets the gauges.
 func (k *Keeper) measure(ctx context.Context) error {
 	db := sqlstore.On(k.l.db.WithContext(ctx))
 	var lost struct{ Claims, Units, Parked int64 }
@@ -124,8 +126,8 @@ func (k *Keeper) measure(ctx context.Context) error {
 	return nil
 }
 
-// Complete notes since when MySQL has every claim of a stream, by the clock of Redis: a stream is complete at a moment at which its last
-// entry is MySQL's offset.
+// Complete records up to when MySQL has every claim of a stream, by Redis' clock.
+// A stream is complete at a moment when its last entry is MySQL's offset.
 func (k *Keeper) Complete(ctx context.Context) error {
 	var rows []models.StreamRecord
 	if err := k.l.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
@@ -157,16 +159,17 @@ func (k *Keeper) Complete(ctx context.Context) error {
 	if len(complete) == 0 {
 		return nil
 	}
-	err = sqlstore.On(k.l.db.WithContext(ctx)).Run("UPDATE streams SET complete_at = ? WHERE partition_no IN ?", now, complete)
+	err = sqlstore.On(k.l.db.WithContext(ctx)).
+		Run("UPDATE streams SET complete_at = ? WHERE partition_no IN ?", now, complete)
 	if err != nil {
 		return fmt.Errorf("lots: streams: %w", err)
 	}
 	return nil
 }
 
-// Evict checks the next page of the lots that are in Redis by the entries that MySQL has applied, and returns how many it evicted: those
-// that nobody claims from, unless they, or packets of them, have yet to begin. evict.lua removes a lot and says so in the stream, in one
-// step. A failure is returned after the others had their turn.
+// Evict checks the next page of resident lots and returns how many it evicted: idle lots
+// without a start, or a packet's, ahead of them. evict.lua removes a lot and appends
+// the entry in one step. A failure does not keep the other lots from their turn.
 func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
 	if err != nil {
@@ -188,9 +191,9 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	return evicted, errors.Join(failed...)
 }
 
-// EvictOne evicts a lot if it may be. evicted is true if Redis does not hold it then.
+// EvictOne evicts a lot if it may be evicted. evicted reports that Redis no longer has it.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
-	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("") // the entry names the load that it ends
+	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("") // the entry names the load it ends
 	if err != nil {
 		return false, err
 	}
@@ -213,21 +216,21 @@ func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, 
 	return evicted, errors.Join(errs...)
 }
 
-// OK returns those of some partitions that MySQL has applied to the tip and of which Redis lost nothing. An error says why others are not
-// among them.
+// OK returns the partitions that MySQL has applied to the tip and of which Redis lost
+// nothing. The error is the reason why others are missing.
 func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, okWait)
 	defer cancel()
 	return l.applied.Await(ctx, partitions)
 }
 
-// Applied waits until MySQL has applied the claim stream of a lot. Errors: ErrAway.
+// Applied waits until MySQL has applied a lot's claim stream. Errors: ErrAway.
 func (l *Loader) Applied(ctx context.Context, id string) error {
 	return l.await(ctx, id, []int{lua.PartitionOf(id, l.scripts.Partitions())})
 }
 
-// Live returns what Redis holds of a lot once MySQL has all of its partition. Errors: lua.ErrAbsent of a lot that is away, ErrAway, and
-// those of lua.Scripts.
+// Live returns Redis' state of a lot once MySQL has all of its partition.
+// Errors: ErrAway, lua.ErrAbsent of a lot that is away, and those of lua.Scripts.
 func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 	if _, err := l.OK(ctx, []int{lua.PartitionOf(id, l.scripts.Partitions())}); err != nil {
 		return lua.State{}, fmt.Errorf("%w: %s: %w", ErrAway, id, err)
@@ -235,7 +238,7 @@ func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 	return l.scripts.State(ctx, id)
 }
 
-// Parked reads the parked claims of a lot. Errors as writer.ReadParked.
+// Parked reads a lot's parked claims. Errors as writer.ReadParked.
 func (l *Loader) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
 	return writer.ReadParked(ctx, l.db.ConnPool, id)
 }

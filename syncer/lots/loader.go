@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,21 +24,22 @@ import (
 )
 
 const (
-	loadTimeout = 2 * time.Minute // of one load, however many wait for it; a million claims take a fraction of it
-	tipWait     = 2 * time.Second // for claims that are on their way into MySQL
-	groupWait   = time.Second     // of a group, which goes on with the lots that are ready
-	renewEvery  = time.Second     // a loader's token holds three times as long
+	loadTimeout = 2 * time.Minute // of one load, which many may share; a million claims need a fraction
+	tipWait     = 2 * time.Second // for claims on their way into MySQL
+	groupWait   = time.Second     // of a group, which continues with the lots that are ready
+	renewEvery  = time.Second     // a loader's token is valid three times as long
 	busyPause   = 20 * time.Millisecond
-	maxLoads    = 4 // of claims, at once in a process: each holds a map of the users
+	maxLoads    = 4 // with claims, at once in a process: each has a map of users in memory
 
-	// Settle is how long processes may take to report what they saw of a lot: a second, and the pause between two looks at the signals.
+	// Settle is how long processes may take to report what they saw of a lot:
+	// a second, and the pause between two reads of the signals.
 	Settle = time.Second + 200*time.Millisecond
 )
 
-// ErrAway says that a lot can't be loaded now. It is tried again by whoever needs it.
+// ErrAway reports that a lot can't be loaded now. Whoever needs it tries again.
 var ErrAway = errors.New("lots: it takes no claims now")
 
-// Loader loads lots. Any number of goroutines and processes may.
+// Loader loads lots. It is safe for use by any number of goroutines and processes.
 type Loader struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -47,25 +49,26 @@ type Loader struct {
 	seconds prometheus.Histogram
 	flights singleflight.Group
 	groups  groups
-	loads   chan struct{} // has a token for each load of claims that is under way
-	settle  time.Duration // is Settle, but with an embedded Redis and in tests
+	loads   chan struct{} // a semaphore: one token per load with claims
+	settle  time.Duration // Settle, except with an embedded Redis and in tests
 	steps   steps.Steps
 }
 
-// New makes a loader; with a nil Registerer it has no metrics. settle is Settle, or nothing where no other process can know more.
+// New returns a loader; with a nil Registerer it has no metrics.
+// settle is Settle, or 0 where no other process can know more.
 func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Duration, reg prometheus.Registerer) *Loader {
 	l := &Loader{
-		db: db, scripts: scripts, log: log, applied: writer.NewAppliedStreams(db, scripts), seconds: newLoadSeconds(reg),
-		loads: make(chan struct{}, maxLoads), settle: settle,
+		db: db, scripts: scripts, log: log, applied: writer.NewAppliedStreams(db, scripts),
+		seconds: newLoadSeconds(reg), loads: make(chan struct{}, maxLoads), settle: settle,
 	}
 	l.applier = campaigns.NewApplier(db, scripts, &l.steps)
 	l.groups.load = l.loadGroup
 	return l
 }
 
-// Load has a lot be live, and returns what never changes of it. Of a campaign of several shards each shard is loaded by itself. Callers
-// that ask for one lot at the same time share one load, and lots without claims share statements. Errors: models.ErrNotFound,
-// campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
+// Load makes a lot live and returns its constant part. Shards are loaded one by one.
+// Concurrent calls for one lot share a load; lots without claims share statements.
+// Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
 func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
 	return l.flight(ctx, id, func(ctx context.Context) (lua.Meta, error) {
 		o, err := l.groups.add(ctx, id)
@@ -79,7 +82,7 @@ func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
 	})
 }
 
-// Reload loads a lot also if it is live. Errors as Load.
+// Reload loads a lot even if it is live. Errors as Load.
 func (l *Loader) Reload(ctx context.Context, id string) error {
 	_, err := l.flight(ctx, "reload "+id, func(ctx context.Context) (lua.Meta, error) {
 		_, err := l.loadOne(ctx, id, lua.FenceAny, rand.Text())
@@ -88,8 +91,9 @@ func (l *Loader) Reload(ctx context.Context, id string) error {
 	return err
 }
 
-// Recover is Load for a caller that found the lot away, stopped or damaged, and what it saw of it before. A fence looks at a few fields of
-// the state alone: of a lot that it takes for live the rest is looked at here.
+// Recover is Load for a caller that found the lot away, stopped or damaged.
+// seen is what it saw of the lot before. A fence checks only a few fields of the state,
+// so a lot that it takes for live is checked in full here.
 func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
 	if seen != (lua.Position{}) {
 		if err := l.Report(ctx, map[string]lua.Position{id: seen}); err != nil {
@@ -103,7 +107,7 @@ func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua
 	return meta, err
 }
 
-// isDamaged reports whether claims find a lot that is live damaged.
+// isDamaged reports whether claims would find a live lot damaged.
 func (l *Loader) isDamaged(ctx context.Context, meta lua.Meta) bool {
 	state, err := l.scripts.State(ctx, meta.ID)
 	if err != nil || meta.Kind != models.KindPacket {
@@ -111,10 +115,11 @@ func (l *Loader) isDamaged(ctx context.Context, meta lua.Meta) bool {
 	}
 	packets, err := l.scripts.CountPackets(ctx, meta.ID)
 	now, stateErr := l.scripts.State(ctx, meta.ID)
-	return err == nil && stateErr == nil && packets != state.Remaining() && now.Position() == state.Position() && now.Pushed == state.Pushed
+	return err == nil && stateErr == nil && packets != state.Remaining() &&
+		now.Position() == state.Position() && now.Pushed == state.Pushed
 }
 
-// flight shares what is done among those who ask at the same time.
+// flight shares one call of do among concurrent callers.
 func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Context) (lua.Meta, error)) (lua.Meta, error) {
 	flight := l.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
@@ -130,20 +135,16 @@ func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Con
 	}
 }
 
-// Signals are those of the partitions that answer: a process that sees one change reports what it saw.
+// Signals returns those of the partitions that answer.
+// A process that finds one changed reports what it saw.
 func (l *Loader) Signals(ctx context.Context) map[int]lua.Signals { return l.scripts.Signals(ctx) }
 
-// reportsAtOnce is how many lots one transaction of Report updates.
+// reportsAtOnce is how many lots a transaction of Report updates.
 const reportsAtOnce = 200
 
-// Report records in MySQL what a process saw of lots, by their ids. Lots without a row are ignored.
+// Report records what a process saw of lots, by id. Lots without a row are ignored.
 func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
-	ids := make([]string, 0, len(seen))
-	for id := range seen {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for some := range slices.Chunk(ids, reportsAtOnce) {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), reportsAtOnce) {
 		err := sqlstore.Retry(ctx, func() error {
 			return sqlstore.InTx(ctx, l.db, func(tx *sqlstore.Tx) error {
 				for _, id := range some {
@@ -162,14 +163,16 @@ func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
 func see(ctx context.Context, tx *sqlstore.Tx, id string, at lua.Position) error {
-	_, err := tx.ExecContext(ctx, "UPDATE lots SET seen_epoch = CASE WHEN seen_epoch < ? THEN ? ELSE seen_epoch END,"+
-		" seen_seq = CASE WHEN seen_seq < ? THEN ? ELSE seen_seq END, seen_units = CASE WHEN seen_units < ? THEN ? ELSE seen_units END"+
+	_, err := tx.ExecContext(ctx, "UPDATE lots SET"+
+		" seen_epoch = CASE WHEN seen_epoch < ? THEN ? ELSE seen_epoch END,"+
+		" seen_seq = CASE WHEN seen_seq < ? THEN ? ELSE seen_seq END,"+
+		" seen_units = CASE WHEN seen_units < ? THEN ? ELSE seen_units END"+
 		" WHERE id = ? AND (seen_epoch < ? OR seen_seq < ? OR seen_units < ?)",
 		at.Epoch, at.Epoch, at.Seq, at.Seq, at.Units, at.Units, id, at.Epoch, at.Seq, at.Units)
 	return err
 }
 
-// loadOne loads a lot by itself. While another loader is at it, it waits for that.
+// loadOne loads a lot by itself. It waits while another loader has the lot.
 func (l *Loader) loadOne(ctx context.Context, id, how, token string) (*lot, error) {
 	for {
 		o, err := l.tryOne(ctx, id, how, token)
@@ -195,8 +198,7 @@ func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err
 	l.steps.At("fenced")
 	ctx, stop := l.renew(ctx, id, token)
 	defer stop()
-	err = l.bring(ctx, o, how, token)
-	if err != nil {
+	if err := l.bring(ctx, o, how, token); err != nil {
 		l.scripts.Fence(context.WithoutCancel(ctx), token, lua.FenceLeave, []string{id})
 		return nil, err
 	}
@@ -204,7 +206,8 @@ func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err
 	return o, nil
 }
 
-// fence reads lots, in any order, and fences those that are away. Errors are of all of them; each has its own as well.
+// fence reads lots, in any order, and fences those that are away.
+// The error is one of all of them; each lot has its own as well.
 func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]*lot, error) {
 	all, err := l.read(ctx, ids, "")
 	if err != nil {
@@ -221,7 +224,7 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 		case o.row.State != models.PartitionOK:
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
-			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign) // a load has the packets that the stream has
+			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign) // a load stages the packets of the stream
 		}
 		if !o.isDone && o.err == nil {
 			away = append(away, o)
@@ -236,7 +239,8 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 	return all, nil
 }
 
-// renew renews a token until the function that it returns is called. The context ends when another loader has the lot.
+// renew renews a token until the returned function is called.
+// The context ends when another loader takes the lot.
 func (l *Loader) renew(ctx context.Context, id, token string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -254,7 +258,7 @@ func (l *Loader) renew(ctx context.Context, id, token string) (context.Context, 
 	}
 }
 
-// bring takes the steps of a load behind the fence.
+// bring does the steps of a load behind the fence.
 func (l *Loader) bring(ctx context.Context, o *lot, how, token string) error {
 	if err := l.awaitTip(ctx, o); err != nil {
 		return err
@@ -286,7 +290,7 @@ func (l *Loader) bring(ctx context.Context, o *lot, how, token string) error {
 	return l.put(ctx, o, token)
 }
 
-// awaitTip waits until MySQL has applied the streams that a load of a lot relies on.
+// awaitTip waits until MySQL has applied the streams that a load relies on.
 func (l *Loader) awaitTip(ctx context.Context, o *lot) error {
 	partitions, err := l.partitionsOf(ctx, o)
 	if err != nil {
@@ -299,7 +303,6 @@ func (l *Loader) awaitTip(ctx context.Context, o *lot) error {
 	return nil
 }
 
-// await waits until MySQL has applied the streams of some partitions, for a lot.
 func (l *Loader) await(ctx context.Context, id string, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, tipWait)
 	defer cancel()
@@ -309,20 +312,22 @@ func (l *Loader) await(ctx context.Context, id string, partitions []int) error {
 	return nil
 }
 
-// partitionsOf are those of a lot and of the other shards of its campaign.
+// partitionsOf returns those of a lot and of its campaign's other shards.
 func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, err error) {
 	if !models.IsShardID(o.row.ID) {
 		return []int{o.row.Partition}, nil
 	}
 	campaignID, _ := models.SplitShardID(o.row.ID)
-	err = sqlstore.On(l.db.WithContext(ctx)).Scan(&partitions, "SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID)
+	err = sqlstore.On(l.db.WithContext(ctx)).Scan(&partitions,
+		"SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID)
 	if err != nil {
 		return nil, fmt.Errorf("lots: shards of %s: %w", campaignID, err)
 	}
 	return partitions, nil
 }
 
-// number has MySQL hand out the numbers of loads, and returns the lots as they are then: not those that another loader has numbered since.
+// number has MySQL number loads, and reads the lots again.
+// Lots that another loader has numbered since are left out.
 func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot, error) {
 	held := int64(0)
 	before := make(map[string]*lot, len(lots))
@@ -352,22 +357,23 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	return all, err
 }
 
-// mayBeKnownBetter reports whether a process may have seen more of a lot than MySQL was told: the lot is not as MySQL knows it, and Redis
-// lost nothing that MySQL has.
+// mayBeKnownBetter reports whether a process may have seen more of a lot than MySQL has:
+// Redis lost the lot, but nothing that MySQL has.
 func (o *lot) mayBeKnownBetter() bool {
 	switch o.fenced.Held {
 	case lua.HeldStopped, lua.HeldDamaged:
 		return true
-	case lua.HeldOlder: // processes reported when the partition got its generation
+	case lua.HeldOlder: // processes reported before the new generation
 		return false
 	}
 	isLost := o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
-	return isLost || o.row.SeenEpoch > o.row.Epoch // it was live before, which MySQL has yet to learn
+	return isLost || o.row.SeenEpoch > o.row.Epoch // it was live; MySQL has yet to apply that
 }
 
-// resume lets a lot go on that was stopped as MySQL knows it, behind what was seen.
+// resume continues a stopped lot behind what was seen, if MySQL has all else.
 func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bool, err error) {
-	if how != lua.FenceAway || o.fenced.Held != lua.HeldStopped || o.row.ReloadUpto >= o.fenced.Epoch || o.row.IsProven {
+	if how != lua.FenceAway || o.fenced.Held != lua.HeldStopped ||
+		o.row.ReloadUpto >= o.fenced.Epoch || o.row.IsProven {
 		return false, nil
 	}
 	var known counted
@@ -389,7 +395,7 @@ func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bo
 	return err == nil, err
 }
 
-// loaded takes care of a definition that changed during a load, and says that a lot was loaded.
+// loaded logs a load and applies a definition that changed meanwhile.
 func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.seconds.Observe(took.Seconds())
 	l.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID),
@@ -397,13 +403,14 @@ func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.follow(ctx, []*lot{o})
 }
 
-// follow brings Redis the definitions that changed while lots were loaded. What fails the leader does again.
+// follow sends Redis the definitions that changed during a load. The leader retries.
 func (l *Loader) follow(ctx context.Context, lots []*lot) {
 	var versions []struct {
 		ID      string
 		Version int64
 	}
-	err := sqlstore.On(l.db.WithContext(ctx)).Scan(&versions, "SELECT id, version FROM defined_lots WHERE id IN ?", idsOf(lots))
+	err := sqlstore.On(l.db.WithContext(ctx)).
+		Scan(&versions, "SELECT id, version FROM defined_lots WHERE id IN ?", idsOf(lots))
 	for _, now := range versions {
 		at := slices.IndexFunc(lots, func(o *lot) bool { return o.row.ID == now.ID })
 		if at >= 0 && lots[at].row.Version != now.Version {
@@ -416,9 +423,5 @@ func (l *Loader) follow(ctx context.Context, lots []*lot) {
 }
 
 func idsOf(lots []*lot) []string {
-	ids := make([]string, len(lots))
-	for i, o := range lots {
-		ids[i] = o.row.ID
-	}
-	return ids
+	return sqlstore.Keys(lots, func(o **lot) string { return (*o).row.ID })
 }

@@ -14,7 +14,6 @@ func newLoadSeconds(reg prometheus.Registerer) prometheus.Histogram {
 	})
 }
 
-// keeperMetrics are the figures of a Keeper.
 type keeperMetrics struct {
 	evictions                     prometheus.Counter
 	lostClaims, lostUnits, parked prometheus.Gauge
@@ -37,8 +36,8 @@ func newKeeperMetrics(reg prometheus.Registerer) keeperMetrics {
 			Name: "dibs_parked_events", Help: "Events in parked_events that MySQL could not take and that were not given up. 0 on who does not lead.",
 		}),
 		partitions: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dibs_partitions", Help: "Partitions by their state: ok, recovering (Redis lost data), gap (MySQL is older than the stream begins)." +
-				" 0 on who does not lead.",
+			Name: "dibs_partitions", Help: "Partitions by their state: ok, recovering (Redis lost data)," +
+				" gap (MySQL is older than the stream begins). 0 on who does not lead.",
 		}, []string{"state"}),
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"dibs/syncer/writer"
 )
 
-// lot is a lot that is to be loaded: what MySQL has of it, and what Redis held when it was fenced.
+// lot is a lot to be loaded: MySQL's row, and what Redis had when it was fenced.
 type lot struct {
 	row        lotRow
 	fenced     lua.Fenced
 	definition *models.Definition
-	isDone     bool // it is live, or its shards are lots
+	isDone     bool // live, or a campaign of shards
 	err        error
 }
 
-// lotRow is what MySQL has of a lot and of its partition.
+// lotRow is MySQL's row of a lot and its partition.
 type lotRow struct {
 	models.Campaign `gorm:"embedded"`
 
-	Untold              bool // the stream may lack the newest definition, or packets
+	Untold              bool // the stream may not have the newest definition, or packets
 	ToldPosition        int64
-	IsBlank             bool // it has no claims and never had any
+	IsBlank             bool // no claims, now or ever
 	IsProven            bool // see proven
 	ReloadUpto          int64
 	Loader              string
@@ -37,20 +37,23 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// blank is the condition of a lot that has no claims and never had any.
+// blank selects lots that have no claims and never had any.
 const blank = "lot.synced_seq = 0 AND lot.sold = 0 AND lot.claimed = 0 AND lot.seen_units = 0 AND lot.seen_seq = 0" +
 	" AND lot.lost_claims = 0 AND lot.given_up_claims = 0 AND lot.released_claims = 0 AND lot.archived_claims = 0" +
 	" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lot.campaign_id AND claims.shard = lot.shard)" +
 	" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lot.id)"
 
-// read reads lots, in any order. Those that MySQL does not have are left out, and with a loader those that another one has numbered.
-// Campaign.Epoch of a lot is that of the load that is in force. Errors: campaigns.ErrPartitions, and those of the database.
+// read reads lots in any order. It omits unknown ids and, with a loader,
+// lots that another one has numbered. Campaign.Epoch is that of the load in force.
+// Errors: campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
-	query := l.db.WithContext(ctx).Table("defined_lots AS lot").Select("lot.*, o.loader, o.load_attempts, ("+blank+") AS is_blank,"+
-		" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
+	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
+		Select("lot.*, o.loader, o.load_attempts, ("+blank+") AS is_blank,"+
+			" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
 		Joins("JOIN lots o ON o.campaign_id = lot.campaign_id AND o.shard = lot.shard"+
-			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").Where("lot.id IN ?", ids)
+			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").
+		Where("lot.id IN ?", ids)
 	if loader != "" {
 		query = query.Where("o.loader = ?", loader)
 	}
@@ -67,50 +70,56 @@ func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot,
 	return all, nil
 }
 
-// counted is what MySQL has of the claims of a lot at one moment.
+// counted is what MySQL has of a lot's claims at one moment.
 type counted struct {
 	claims, units int64 // with rows, parked or archived
 	highest       int64 // seq of these
-	total         int64 // of a shard: its units, with those that wait
+	total         int64 // units of a shard, with waiting moves
 	shares        lua.Shares
 	parked        *writer.ParkedClaims
 }
 
-// loadOf is what Redis is to be told of a lot, but for what is staged. Units that were sold and have no row are lost, and stay taken. What
-// Redis holds tells nothing: claims of mode mysql may have been dropped.
+// loadOf is the load of a lot but for what is staged.
+// Sold units without a row are lost and stay taken.
+// Redis' own counts prove nothing: it may have dropped claims of mode mysql.
 func (o *lot) loadOf(known *counted, token string) *lua.Load {
 	c := o.row.Campaign
 	c.Epoch = c.LoadAttempts
 	sold := max(c.SeenUnits, known.units+c.GivenUpUnits)
 	seq := max(c.SeenSeq, known.highest, known.claims+c.GivenUpClaims)
 	return &lua.Load{
-		Campaign: &c, Definition: o.definition, Token: token, Generation: o.row.PartitionGeneration, Seq: seq, Sold: sold, Rows: known.claims, RowUnits: known.units,
+		Campaign: &c, Definition: o.definition, Token: token, Generation: o.row.PartitionGeneration,
+		Seq: seq, Sold: sold, Rows: known.claims, RowUnits: known.units,
 		Taken: sold - known.units - c.GivenUpUnits, Total: known.total, Shares: known.shares,
 	}
 }
 
-// known reads what MySQL has of a lot by its counters. o.row becomes what it is now. Errors: lua.ErrOther if another loader has numbered it.
+// known reads a lot by its counters and refreshes o.row.
+// Errors: lua.ErrOther if another loader has numbered it.
 func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader string) (known counted, err error) {
 	c := &o.row.Campaign
 	hasParked := false
-	err = tx.QueryRowContext(ctx, "SELECT total, synced_seq, sold, claimed, released_claims, lost_claims, lost_units, given_up_claims, given_up_units,"+
-		" seen_epoch, seen_seq, seen_units, archived_claims, archived_units, archived_sold, archived_released, load_attempts, loader,"+
-		" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) FROM lots WHERE id = ?", c.ID).
-		Scan(&known.total, &c.SyncedSeq, &c.Sold, &c.Claimed, &c.ReleasedClaims, &c.LostClaims, &c.LostUnits, &c.GivenUpClaims, &c.GivenUpUnits,
-			&c.SeenEpoch, &c.SeenSeq, &c.SeenUnits, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedSold, &c.ArchivedReleased,
-			&c.LoadAttempts, &o.row.Loader, &hasParked)
-	switch {
-	case err != nil:
+	err = tx.QueryRowContext(ctx, "SELECT total, synced_seq, sold, claimed, released_claims,"+
+		" lost_claims, lost_units, given_up_claims, given_up_units, seen_epoch, seen_seq, seen_units,"+
+		" archived_claims, archived_units, archived_sold, archived_released, load_attempts, loader,"+
+		" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"+
+		" FROM lots WHERE id = ?", c.ID).
+		Scan(&known.total, &c.SyncedSeq, &c.Sold, &c.Claimed, &c.ReleasedClaims,
+			&c.LostClaims, &c.LostUnits, &c.GivenUpClaims, &c.GivenUpUnits, &c.SeenEpoch, &c.SeenSeq, &c.SeenUnits,
+			&c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedSold, &c.ArchivedReleased, &c.LoadAttempts, &o.row.Loader,
+			&hasParked)
+	if err != nil {
 		return known, fmt.Errorf("lots: read %s: %w", c.ID, err)
-	case o.row.Loader != loader:
+	}
+	if o.row.Loader != loader {
 		return known, fmt.Errorf("%w: %s", lua.ErrOther, c.ID)
 	}
 	known.parked = &writer.ParkedClaims{}
 	if hasParked {
 		known.parked, err = writer.ReadParked(ctx, tx, c.ID)
-	}
-	if err != nil {
-		return known, err
+		if err != nil {
+			return known, err
+		}
 	}
 	campaignID, shard := models.SplitShardID(c.ID)
 	waiting, err := writer.ReadWaiting(ctx, tx, c.ID)
@@ -128,19 +137,18 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	if err != nil {
 		return known, fmt.Errorf("lots: sums of %s: %w", c.ID, err)
 	}
-	known.total += waiting.Moved - untold // these follow, and are added then
+	known.total += waiting.Moved - untold // added when they are applied
 	known.claims = c.SyncedSeq + waiting.Claims + known.parked.Claims
 	known.units = c.Sold + waiting.Units + known.parked.Units
 	return known, nil
 }
 
-// put stages the rows of a lot, and puts them in force.
 func (l *Loader) put(ctx context.Context, o *lot, token string) error {
-	held := o.row.Campaign
-	held.Epoch = held.LoadAttempts
-	staging, err := l.scripts.NewStaging(ctx, &held, o.row.SyncedSeq)
+	c := o.row.Campaign
+	c.Epoch = c.LoadAttempts
+	staging, err := l.scripts.NewStaging(ctx, &c, o.row.SyncedSeq)
 	if err != nil {
-		return fmt.Errorf("lots: load %s: %w", held.ID, err)
+		return fmt.Errorf("lots: load %s: %w", c.ID, err)
 	}
 	err = l.stage(ctx, o, staging, token)
 	if err == nil {
@@ -149,13 +157,13 @@ func (l *Loader) put(ctx context.Context, o *lot, token string) error {
 	}
 	if err != nil {
 		staging.Drop(context.WithoutCancel(ctx))
-		return fmt.Errorf("lots: load %s: %w", held.ID, err)
+		return fmt.Errorf("lots: load %s: %w", c.ID, err)
 	}
 	l.steps.At("loaded")
 	return nil
 }
 
-// stage stages what one snapshot of MySQL has of a lot, and puts its counters right.
+// stage stages one snapshot of a lot, and corrects its counters in MySQL.
 func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token string) error {
 	var counters, rows sums
 	err := sqlstore.InSnapshot(ctx, l.db, func(tx *sqlstore.Tx) error {
@@ -165,7 +173,8 @@ func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token 
 		}
 		c := &o.row.Campaign
 		counters = sums{
-			claims: known.claims - known.parked.Claims, units: known.units - known.parked.Units, live: c.Claimed, released: c.ReleasedClaims,
+			claims: known.claims - known.parked.Claims, units: known.units - known.parked.Units,
+			live: c.Claimed, released: c.ReleasedClaims,
 		}
 		rows = sums{claims: c.ArchivedClaims, units: c.ArchivedSold, live: c.ArchivedUnits, released: c.ArchivedReleased}
 		waiting := counters.units - c.Sold // of live claims
@@ -192,20 +201,21 @@ func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token 
 	return l.correct(ctx, o, counters, rows, token)
 }
 
-// sums are those of the claims of a lot that are not parked.
-type sums struct{ claims, units, live, released int64 }
+type sums struct{ claims, units, live, released int64 } // of claims that are not parked
 
-// correct puts right what the counters of a lot are off its rows by.
+// correct adds to the counters what they differ from the rows by.
 func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token string) error {
 	if counters == rows {
 		return nil
 	}
 	id := o.row.ID
-	l.log.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL are put right by its rows", slog.String("campaign_id", id),
+	l.log.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL are put right by its rows",
+		slog.String("campaign_id", id),
 		slog.String("counters", fmt.Sprintf("%+v", counters)), slog.String("rows", fmt.Sprintf("%+v", rows)))
-	changed, err := sqlstore.On(l.db.WithContext(ctx)).Exec("UPDATE lots SET synced_seq = synced_seq + ?, sold = sold + ?, claimed = claimed + ?,"+
-		" released_claims = released_claims + ?, updated_at = ? WHERE id = ? AND loader = ?", rows.claims-counters.claims,
-		rows.units-counters.units, rows.live-counters.live, rows.released-counters.released, sqlstore.Now(), id, token)
+	changed, err := sqlstore.On(l.db.WithContext(ctx)).Exec("UPDATE lots SET synced_seq = synced_seq + ?,"+
+		" sold = sold + ?, claimed = claimed + ?, released_claims = released_claims + ?, updated_at = ?"+
+		" WHERE id = ? AND loader = ?", rows.claims-counters.claims, rows.units-counters.units,
+		rows.live-counters.live, rows.released-counters.released, sqlstore.Now(), id, token)
 	if err == nil && changed == 0 {
 		err = fmt.Errorf("%w: %s", lua.ErrOther, id)
 	}
@@ -218,11 +228,10 @@ func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token
 	return nil
 }
 
-// stagePage is how many rows a load stages before it names a step.
-const stagePage = 5000
+const stagePage = 5000 // rows between two test steps
 
-// stageClaims stages all claims as they come: MySQL is read no faster than Redis is written to. Releases that wait in the outbox are not
-// known to Redis yet.
+// stageClaims streams claims: MySQL is read no faster than Redis is written.
+// Redis does not know yet of the releases that wait in the outbox.
 func (l *Loader) stageClaims(
 	ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
 ) (highest int64, err error) {
@@ -233,7 +242,8 @@ func (l *Loader) stageClaims(
 	}
 	if o.row.ArchivedClaims > 0 {
 		campaignID, shard := models.SplitShardID(id)
-		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM claims_archive WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+		err = tx.QueryRowContext(ctx,
+			"SELECT COALESCE(MAX(seq), 0) FROM claims_archive WHERE campaign_id = ? AND shard = ?", campaignID, shard).
 			Scan(&highest)
 	}
 	if err != nil {
@@ -246,9 +256,7 @@ func (l *Loader) stageClaims(
 			l.steps.At("page")
 		}
 		highest = max(highest, p.Seq)
-		if !p.Live && pending[string(p.ID)] {
-			p.Live = true
-		}
+		p.Live = p.Live || pending[string(p.ID)]
 		if !isParked {
 			rows.claims++
 			rows.units += p.Quantity
@@ -264,10 +272,10 @@ func (l *Loader) stageClaims(
 	return highest, err
 }
 
-// pendingReleases are the claims of a lot whose release waits in the outbox.
 func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[string]bool, error) {
 	pending := make(map[string]bool)
-	err := sqlstore.ScanAll(ctx, tx, "SELECT claim_id FROM outbox WHERE campaign_id = ? AND kind = ?", []any{id, string(models.OutboxRelease)},
+	err := sqlstore.ScanAll(ctx, tx,
+		"SELECT claim_id FROM outbox WHERE campaign_id = ? AND kind = ?", []any{id, string(models.OutboxRelease)},
 		func(scan func(...any) error) error {
 			var claim string
 			err := scan(&claim)
@@ -280,26 +288,28 @@ func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[strin
 	return pending, nil
 }
 
-// EachClaim calls each for every claim of a lot in order of seq: those with rows, and among them the parked ones. A claim is each's own
-// until it returns. MySQL is read no faster than that.
+// EachClaim calls each for every claim of a lot, rows and parked ones, in order of seq.
+// The record is reused after each returns. MySQL is read no faster than each takes.
 func EachClaim(
-	ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer.ParkedClaim, each func(p *lua.ClaimRecord, isParked bool) error,
+	ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer.ParkedClaim,
+	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)
-	// By their places: sorting a million rows would take a server longer than anything else here.
+	// By this index: sorting a million rows would take longer than all else here.
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
 		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
 	if err != nil {
 		return fmt.Errorf("lots: claims of %s: %w", id, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	defer func() { _ = rows.Close() }() // see rows.Err
 	var claimID, user, digest, status, packet sql.RawBytes
 	var p lua.ClaimRecord
 	n := 0
 	for rows.Next() {
 		n++
-		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount, &p.Subjects); err != nil {
+		err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount, &p.Subjects)
+		if err != nil {
 			return fmt.Errorf("lots: claims of %s: %w", id, err)
 		}
 		parked, err = eachParked(parked, p.Seq, each)
@@ -330,7 +340,7 @@ func EachClaim(
 	return err
 }
 
-// eachParked calls each for the parked claims before a seq, and returns the others.
+// eachParked calls each for the parked claims below a seq, and returns the others.
 func eachParked(
 	parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRecord, bool) error,
 ) ([]*writer.ParkedClaim, error) {
@@ -343,15 +353,17 @@ func eachParked(
 	return parked, nil
 }
 
-// stagePackets stages the packets that no one took and that the claim stream has; the others follow. As many as were lost are withheld:
-// those with the highest positions.
-func (l *Loader) stagePackets(ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, taken map[string]bool) error {
+// stagePackets stages free packets that the stream already has; the others follow.
+// As many as were lost are withheld, from the highest position down.
+func (l *Loader) stagePackets(
+	ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, taken map[string]bool,
+) error {
 	campaignID, shard := models.SplitShardID(o.row.ID)
-	const free = " FROM packets WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
+	const free = " WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	var n, pushed int64
 	err := tx.QueryRowContext(ctx, "SELECT told_position FROM lots WHERE id = ?", o.row.ID).Scan(&pushed)
 	if err == nil {
-		err = tx.QueryRowContext(ctx, "SELECT COUNT(*)"+free, campaignID, shard, pushed).Scan(&n)
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM packets"+free, campaignID, shard, pushed).Scan(&n)
 	}
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
@@ -360,12 +372,11 @@ func (l *Loader) stagePackets(ctx context.Context, tx *sqlstore.Tx, o *lot, stag
 	lost := staging.Sold - staging.RowUnits - o.row.GivenUpUnits
 	left := max(0, n-int64(len(taken))-lost)
 	rows, err := tx.QueryContext(ctx, "SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
-		" WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL ORDER BY position",
-		campaignID, shard, pushed)
+		free+" ORDER BY position", campaignID, shard, pushed)
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	defer func() { _ = rows.Close() }() // see rows.Err
 	for left > 0 && rows.Next() {
 		var p models.Packet
 		var release sql.NullTime

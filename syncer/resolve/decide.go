@@ -19,20 +19,20 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRaced says that another decision of one of the claims was committed first; nothing was changed.
+// errRaced reports that another decision was committed first. Nothing was changed.
 var errRaced = errors.New("resolve: a claim was decided by another transaction")
 
-// decision is what becomes of claims.
+// decision is what to do with claims.
 type decision struct {
 	event     models.EventType
 	isExpiry  bool // of a release
 	orderID   string
 	reason    string
 	by        time.Duration // of an extension
-	extendKey string        // digest of its idempotency key; "" is none
+	extendKey string        // digest of its idempotency key, or ""
 }
 
-// heldClaim is a claim with the columns of its campaign that a decision needs.
+// heldClaim is a claim, with what a decision needs of its campaign.
 type heldClaim struct {
 	models.ClaimRow `gorm:"embedded"`
 
@@ -41,28 +41,31 @@ type heldClaim struct {
 	HoldForMs int64
 	HoldMaxMs int64
 
-	// Applied is how far MySQL has applied the claim stream of its partition.
+	// Applied is MySQL's offset in the claim stream of the partition.
 	Applied models.Offset `gorm:"embedded"`
 
-	outbox models.OutboxRow // of a decided claim: what Redis and the stream are to be told
+	outbox models.OutboxRow // of a decided claim
 }
 
-// readClaims reads the claims of that id that exist.
+// readClaims reads those of the claims that exist.
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
-	err = db.WithContext(ctx).Table("claims c").Joins("JOIN definitions k ON k.campaign_id = c.campaign_id").
-		Joins("JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard").Joins("LEFT JOIN streams s ON s.partition_no = l.partition_no").
-		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation, COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
+	err = db.WithContext(ctx).Table("claims c").
+		Joins("JOIN definitions k ON k.campaign_id = c.campaign_id"+
+			" JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard"+
+			" LEFT JOIN streams s ON s.partition_no = l.partition_no").
+		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation,"+
+			" COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").
+		Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
 }
 
-// Between two reads of a claim of a MySQL that is behind, and all of them.
 const (
-	behindWait    = 10 * time.Millisecond
-	behindWaitMax = time.Second
+	behindWait    = 10 * time.Millisecond // between two reads from a MySQL that is behind
+	behindWaitMax = time.Second           // of all of them
 )
 
-// decide applies a decision to a claim, if it is one that it fits, in a transaction, and returns the claim as it is then. The transaction
-// writes what Redis and the stream are to be told into the outbox. Errors: models.ErrNotFound, models.ErrBehind.
+// decide applies a decision to a claim that it fits, and returns the claim.
+// The same transaction writes the outbox. Errors: models.ErrNotFound, models.ErrBehind.
 func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldClaim, result models.Resolved, err error) {
 	for {
 		found, err := r.read(ctx, id)
@@ -86,15 +89,15 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 	}
 }
 
-// read reads a claim, alone in a list, from a MySQL that is not behind what this process knows that it had: what was decided of the claim
-// may be forgotten there. Errors: models.ErrNotFound, models.ErrBehind.
+// read returns a list of one claim. A MySQL that is behind what this process knows
+// may lack decisions: it waits for it. Errors: models.ErrNotFound, models.ErrBehind.
 func (r *Resolver) read(ctx context.Context, id string) ([]heldClaim, error) {
 	for waited := time.Duration(0); ; waited += behindWait {
 		found, err := readClaims(ctx, r.db, []string{id})
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case len(found) == 0:
+		}
+		if len(found) == 0 {
 			return nil, models.ErrNotFound
 		}
 		scripts := r.relay.scripts
@@ -111,7 +114,7 @@ func (r *Resolver) read(ctx context.Context, id string) ([]heldClaim, error) {
 	}
 }
 
-// against is what a decision comes to.
+// against returns the result of a decision.
 func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
 	isOfOrder := c.Status == models.ClaimRedeemed && c.OrderID != nil && *c.OrderID == d.orderID
 	switch {
@@ -135,10 +138,13 @@ func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (mode
 	return models.ResolvedNow, nil
 }
 
-// againstReopened is against for a reopen. One of the same order is a repetition, whatever has become of the claim since.
-func (d *decision) againstReopened(ctx context.Context, db *gorm.DB, c *heldClaim, isOfOrder bool) (models.Resolved, error) {
+// againstReopened is against for a reopen. One of the same order is always a repetition.
+func (d *decision) againstReopened(
+	ctx context.Context, db *gorm.DB, c *heldClaim, isOfOrder bool,
+) (models.Resolved, error) {
 	var before int64
-	err := db.WithContext(ctx).Model(&models.ClaimOrder{}).Where("order_id = ? AND claim_id = ? AND reopened = 1", d.orderID, c.ID).Count(&before).Error
+	err := db.WithContext(ctx).Model(&models.ClaimOrder{}).
+		Where("order_id = ? AND claim_id = ? AND reopened = 1", d.orderID, c.ID).Count(&before).Error
 	switch {
 	case err != nil || before > 0:
 		return models.ResolvedBefore, err
@@ -152,7 +158,7 @@ func (d *decision) againstReopened(ctx context.Context, db *gorm.DB, c *heldClai
 	return models.ResolvedAlreadyReleased, nil
 }
 
-// againstExtended is against for an extension of a claim that is open. One whose hold lasts as long as it may stays so.
+// againstExtended is against for an extension. A hold of the greatest length stays so.
 func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
 	if c.HoldForMs == 0 {
 		return models.ResolvedNoHold, nil
@@ -164,14 +170,15 @@ func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClai
 		return models.ResolvedNow, nil
 	}
 	var before int64
-	err := db.WithContext(ctx).Model(&models.HoldExtension{}).Where("claim_id = ? AND key_digest = ?", c.ID, d.extendKey).Count(&before).Error
+	err := db.WithContext(ctx).Model(&models.HoldExtension{}).
+		Where("claim_id = ? AND key_digest = ?", c.ID, d.extendKey).Count(&before).Error
 	if err != nil || before > 0 {
 		return models.ResolvedBefore, err
 	}
 	return models.ResolvedNow, nil
 }
 
-// extend is when the hold of a claim ends, and when it does once it is extended.
+// extend returns when the hold of a claim ends, now and after the extension.
 func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
 	began := c.ClaimedAt
 	if c.ReopenedAt != nil {
@@ -188,10 +195,10 @@ func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
 	return until, extended
 }
 
-// apply sets on claims what the decision makes of them at a time, and makes their rows of outbox.
+// apply changes claims as decided, and makes their outbox rows.
 func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	for i := range claims {
-		if at.Before(claims[i].ClaimedAt) { // this clock is behind Redis'
+		if at.Before(claims[i].ClaimedAt) { // our clock is behind Redis'
 			at = claims[i].ClaimedAt
 		}
 	}
@@ -232,7 +239,6 @@ func (d *decision) set(c *heldClaim, at time.Time) {
 	}
 }
 
-// outboxRow makes the row that says what became of a claim.
 func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, error) {
 	kind := models.OutboxEvent
 	claimedAt := models.NewTime(c.ClaimedAt)
@@ -253,7 +259,7 @@ func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, erro
 	return campaigns.NewOutboxRow(kind, &e)
 }
 
-// write is the transaction. It fails with errRaced unless no other decision of the claims came between.
+// write writes the decision in tx. It fails with errRaced if another one was first.
 func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, decided []heldClaim, at *steps.Steps) error {
 	rows := make([]models.OutboxRow, len(decided))
 	byNumber := make(map[int64][]string)
@@ -284,7 +290,7 @@ func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, deci
 	return nil
 }
 
-// audit notes who reopened or extended a claim.
+// audit records who reopened or extended a claim.
 func (d *decision) audit(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim) error {
 	var action string
 	switch d.event {

@@ -1,4 +1,5 @@
-// Package resolve decides what becomes of a claim after it was accepted: redeemed, released by its user, expired when its hold
-// ran out, or returned to the sender when its campaign closed. Each is one transaction in MySQL with a row in outbox; the Relay
-// tells Redis and the stream, as often as it must, and the claim's record there makes that count once.
+// Package resolve decides accepted claims: redeemed, released by the user, expired with
+// their hold, or returned to the sender of a closed campaign. One transaction in MySQL
+// decides, and writes a row of outbox. The Relay delivers it to Redis and the stream
+// at least once; the claim's record in Redis makes it count once.
 package resolve

@@ -19,36 +19,39 @@ import (
 
 const (
 	expireBatch = 500  // claims of a transaction
-	expirePage  = 100  // lots that are gone over together
-	expireRate  = 2000 // claims a second: claims that are made come first
+	expirePage  = 100  // lots of a pass
+	expireRate  = 2000 // claims a second, so that new claims come first
 )
 
-// Expirer releases claims that were not redeemed in time, by the clock that they were made by, which is Redis'. Expire is for one
-// goroutine; several processes at once do no harm.
+// Expirer releases claims that were not redeemed in time, by Redis' clock. Expire serves
+// one goroutine; several processes do no harm.
 //
-// In a lot the time of claims does not fall while their seq rises, and all have the same hold. So a cursor, a row of hold_cursors, goes
-// over the claims of a lot in order and stops at the first whose hold lasts. Its due_ms, which has an index, says when that ends; a flush
-// sets it when there was none. A claim that comes late, behind the cursor, has a row in hold_dues.
+// In a lot, claims are made in order of seq and have the same hold. So a cursor,
+// a row of hold_cursors, scans them in order and stops at the first hold that lasts.
+// due_ms, which is indexed, is when that ends; a flush sets it if there is none.
+// A claim written late, behind the cursor, gets a row of hold_dues.
 type Expirer struct {
 	relay   *Relay
 	intact  func(ctx context.Context, partitions []int) ([]int, error)
 	expired prometheus.Counter
 	late    prometheus.Gauge
-	overdue time.Duration // of the hold that has been over longest, in this pass
+	overdue time.Duration // of the most overdue hold in this pass
 
-	pace      *rate.Limiter // by expireRate, but in tests
-	batchSize int           // is expireBatch, but in tests
-	lots      int           // is expirePage, but in tests
+	pace      *rate.Limiter // expireRate, except in tests
+	batchSize int           // expireBatch, except in tests
+	lots      int           // expirePage, except in tests
 	steps     steps.Steps
 }
 
-// NewExpirer makes an expirer whose decisions relay applies to Redis; reg may be nil. intact returns those of some partitions whose holds may
-// end: a MySQL that is behind may lack redeems. See lots.Loader.OK; nil is all of them.
+// NewExpirer returns an expirer whose decisions relay delivers. reg may be nil.
+// intact returns the partitions whose holds may end, as a MySQL that is behind may lack
+// redeems: see lots.Loader.OK. nil is all of them.
 func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {
 	return &Expirer{
-		relay: relay, intact: intact, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, lots: expirePage,
+		relay: relay, intact: intact, batchSize: expireBatch, lots: expirePage,
+		pace: rate.NewLimiter(expireRate, expireBatch),
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_expired_total", Help: "Claims that no one redeemed in time and that this process released.",
 		}),
@@ -58,8 +61,8 @@ func NewExpirer(
 	}
 }
 
-// Expire releases what is due and returns how many claims that was. It goes over the lots in which claims are due again and again, and
-// each time takes no more of one than its share of a transaction. A failure is returned after the others had their turn.
+// Expire releases due claims and returns how many. Passes give each lot an equal share
+// of a transaction. A failure does not keep the other lots from their turn.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	for more := true; more; {
 		var n int
@@ -72,8 +75,8 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives the lots in which claims are due a turn, those first that wait longest, and then single claims. more reports whether another
-// pass has something to do.
+// pass gives each due lot a turn, the most overdue first, and then single claims.
+// more reports whether another pass has something to do.
 func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
@@ -90,7 +93,7 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 	return n + singles, more || moreSingles, errors.Join(err, singleErr)
 }
 
-// ofIntact are the lots of partitions that MySQL has applied to the tip.
+// ofIntact returns those whose partition MySQL has applied to the tip.
 func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) string) ([]T, error) {
 	if e.intact == nil || len(all) == 0 {
 		return all, nil
@@ -105,10 +108,10 @@ func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) st
 	return slices.DeleteFunc(all, func(one T) bool { return !slices.Contains(intact, partitionOf(&one)) }), err
 }
 
-// ResetMetrics sets the gauge to 0: another process leads.
+// ResetMetrics sets the gauge to 0 as another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
-// turn goes over a share of the claims of each lot of a page.
+// turn scans a share of the claims of each lot.
 func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
 	lots, err = ofIntact(ctx, e, lots, (*heldLot).id)
 	if len(lots) == 0 {
@@ -128,7 +131,7 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 	return len(all), more, errors.Join(failed...)
 }
 
-// goOver is the transaction that ends holds and moves the cursors of lots.
+// goOver ends holds and moves the cursors of lots in one transaction.
 func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	for {
 		err = e.inTx(ctx, func(tx *sqlstore.Tx) (err error) {
@@ -145,7 +148,7 @@ func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now tim
 			}
 			return move(ctx, e.relay.db, tx, lots)
 		})
-		if !errors.Is(err, errRaced) { // then at least one claim fewer is undecided
+		if !errors.Is(err, errRaced) { // after a race fewer claims are undecided
 			break
 		}
 	}
@@ -168,11 +171,12 @@ func (e *Expirer) end(ctx context.Context, tx *sqlstore.Tx, claims []heldClaim) 
 	return d.write(ctx, tx, e.relay.db, claims, &e.steps)
 }
 
-// singles ends the holds of hold_dues.
+// singles ends the holds in hold_dues.
 func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more bool, err error) {
 	db := e.relay.db.WithContext(ctx)
 	var dues []models.HoldDue
-	if err := db.Where("due_ms <= ?", now.UnixMilli()).Order("due_ms").Limit(e.batchSize).Find(&dues).Error; err != nil || len(dues) == 0 {
+	err = db.Where("due_ms <= ?", now.UnixMilli()).Order("due_ms").Limit(e.batchSize).Find(&dues).Error
+	if err != nil || len(dues) == 0 {
 		return 0, false, err
 	}
 	ids := sqlstore.Keys(dues, func(d *models.HoldDue) string { return d.ClaimID })
@@ -185,12 +189,15 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 		return 0, false, err
 	}
 	ids = sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
-	claims = slices.DeleteFunc(claims, func(c heldClaim) bool { return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket })
+	claims = slices.DeleteFunc(claims, func(c heldClaim) bool {
+		return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket
+	})
 	txErr := e.inTx(ctx, func(tx *sqlstore.Tx) error {
 		if err := e.end(ctx, tx, claims); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "DELETE FROM hold_dues WHERE claim_id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+		query := "DELETE FROM hold_dues WHERE claim_id IN " + sqlstore.Marks(len(ids))
+		_, err := tx.ExecContext(ctx, query, sqlstore.Args(ids)...)
 		return err
 	})
 	if txErr != nil {
@@ -200,15 +207,15 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 	return len(claims), true, errors.Join(err, e.tell(ctx, claims))
 }
 
-// tell brings the ends of holds to Redis, no more a second than expireRate.
+// tell delivers expiries to Redis, at most expireRate a second.
 func (e *Expirer) tell(ctx context.Context, claims []heldClaim) error {
 	if len(claims) == 0 {
 		return nil
 	}
 	e.expired.Add(float64(len(claims)))
-	err := e.relay.applyDecided(ctx, claims) // what fails the relay tries again
+	err := e.relay.applyDecided(ctx, claims) // the relay retries
 	if paceErr := e.pace.WaitN(ctx, len(claims)); paceErr != nil {
-		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr)) // of the round: the next one goes on
+		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr)) // the next round continues
 	}
 	return err
 }

@@ -21,10 +21,11 @@ type heldLot struct {
 
 func (l *heldLot) id() string { return models.ShardID(l.CampaignID, l.Shard) }
 
-const dueHolds = "SELECT campaign_id, shard, seq, due_ms, (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = h.campaign_id) AS hold_for_ms" +
+const dueHolds = "SELECT campaign_id, shard, seq, due_ms," +
+	" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = h.campaign_id) AS hold_for_ms" +
 	" FROM hold_cursors h WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 
-// due reads the lots in which a hold has ended, those first that wait longest.
+// due reads the lots in which a hold has ended, the most overdue first.
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
 	err = sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&lots, dueHolds, now.UnixMilli(), e.lots)
 	if err != nil {
@@ -33,7 +34,7 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 	return lots, nil
 }
 
-// lock locks the cursors of lots and reads how far they are by now.
+// lock locks and reads the cursors of lots.
 func lock(ctx context.Context, tx *sqlstore.Tx, lots []heldLot) error {
 	at := make(map[string]*heldLot, len(lots))
 	args := make([]any, 0, 2*len(lots))
@@ -55,9 +56,11 @@ func lock(ctx context.Context, tx *sqlstore.Tx, lots []heldLot) error {
 	})
 }
 
-const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, packet_id, claimed_at, decisions, reopened_at, held_until"
+const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects," +
+	" packet_id, claimed_at, decisions, reopened_at, held_until"
 
-// walk goes over the next claims of lots whose cursors are locked, up to share of each, moves the cursors, and returns what has ended.
+// walk scans up to share claims of each lot, moves the locked cursors, and returns claims
+// whose hold has ended. Reopened and extended ones have a row of hold_dues instead.
 func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	at := make(map[string]*heldLot, len(lots))
 	seen := make(map[string]int, len(lots))
@@ -68,8 +71,8 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 	query, args := walkQuery(tx, lots, share)
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c heldClaim
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.PacketID,
-			&c.ClaimedAt, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest,
+			&c.Subjects, &c.PacketID, &c.ClaimedAt, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
 		l := at[c.LotID()]
 		if err != nil || l.DueMs != nil {
 			return err
@@ -81,7 +84,7 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 		}
 		seen[l.id()]++
 		l.Seq = c.Seq
-		if c.Status == models.ClaimClaimed && c.PacketID == nil && c.ReopenedAt == nil && c.HeldUntil == nil { // these have a row in hold_dues
+		if c.Status == models.ClaimClaimed && c.PacketID == nil && c.ReopenedAt == nil && c.HeldUntil == nil {
 			ended = append(ended, c)
 		}
 		return nil
@@ -89,19 +92,19 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 	return ended, err
 }
 
-// walkQuery reads the next claims of each lot, one more than share.
+// walkQuery reads one claim more than share of each lot.
 func walkQuery(db sqlstore.Database, lots []heldLot, share int) (query string, args []any) {
 	parts := make([]string, len(lots))
 	for i := range lots {
 		l := &lots[i]
-		parts[i] = fmt.Sprintf("SELECT "+walkColumns+" FROM (SELECT "+walkColumns+" FROM claims"+sqlstore.ByIndex(db, "claims_place")+
+		parts[i] = fmt.Sprintf("SELECT "+walkColumns+" FROM (SELECT "+walkColumns+" FROM claims"+
+			sqlstore.ByIndex(db, "claims_place")+
 			" WHERE campaign_id = ? AND shard = ? AND seq > ? ORDER BY seq LIMIT ?) AS c%d", i)
 		args = append(args, l.CampaignID, l.Shard, l.Seq, share+1)
 	}
 	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq", args
 }
 
-// move writes where the cursors of lots are.
 func move(ctx context.Context, db *gorm.DB, tx *sqlstore.Tx, lots []heldLot) error {
 	cursors := make([]models.HoldCursor, len(lots))
 	for i := range lots {

@@ -8,8 +8,8 @@ import (
 	"dibs/internal/sqlstore"
 )
 
-// apart does something for all of what it is given, in order of campaigns. If that meets the lock of someone else, it does it for
-// each campaign by itself, so that the others are done.
+// apart does something for all, in order of campaigns. If that waits for a lock,
+// it does it campaign by campaign, so that the others succeed.
 func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) error {
 	if len(all) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) 
 	return errors.Join(failed...)
 }
 
-// inTx tries a transaction again, but not after it waited in vain for a lock.
+// inTx retries a transaction, except after a lock wait.
 func (e *Expirer) inTx(ctx context.Context, change func(tx *sqlstore.Tx) error) error {
 	return sqlstore.Retry(ctx, func() error {
 		err := sqlstore.InTxBrief(ctx, e.relay.db, change)

@@ -18,49 +18,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// ErrUndrained says that a closed campaign can't be finalized yet, and why: no one knows yet what was not taken.
+// ErrUndrained reports why a closed campaign can't be finalized yet.
 var ErrUndrained = errors.New("resolve: closed campaign can't be finalized yet")
 
 const (
-	returnBatch = 5000 // places of packets of one transaction
+	returnBatch = 5000 // positions of packets in a transaction
 
-	// ReturnDelay is how long a campaign must have been drained before its packets go back. It is longer than what a Redis with
-	// appendfsync everysec forgets when it dies: a second, and another one while it waits for a slow disk.
+	// ReturnDelay is how long a campaign must stay drained before its packets return:
+	// longer than what a dying Redis loses with appendfsync everysec and a slow disk.
 	ReturnDelay = 3 * time.Second
 )
 
-// Finalizer ends closed campaigns, each once. A campaign is drained when every claim that Redis accepted has its row, and so
-// every packet that was taken its owner. Then the packets that no one took return to the sender, and campaign.closed says how
-// much that is. Three steps, any of which anybody may repeat:
+// Finalizer ends closed campaigns, each once. A campaign is drained when every accepted
+// claim has its row, and so every taken packet its owner. Then free packets return
+// to the sender, and campaign.closed reports the amount. Each step may be repeated:
 //
-//  1. Packets without an owner are marked as returned, in bounded batches. A campaign without a sender keeps its packets.
-//  2. One transaction notes the end of the campaign and puts campaign.closed into the outbox. The id of that event follows from
-//     the campaign's.
-//  3. The event goes to the claim stream, by the finalizer or by the relay.
+//  1. Free packets are marked as returned, in batches, unless there is no sender.
+//  2. One transaction records the end and puts campaign.closed into the outbox.
+//     The id of that event is derived from the campaign's.
+//  3. The finalizer or the relay delivers it.
 //
-// None of this begins before the campaign was drained for ReturnDelay, under the same load and definition each time. A Redis that
-// dies and forgets the close gives packets away again: if it does so within that time, the next round finds it behind the
-// definition that was in force, and has it loaded again; if later, the close is on its disk.
-//
-// Finalize is for one goroutine; several processes at once do no harm.
+// First the campaign must be drained for ReturnDelay, by the same load and definition.
+// A Redis that loses the close gives packets away again. Within that time, the next round
+// finds its definition too old, and reloads it; later, the close is on disk.
+// Finalize serves one goroutine; several processes do no harm.
 type Finalizer struct {
 	relay    *Relay
 	loader   *lots.Loader
 	clock    clockwork.Clock
 	returned prometheus.Counter
-	cursors  map[string]int64   // by campaign: the place of a packet up to which step 1 is done
+	cursors  map[string]int64   // by campaign: the position up to which step 1 is done
 	drained  map[string]drained // by campaign
 
-	batch int           // is returnBatch, but in tests
-	delay time.Duration // is ReturnDelay, but in tests
+	batch int           // returnBatch, except in tests
+	delay time.Duration // ReturnDelay, except in tests
 	steps steps.Steps
 }
 
-// NewFinalizer makes a finalizer whose events relay publishes; reg may be nil.
+// NewFinalizer returns a finalizer whose events relay delivers; reg may be nil.
 func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg prometheus.Registerer) *Finalizer {
 	f := &Finalizer{
-		relay: relay, loader: loader, clock: clock, cursors: make(map[string]int64), drained: make(map[string]drained),
-		batch: returnBatch, delay: ReturnDelay,
+		relay: relay, loader: loader, clock: clock, batch: returnBatch, delay: ReturnDelay,
+		cursors: make(map[string]int64), drained: make(map[string]drained),
 		returned: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that no one took and that this process returned.",
 		}),
@@ -68,12 +67,13 @@ func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg 
 	return f
 }
 
-// Finalize goes once over all closed campaigns whose end is not written and returns how many it ended. One whose claims are on
-// their way, or that was not drained for long enough, waits for a later round. Any other reason to wait is returned, as an
-// ErrUndrained, after the others had their turn.
+// Finalize checks all closed campaigns once and returns how many it ended. Those with
+// claims on their way, or drained too recently, wait. Any other reason is an ErrUndrained,
+// returned after the others had their turn.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
-		err = f.relay.db.WithContext(ctx).Where("shard = 0 AND status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
+		err = f.relay.db.WithContext(ctx).
+			Where("shard = 0 AND status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
 			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
 		return page, err
 	}, func(c *models.Campaign) error {
@@ -89,7 +89,7 @@ func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	return ended, nil
 }
 
-// end takes a campaign as far as it goes.
+// end takes a campaign through the steps as far as possible.
 func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, err error) {
 	isDrained, err := f.drainedNow(ctx, c)
 	if err != nil || !isDrained {
@@ -111,19 +111,19 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	f.steps.At("committed")
 	delete(f.cursors, c.ID)
 	delete(f.drained, c.ID)
-	if _, err := f.relay.Apply(ctx, []models.OutboxRow{row}); err != nil { // the relay tries again
+	if _, err := f.relay.Apply(ctx, []models.OutboxRow{row}); err != nil { // the relay retries
 		return true, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return true, nil
 }
 
-// drained is since when a campaign is drained, under which load and definition. The loads of all shards are added up.
+// drained is since when a campaign is drained, by which load and definition.
 type drained struct {
 	epoch, version int64
 	since          time.Time
 }
 
-// drainedLongEnough notes that a campaign is drained now, and says whether it has been for ReturnDelay.
+// drainedLongEnough reports whether a drained campaign has been so for ReturnDelay.
 func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
 	now := f.clock.Now()
 	seen := f.drained[c.ID]
@@ -141,21 +141,23 @@ func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (
 	return now.Sub(seen.since) >= f.delay, nil
 }
 
-// drainedNow says whether each claim of a closed campaign that Redis ever accepted has its row, and none can come any more: MySQL has
-// applied the stream to its tip, and Redis knows that the campaign is closed, or does not hold it.
+// drainedNow reports whether all claims of a closed campaign have rows, and no more come:
+// MySQL has applied the stream, and Redis knows of the close or lacks the campaign.
 func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, error) {
 	if c.IsSharded() {
 		return f.shardsDrained(ctx, c)
 	}
 	if c.LostUnits > 0 && c.Kind == models.KindPacket {
-		return false, fmt.Errorf("%w: %s: %d claims are lost: `dibs reconcile --repair --give-up-claims` gives them up", ErrUndrained, c.ID, c.LostClaims)
+		return false, fmt.Errorf("%w: %s: %d claims are lost: `dibs reconcile --repair --give-up-claims` gives them up",
+			ErrUndrained, c.ID, c.LostClaims)
 	}
 	state, err := f.loader.Live(ctx, c.ID)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
 	case err == nil && state.Version < c.Version && c.AppliedVersion == c.Version:
-		return false, errors.Join(fmt.Errorf("%w: %s: redis has forgotten that it was closed", ErrUndrained, c.ID), f.loader.Reload(ctx, c.ID))
-	case errors.Is(err, lots.ErrAway), err == nil && state.Version < c.Version: // the leader brings it to Redis
+		err = fmt.Errorf("%w: %s: redis has forgotten that it was closed", ErrUndrained, c.ID)
+		return false, errors.Join(err, f.loader.Reload(ctx, c.ID))
+	case errors.Is(err, lots.ErrAway), err == nil && state.Version < c.Version: // the leader delivers it
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
@@ -165,7 +167,7 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 	return f.noneParked(ctx, c)
 }
 
-// shardsDrained is drainedNow for a campaign of several shards: each of them is drained.
+// shardsDrained is drainedNow for the shards of a campaign.
 func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool, error) {
 	for _, id := range c.ShardIDs() {
 		shard, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
@@ -179,7 +181,7 @@ func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool
 	return true, nil
 }
 
-// noneParked reports whether no claim of a campaign is parked: a parked claim was answered, and its packet is its user's.
+// noneParked reports whether a campaign has no parked claims: these own their packets.
 func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign) (bool, error) {
 	parked, err := f.loader.Parked(ctx, c.ID)
 	if err != nil {

@@ -11,16 +11,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// closedEventID is the id of the one event that ends a campaign.
+// closedEventID derives the id of the event that ends a campaign.
 func closedEventID(campaignID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("dibs:campaign.closed:"+campaignID)).String()
 }
 
-// returnPackets is step 1: it goes over the positions of the campaign's packets. No packets are added to a closed campaign. Positions may
-// have holes: after a restore of MySQL packets come back at their own ones.
+// returnPackets is step 1. No packets are added to a closed campaign.
+// Positions may have gaps, as restored packets keep their own.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
 	var last int64
-	err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&last)
+	err := f.relay.db.ConnPool.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&last)
 	if err != nil {
 		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
@@ -67,7 +68,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 		if err != nil {
 			return err
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ?"+
+			" WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
 			at.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
 		if err != nil || n == 0 {
 			return err
@@ -83,7 +85,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 	return row, ended && err == nil, err
 }
 
-// closedEvent makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.
+// closedEvent makes campaign.closed from final counters. If they contradict each other,
+// it is an ErrUndrained.
 func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
@@ -101,7 +104,7 @@ func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*model
 		case err != nil:
 			return nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		case c.SenderID != "" && open > 0 || open+returned != left:
-			delete(f.cursors, c.ID) // read all of them again
+			delete(f.cursors, c.ID) // start again
 			return nil, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
 				ErrUndrained, c.ID, returned, open, c.Claimed, c.Total)
 		case amount > 0:

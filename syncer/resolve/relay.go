@@ -22,81 +22,79 @@ import (
 )
 
 const (
-	relayAfter          = 2 * time.Second // the process that wrote a row applies it first
-	relayPage           = 500             // rows that are read at a time
-	applyAtOnce         = 8               // campaigns whose rows are applied at the same time
-	maxUnreachablePages = 3               // pages in a row that an unreachable Redis refuses before a round ends
-	sendAgain           = time.Minute     // a row that Redis may have lost, in a stream that has no later entries
-	maxSent             = 100_000         // rows that are remembered while MySQL has not applied their entries
+	relayAfter          = 2 * time.Second // the writer of a row delivers it first
+	relayPage           = 500             // rows of a read
+	applyAtOnce         = 8               // campaigns that are delivered concurrently
+	maxUnreachablePages = 3               // failed pages in a row that end a round
+	sendAgain           = time.Minute     // for a row that Redis may have lost, in an idle stream
+	maxSent             = 100_000         // rows remembered until MySQL applies their entries
 
-	// Between two tries of a row that can't be applied, doubled each time.
+	// The wait between two tries of a damaged row, doubled each time.
 	damagedWait    = time.Second
 	damagedWaitMax = time.Minute
-	maxDamaged     = 10_000 // rows whose tries are remembered
+	maxDamaged     = 10_000 // rows remembered
 )
 
-// errOutboxKind says that a newer program wrote a row: this one does not know its kind.
+// errOutboxKind reports a row of an unknown kind, from a newer program.
 var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 
-// errRow says that one row can't be applied, which says nothing of the others.
+// errRow reports one bad row; the others may be good.
 var errRow = errors.New("resolve: row of outbox can't be applied")
 
-// Relay brings the rows of outbox to Redis, each at least once. A released claim is known there by its record, so that its quota comes back
-// once. What Redis replies confirms nothing: the writer deletes a row when it applies the entry of its event. A row that is there still
-// once MySQL has applied the stream up to where it ended then was lost with Redis, and is brought again. Any number may run at once.
+// Relay delivers the rows of outbox to Redis, each at least once. The record of a released
+// claim in Redis makes it count once. Redis' reply confirms nothing: the writer deletes
+// a row when it applies the entry of its event. A row that outlives the tip that its
+// stream had at delivery was lost with Redis, and is sent again. Any number may run.
 type Relay struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 	metrics *relayMetrics
-	after   time.Duration // is relayAfter, but in tests
+	after   time.Duration // relayAfter, except in tests
 	steps   steps.Steps
-
-	loader *lots.Loader // nil: lots that are damaged or stopped wait
-
-	damaged map[string]tries // by row, of those that can't be applied; Relay's own
-
-	sent map[string]sentRow // by row, of those that Redis has had; Relay's own
+	loader  *lots.Loader       // nil: damaged or stopped lots wait
+	damaged map[string]tries   // by id of a bad row; used by Relay alone
+	sent    map[string]sentRow // by id of a delivered row; used by Relay alone
 }
 
-// sentRow is where the claim stream of a row ended when Redis had had it.
+// sentRow is the tip of a row's claim stream after its delivery.
 type sentRow struct {
 	partition int
 	tip       lua.EntryID
 	at        time.Time
 }
 
-// tries of a row that can't be applied.
+// tries is the backoff of a bad row.
 type tries struct {
-	again time.Time // when the next one is due
+	again time.Time // the next one
 	wait  time.Duration
 }
 
-// NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
+// NewRelay returns a relay; reg may be nil. Relay serves one goroutine, Apply any number.
 func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
-		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, damaged: make(map[string]tries),
-		sent: make(map[string]sentRow),
+		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter,
+		damaged: make(map[string]tries), sent: make(map[string]sentRow),
 	}
 }
 
-// LoadBy has lots loaded of which Redis lost a key, or which a loader left. Of a closed campaign no claim notices that. It is called before
-// any other method.
+// LoadBy sets the loader of damaged lots, and of lots that a loader left: no claim finds
+// those of closed campaigns. It is called before any other method.
 func (r *Relay) LoadBy(l *lots.Loader) { r.loader = l }
 
-// Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
-// applied now are returned as an error after the others had their turn.
+// Relay delivers all pending rows once, oldest first, and returns how many.
+// Bad rows do not keep the others from their turn; they are the error.
 func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	isEmpty, err := r.measure(ctx)
 	if err != nil {
 		return 0, err
 	}
-	offsets, err := r.offsets(ctx) // before the rows: one that is there still has not been applied up to here
+	offsets, err := r.offsets(ctx) // before the rows: one still there is not applied up to here
 	if err != nil {
 		return 0, err
 	}
 	sent := r.sent
 	r.sent = make(map[string]sentRow)
-	before := r.damaged // a row that is gone is not damaged any more
+	before := r.damaged // rows that are gone drop out
 	r.damaged = make(map[string]tries)
 	if isEmpty {
 		r.metrics.damaged.Set(0)
@@ -129,10 +127,10 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	return applied, errors.Join(failed...)
 }
 
-// due leaves out rows that could not be applied before and whose next try is not due.
+// due leaves out bad rows whose next try is not due.
 func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
 	now := time.Now()
-	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool { // the page reports where the next one begins
+	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool { // the page keeps the cursor
 		past, known := before[row.ID]
 		if known {
 			r.damaged[row.ID] = past
@@ -141,7 +139,7 @@ func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.O
 	})
 }
 
-// remember takes note of the rows of a page that can't be applied, by their ids, and forgets the others.
+// remember updates the backoffs of a page's rows. bad are the ids of bad ones.
 func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	for i := range page {
 		id := page[i].ID
@@ -155,24 +153,25 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	}
 }
 
-// unapplied fetches the rows that Redis has not had, but for those that their writers may be about to apply. The clock of a writer
-// that is ahead must not keep its rows for longer: rows of the future are taken as well.
+// unapplied reads pending rows, except those whose writers may be about to deliver them.
+// Rows of the future are included: a writer's clock may be ahead.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
-	now := sqlstore.Now() // of the pass: rows that come meanwhile are the next one's
+	now := sqlstore.Now() // of the round: later rows are the next one's
 	return func(after string) (page []models.OutboxRow, err error) {
-		err = sqlstore.On(r.db.WithContext(ctx)).Scan(&page, "SELECT id, campaign_id, kind, payload FROM outbox"+
-			" WHERE id > ? AND (created_at <= ? OR created_at > ?)"+
-			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage)
+		const query = "SELECT id, campaign_id, kind, payload FROM outbox" +
+			" WHERE id > ? AND (created_at <= ? OR created_at > ?) ORDER BY id LIMIT ?"
+		err = sqlstore.On(r.db.WithContext(ctx)).Scan(&page, query,
+			after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage)
 		return page, err
 	}
 }
 
-// isAway reports whether Redis can't be asked at all now.
+// isAway reports whether Redis is unavailable.
 func isAway(err error) bool {
 	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
 }
 
-// offsets are how far MySQL has applied the streams of the rows that Redis has had.
+// offsets returns MySQL's offsets in the streams of delivered rows.
 func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	partitions := make(map[int]bool)
 	for _, one := range r.sent {
@@ -195,7 +194,7 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	return applied, nil
 }
 
-// unsent leaves out rows that Redis has had and whose entries MySQL may be about to apply.
+// unsent leaves out delivered rows whose entries MySQL may be about to apply.
 func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied map[int]lua.EntryID) []models.OutboxRow {
 	return slices.DeleteFunc(page, func(row models.OutboxRow) bool {
 		one, known := sent[row.ID]
@@ -207,14 +206,14 @@ func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied
 	})
 }
 
-// Apply brings rows to Redis, those of a campaign in their order, and returns how many it had then. A campaign that fails does not stop the
-// others.
+// Apply delivers rows, a campaign's in order, and returns how many Redis has then.
+// A campaign that fails does not stop the others.
 func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
 	done, _, err := r.deliver(ctx, rows)
 	return len(done), err
 }
 
-// apply is Apply, which also names the rows that can't be applied, whatever becomes of others, and remembers those that Redis has had.
+// apply is Apply for Relay: it remembers delivered rows, and names bad ones.
 func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
@@ -236,7 +235,7 @@ func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	return len(done), bad, err
 }
 
-// applyDecided is Apply for decisions that this process just committed.
+// applyDecided is Apply for decisions that this process has just committed.
 func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {
@@ -246,7 +245,7 @@ func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	return err
 }
 
-// deliver brings rows to Redis and returns the ids of those that it has, and of those that can't be applied.
+// deliver delivers rows, and returns the ids of delivered ones and of bad ones.
 func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad []string, err error) {
 	var order []string
 	byCampaign := make(map[string][]models.OutboxRow)
@@ -272,9 +271,7 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 			defer mu.Unlock()
 			done = append(done, ids...)
 			bad = append(bad, refused...)
-			if err != nil {
-				failed = append(failed, err)
-			}
+			failed = append(failed, err)
 			return nil
 		})
 	}
@@ -283,7 +280,6 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 	return done, bad, errors.Join(failed...)
 }
 
-// campaigns reads the campaigns of releases.
 func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
 	var ids []string
@@ -308,7 +304,6 @@ func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[str
 	return known, nil
 }
 
-// measure sets the age of the oldest row that Redis has not had, and reports whether there is none.
 func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	var rows []models.OutboxRow
 	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT id, created_at FROM outbox ORDER BY id LIMIT 1")
@@ -323,7 +318,7 @@ func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	return false, nil
 }
 
-// ResetMetrics sets the figures of the outbox to 0: another process leads.
+// ResetMetrics sets the outbox's gauges to 0 as another process leads.
 func (r *Relay) ResetMetrics() {
 	r.metrics.oldest.Set(0)
 	r.metrics.damaged.Set(0)

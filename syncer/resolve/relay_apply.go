@@ -9,8 +9,8 @@ import (
 	"dibs/models"
 )
 
-// applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that
-// Redis has, and of those that can't be applied. Releases that follow each other share a call.
+// applyToRedis delivers the rows of one campaign. c is nil without releases.
+// It returns the ids of delivered rows and of bad ones. Adjacent releases share a call.
 func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
@@ -32,17 +32,15 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 		}
 		done = append(done, ids...)
 		bad = append(bad, refused...)
-		if err != nil {
-			failed = append(failed, err)
-		}
+		failed = append(failed, err)
 		if err != nil && !errors.Is(err, errRow) && !errors.Is(err, errOutboxKind) {
-			break // the rest of the campaign would fare the same
+			break // the others would fail as well
 		}
 	}
 	return done, bad, errors.Join(failed...)
 }
 
-// publish adds the events of rows to the claim stream.
+// publish appends the events of rows to the claim stream.
 func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
 	for i := range rows {
 		if err := r.scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
@@ -54,11 +52,10 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 	return done, nil
 }
 
-// release gives back in Redis what the claims of rows took, all of one campaign.
+// release frees in Redis what claims of one campaign took.
 //
-// A lot that is live gets each back once. Of one that is away the event alone is left to publish, because the next load reads rows that
-// say released. While someone loads it the rows wait for the end: the load may have read the claims before they were released. A loader
-// may have died, and perhaps nobody claims any more: then the lot is loaded here.
+// A live lot counts each claim once. For one that is away only the event is appended, as the
+// next load reads the rows. During a load they wait: it may have read the claims before.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
@@ -69,7 +66,7 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	}
 	outcomes, releaseErr := r.scripts.Release(ctx, c, releases)
 	isStopped := errors.Is(releaseErr, lua.ErrOther)
-	if r.loader != nil && (isStopped || errors.Is(releaseErr, lua.ErrDamaged)) { // the next round finds the lot loaded
+	if r.loader != nil && (isStopped || errors.Is(releaseErr, lua.ErrDamaged)) { // the next round delivers
 		_, loadErr := r.loader.Recover(ctx, c.ID, lua.Position{})
 		err = errors.Join(err, loadErr)
 	}
@@ -82,7 +79,8 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	for i, outcome := range outcomes {
 		if outcome == lua.ReleasedDamaged {
 			bad = append(bad, ids[i])
-			err = errors.Join(err, fmt.Errorf("%w: %s: redis does not hold claim %s as mysql does", errRow, ids[i], releases[i].Claim.ID))
+			err = errors.Join(err, fmt.Errorf("%w: %s: redis does not hold claim %s as mysql does",
+				errRow, ids[i], releases[i].Claim.ID))
 			continue
 		}
 		done = append(done, ids[i])
@@ -91,7 +89,7 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	return done, bad, err
 }
 
-// releasesOf are the releases of rows, and the ids of these rows. Those in bad can't be read.
+// releasesOf returns the releases of rows, and their ids. Rows in bad can't be read.
 func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []string, err error) {
 	for i := range rows {
 		row := &rows[i]
@@ -107,7 +105,7 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []str
 	return releases, ids, bad, err
 }
 
-// releaseOf is the release that a row tells. It decodes the payload of a row that another process wrote, or that was read again.
+// releaseOf returns the release of a row, decoding the payload if need be.
 func releaseOf(row *models.OutboxRow) (release lua.Release, err error) {
 	e := row.Event
 	if e == nil {
@@ -123,8 +121,8 @@ func releaseOf(row *models.OutboxRow) (release lua.Release, err error) {
 	}
 	return lua.Release{
 		Claim: lua.ClaimRecord{
-			ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
-			Subjects: e.Subjects,
+			ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq,
+			Quantity: e.Quantity, At: e.ClaimedAt.Time, Subjects: e.Subjects,
 		},
 		EventID: row.ID, Event: row.Payload,
 	}, nil

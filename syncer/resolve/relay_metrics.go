@@ -7,14 +7,13 @@ import (
 	"dibs/models"
 )
 
-// relayMetrics are the figures of the outbox.
 type relayMetrics struct {
 	oldest  prometheus.Gauge
 	damaged prometheus.Gauge
 	applied *prometheus.CounterVec
 }
 
-// newRelayMetrics registers the figures; with a nil Registerer they are kept to themselves.
+// newRelayMetrics registers metrics, unless reg is nil.
 func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 	f := promauto.With(reg)
 	m := &relayMetrics{
@@ -24,7 +23,8 @@ func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 		}),
 		damaged: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_outbox_damaged_rows",
-			Help: "Rows of outbox that can't be applied, by their content or by what Redis holds: people have to look. 0 on who does not lead.",
+			Help: "Rows of outbox that can't be applied, by their content or by what Redis holds: people have to look." +
+				" 0 on who does not lead.",
 		}),
 		applied: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_outbox_applied_total", Help: "Rows of outbox that this process told Redis, by kind.",

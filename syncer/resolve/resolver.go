@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	applyWait = time.Second      // most that an answer waits for Redis; the relay applies later what Redis did not get by then
-	warnEvery = 30 * time.Second // how often a failure that lasts is logged
+	applyWait = time.Second      // the longest wait of an answer for Redis; the relay delivers later
+	warnEvery = 30 * time.Second // between two logs of a lasting failure
 )
 
-// Resolver decides what becomes of claims after they were made. MySQL is the authority: the one transaction that moves a
-// claim away from "claimed" wins, and it writes what Redis must get into the outbox. Any number may run at once.
+// Resolver decides accepted claims. MySQL is authoritative: the transaction that moves
+// a claim from "claimed" first wins, and writes the outbox. Any number may run at once.
 type Resolver struct {
 	db    *gorm.DB
 	relay *Relay
@@ -32,30 +32,31 @@ type Resolver struct {
 	steps steps.Steps
 }
 
-// NewResolver makes a resolver whose decisions relay applies to Redis.
+// NewResolver returns a resolver whose decisions relay delivers.
 func NewResolver(db *gorm.DB, relay *Relay, log *slog.Logger) *Resolver {
 	return &Resolver{db: db, relay: relay, log: log, warn: rate.Sometimes{First: 1, Interval: warnEvery}}
 }
 
-// Redeem ends a claim by an order. The same order again is a repetition. Errors: models.ErrNotFound when the claim has no row
-// (yet). After any other error the outcome is unknown, and asking again is safe.
+// Redeem ends a claim by an order; the same order again is a repetition.
+// Errors: models.ErrNotFound if the claim has no row (yet).
+// After any other error the outcome is unknown, and a retry is safe.
 func (r *Resolver) Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimRedeemed, orderID: orderID})
 }
 
-// Release ends a claim and gives back what it took. A second release is a repetition, whatever its reason. Errors as Redeem.
+// Release ends a claim and frees its units. A second one is a repetition. Errors as Redeem.
 func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
 }
 
-// Reopen takes back that an order redeemed a claim: its hold begins anew. The same order again is a repetition, whatever has become of
-// the claim since. Errors as Redeem.
+// Reopen reverts a redemption; a new hold begins. The same order again is a repetition,
+// whatever has happened to the claim since. Errors as Redeem.
 func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
 }
 
-// Extend has the hold of a claim last longer, no longer than its campaign allows. A request with a key that is repeated extends once.
-// Errors as Redeem.
+// Extend prolongs a claim's hold within the campaign's bound.
+// A repeated request with a key extends once. Errors as Redeem.
 func (r *Resolver) Extend(ctx context.Context, claimID string, by time.Duration, key string) (models.Resolution, error) {
 	d := &decision{event: models.EventClaimExtended, by: by}
 	if key != "" {
@@ -84,7 +85,7 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	return models.Resolution{Resolved: result, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 }
 
-// apply applies decisions to Redis at once, for as long as a caller waits for the answer.
+// apply delivers decisions to Redis while the caller waits, for up to applyWait.
 func (r *Resolver) apply(ctx context.Context, decided []heldClaim) {
 	r.steps.At("committed")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWait)

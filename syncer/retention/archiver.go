@@ -15,37 +15,35 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrNotArchivable says that claims of a campaign can't be moved away now, and why.
+// ErrNotArchivable reports why claims can't be archived now.
 var ErrNotArchivable = errors.New("retention: claims can't be archived now")
 
-// archivePage is how many claims one transaction moves.
-const archivePage = 1000
-
 const (
-	evictedWait = 2 * time.Second // for the entry of an eviction to be applied to MySQL
+	archivePage = 1000            // claims of a transaction
+	evictedWait = 2 * time.Second // for MySQL to apply an eviction
 	evictedPoll = 20 * time.Millisecond
 )
 
-// Archiver moves claims of closed campaigns out of the table claims, to claims_archive. The counters of a campaign, and of a shard, keep counting them, and
-// archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
-// leaves nothing to mend.
+// Archiver moves claims of closed campaigns to claims_archive. The counters still include
+// them. archived_claims and its like count them, in the transaction that moves them.
+// So an archiver that dies leaves nothing to repair.
 type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error
-	moved func(claims int) // is notified of each page
+	moved func(claims int) // is called for each page
 
-	pageSize int // is archivePage, but in tests
+	pageSize int // archivePage, except in tests
 	steps    steps.Steps
 }
 
-// NewArchiver makes an archiver. evict takes a campaign out of Redis, if it is there; moved is notified of each page.
+// NewArchiver returns an archiver. evict evicts a resident lot; moved is called for each page.
 func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, moved func(claims int)) *Archiver {
 	return &Archiver{db: db, evict: evict, moved: moved, pageSize: archivePage}
 }
 
-// Archive moves the claims of a campaign that were made before a time, shard by shard and page by page, and pauses after each page as long
-// as it took: claims that are made come first. Claims that may still expire stay. It returns how many it moved. Errors: ErrNotArchivable,
-// wrapped with the reason, models.ErrNotFound, and those of the database.
+// Archive moves the claims of a campaign made before a time, and returns how many. After
+// each page it pauses as long as that took, so that new claims come first. Claims that may
+// still expire stay. Errors: ErrNotArchivable, models.ErrNotFound, and the database's.
 func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
 	shards, err := a.mayArchive(ctx, campaignID)
 	if err != nil {
@@ -65,7 +63,7 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 	return moved, nil
 }
 
-// awaitEvicted waits for a while until MySQL has applied the entry of an eviction. If it has not, or someone loads the lot, move says so.
+// awaitEvicted waits a while for MySQL to apply an eviction. If it does not, move fails.
 func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 	for end := time.Now().Add(evictedWait); time.Now().Before(end); {
 		var residency models.Residency
@@ -83,7 +81,6 @@ func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 	return nil
 }
 
-// archiveLot moves the claims of a campaign of one shard, or of a shard, and adds to moved how many.
 func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Time, moved *int64) error {
 	for after := int64(0); ; {
 		started := time.Now()
@@ -101,7 +98,7 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 	}
 }
 
-// mayArchive refuses campaigns that are not closed for good. It returns the ids of the shards, see models.Campaign.ShardIDs.
+// mayArchive refuses campaigns that have not ended. It returns the ids of the lots.
 func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, err error) {
 	var c struct {
 		Status models.Status
@@ -133,9 +130,11 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 	return shards, nil
 }
 
-// page moves a page of claims in one transaction, and returns how many, and the seq of the last one. The first page writes the audit row
-// of the run.
-func (a *Archiver) page(ctx context.Context, lotID string, after int64, before time.Time, isFirst bool) (moved, last int64, err error) {
+// page moves a page of claims in one transaction, and returns their number and last seq.
+// The first page writes the audit row.
+func (a *Archiver) page(
+	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
+) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, a.db, func(tx *sqlstore.Tx) error {
 			claims, err := a.read(ctx, tx, lotID, after, before)
@@ -159,25 +158,27 @@ func (a *Archiver) page(ctx context.Context, lotID string, after int64, before t
 	return moved, last, nil
 }
 
-const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id, amount, order_id," +
-	" claimed_at, synced_at, resolved_at, release_reason, decisions, reopened_at, held_until"
+const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id," +
+	" amount, order_id, claimed_at, synced_at, resolved_at, release_reason, decisions, reopened_at, held_until"
 
-// read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end, and one whose end no counter
-// has yet for that.
+// read locks and reads the next claims, in order of seq. It skips open holds,
+// and decisions that are still in the outbox, which the counters lack.
 func (a *Archiver) read(
 	ctx context.Context, tx *sqlstore.Tx, lotID string, after int64, before time.Time,
 ) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
-	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
-		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0)" +
-		" AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.campaign_id = ? AND o.claim_id = claims.id) ORDER BY seq LIMIT ?" + sqlstore.ForUpdate(a.db)
-	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, lotID, a.pageSize}
+	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
+		" WHERE campaign_id = ? AND shard = ? AND seq > ? AND claimed_at < ?" +
+		" AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0)" +
+		" AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.campaign_id = ? AND o.claim_id = claims.id)" +
+		" ORDER BY seq LIMIT ?" + sqlstore.ForUpdate(a.db)
+	madeBefore := before.UTC().Format(sqlstore.TimeLayout)
+	args := []any{id, shard, after, madeBefore, string(models.ClaimClaimed), id, lotID, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID,
-			&c.Amount,
-			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason,
-			&c.Decisions, &c.ReopenedAt, &c.HeldUntil)
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest,
+			&c.Subjects, &c.Epoch, &c.PacketID, &c.Amount, &c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt,
+			&c.ReleaseReason, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
 		claims = append(claims, c)
 		return err
 	})
@@ -204,7 +205,8 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 	}
 	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
 		" FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
-	if _, err := tx.ExecContext(ctx, query, append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, ids...)...); err != nil {
+	args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, ids...)
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 		return err
 	}
 	a.steps.At("put")
@@ -220,17 +222,19 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 		return err
 	}
 	a.steps.At("deleted")
-	// A load into Redis reads counters and rows by one snapshot.
-	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
-		" archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
-		" WHERE id = ? AND residency IN (?, ?) AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
+	// A load reads counters and rows from one snapshot, so it sees all of this or nothing.
+	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?,"+
+		" archived_units = archived_units + ?, archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
+		" WHERE id = ? AND residency IN (?, ?)"+
+		" AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
 		len(ids), units, sold, released, lotID,
 		string(models.ResidencyEvicted), string(models.ResidencyNone), string(models.StatusClosed))
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis in the meantime: someone asks for it; try again", ErrNotArchivable, lotID))
+		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis in the meantime: someone asks for it; try again",
+			ErrNotArchivable, lotID))
 	}
 	a.steps.At("counted")
 	return nil

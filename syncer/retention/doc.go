@@ -1,3 +1,3 @@
-// Package retention takes away what no one needs any more: stream entries that every registered group has acknowledged, and old
-// rows of the tables that are kept for people.
+// Package retention deletes what is no longer needed: stream entries that every registered
+// group has acknowledged, claims of ended campaigns, and old rows that only people read.
 package retention

@@ -15,37 +15,32 @@ import (
 )
 
 const (
-	flushesKept = 90 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
-	movesKept   = 7 * 24 * time.Hour  // rows of stock_moves of a campaign that ended
-
-	repairsKept = 1_000 // rows of repairs, a campaign
-
-	prunePage  = 1_000            // rows that one statement deletes
-	pruneTime  = 40 * time.Second // most that a round spends on one table; the next round goes on
-	prunePause = 1                // after a page the pruner waits so many times as long as it took: flushes come first
+	flushesKept = 90 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays
+	movesKept   = 7 * 24 * time.Hour  // rows of stock_moves of an ended campaign
+	repairsKept = 1_000               // rows of repairs of a campaign
+	prunePage   = 1_000               // rows of a statement
+	pruneTime   = 40 * time.Second    // of a table in a round
+	prunePause  = 1                   // pause after a page, times its duration: flushes come first
 )
 
-// Pruner deletes rows that are written for people and that nothing works by any more. A flush moves the books by its own rows
-// of stock_flushes, in the transaction that writes them; nothing adds them up later, and stock_watch shows the newest. A row with a due
-// time stays: the expirer works by it. Prune is
-// for one goroutine; several processes at once do no harm.
+// Pruner deletes rows that only people read. A flush uses its rows of stock_flushes only in
+// its own transaction; stock_watch shows the newest. A waiting row stays.
+// Prune serves one goroutine; several processes do no harm.
 type Pruner struct {
 	db          *gorm.DB
-	flushesDone string // the id that the last round ended with; "" is from the beginning
+	flushesDone string // the last id of the last round; "" starts over
 
-	flushesKept time.Duration // is the constant, but in tests
-	repairsKept int           // is the constant, but in tests
-	time        time.Duration // is pruneTime, but in tests
+	flushesKept time.Duration // the constant, except in tests
+	repairsKept int           // the constant, except in tests
+	time        time.Duration // pruneTime, except in tests
 }
 
-// NewPruner makes a pruner.
 func NewPruner(db *gorm.DB) *Pruner {
 	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept, time: pruneTime}
 }
 
-// Prune deletes what is older or more than is kept, page by page until it is
-// done or its time is over, and returns how many rows went. A table that fails does
-// not stop the others.
+// Prune deletes old rows page by page, within bounds of time, and returns how many.
+// A table that fails does not stop the others.
 func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	var failed []error
 	for _, table := range []struct {
@@ -61,8 +56,10 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, errors.Join(failed...)
 }
 
-// untilDone deletes page by page until no more is left, or the time of a table is over.
-func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (n int, more bool, err error)) (pruned int, err error) {
+// untilDone deletes pages until nothing is left, or the time of the table is over.
+func (p *Pruner) untilDone(
+	ctx context.Context, page func(ctx context.Context) (n int, more bool, err error),
+) (pruned int, err error) {
 	for until := time.Now().Add(p.time); ; {
 		started := time.Now()
 		n, more, err := page(ctx)
@@ -76,8 +73,8 @@ func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (
 	}
 }
 
-// flushes deletes a page of old rows. It goes by the ids, which sort by time: rows have no other key by time alone. It goes on where
-// the page before ended, because rows that stay for good are met again and again.
+// flushes deletes a page of old rows, by id, as ids sort by time. It starts after the last
+// page, since it would find rows that stay again and again.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
 	err = sqlstore.On(p.db.WithContext(ctx)).Scan(&page,
@@ -97,7 +94,7 @@ func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	return n, true, nil
 }
 
-// flushPage deletes the rows of a page that are not the newest of their campaign.
+// flushPage deletes the rows of a page except the newest of each campaign.
 func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (pruned int, err error) {
 	if len(page) == 0 {
 		return 0, nil
@@ -110,8 +107,9 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	slices.Sort(campaigns)
 	db := p.db.WithContext(ctx)
 	err = sqlstore.On(db).Scan(&old,
-		"SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes WHERE campaign_id IN ?"+
-			" GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id WHERE f.id IN ? AND f.flushed_at < m.newest",
+		"SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes"+
+			" WHERE campaign_id IN ? GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id"+
+			" WHERE f.id IN ? AND f.flushed_at < m.newest",
 		slices.Compact(campaigns), ids)
 	if err != nil || len(old) == 0 {
 		return 0, err
@@ -120,12 +118,11 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	return int(changed), err
 }
 
-// moves deletes a page of the moves of a campaign that ended long ago.
 func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	db := sqlstore.On(p.db.WithContext(ctx))
 	var ended []string
-	err = db.Scan(&ended, "SELECT campaign_id FROM definitions WHERE shards > 1 AND closed_told_at < ?"+
-		" AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = definitions.campaign_id) LIMIT 1", sqlstore.Now().Add(-movesKept))
+	err = db.Scan(&ended, "SELECT campaign_id FROM definitions WHERE shards > 1 AND closed_told_at < ? AND EXISTS"+
+		" (SELECT 1 FROM stock_moves m WHERE m.campaign_id = definitions.campaign_id) LIMIT 1", sqlstore.Now().Add(-movesKept))
 	if err != nil || len(ended) == 0 {
 		return 0, false, err
 	}
@@ -138,14 +135,13 @@ func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	return int(changed), true, err
 }
 
-// repairs deletes all but the newest rows of a page of campaigns.
 func (p *Pruner) repairs(ctx context.Context) (n int, more bool, err error) {
 	db := p.db.WithContext(ctx)
 	var many []string
 	err = sqlstore.On(db).Scan(&many, "SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
 		p.repairsKept, prunePage)
 	for _, id := range many {
-		var oldest string // that is kept
+		var oldest string // of those that are kept
 		err = sqlstore.On(db).Scan(&oldest, "SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
 			id, p.repairsKept-1)
 		if err != nil {

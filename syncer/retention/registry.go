@@ -15,24 +15,25 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Registry is the list of the consumer groups whose unread entries are kept. MySQL records their names, each claim stream has the groups
-// themselves, and each makes up for what the other lost: a Trimmer registers every group that it finds in a stream, and creates a
-// registered group that a stream lacks. Any number of processes may share a registry.
+// Registry is the list of consumer groups whose unread entries are kept. MySQL records the
+// names, each claim stream has the groups, and each restores what the other lost:
+// a Trimmer registers every group that it finds, and creates a registered group that
+// a stream lacks. Any number of processes may share a registry.
 type Registry struct {
 	db      *gorm.DB
 	groups  *lua.Scripts
 	initial []string
 }
 
-// NewRegistry makes a Registry. The groups of initial are registered when none is; one of them is models.GroupSyncer.
+// NewRegistry returns a Registry. An empty one registers initial, with models.GroupSyncer.
 func NewRegistry(db *gorm.DB, groups *lua.Scripts, initial []string) *Registry {
 	return &Registry{db: db, groups: groups, initial: initial}
 }
 
-// Names reads the names of the registered groups, sorted.
+// Names returns the names of the registered groups, sorted.
 func (r *Registry) Names(ctx context.Context) ([]string, error) {
 	names, err := r.read(ctx)
-	if err == nil && !slices.Contains(names, models.GroupSyncer) { // it is never removed: this registry is new
+	if err == nil && !slices.Contains(names, models.GroupSyncer) { // it is never removed: the registry is empty
 		err = r.register(ctx, r.initial...)
 		if err == nil {
 			names, err = r.read(ctx)
@@ -49,7 +50,6 @@ func (r *Registry) read(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// register records groups. Those that are registered already stay as they are.
 func (r *Registry) register(ctx context.Context, names ...string) error {
 	return sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return insertGroups(tx, names) })
@@ -64,11 +64,11 @@ func insertGroups(tx *gorm.DB, names []string) error {
 	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
 }
 
-// errGroupGone rolls back the registration of a group that was removed in the meantime.
+// errGroupGone rolls back the registration of a group that was removed meanwhile.
 var errGroupGone = errors.New("retention: the group is gone from its stream")
 
-// adopt registers a group that was found in a stream, if it is there still: it may have been added and removed since. Removals wait for the
-// row of this transaction, and destroy the group before they commit.
+// adopt registers a group that was found in a stream, if it still exists. Removals wait
+// for the row of this transaction, and destroy the group before they commit.
 func (r *Registry) adopt(ctx context.Context, partition int, name string) error {
 	err := sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
@@ -76,10 +76,13 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 				return err
 			}
 			groups, err := r.groups.Groups(ctx, partition)
-			if err == nil && !slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
-				err = sqlstore.Final(errGroupGone)
+			if err != nil {
+				return err
 			}
-			return err
+			if !slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
+				return sqlstore.Final(errGroupGone)
+			}
+			return nil
 		})
 	})
 	if errors.Is(err, errGroupGone) {
@@ -88,7 +91,7 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 	return err
 }
 
-// create creates a group in a stream that lacks it, if it is registered still: the lock on its row keeps it from being removed.
+// create creates a registered group in a stream. The lock on its row blocks its removal.
 func (r *Registry) create(ctx context.Context, partition int, name string) error {
 	return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
@@ -105,7 +108,8 @@ func lockGroup(tx *gorm.DB, name string) (registered bool, err error) {
 	return len(rows) > 0, err
 }
 
-// Add registers a group and creates it in every claim stream, at the first entry that the stream has. It reports whether the group is new.
+// Add registers a group, and creates it at the first entry of every claim stream.
+// It reports whether the group is new.
 func (r *Registry) Add(ctx context.Context, name string) (added bool, err error) {
 	names, err := r.Names(ctx)
 	if err != nil {
@@ -135,9 +139,9 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 	return added, nil
 }
 
-// Remove removes a group from the registry and from every claim stream: what it has not read is kept for it no longer. After an error the
-// group is registered still, and streams that lost it get it back. Errors: models.ErrNotFound; models.ErrInUse while a process reads for
-// the group.
+// Remove removes a group from the registry and from every claim stream, so that its unread
+// entries may be trimmed. After an error it is still registered, and streams that lost it
+// get it back. Errors: models.ErrNotFound; models.ErrInUse while a process reads for it.
 func (r *Registry) Remove(ctx context.Context, name string) error {
 	for p := range r.groups.Partitions() {
 		read, err := r.groups.IsRead(ctx, p, name)
@@ -149,9 +153,11 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 		}
 	}
 	err := r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if registered, err := lockGroup(tx, name); err != nil {
+		registered, err := lockGroup(tx, name)
+		if err != nil {
 			return err
-		} else if !registered {
+		}
+		if !registered {
 			return models.ErrNotFound
 		}
 		for p := range r.groups.Partitions() {
@@ -170,7 +176,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// List returns the registered groups, sorted by name, and how far behind each is.
+// List returns the registered groups and their lags, sorted by name.
 func (r *Registry) List(ctx context.Context) ([]models.GroupLag, error) {
 	names, err := r.Names(ctx)
 	if err != nil {
@@ -190,7 +196,7 @@ func (r *Registry) List(ctx context.Context) ([]models.GroupLag, error) {
 			return nil, fmt.Errorf("retention: list groups: %w", err)
 		}
 		for i := range list {
-			lag := models.PartitionLag{Partition: p, Lag: stream.Length} // of a group that the stream lost
+			lag := models.PartitionLag{Partition: p, Lag: stream.Length} // if the stream lost the group
 			if at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == list[i].Name }); at >= 0 {
 				lag.Pending = groups[at].Pending
 				lag.Lag = max(0, backlogOf(&groups[at], stream.Length)-lag.Pending)

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	trimCall  = 10_000  // entries a call: Redis is held for a few milliseconds
-	trimCalls = 50      // calls a round: half a million entries a second are beyond any rush
-	farBehind = 500_000 // entries, about 100 MB of Redis; a group that is further behind is warned of
+	trimCall  = 10_000  // entries of a call, which blocks Redis for a few milliseconds
+	trimCalls = 50      // calls of a round: half a million entries a second is beyond any rush
+	farBehind = 500_000 // entries, about 100 MB of Redis, from which on a group is warned of
 )
 
-// TrimmerConfig is what a Trimmer works with. All but Registerer is required.
+// TrimmerConfig configures a Trimmer. All but Registerer is required.
 type TrimmerConfig struct {
 	Streams  *lua.Scripts
 	Registry *Registry
-	// Applied is the last entry of a partition's stream that MySQL has applied; zero is none.
+	// Applied returns the last entry of a stream that MySQL has applied; zero is none.
 	Applied   func(ctx context.Context, partition int) (lua.EntryID, error)
-	Keep      time.Duration // entries younger than this stay: a restored MySQL reads them again
+	Keep      time.Duration // younger entries stay, for a restored MySQL
 	KeepBytes int64         // unless a stream is larger
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Trimmer removes from the claim streams what MySQL has applied and every registered group has acknowledged, once it is old. Any number may
-// run at once.
+// Trimmer removes old entries that MySQL has applied and every registered group has
+// acknowledged. Any number may run.
 type Trimmer struct {
 	TrimmerConfig
 
 	metrics *trimmerMetrics
-	behind  map[string]bool  // stream and group that were warned of; Trim's own
-	known   map[int][]string // groups with figures, by partition; Trim's own
+	behind  map[string]bool  // streams and groups that were warned of; used by Trim alone
+	known   map[int][]string // groups with metrics, by partition; likewise
 
-	call, farBehind int64 // are the constants, but in tests
+	call, farBehind int64 // the constants, except in tests
 }
 
-// NewTrimmer makes a trimmer, which is for one goroutine.
+// NewTrimmer returns a trimmer for one goroutine.
 func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 	return &Trimmer{
 		TrimmerConfig: cfg, metrics: newTrimmerMetrics(cfg.Registerer),
@@ -54,13 +54,13 @@ func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 	}
 }
 
-// Trim goes once over all streams and returns how many entries it removed. A stream that fails does not stop the others. While MySQL is
-// away it only measures, and removes nothing: a group that Redis lost may be registered. Readers of the streams find in Redis how many
-// there are.
+// Trim trims all streams once and returns how many entries it removed. One that fails does
+// not stop the others. Without MySQL it only measures, as the registry is unknown.
+// It also publishes the number of partitions in Redis for readers.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
-	registered, err := t.Registry.Names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
+	registered, err := t.Registry.Names(ctx) // before the streams: else a removed group would look new
 	failed := []error{err, t.Streams.PublishPartitions(ctx)}
-	found := make(map[string]int) // groups that are not registered, and the partition of one of their streams
+	found := make(map[string]int) // unregistered groups, and a partition of each
 	for p := range t.Streams.Partitions() {
 		n, groups, err := t.trimStream(ctx, p, registered)
 		trimmed += n
@@ -75,8 +75,8 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 		}
 	}
 	if registered != nil && len(found) > 0 {
-		t.Logger.InfoContext(ctx, "consumer groups were found in the claim streams and are registered: nothing is trimmed that they have not read",
-			slog.Any("groups", slices.Sorted(maps.Keys(found))))
+		t.Logger.InfoContext(ctx, "consumer groups were found in the claim streams and are registered:"+
+			" nothing is trimmed that they have not read", slog.Any("groups", slices.Sorted(maps.Keys(found))))
 		for name, p := range found {
 			failed = append(failed, t.Registry.adopt(ctx, p, name))
 		}
@@ -84,9 +84,11 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	return trimmed, errors.Join(failed...)
 }
 
-// trimStream returns the groups of a stream as well. A registered group that it lacks is created, and nothing is trimmed in this round. A
-// group that is not registered yet holds back trimming like any other.
-func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []string) (trimmed int64, groups []lua.Group, err error) {
+// trimStream trims a stream and returns its groups. It creates a missing registered group,
+// and then trims nothing this time. An unregistered group counts like any other.
+func (t *Trimmer) trimStream(
+	ctx context.Context, partition int, registered []string,
+) (trimmed int64, groups []lua.Group, err error) {
 	applied := lua.EntryID{}
 	if registered != nil { // MySQL answers
 		applied, err = t.Applied(ctx, partition)
@@ -121,9 +123,9 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 	return trimmed, groups, t.measure(ctx, partition, groups)
 }
 
-// firstKept is the first entry of a stream that stays: no later than the one that MySQL has applied last, which is how a reader tells that
-// Redis lost nothing, nor than any that a group needs. Entries before these stay while they are younger than Keep, unless the stream is too large.
-// Ages are measured between ids: a wrong clock trims nothing.
+// firstKept returns the first entry of a stream that stays. The last applied one stays, as
+// readers detect a loss by it, and all that a group needs. Entries younger than Keep stay
+// unless the stream is too large. Ages are differences of ids, so a wrong clock is harmless.
 func (t *Trimmer) firstKept(
 	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
 ) (lua.EntryID, error) {
@@ -133,7 +135,7 @@ func (t *Trimmer) firstKept(
 	if err != nil {
 		return young, err
 	}
-	if bytes > t.KeepBytes { // as if entries came evenly: the next rounds make up for it
+	if bytes > t.KeepBytes { // as if entries were evenly spaced: later rounds correct it
 		span := float64(stream.Tip.Ms - stream.First.Ms)
 		excess := 1 - float64(t.KeepBytes)/float64(bytes)
 		large := lua.EntryID{Ms: stream.First.Ms + uint64(span*excess) + 1}
@@ -155,7 +157,7 @@ func (t *Trimmer) firstKept(
 }
 
 func (t *Trimmer) trimBelow(ctx context.Context, partition int, first, applied lua.EntryID) (trimmed int64, err error) {
-	if first == (lua.EntryID{}) || first == (lua.EntryID{}).Next() { // a group that has read nothing
+	if first == (lua.EntryID{}) || first == (lua.EntryID{}).Next() { // a group has read nothing
 		return 0, nil
 	}
 	for range trimCalls {

@@ -13,7 +13,7 @@ import (
 	"dibs/lua"
 )
 
-// trimmerMetrics are the trimmer's figures, a series a stream or a stream and group.
+// trimmerMetrics have a series per stream, or per stream and group.
 type trimmerMetrics struct {
 	length  *prometheus.GaugeVec
 	backlog *prometheus.GaugeVec
@@ -28,7 +28,8 @@ func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
 			Name: "dibs_stream_entries", Help: "Entries in a claim stream.",
 		}, []string{"partition"}),
 		backlog: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dibs_stream_group_backlog_entries", Help: "Entries that a consumer group has not acknowledged, or that group syncer has not read.",
+			Name: "dibs_stream_group_backlog_entries",
+			Help: "Entries that a consumer group has not acknowledged, or that group syncer has not read.",
 		}, []string{"partition", "group"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dibs_stream_group_oldest_seconds",
@@ -40,7 +41,7 @@ func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
 	}
 }
 
-// forget has the figures of a stream say nothing: what they were is not what they are.
+// forget deletes the series of a stream, which may be stale.
 func (m *trimmerMetrics) forget(partition int) {
 	of := prometheus.Labels{"partition": strconv.Itoa(partition)}
 	for _, gauge := range []*prometheus.GaugeVec{m.length, m.backlog, m.oldest} {
@@ -48,7 +49,7 @@ func (m *trimmerMetrics) forget(partition int) {
 	}
 }
 
-// measure brings the figures of a stream up to date, and warns of groups that are far behind.
+// measure updates the metrics of a stream, and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
 	label := strconv.Itoa(partition)
 	stream, err := t.Streams.Stream(ctx, partition)
@@ -56,7 +57,7 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group
 		return err
 	}
 	t.metrics.length.WithLabelValues(label).Set(float64(stream.Length))
-	now, err := t.Streams.Now(ctx) // ids are of Redis' clock
+	now, err := t.Streams.Now(ctx) // as ids are by Redis' clock
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,6 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group
 	return nil
 }
 
-// forgetDestroyed drops the figures of groups that a stream has no more.
 func (t *Trimmer) forgetDestroyed(partition int, groups []lua.Group) {
 	names := make([]string, len(groups))
 	for i := range groups {
@@ -96,7 +96,7 @@ func (t *Trimmer) forgetDestroyed(partition int, groups []lua.Group) {
 	t.known[partition] = names
 }
 
-// backlogOf counts entries that a group has not acknowledged. Where Redis does not know how many, it is all that the stream holds.
+// backlogOf returns a group's unacknowledged entries: all, if Redis does not know.
 func backlogOf(g *lua.Group, length int64) int64 {
 	if g.Backlog < 0 {
 		return length
@@ -104,7 +104,7 @@ func backlogOf(g *lua.Group, length int64) int64 {
 	return min(length, g.Backlog)
 }
 
-// warn tells once when a group falls far behind, and once when it is back.
+// warn logs once when a group falls far behind, and once when it has caught up.
 func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64, age time.Duration) {
 	key := stream + " " + group
 	far := backlog > t.farBehind

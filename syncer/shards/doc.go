@@ -1,9 +1,11 @@
-// Package shards moves units between the shards of a campaign, proves that it is sold out, and tells the lines that its stock crosses.
+// Package shards moves units between the shards of a campaign, proves that it is sold out,
+// and publishes its stock levels.
 //
-//	debit:   the giver takes free units out, and says so in its claim stream
-//	applied: MySQL has the row, so no loss of Redis makes the giver forget it
-//	credit:  the taker gets the units, once for each move and load
+//	debit:   the giver takes free units out, and appends that to its claim stream
+//	applied: MySQL has the row, so that no loss of Redis can undo the debit
+//	credit:  the taker gets the units, once per move and load
 //
-// Units in between are nobody's. A process that dies leaves them in a row of stock_moves that has no credit, which the leader completes.
-// The total of a campaign is MySQL's: Settle credits shards what it was raised by, and debits what it was lowered by.
+// In between, the units are in no lot. If the process dies, the row of stock_moves
+// has no credit, and the leader completes it. MySQL decides a campaign's total:
+// Settle credits raises to the shards, and debits reductions from them.
 package shards

@@ -11,9 +11,9 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// line is a line of a campaign's stock, as definitions.told_line has it. A campaign of one shard
-// publishes its lines in the claim that crosses them, see claim.lua. Of several shards none knows
-// the stock of all: the line that was published last is in MySQL.
+// line is a stock level of a campaign, as in definitions.told_line. With one shard,
+// the claim that crosses a line publishes it, see claim.lua. With several, no shard
+// knows the stock of all: MySQL has the line that was published last.
 type line int
 
 const (
@@ -22,26 +22,27 @@ const (
 	lineSoldOut
 )
 
-// stockLevel is a campaign with what its line depends on.
+// stockLevel is a campaign with all that its line depends on.
 type stockLevel struct {
 	ID                           string
 	Total, Remaining, LowStockAt int64
 	ToldLine, Line               line
 }
 
-// lineNow is the line that a campaign is at: none while it has no packets yet.
+// lineNow is the current line of a campaign; 0 while it has no packets yet.
 const lineNow = "CASE WHEN total > 0 AND remaining = 0 THEN 2 WHEN total > 0 AND remaining <= low_stock_at THEN 1 ELSE 0 END"
 
-// Check completes what others left: totals that shards don't have yet, and moves without a credit.
-// It publishes the lines that the stock of campaigns of several shards has crossed, by what MySQL has applied. It returns how many that
-// were. A failure is returned after the others had their turn. It is for one goroutine.
+// Check completes open moves and raises that other processes left, and publishes crossed
+// lines of campaigns with several shards, by what MySQL has applied. It returns how many
+// it did. A failure does not keep the others from their turn. It serves one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)
 	done = settled + finished
-	var crossed []stockLevel // without an order: by their ids they would be looked for among all campaigns
-	err = m.db.WithContext(ctx).Raw("SELECT id, total, remaining, low_stock_at, told_line, "+lineNow+" AS line FROM defined_lots WHERE shard = 0"+
-		" AND shards > 1 AND status <> ? AND told_line <> "+lineNow+" LIMIT ?", models.StatusClosed, sqlstore.PageSize).Scan(&crossed).Error
+	var crossed []stockLevel // unordered: ORDER BY id would scan all campaigns
+	query := "SELECT id, total, remaining, low_stock_at, told_line, " + lineNow + " AS line FROM defined_lots" +
+		" WHERE shard = 0 AND shards > 1 AND status <> ? AND told_line <> " + lineNow + " LIMIT ?"
+	err = m.db.WithContext(ctx).Raw(query, models.StatusClosed, sqlstore.PageSize).Scan(&crossed).Error
 	failed := []error{settleErr, finishErr, wrapped(err)}
 	for i := range crossed {
 		done++
@@ -50,7 +51,7 @@ func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	return done, errors.Join(failed...)
 }
 
-// settleAll settles the campaigns whose shards have more or less than their totals.
+// settleAll settles the campaigns whose shards do not add up to their totals.
 func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), "", campaigns.WithRaises)
 	failed := []error{err}
@@ -59,21 +60,23 @@ func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
 		switch {
 		case err == nil:
 			done++
-		case !errors.Is(err, lua.ErrLocked): // somebody else does it
+		case !errors.Is(err, lua.ErrLocked): // another process does it
 			failed = append(failed, err)
 		}
 	}
 	return done, errors.Join(failed...)
 }
 
-// finishAll credits the moves that lack it, and returns how many those are.
+// finishAll credits the open moves, and returns how many there were.
 func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 	var open []struct {
 		CampaignID string
 		DebitedAt  time.Time
 	}
-	err = m.db.WithContext(ctx).Raw("SELECT m.campaign_id, m.debited_at FROM stock_moves m"+
-		" JOIN definitions d ON d.campaign_id = m.campaign_id AND d.status <> ? WHERE m.credited_at IS NULL ORDER BY m.campaign_id LIMIT ?", models.StatusClosed, creditAtOnce).Scan(&open).Error
+	query := "SELECT m.campaign_id, m.debited_at FROM stock_moves m" +
+		" JOIN definitions d ON d.campaign_id = m.campaign_id AND d.status <> ?" +
+		" WHERE m.credited_at IS NULL ORDER BY m.campaign_id LIMIT ?"
+	err = m.db.WithContext(ctx).Raw(query, models.StatusClosed, creditAtOnce).Scan(&open).Error
 	failed := []error{wrapped(err)}
 	oldest := time.Duration(0)
 	for i := range open {
@@ -89,8 +92,8 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 	return len(open), errors.Join(failed...)
 }
 
-// publishLine records the line that a campaign is at. Those that it crossed downwards are published
-// once, in the same transaction.
+// publishLine records a campaign's line, and in the same transaction publishes
+// the lines crossed downwards.
 func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {
@@ -109,13 +112,14 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 	return wrapped(sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, m.db, func(tx *sqlstore.Tx) error {
 			var total int64
-			err := tx.QueryRowContext(ctx, "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0"+sqlstore.ForUpdate(tx), c.ID).Scan(&total)
-			if err != nil || total != c.Total { // somebody changed it: the next round looks anew
+			query := "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0" + sqlstore.ForUpdate(tx)
+			err := tx.QueryRowContext(ctx, query, c.ID).Scan(&total)
+			if err != nil || total != c.Total { // it changed: the next round publishes
 				return err
 			}
 			changed, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
 				int(c.Line), c.ID, int(c.ToldLine))
-			if err != nil || changed == 0 { // somebody else published it
+			if err != nil || changed == 0 { // another process published it
 				return err
 			}
 			return campaigns.PutOutbox(ctx, tx, rows)

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of
-// moves without a credit are of the leader.
+// metrics are by shard number, not by campaign, so that labels are bounded.
+// The leader alone sets those of open moves.
 type metrics struct {
 	started, units *prometheus.CounterVec // by shard
 	seconds        prometheus.Histogram
@@ -40,7 +40,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// count counts units that went to a shard.
 func (m *Mover) count(to int, units int64) {
 	if units > 0 {
 		m.metrics.started.WithLabelValues(strconv.Itoa(to)).Inc()
@@ -48,7 +47,7 @@ func (m *Mover) count(to int, units int64) {
 	}
 }
 
-// ResetMetrics sets the figures of moves without a credit to 0: another process leads.
+// ResetMetrics sets the metrics of open moves to 0 as another process leads.
 func (m *Mover) ResetMetrics() {
 	m.metrics.open.Set(0)
 	m.metrics.oldest.Set(0)

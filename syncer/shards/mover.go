@@ -22,18 +22,18 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrBlocked says that the units that are asked for may lie in a shard that does not answer, or
-// that others take them too fast: nothing can be said.
+// ErrBlocked reports that the stock is unknown: a shard does not answer,
+// or others take the units too fast.
 var ErrBlocked = errors.New("shards: nothing can be said of the units that are asked for")
 
 const (
-	// maxSteps bounds the steps for one need, while others take the units.
+	// maxSteps bounds the steps of one need, while others take the units.
 	maxSteps = 50
-	// viewTimeout bounds a snapshot of all shards. The units of one whose server hangs are out of
-	// reach until it fails over.
+	// viewTimeout bounds a snapshot of all shards. Units on a stalled server
+	// are out of reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
-	// appliedTimeout is how long a move waits until MySQL has applied its debit. Later the leader
-	// completes it.
+	// appliedTimeout is how long a move waits for MySQL to apply its debit.
+	// After that the leader completes it.
 	appliedTimeout = 2 * time.Second
 )
 
@@ -43,7 +43,7 @@ type Loader interface {
 	Reload(ctx context.Context, id string) error
 }
 
-// Mover moves units. Any number of movers may work on a campaign at once, in any processes.
+// Mover moves units. Any number of movers, in any processes, may work on a campaign.
 type Mover struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -54,22 +54,21 @@ type Mover struct {
 	turns   sync.Map // *turn by lot
 }
 
-// turn is of the need of a shard that is served: two at once would move what one asks for twice.
+// turn serializes the needs of a shard: two at once would move the units twice.
 type turn struct {
-	token chan struct{} // is in it meanwhile
-	late  bool          // the last move is not known to be complete
-	moved bool          // units for this need, and they were not enough
+	token chan struct{} // a semaphore of one
+	late  bool          // the last move may be incomplete
+	moved bool          // this need got units, but too few
 }
 
-// New makes a mover. reg has its metrics, unless it is nil.
+// New returns a mover, without metrics if reg is nil.
 func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Registerer) *Mover {
-	return &Mover{
-		db: db, scripts: scripts, applied: writer.NewAppliedStreams(db, scripts), loader: loader, metrics: newMetrics(reg),
-	}
+	applied := writer.NewAppliedStreams(db, scripts)
+	return &Mover{db: db, scripts: scripts, applied: applied, loader: loader, metrics: newMetrics(reg)}
 }
 
-// Refill brings units to a shard of a campaign, unless that takes longer than anybody waits.
-// Errors: ErrBlocked, and those of a Redis or MySQL that is away.
+// Refill moves units to a shard of a campaign, unless that takes longer than a claim waits.
+// Errors: ErrBlocked, and those of Redis or MySQL.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
 	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
@@ -89,7 +88,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 	return models.Refill{}, fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// enter waits until no other need of a shard is served here.
+// enter waits for the turn of a shard in this process.
 func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 	found, _ := m.turns.LoadOrStore(id, &turn{token: make(chan struct{}, 1)})
 	t := found.(*turn) //nolint:forcetypeassert // nothing else is stored
@@ -102,9 +101,11 @@ func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 	}
 }
 
-// step looks at all shards and takes what brings a need further. done: the units are there, or it
-// is proven that they are not.
-func (m *Mover) step(ctx context.Context, campaignID string, need models.Need, t *turn) (done bool, refill models.Refill, err error) {
+// step does the next thing that helps a need. done reports that the shard has the units,
+// or that they are proven not to exist.
+func (m *Mover) step(
+	ctx context.Context, campaignID string, need models.Need, t *turn,
+) (done bool, refill models.Refill, err error) {
 	p := m.snapshot(ctx, campaignID, need.Shards)
 	taker := &p.views[need.Shard-1]
 	if taker.Err == nil && p.lack(need) <= 0 {
@@ -112,7 +113,7 @@ func (m *Mover) step(ctx context.Context, campaignID string, need models.Need, t
 	}
 	moves := p.moves(need)
 	switch {
-	case t.late: // or each need would empty the others further while nobody consumes
+	case t.late: // else each need would drain the other shards further
 		err = m.Finish(ctx, campaignID)
 		t.late = err != nil
 		return false, refill, err
@@ -120,7 +121,7 @@ func (m *Mover) step(ctx context.Context, campaignID string, need models.Need, t
 		return true, refill, fmt.Errorf("%w: %w", ErrBlocked, taker.Err)
 	case taker.Err != nil:
 		return false, refill, m.load(ctx, p.ids[need.Shard-1])
-	case len(moves) > 0 && t.moved && need.Shard < moves[0].from: // or two that need each other's units swap them for ever
+	case len(moves) > 0 && t.moved && need.Shard < moves[0].from: // else two shards could swap units for ever
 		t.moved = false
 		return false, refill, sleep.For(ctx, models.PaceSpan)
 	case len(moves) > 0:
@@ -162,10 +163,10 @@ func (m *Mover) load(ctx context.Context, ids ...string) error {
 	return loads.Wait() //nolint:wrapcheck // wrapped
 }
 
-// prove makes a second snapshot of a campaign, and returns from how many units on a claim was too
-// large at a moment between the two; 0 is not proven. Each shard had no more units free at that
-// moment than when it was seen first, because nothing became free in it until it was seen again;
-// nothing was on its way, and no raise of the total. ErrBlocked: there is one.
+// prove takes a second snapshot, and returns the size from which on a claim was too large
+// at a moment between the two; 0 is not proven. At that moment each shard had at most the
+// free units of the first snapshot, as none were freed before the second. Nothing was
+// on its way, and no raise was pending: that is ErrBlocked.
 func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), first.campaignID, campaigns.BetweenShards)
 	if err == nil && units[first.campaignID] < 0 {
@@ -178,7 +179,7 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 	if second.out() != first.in() {
 		return 0, nil
 	}
-	free := int64(0) // of the campaign: a shard whose total was lowered below what it gave out has to be filled first
+	free := int64(0) // of the campaign; a shard in debt has to be filled first
 	for i := range first.views {
 		if !second.views[i].IsSame(&first.views[i]) {
 			return 0, nil
@@ -188,15 +189,15 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 	return 1 + max(0, free), nil
 }
 
-// move debits units, waits until MySQL has applied that, and credits them. What others changed
-// since the snapshot was made is no error: the next one shows it.
+// move debits units, waits until MySQL has applied that, and credits them. A change since
+// the snapshot is no error: the next snapshot has it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	began := time.Now()
 	givers := make([]int, len(moves))
 	for i := range moves {
 		givers[i] = moves[i].from
 	}
-	partitions, err := m.partitions(ctx, p.campaignID, givers...) // without MySQL units stay where they are
+	partitions, err := m.partitions(ctx, p.campaignID, givers...) // no debit without MySQL
 	if err != nil {
 		return err
 	}
@@ -216,17 +217,17 @@ func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 		return nil
 	}
 	m.steps.At("debited")
-	err = m.awaitApplied(ctx, partitions)
-	if err == nil {
-		err = m.credit(ctx, p.campaignID, ids...)
+	if err := m.awaitApplied(ctx, partitions); err != nil {
+		return err
 	}
-	if err == nil {
-		m.metrics.seconds.Observe(time.Since(began).Seconds())
+	if err := m.credit(ctx, p.campaignID, ids...); err != nil {
+		return err
 	}
-	return err
+	m.metrics.seconds.Observe(time.Since(began).Seconds())
+	return nil
 }
 
-// debit returns the id of the move and how many units it is of.
+// debit returns the id of the move and its units.
 func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -236,26 +237,24 @@ func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64,
 		Move: id.String(), Shard: p.ids[s.from-1], Epoch: p.views[s.from-1].Epoch, To: s.to, Units: s.units, Taken: s.taken,
 	})
 	if isOther(err) {
-		err = nil // the next snapshot shows it
+		err = nil // the next snapshot has it
 	}
 	return id.String(), units, err
 }
 
-// isOther reports whether an error says that Redis does not hold the load of a shard that was seen.
+// isOther reports whether Redis has another load of a shard than the one in the snapshot.
 func isOther(err error) bool {
 	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, lua.ErrDamaged)
 }
 
-// Finish waits until MySQL has applied what the shards of a campaign have debited, and credits it.
+// Finish waits until MySQL has applied the debits of a campaign, and credits them.
 func (m *Mover) Finish(ctx context.Context, campaignID string) error {
-	err := m.await(ctx, campaignID)
-	if err != nil {
+	if err := m.await(ctx, campaignID); err != nil {
 		return err
 	}
 	return m.credit(ctx, campaignID)
 }
 
-// await waits until MySQL has applied the streams of all shards of a campaign.
 func (m *Mover) await(ctx context.Context, campaignID string) error {
 	partitions, err := m.partitions(ctx, campaignID)
 	if err != nil {
@@ -264,7 +263,7 @@ func (m *Mover) await(ctx context.Context, campaignID string) error {
 	return m.awaitApplied(ctx, partitions)
 }
 
-// partitions are those of some shards of a campaign, or of all.
+// partitions returns those of some shards of a campaign; without shards, of all.
 func (m *Mover) partitions(ctx context.Context, campaignID string, shards ...int) (partitions []int, err error) {
 	query := m.db.WithContext(ctx).Table("lots").Where("campaign_id = ? AND shard > 0", campaignID)
 	if len(shards) > 0 {
@@ -274,7 +273,6 @@ func (m *Mover) partitions(ctx context.Context, campaignID string, shards ...int
 	return partitions, wrapped(err)
 }
 
-// awaitApplied waits until MySQL has applied the streams of some partitions.
 func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, appliedTimeout)
 	defer cancel()
@@ -284,9 +282,9 @@ func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// credit credits some moves of a campaign that lack it, or all, and once more if a taker had to be
-// loaded for that. All need MySQL to have applied the streams of the takers, too: a credit of long
-// ago that a restored MySQL is yet to read would count again.
+// credit credits some open moves of a campaign, or all, and tries again if it had to load
+// a taker. MySQL must have applied the takers' streams too: else an old credit that
+// a restored MySQL has yet to read would count twice.
 func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
 	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
 	if err == nil && isLoaded {
@@ -296,7 +294,7 @@ func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) 
 	return err
 }
 
-// creditAtOnce bounds the moves of a campaign that one round credits.
+// creditAtOnce bounds the moves that one round credits.
 const creditAtOnce = 1000
 
 func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string) (isLoaded bool, err error) {
@@ -304,9 +302,10 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 		ID       string
 		From, To int
 		Units    int64
-		Epoch    int64 // of the taker, by MySQL: a load that MySQL lacks may have the units already
+		Epoch    int64 // MySQL's, of the taker: a newer load may already have the units
 	}
-	query := m.db.WithContext(ctx).Table("stock_moves m").Joins("JOIN lots t ON t.campaign_id = m.campaign_id AND t.shard = m.to_shard").
+	query := m.db.WithContext(ctx).Table("stock_moves m").
+		Joins("JOIN lots t ON t.campaign_id = m.campaign_id AND t.shard = m.to_shard").
 		Select("m.id, m.from_shard AS `from`, m.to_shard AS `to`, m.units, t.epoch").
 		Where("m.credited_at IS NULL AND m.campaign_id = ?", campaignID)
 	if len(moves) > 0 {
@@ -316,32 +315,32 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 	failed := []error{wrapped(err)}
 	for _, o := range open {
 		id := models.ShardID(campaignID, o.To)
-		_, err := m.scripts.Credit(ctx, &lua.Credit{Move: o.ID, Shard: id, Epoch: o.Epoch, From: o.From, Units: o.Units})
-		switch {
-		case errors.Is(err, lua.ErrDamaged): // perhaps what it was credited is not known
+		credit := &lua.Credit{Move: o.ID, Shard: id, Epoch: o.Epoch, From: o.From, Units: o.Units}
+		_, err := m.scripts.Credit(ctx, credit)
+		isDamaged := errors.Is(err, lua.ErrDamaged) // its credits may be lost
+		if isDamaged || isOther(err) {
 			isLoaded = true
-			err = m.loader.Reload(ctx, id)
-			if err == nil {
-				err = m.awaitLoad(ctx, id)
-			}
-		case isOther(err):
-			isLoaded = true
-			err = m.load(ctx, id)
-			if err == nil {
-				err = m.awaitLoad(ctx, id)
-			}
+			err = m.loadAndAwait(ctx, id, isDamaged)
 		}
 		failed = append(failed, wrapped(err))
 	}
 	return isLoaded, errors.Join(failed...)
 }
 
-// awaitLoad waits until MySQL knows the load of a shard: it has applied its entry.
-func (m *Mover) awaitLoad(ctx context.Context, id string) error {
+// loadAndAwait loads a shard, and waits until MySQL has applied the entry of that load.
+func (m *Mover) loadAndAwait(ctx context.Context, id string, again bool) (err error) {
+	if again {
+		err = m.loader.Reload(ctx, id)
+	} else {
+		err = m.load(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
 	return m.awaitApplied(ctx, []int{lua.PartitionOf(id, m.scripts.Partitions())})
 }
 
-// snapshot is what Redis holds of the shards of a campaign, in order.
+// snapshot is Redis' state of a campaign's shards, in order.
 type snapshot struct {
 	campaignID string
 	ids        []string
@@ -357,7 +356,7 @@ func (m *Mover) snapshot(ctx context.Context, campaignID string, shards int) *sn
 	return p
 }
 
-// out and in are the units that all shards debited for others, and were credited from others.
+// out returns the units that all shards debited for others.
 func (p *snapshot) out() (n int64) {
 	for i := range p.views {
 		n += p.views[i].Out
@@ -372,7 +371,7 @@ func (p *snapshot) in() (n int64) {
 	return n
 }
 
-// isAway reports whether nothing can be said of a shard now.
+// isAway reports whether a shard's state is unknown now.
 func isAway(err error) bool {
 	return err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged)
 }
@@ -386,7 +385,7 @@ func (p *snapshot) away() error {
 	return nil
 }
 
-// absent are the shards that Redis does not hold, and that may have units.
+// absent returns the shards that Redis lacks, and that may have units.
 func (p *snapshot) absent() (ids []string) {
 	for i := range p.views {
 		if err := p.views[i].Err; err != nil && !isAway(err) {
@@ -396,26 +395,26 @@ func (p *snapshot) absent() (ids []string) {
 	return ids
 }
 
-// move is units that go from one shard to another.
+// move is a transfer of units from one shard to another.
 type move struct {
 	from, to int // 0 is the total
 	units    int64
 	taken    bool // see lua.Debit
 }
 
-// lack is how many units a shard has fewer than it needs.
+// lack returns how many units a shard is short of.
 func (p *snapshot) lack(need models.Need) int64 {
 	taker := &p.views[need.Shard-1]
 	return need.Units - taker.Free() + taker.Lacks()
 }
 
-// richer is how many times the free units of a shard another must have to give some away before
-// anybody waits for them.
+// richer is how many times a shard's free units another must have to give some away
+// before a claim waits for them.
 const richer = 4
 
-// moves are what brings a shard the units that it needs: half of the difference to the shard that
-// has the most, at least what is lacking; or all of what several have, if none has enough. It is
-// empty if all together lack them.
+// moves returns the moves that serve a need: half of the difference to the richest shard,
+// at least what is lacking. If no shard has enough, several give all they have.
+// It returns nil if all of them together have too few.
 func (p *snapshot) moves(need models.Need) (moves []move) {
 	lack := p.lack(need)
 	var givers []int
@@ -434,7 +433,7 @@ func (p *snapshot) moves(need models.Need) (moves []move) {
 	switch {
 	case need.Ahead && most < richer*max(1, has):
 		return nil
-	case need.Ahead: // what nobody waits for leaves the other its half
+	case need.Ahead: // no claim waits: the giver keeps its half
 		return []move{{from: givers[0] + 1, to: need.Shard, units: half}}
 	case most >= lack:
 		return []move{{from: givers[0] + 1, to: need.Shard, units: max(half, lack)}}

@@ -16,20 +16,20 @@ import (
 	"gorm.io/gorm"
 )
 
-// settleLease is how long a process has the settling of a campaign to itself. Two that settle at
-// once lower a total twice, which the next round puts right.
+// settleLease is how long one process may settle a campaign alone. Two at once
+// would lower a total twice, which the next round would correct.
 const settleLease = 10 * time.Second
 
-// excessOf is by how many units the shards of a campaign have more than its total, with what is on
-// its way to them.
+// excessOf returns how many units more than its total a campaign's shards have,
+// with those on their way.
 func excessOf(db *gorm.DB, campaignID string) (int64, error) {
 	units, err := campaigns.Excess(db, campaignID, campaigns.WithRaises)
 	return units[campaignID], err
 }
 
-// Settle has the shards of a campaign have as many units as its total says. Units that nobody has
-// are taken out first. What they don't cover goes from the shards in proportion to what they have:
-// these refuse claims until as many units came back.
+// Settle makes the shards of a campaign add up to its total. Free units are taken out
+// first, the rest from all shards in proportion: these refuse claims until as many
+// units have come back.
 func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	units, err := excessOf(m.db.WithContext(ctx), campaignID)
 	if err != nil || units == 0 {
@@ -41,7 +41,7 @@ func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	if err != nil {
 		return wrapped(err)
 	}
-	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // else it runs out
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it expires anyway
 	c, err := campaigns.Read(m.db.WithContext(ctx), campaignID)
 	if err != nil {
 		return err
@@ -55,9 +55,9 @@ func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	return fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// settle is one step. left is what is to be settled still.
+// settle is one step. left is what remains to be settled.
 func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err error) {
-	if err := m.await(ctx, c.ID); err != nil { // a debit that MySQL lacks would be made again
+	if err := m.await(ctx, c.ID); err != nil { // else a debit may be made twice
 		return 0, err
 	}
 	units, err := excessOf(m.db.WithContext(ctx), c.ID)
@@ -72,7 +72,7 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 	}
 	p := m.snapshot(ctx, c.ID, c.Shards)
 	debits := p.lowering(units)
-	if len(debits) == 0 { // users have them, unless they are in a shard that is not here
+	if len(debits) == 0 { // users have them, or a shard that is away
 		if loads := p.absent(); len(loads) > 0 {
 			return units, m.load(ctx, loads...)
 		}
@@ -89,7 +89,7 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 	return units, nil
 }
 
-// raise makes moves from the total to the shards, which lack units.
+// raise adds moves from the total to the shards.
 func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	return wrapped(sqlstore.Retry(ctx, func() error {
 		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
@@ -108,8 +108,7 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	}))
 }
 
-// lowering are the debits that take units out of the total, as many as are free, evenly: those that
-// have the fewest give first.
+// lowering returns debits of free units out of the total, evenly: the poorest give first.
 func (p *snapshot) lowering(units int64) (debits []move) {
 	var givers []int
 	for i := range p.views {
@@ -128,7 +127,7 @@ func (p *snapshot) lowering(units int64) (debits []move) {
 	return debits
 }
 
-// lowerTaken takes units out of shards that have none free, in proportion to their totals.
+// lowerTaken returns debits from shards without free units, in proportion to their totals.
 func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	all := int64(0)
 	for i := range p.views {
@@ -147,7 +146,7 @@ func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	return debits
 }
 
-// partOf is units * total / all, rounded up. total is at most all; the product may exceed 64 bits.
+// partOf is units * total / all, rounded up; total <= all. The product may exceed 64 bits.
 func partOf(units, total, all int64) int64 {
 	high, low := bits.Mul64(uint64(units), uint64(total))
 	part, rest := bits.Div64(high, low, uint64(all))

@@ -24,7 +24,7 @@ type store struct {
 
 	db         *gorm.DB
 	steps      steps.Steps
-	insertRows atomic.Int64  // most rows of an INSERT; falls where the server takes no packets of the usual size
+	insertRows atomic.Int64  // rows an INSERT; falls if the server takes smaller packets only
 	positionAt map[int]int64 // by partition, the second of its last position
 
 	mu     sync.Mutex
@@ -32,26 +32,24 @@ type store struct {
 }
 
 func newStore(db *gorm.DB, t tuning) *store {
-	s := &store{
-		tuning: t, db: db, positionAt: make(map[int]int64), locked: make(map[adder.Lot]bool),
-	}
+	s := &store{tuning: t, db: db, positionAt: make(map[int]int64), locked: make(map[adder.Lot]bool)}
 	if db != nil {
 		s.insertRows.Store(int64(sqlstore.RowsPerInsert(db)))
 	}
 	return s
 }
 
-// applied is what a transaction did with the rows of a batch.
+// applied is the outcome of a transaction.
 type applied struct {
-	written  []*models.RawEvent // claims that got their row
-	moves    []*models.RawEvent // halves of moves that MySQL lacked, and debits that are proven
+	written  []*models.RawEvent // claims that were inserted
+	moves    []*models.RawEvent // new halves of moves, and proven debits
 	sums     map[adder.Lot]*adder.Tally
-	known    int // MySQL had them
-	dropped  int // nobody was told of them, and their units are sold
+	known    int // MySQL had these rows
+	dropped  int // unanswered claims whose units are sold
 	parked   []parkedRow
 	released []delta             // by decisions
 	booked   []models.Event      // for the ledger
-	waiting  map[adder.Lot]error // lots whose counters did not move, and why; nil is that somebody locks them
+	waiting  map[adder.Lot]error // lots whose counters wait, and why; nil: they are locked
 }
 
 // application is one attempt at a transaction.
@@ -63,23 +61,23 @@ type application struct {
 	tx       *sqlstore.Tx
 	b        *batch
 	started  time.Time
-	versions map[string]int64 // of the definitions that MySQL has, of campaigns whose definition is in the batch
+	versions map[string]int64 // MySQL's, of campaigns with a definition in the batch
 	lots     map[adder.Lot]lotRow
-	inOutbox map[string]bool            // ids of events that were decided here and not applied before
-	heldUpto map[adder.Lot]int64        // seq behind which the hold of a claim will be met
-	added    map[*models.RawEvent]int64 // packets, by the event that tells of them
-	kept     map[int]int64              // seconds of the positions that it writes, by partition
+	inOutbox map[string]bool            // ids of events in the outbox; false once applied
+	heldUpto map[adder.Lot]int64        // the expirer has passed claims up to this seq
+	added    map[*models.RawEvent]int64 // packets, by their event
+	kept     map[int]int64              // seconds of its positions, by partition
 }
 
-// lotRow is what a flush needs to know of a lot.
+// lotRow is what a flush reads of a lot.
 type lotRow struct {
-	isArchived bool // it had all its claims when rows of them were moved away
+	isArchived bool // all its claims have been written before
 	holdForMs  int64
 	free       int64 // units, before the batch
 }
 
-// apply applies a batch in one transaction: all of it or nothing. After an error of unknown outcome it may be called again:
-// it finds the offsets where the entries end then. Errors: errMoved, and those of the database.
+// apply applies a batch in one transaction. It may be called again after an unknown
+// commit: the offsets then are where the entries end. Errors: errMoved, and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
@@ -97,7 +95,8 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction. Locks are taken in this order: streams, hold cursors, claims, moves, packets, lots, outbox.
+// run is the transaction.
+// Lock order: streams, hold cursors, claims, moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	a.steps.At("begun")
@@ -129,7 +128,7 @@ func (a *application) run() error {
 	if err := a.decide(); err != nil {
 		return fmt.Errorf("decisions: %w", err)
 	}
-	if err := a.dropUnanswered(); err != nil { // by what is released in this batch, too
+	if err := a.dropUnanswered(); err != nil { // uses what this batch releases
 		return err
 	}
 	a.steps.At("claims in")
@@ -139,7 +138,7 @@ func (a *application) run() error {
 	if err := a.insertParked(); err != nil {
 		return err
 	}
-	places, err := a.countBefore()
+	positions, err := a.countBefore()
 	if err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
@@ -153,7 +152,7 @@ func (a *application) run() error {
 	if err := moveCounters(a.ctx, a.tx, a.released, a.clock.Now()); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
-	if err := a.applyLots(places); err != nil {
+	if err := a.applyLots(positions); err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
 	if err := a.giveUp(); err != nil {
@@ -173,7 +172,7 @@ func (a *application) run() error {
 	return nil
 }
 
-// keepPositions keeps a position a second of each stream.
+// keepPositions stores one position a second of each stream.
 func (a *application) keepPositions() error {
 	now := a.clock.Now()
 	a.kept = make(map[int]int64)
@@ -187,7 +186,6 @@ func (a *application) keepPositions() error {
 	return putPositions(a.ctx, a.tx, due, now)
 }
 
-// readLots reads the lots of the batch.
 func (a *application) readLots() error {
 	a.lots = make(map[adder.Lot]lotRow, len(a.b.sums))
 	if len(a.b.sums) == 0 {
@@ -196,7 +194,7 @@ func (a *application) readLots() error {
 	query := "SELECT campaign_id, shard, archived_claims > 0," +
 		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id)," +
 		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed FROM lots WHERE campaign_id IN "
-	args := make([]any, 0, len(a.b.sums)) // by the primary key; lots of other shards are passed over
+	args := make([]any, 0, len(a.b.sums)) // by primary key; other shards are ignored
 	for lot := range a.b.sums {
 		args = append(args, lot.CampaignID)
 	}
@@ -209,7 +207,7 @@ func (a *application) readLots() error {
 	})
 }
 
-// split separates claims from moves, and both from what can not be written.
+// split separates claims from moves, and parks what can't be written.
 func (a *application) split() (claims, moves []*models.RawEvent) {
 	claims = make([]*models.RawEvent, 0, len(a.b.rows))
 	for _, r := range a.b.rows {
@@ -217,7 +215,7 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 		switch {
 		case r.Unreadable != "":
 			a.park(r, parkedUnreadable, r.Unreadable)
-		case !exists && r.IsMove(): // nothing has the units
+		case !exists && r.IsMove(): // the units are in no lot
 			a.known++
 		case !exists:
 			a.park(r, parkedUnknownCampaign, "no such campaign")
@@ -232,20 +230,20 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 	return claims, moves
 }
 
-// WriteEvents applies events that are in no stream, as a flush does: what is there already is left alone, and what MySQL
-// refuses is parked.
+// WriteEvents applies events that are in no stream, as a flush does.
+// Known rows are left alone, and what MySQL refuses is parked.
 func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
 	rows := rowsOf(slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !adder.HasRow(&e) }))
 	for _, r := range rows {
-		r.Payload, _ = json.Marshal(&r.Event) // for those that are parked
+		r.Payload, _ = json.Marshal(&r.Event) // in case it is parked
 	}
 	b := &batch{rows: rows, sums: sumOf(rows)}
-	err := sqlstore.Retry(ctx, func() error {
+	return sqlstore.Retry(ctx, func() error {
 		done, err := w.apply(ctx, b)
-		if err == nil {
-			w.report(ctx, done)
+		if err != nil {
+			return err
 		}
-		return err
+		w.report(ctx, done)
+		return nil
 	})
-	return err
 }

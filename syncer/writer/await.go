@@ -13,22 +13,22 @@ import (
 	"gorm.io/gorm"
 )
 
-// appliedPoll is how often MySQL is asked for its offsets. A flush takes tens of milliseconds.
+// appliedPoll is the pause between two reads of the offsets. A flush takes tens of ms.
 const appliedPoll = 10 * time.Millisecond
 
-// AppliedStreams knows whether MySQL has all that the claim streams hold.
+// AppliedStreams waits for MySQL to apply the claim streams.
 type AppliedStreams struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 }
 
-// NewAppliedStreams makes an AppliedStreams.
+// NewAppliedStreams returns an AppliedStreams.
 func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
-// AwaitApplied waits until MySQL has applied all that the claim streams held at the call. The error says that it has not until
-// ctx ended, or that one of the servers does not answer.
+// AwaitApplied waits until MySQL has applied all that the streams had at the call.
+// It fails when ctx ends first, or a server does not answer.
 func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 	all := make([]int, a.scripts.Partitions())
 	for p := range all {
@@ -43,7 +43,8 @@ func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) 
 	return err
 }
 
-// Await is AwaitPartitions, and returns those that are applied also when others are not. Redis lost nothing of them that MySQL has.
+// Await returns the applied partitions, also when others are not.
+// Redis lost nothing of them that MySQL has.
 func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied []int, err error) {
 	tips, err := a.scripts.Tips(ctx, partitions)
 	if err != nil {
@@ -62,7 +63,8 @@ func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied [
 	}
 }
 
-// behind are those of some partitions that are not ok, whose offset is before their tip, or whose entry at the offset Redis lacks.
+// behind returns the partitions that are not ok, whose offset is before their tip,
+// or whose entry at the offset is gone from Redis.
 func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
 	if len(partitions) == 0 {
 		return nil, nil

@@ -17,32 +17,32 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	DefaultFlushSize     = 2000                  // entries: InnoDB's cost a row stops falling at about 1,000
+	DefaultFlushSize     = 2000                  // entries: the cost per row is flat from about 1,000 on
 	DefaultFlushInterval = 50 * time.Millisecond // DBAs are promised a second
 	FlushSizeMax         = entriesMax
 )
 
 const (
-	// entriesMax bounds a flush, and what waits for the next one. The row locks of a transaction are held for tens of
-	// milliseconds by so many.
+	// entriesMax bounds a flush, and what waits for the next one.
+	// So many rows are locked for tens of milliseconds.
 	entriesMax   = 10_000
 	flushTimeout = 30 * time.Second // of one attempt at a transaction
 
-	// A flush writes a row of stock_flushes for each campaign in it, or shard. The next one waits so long for each of them,
-	// so that at most 200 rows a second are written, or two flushes a second.
+	// A flush writes a row of stock_flushes per lot. The next flush waits so long
+	// for each of them: at most 200 rows a second, or two flushes.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
-	// loadsFollow is how long after a load others are likely to wait for what is in the stream then.
+	// loadsFollow is how long after a load others probably wait for the stream.
 	loadsFollow = 100 * time.Millisecond
-	// awaitedApart is how long after the begin of a flush the next one begins while answers wait for it.
+	// awaitedApart is the least time between two flushes while answers wait for them.
 	awaitedApart = 5 * time.Millisecond
-	// retryLocked is how often a locked lot is asked for.
+	// retryLocked is the pause between two tries for a locked lot.
 	retryLocked = time.Second
-	// checkOffsets is how often the offsets of idle streams are compared with MySQL's.
+	// checkOffsets is how often offsets of idle streams are compared with MySQL's.
 	checkOffsets = time.Second
-	// findWaiting is how often sums are looked for that a process left that died.
+	// findWaiting is how often waiting sums of dead processes are looked for.
 	findWaiting = 10 * time.Second
-	// pauseRefused is the wait after an error that no retry and no parking cures.
+	// pauseRefused is the wait after an error that neither retry nor parking cures.
 	pauseRefused = time.Second
 )
 
@@ -51,11 +51,11 @@ type Config struct {
 	DB *gorm.DB
 
 	Partitions    int           // claim streams; 0 is 1
-	FlushSize     int           // entries that are flushed at once, though their time has not come
-	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns
+	FlushSize     int           // entries that start a flush before its interval ends
+	FlushInterval time.Duration // wait of a claim; up to 500 ms if flushes have many campaigns
 
-	// Applied is told where offsets are: those of a flush when it is committed, and that of a partition when its turn begins. Any goroutine
-	// may call it. It must not wait. nil: nobody is told.
+	// Applied gets the new offsets after each commit, and that of a partition when
+	// its turn begins. It is called from any goroutine, and must not block.
 	Applied func(offsets map[int]models.Offset)
 
 	Logger     *slog.Logger
@@ -63,7 +63,7 @@ type Config struct {
 	Tracer     *tracing.Tracer       // nil: no traces
 }
 
-// WithDefaults returns a copy with defaults where nothing is set.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.FlushSize = cmp.Or(c.FlushSize, DefaultFlushSize)
@@ -74,7 +74,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns nil, or sqlstore.ErrConfig wrapped with the name of the field.
+// Validate returns sqlstore.ErrConfig, wrapped with the name of the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.DB == nil:
@@ -91,7 +91,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// tuning is what only tests change.
+// tuning is what only tests set.
 type tuning struct {
 	partitions   int
 	clock        clockwork.Clock
@@ -102,7 +102,7 @@ func defaultTuning() tuning {
 	return tuning{partitions: 1, clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
 }
 
-// of is the tuning for so many claim streams.
+// of returns the tuning for so many claim streams.
 func (t tuning) of(partitions int) tuning {
 	t.partitions = partitions
 	return t

@@ -11,10 +11,10 @@ import (
 	"dibs/models"
 )
 
-// countersAtOnce is how many lots one statement moves: each row is found in a list of them.
+// countersAtOnce is how many lots a statement updates: each row searches a list of them.
 const countersAtOnce = 100
 
-// delta is what a transaction adds to the counters of a lot.
+// delta is a change of a lot's counters.
 type delta struct {
 	LotID    string
 	Units    int64 // claimed
@@ -24,9 +24,9 @@ type delta struct {
 
 func (d *delta) id() string { return d.LotID }
 
-// moveCounters moves the counters of lots, each of which is there once, and the sums of campaigns of several shards. It comes
-// last in a transaction, so that hot rows are locked for these statements and the commit. Lots come before campaigns, in order
-// of their ids.
+// moveCounters adds deltas, one a lot, to lots and to campaigns of several shards.
+// It comes last in a transaction: hot rows are locked for these statements only.
+// Lots come before campaigns, in order of their ids, so that no two writers deadlock.
 func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []delta, now time.Time) error {
 	var lots, whole []delta
 	for _, d := range deltas {
@@ -57,7 +57,7 @@ func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []delta, now t
 	return nil
 }
 
-// moveQuery adds to those of the counters that change.
+// moveQuery updates only the counters that change.
 func moveQuery(deltas []delta, now time.Time) (query string, args []any) {
 	set := make([]string, 0, 4)
 	for _, c := range []struct {
@@ -76,12 +76,14 @@ func moveQuery(deltas []delta, now time.Time) (query string, args []any) {
 			set = append(set, c.column+" = "+c.column+" + ?")
 			continue
 		}
-		set = append(set, c.column+" = "+c.column+" + "+sqlstore.Case(&args, deltas, (*delta).id, func(d *delta) any { return c.of(d) }))
+		set = append(set, c.column+" = "+c.column+" + "+
+			sqlstore.Case(&args, deltas, (*delta).id, func(d *delta) any { return c.of(d) }))
 	}
 	args = append(args, now.UTC().Format(sqlstore.TimeLayout))
 	for i := range deltas {
 		args = append(args, deltas[i].LotID)
 	}
-	query = "UPDATE lots SET " + strings.Join(append(set, "updated_at = ?"), ", ") + " WHERE id IN " + sqlstore.Marks(len(deltas))
+	query = "UPDATE lots SET " + strings.Join(append(set, "updated_at = ?"), ", ") +
+		" WHERE id IN " + sqlstore.Marks(len(deltas))
 	return query, args
 }

@@ -11,8 +11,9 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// WriteDecision writes what was decided of claims, which is e for each of them but for its id. With follows only those are decided of which
-// it is the next decision. It returns how many that were; if that is not all of them, what was written is to be rolled back.
+// WriteDecision writes decision e of each of the claims; only the id differs.
+// With follows it skips claims of which e is not the next decision.
+// If decided is less than the number of ids, the caller rolls back.
 func WriteDecision(
 	ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, e *models.Event, ids []string, follows bool,
 ) (decided int64, err error) {
@@ -20,7 +21,8 @@ func WriteDecision(
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)
 	set := map[string]any{
-		"decisions": e.Decision, "status": status, "order_id": sql.NullString{String: order, Valid: order != ""}, "release_reason": "", "resolved_at": at,
+		"decisions": e.Decision, "status": status, "resolved_at": at, "release_reason": "",
+		"order_id": sql.NullString{String: order, Valid: order != ""},
 	}
 	switch {
 	case e.Type == models.EventClaimExtended:
@@ -34,7 +36,7 @@ func WriteDecision(
 		set["release_reason"] = sqlstore.Cut(e.Reason, models.ReasonLength)
 	}
 	claims := in.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
-	if follows { // the decision before may be another by now, of the same number
+	if follows { // a different decision may have this number by now
 		claims = claims.Where("COALESCE(decisions, 0) = ?", e.Decision-1)
 		if e.Type == models.EventClaimReopened {
 			claims = claims.Where("status = ? AND order_id = ?", models.ClaimRedeemed, e.OrderID)
@@ -54,7 +56,7 @@ func WriteDecision(
 	return done.RowsAffected, nil
 }
 
-// putDecided writes what a decision has beside the claim: its order, and when its hold ends.
+// putDecided writes what a decision has outside claims: its order, and the end of its hold.
 func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	switch e.Type {
 	case models.EventClaimRedeemed:
@@ -79,7 +81,7 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	return db.Save(&models.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
 }
 
-// undoBeside takes back what putDecided wrote. A row of hold_dues may stay: whoever finds it looks at the claim.
+// undoBeside reverts putDecided. A row of hold_dues may stay: the expirer checks the claim.
 func undoBeside(db *gorm.DB, e *models.Event) error {
 	order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
 	switch e.Type {
@@ -93,7 +95,7 @@ func undoBeside(db *gorm.DB, e *models.Event) error {
 	return nil
 }
 
-// statusAfter is the status that a decision gives a claim, and the order that has it then.
+// statusAfter returns a claim's status after a decision, and its order.
 func statusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
 	switch {
 	case e.Type == models.EventClaimRedeemed:

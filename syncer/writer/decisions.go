@@ -9,8 +9,9 @@ import (
 	"dibs/models"
 )
 
-// decide applies what was decided here and was brought to Redis by the outbox: the ledger has it from now on, and released units leave
-// the counters. A decision whose row of the outbox is gone was applied before, or a MySQL that was restored forgot it.
+// decide applies decisions that the outbox has brought to Redis: they enter the ledger,
+// and released units leave the counters. A decision without a row in the outbox
+// was applied before, or a restored MySQL has lost it.
 func (a *application) decide() error {
 	if err := a.readOutbox(); err != nil {
 		return err
@@ -25,7 +26,7 @@ func (a *application) decide() error {
 		case isWaiting:
 			a.inOutbox[e.ID] = false
 			a.book(e)
-		case isKnown: // it is there twice
+		case isKnown: // a duplicate
 		case e.IsDecision():
 			if err := a.decideAgain(e, claims); err != nil {
 				return err
@@ -35,7 +36,7 @@ func (a *application) decide() error {
 	return ledger.Put(a.ctx, a.tx, a.booked)
 }
 
-// book notes an event for the ledger and the counters.
+// book adds an event to the ledger and the counters.
 func (a *application) book(e *models.RawEvent) {
 	a.booked = append(a.booked, e.Event)
 	if e.Type == models.EventClaimReleased {
@@ -43,18 +44,17 @@ func (a *application) book(e *models.RawEvent) {
 	}
 }
 
-// readOutbox reads which of the events are in the outbox.
 func (a *application) readOutbox() error {
 	a.inOutbox = make(map[string]bool)
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
 		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
-		err := sqlstore.ScanAll(a.ctx, a.tx, "SELECT id FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids),
-			func(scan func(...any) error) error {
-				var id string
-				err := scan(&id)
-				a.inOutbox[id] = true
-				return err
-			})
+		query := "SELECT id FROM outbox WHERE id IN " + sqlstore.Marks(len(ids))
+		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			a.inOutbox[id] = true
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (a *application) readOutbox() error {
 	return nil
 }
 
-// confirm deletes the rows of the outbox whose events are applied.
+// confirm deletes applied events from the outbox.
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
 		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
@@ -74,14 +74,14 @@ func (a *application) confirm() error {
 	return nil
 }
 
-// decidedClaim is what MySQL knows of a claim.
 type decidedClaim struct {
 	made    int64 // decisions
 	status  models.ClaimStatus
 	orderID string
 }
 
-// fits reports whether a decision can follow. One that another MySQL made, after a decision that lost, may not.
+// fits reports whether a decision may follow.
+// One of a lost history, after a decision that lost, may not.
 func (c *decidedClaim) fits(e *models.RawEvent) bool {
 	if e.Type == models.EventClaimReopened {
 		return c.status == models.ClaimRedeemed && c.orderID == e.OrderID
@@ -89,7 +89,7 @@ func (c *decidedClaim) fits(e *models.RawEvent) bool {
 	return c.status == models.ClaimClaimed
 }
 
-// readForgotten locks the claims of decisions that are not in the outbox, and returns what MySQL knows of them.
+// readForgotten locks and reads the claims of decisions that are not in the outbox.
 func (a *application) readForgotten() (claims map[string]*decidedClaim, err error) {
 	claims = make(map[string]*decidedClaim)
 	var ids []string
@@ -99,8 +99,8 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 		}
 	}
 	for some := range slices.Chunk(ids, sqlstore.PageSize) {
-		query := "SELECT id, COALESCE(decisions, 0), status, COALESCE(order_id, '') FROM claims WHERE packet_id IS NULL AND id IN " +
-			sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
+		query := "SELECT id, COALESCE(decisions, 0), status, COALESCE(order_id, '') FROM claims" +
+			" WHERE packet_id IS NULL AND id IN " + sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
 		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(some), func(scan func(...any) error) error {
 			var id string
 			var c decidedClaim
@@ -115,7 +115,8 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 	return claims, nil
 }
 
-// decideAgain applies a decision that MySQL has forgotten. If it made another one of the same number since, the first in the stream wins.
+// decideAgain applies a decision that a restored MySQL has lost.
+// If MySQL has since made another one of its number, the first in the stream wins.
 func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decidedClaim) error {
 	c := claims[e.ClaimID]
 	if c == nil {
@@ -144,7 +145,7 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 	return nil
 }
 
-// refuse has a lot loaded again to which Redis gave back what a claim took that is not released.
+// refuse reloads a lot if Redis freed units of a claim that is not released.
 func (a *application) refuse(e *models.RawEvent, c *decidedClaim) error {
 	if e.Type != models.EventClaimReleased || c.status == models.ClaimReleased || c.status == models.ClaimExpired {
 		return nil
@@ -157,12 +158,12 @@ func (a *application) reload(lotID string) error {
 	return err
 }
 
-// dropFrom deletes the decisions of a claim, from a number on, that no entry has confirmed, and reports whether there were any. Redis may
-// have had them: the lot is loaded again.
+// dropFrom deletes a claim's unconfirmed decisions from a number on, and reports whether
+// there were any. Redis may have applied them, so the lot is reloaded.
 func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
 	var ids []string
 	var others []models.Event
-	// By a lock, which sees what was committed after this transaction began: the claim was read by one, too.
+	// A locking read sees commits after this transaction began, as that of the claim did.
 	query := "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?" + sqlstore.ForUpdate(a.tx)
 	err = sqlstore.ScanAll(a.ctx, a.tx, query, []any{e.LotID(), e.ClaimID},
 		func(scan func(...any) error) error {
@@ -179,7 +180,7 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 				ids = append(ids, id)
 				others = append(others, other)
 			}
-			return nil // a row that can't be read is the relay's
+			return nil // the relay reports unreadable rows
 		})
 	if err != nil || len(ids) == 0 {
 		return false, err
@@ -195,7 +196,7 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		err = a.reload(e.LotID())
 	}
 	for _, id := range ids {
-		delete(a.inOutbox, id) // its entry may be in the stream, and follow what has won
+		delete(a.inOutbox, id) // its entry may follow the winner in the stream
 	}
 	return true, err
 }

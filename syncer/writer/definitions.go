@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// newLot is a row of lots that nothing has happened to. The claim stream is to be told of it.
+// newLot is the row of a new lot, which is not in the claim stream yet.
 type newLot struct {
 	CampaignID  string `gorm:"primaryKey"`
 	Shard       int    `gorm:"primaryKey;autoIncrement:false"`
@@ -27,29 +27,30 @@ type newLot struct {
 // TableName names the table for gorm.
 func (newLot) TableName() string { return "lots" }
 
-// InsertDefinition writes a campaign that nothing has happened to, and its lots: the total is dealt out to shards. created is false, and
-// nothing is written, if there is a campaign with its id.
+// InsertDefinition writes a new campaign and its lots; shards share the total.
+// If the id is taken, it writes nothing and created is false.
 func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (created bool, err error) {
 	put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(d)
 	if put.Error != nil || put.RowsAffected == 0 {
 		return false, put.Error
 	}
 	untold := 1
-	lots := []newLot{{CampaignID: d.CampaignID, PartitionNo: lua.PartitionOf(d.CampaignID, partitions), Total: d.Total, Untold: &untold}}
+	lots := []newLot{{
+		CampaignID: d.CampaignID, PartitionNo: lua.PartitionOf(d.CampaignID, partitions), Total: d.Total, Untold: &untold,
+	}}
 	if d.Shards > 1 {
 		lots[0].Untold = nil
 	}
 	for shard := 1; shard <= d.Shards && d.Shards > 1; shard++ {
 		lots = append(lots, newLot{
-			CampaignID: d.CampaignID, Shard: shard, PartitionNo: lua.PartitionOf(models.ShardID(d.CampaignID, shard), partitions),
-			Total: models.DealtTo(shard, d.Shards, d.Total), Untold: &untold,
+			CampaignID: d.CampaignID, Shard: shard, Total: models.DealtTo(shard, d.Shards, d.Total), Untold: &untold,
+			PartitionNo: lua.PartitionOf(models.ShardID(d.CampaignID, shard), partitions),
 		})
 	}
 	return true, tx.Create(&lots).Error
 }
 
-// define writes the campaigns and changes that the stream knows and MySQL does not: one that was restored forgot them. Usually there are
-// none, as definitions are made here.
+// define restores campaigns and changes that the stream has and a restored MySQL lacks.
 func (a *application) define() error {
 	a.versions = make(map[string]int64)
 	newest := make(map[string]*models.Definition)
@@ -62,7 +63,7 @@ func (a *application) define() error {
 			continue
 		}
 		d.CampaignID = e.CampaignID
-		if d.Kind == models.KindPacket { // its total is that of its packets
+		if d.Kind == models.KindPacket { // its packets add up to its total
 			d.Total = 0
 		}
 		if before := newest[d.CampaignID]; before == nil || before.Version < d.Version {
@@ -90,20 +91,20 @@ func (a *application) define() error {
 	return nil
 }
 
-// readVersions reads which definitions MySQL has of the campaigns in a.versions.
+// readVersions fills a.versions with the versions that MySQL has.
 func (a *application) readVersions() error {
 	if len(a.versions) == 0 {
 		return nil
 	}
 	ids := slices.Collect(maps.Keys(a.versions))
-	return sqlstore.ScanAll(a.ctx, a.tx, "SELECT campaign_id, version FROM definitions WHERE campaign_id IN "+sqlstore.Marks(len(ids)),
-		sqlstore.Args(ids), func(scan func(...any) error) error {
-			var id string
-			var version int64
-			err := scan(&id, &version)
-			a.versions[id] = version
-			return err
-		})
+	query := "SELECT campaign_id, version FROM definitions WHERE campaign_id IN " + sqlstore.Marks(len(ids))
+	return sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
+		var id string
+		var version int64
+		err := scan(&id, &version)
+		a.versions[id] = version
+		return err
+	})
 }
 
 // redefine writes a change that MySQL has forgotten, unless a newer one was committed meanwhile.

@@ -13,10 +13,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// dropUnanswered takes claims out again that were never answered and whose units are sold to others. A Redis that was rolled back sells
-// units again, until that is noticed. A claim in mode mysql is answered only once it has its row: without one nobody was told
-// of it. So it gets its row if its lot has the units, and else it is dropped. As MySQL follows the stream, the lot has the units of
-// every claim unless Redis lost some.
+// dropUnanswered deletes unanswered claims whose units are sold to others.
+// A Redis that was rolled back sells units again until the loss is detected.
+// In mode mysql a claim is answered only after its row is committed, so it may
+// still be refused. Without a loss in Redis the lot has the units of every claim.
 func (a *application) dropUnanswered() error {
 	var dropped []*models.RawEvent
 	for lot, awaited := range a.awaited() {
@@ -32,7 +32,7 @@ func (a *application) dropUnanswered() error {
 	return a.drop(dropped)
 }
 
-// drop takes claims out again that nobody was told of, and tells the stream.
+// drop deletes unanswered claims, and announces that in the stream.
 func (a *application) drop(rows []*models.RawEvent) error {
 	if len(rows) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (a *application) drop(rows []*models.RawEvent) error {
 	return nil
 }
 
-// awaited are the claims that got their rows and that nobody was told of yet, by lot, in the order in which they were made.
+// awaited returns the inserted claims that are not answered yet, by lot, oldest first.
 func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	all := make(map[adder.Lot][]*models.RawEvent)
 	for _, r := range a.written {
@@ -72,8 +72,8 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	return all
 }
 
-// freeBut are the units that a lot has for claims that nobody was told of. Units and packets that come to it in this flush, or are released, are
-// among them.
+// freeBut returns the units that a lot has for unanswered claims, with those that
+// this flush credits, adds or releases.
 func (a *application) freeBut(lot adder.Lot) int64 {
 	free := a.lots[lot].free
 	for _, r := range a.moves {
@@ -99,7 +99,7 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 	return free
 }
 
-// tellDropped writes the event that tells readers of the stream.
+// tellDropped puts the event for readers of the stream into the outbox.
 func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -114,7 +114,8 @@ func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	if err != nil {
 		return fmt.Errorf("claims.dropped: %w", err)
 	}
-	_, err = a.tx.ExecContext(a.ctx, "INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES (?, ?, ?, ?, ?)",
+	_, err = a.tx.ExecContext(a.ctx,
+		"INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES (?, ?, ?, ?, ?)",
 		e.ID, lot.ID(), models.OutboxEvent, payload, now.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)

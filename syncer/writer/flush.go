@@ -19,16 +19,15 @@ import (
 // batch is what one transaction applies.
 type batch struct {
 	streams []adder.Taken
-	rows    []*models.RawEvent         // sorted by id, which is the order of the primary key
+	rows    []*models.RawEvent         // in the order of the primary key
 	sums    map[adder.Lot]*adder.Tally // of all rows
 	lots    []*models.RawEvent         // loads, evictions and the like, in the order of the stream
-	told    []*models.RawEvent         // what was decided here and brought to Redis by the outbox
-	since   time.Time                  // when the oldest entry came
-	careful bool                       // lots that somebody locks are found, and not waited for
-	whole   bool                       // all of it is written, or nothing
+	told    []*models.RawEvent         // events from the outbox
+	since   time.Time                  // arrival of the oldest entry
+	careful bool                       // skip locked lots instead of waiting for them
+	whole   bool                       // write all or nothing
 }
 
-// gather makes a batch of what was taken.
 func gather(streams []adder.Taken) *batch {
 	b := &batch{streams: streams, sums: make(map[adder.Lot]*adder.Tally)}
 	for i := range streams {
@@ -75,7 +74,7 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 	return sums
 }
 
-// flush applies what was taken. It returns when all of it is applied, by this process or by others, or ctx has ended.
+// flush applies entries. It returns when all are applied, by whichever process, or ctx ends.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
 	w.begunAt = started
@@ -97,8 +96,8 @@ func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	}
 }
 
-// applyAll applies a batch, less the streams that somebody else has moved: their readers begin again. The error is why ctx
-// ended.
+// applyAll applies a batch, less the streams that another process has moved:
+// their readers begin again. It fails only when ctx ends.
 func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 	for len(b.streams) > 0 {
 		var done *applied
@@ -120,8 +119,8 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 			b = w.without(b, moved)
 		case sqlstore.IsLockWait(err):
 			if b.careful {
-				w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a flush waits for a lock of another transaction: see information_schema.innodb_trx",
-					slog.Any("error", err))
+				w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn,
+					"a flush waits for a lock of another transaction: see information_schema.innodb_trx", slog.Any("error", err))
 			}
 			b.careful = true
 		case ctx.Err() != nil:
@@ -136,7 +135,6 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// tell tells where the offsets are.
 func (w *Writer) tell(streams []adder.Taken) {
 	offsets := make(map[int]models.Offset, len(streams))
 	for i := range streams {
@@ -145,7 +143,7 @@ func (w *Writer) tell(streams []adder.Taken) {
 	w.cfg.Applied(offsets)
 }
 
-// without is a batch less the streams that moved. The turns of those that somebody else moved end.
+// without returns a batch less the moved streams, and ends turns of those moved by others.
 func (w *Writer) without(b *batch, moved *errMoved) *batch {
 	var left []adder.Taken
 	for _, s := range b.streams {
@@ -163,7 +161,7 @@ func (w *Writer) without(b *batch, moved *errMoved) *batch {
 	return next
 }
 
-// report counts what was applied, and logs what was parked and what waits.
+// report counts and logs the outcome of a flush.
 func (w *Writer) report(ctx context.Context, done *applied) {
 	var claims, units int64
 	for _, sum := range done.sums {
@@ -177,23 +175,25 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	w.metrics.replays.Add(float64(done.known))
 	if done.dropped > 0 {
 		w.metrics.unanswered.Add(float64(done.dropped))
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redis lost claims and sold their units again: claims that nobody was told of are dropped",
-			slog.Int("claims", done.dropped))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redis lost claims and sold their units again:"+
+			" claims that nobody was told of are dropped", slog.Int("claims", done.dropped))
 	}
 	for _, p := range done.parked {
 		w.metrics.parked.WithLabelValues(p.kind).Inc()
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it",
-			slog.String("id", p.ID), slog.String("campaign_id", p.CampaignID), slog.String("kind", p.kind), slog.String("reason", p.Reason))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelError,
+			"event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it", slog.String("id", p.ID),
+			slog.String("campaign_id", p.CampaignID), slog.String("kind", p.kind), slog.String("reason", p.Reason))
 	}
 	for lot, err := range done.waiting {
 		if w.setLocked(lot) {
-			w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL wait, its claims are written: another transaction"+
-				" locks its row, see information_schema.innodb_trx, or MySQL refuses the change", slog.String("lot", lot.ID()), slog.Any("error", err))
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL wait, its claims are written:"+
+				" another transaction locks its row, see information_schema.innodb_trx, or MySQL refuses the change",
+				slog.String("lot", lot.ID()), slog.Any("error", err))
 		}
 	}
 }
 
-// trace starts the span of a flush, if some of its rows are traced.
+// trace starts the span of a flush that has traced claims.
 func (w *Writer) trace(b *batch) *tracing.Span {
 	if w.cfg.Tracer == nil {
 		return nil
@@ -204,7 +204,8 @@ func (w *Writer) trace(b *batch) *tracing.Span {
 			spans = append(spans, tracing.Remote(r.TraceParent))
 		}
 	}
-	return w.cfg.Tracer.Shared("flush", spans, attribute.Int("dibs.claims", len(b.rows)), attribute.Int("dibs.campaigns", len(b.sums)))
+	return w.cfg.Tracer.Shared("flush", spans,
+		attribute.Int("dibs.claims", len(b.rows)), attribute.Int("dibs.campaigns", len(b.sums)))
 }
 
 func (w *Writer) pause(ctx context.Context, d time.Duration) error {

@@ -20,7 +20,7 @@ import (
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
 	" first_claimed_ms, shard, moved, waiting) VALUES "
 
-// moveLots writes the rows of stock_flushes, and adds those to the counters of their lots that do not wait.
+// moveLots writes stock_flushes, and updates the counters of lots that do not wait.
 func (a *application) moveLots() error {
 	lots := sortedLots(a.sums)
 	if len(lots) == 0 {
@@ -59,7 +59,8 @@ func sortedLots(sums map[adder.Lot]*adder.Tally) []adder.Lot {
 	return lots
 }
 
-// findLocked finds the lots whose sums wait: those that are known to be locked, and in a careful flush all that are.
+// findLocked marks the lots whose sums wait: those known to be locked,
+// and in a careful flush all that are locked now.
 func (a *application) findLocked(lots []adder.Lot) error {
 	a.mu.Lock()
 	for _, lot := range lots {
@@ -80,7 +81,7 @@ func (a *application) findLocked(lots []adder.Lot) error {
 	return err
 }
 
-// lockFree locks those of some lots that nobody else has locked, and the campaigns of shards with them.
+// lockFree locks the lots that are not locked, and campaigns together with their shards.
 func lockFree(ctx context.Context, tx *sqlstore.Tx, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
 	free = make(map[adder.Lot]bool, len(lots))
 	if tx.Name() == migrations.SQLite {
@@ -110,8 +111,7 @@ func lockFree(ctx context.Context, tx *sqlstore.Tx, lots []adder.Lot) (free map[
 	return free, err
 }
 
-// addToLots adds the sums of flushes to the counters of their lots, and to those of campaigns of several shards: one
-// statement for all of them.
+// addToLots adds flushes to lots and to campaigns of several shards in one statement.
 func (a *application) addToLots(flushes []string) error {
 	if len(flushes) == 0 {
 		return nil
@@ -119,7 +119,7 @@ func (a *application) addToLots(flushes []string) error {
 	return addFlushes(a.ctx, a.tx, flushes, a.clock.Now())
 }
 
-// addEach adds the sums of flushes lot by lot. Those of lots that MySQL refuses to change wait.
+// addEach adds flushes lot by lot. Those that MySQL refuses wait.
 func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) error {
 	for _, lot := range lots {
 		if _, waits := a.waiting[lot]; waits {
@@ -137,31 +137,32 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 	return nil
 }
 
-// The sums lead the join, and lots are found by their key, so that only those are locked: shards before their campaigns.
-// A scan of a small table would lock all.
+// The sums lead the join and lots are found by key, so that only these are locked.
+// A scan of a small table would lock all of it.
 const (
 	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
 		" SELECT campaign_id, 0, SUM(units), SUM(claims), 0 FROM stock_flushes WHERE shard > 0 AND id IN %[1]s GROUP BY campaign_id"
-	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots FORCE INDEX (PRIMARY) ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard" +
-		" SET lots.claimed = lots.claimed + f.units, lots.sold = lots.sold + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
+	addFlushesMySQL = "UPDATE (" + flushSums + ") f STRAIGHT_JOIN lots FORCE INDEX (PRIMARY)" +
+		" ON lots.campaign_id = f.campaign_id AND lots.shard = f.shard SET lots.claimed = lots.claimed + f.units," +
+		" lots.sold = lots.sold + f.units, lots.synced_seq = lots.synced_seq + f.claims," +
 		" lots.total = lots.total + f.moved, lots.updated_at = ?"
-	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, sold = sold + f.units, synced_seq = synced_seq + f.claims," +
-		" total = total + f.moved, updated_at = ? FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
+	addFlushesSQLite = "UPDATE lots SET claimed = claimed + f.units, sold = sold + f.units," +
+		" synced_seq = synced_seq + f.claims, total = total + f.moved, updated_at = ?" +
+		" FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 )
 
 func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Time) error {
 	list := "('" + strings.Join(ids, "','") + "')" // UUIDs need no escaping
-	args := []any{now.UTC().Format(sqlstore.TimeLayout)}
 	query := fmt.Sprintf(addFlushesMySQL, list)
 	if tx.Name() == migrations.SQLite {
 		query = fmt.Sprintf(addFlushesSQLite, list)
 	}
-	_, err := tx.ExecContext(ctx, query, args...)
+	_, err := tx.ExecContext(ctx, query, now.UTC().Format(sqlstore.TimeLayout))
 	return err
 }
 
-// insertFlushes inserts a row a lot into stock_flushes, and returns their ids.
+// insertFlushes inserts one row per lot into stock_flushes, and returns their ids.
 func insertFlushes(
 	ctx context.Context, tx *sqlstore.Tx, sums map[adder.Lot]*adder.Tally, waiting map[adder.Lot]error,
 	took time.Duration, now time.Time,
@@ -204,8 +205,7 @@ func waitingMark(waiting map[adder.Lot]error, lot adder.Lot) *int64 {
 	return new(int64(1))
 }
 
-// addWaiting adds the sums that wait, of lots that nobody locks any more: those of this process, and those that another one
-// left.
+// addWaiting adds the waiting sums, also those of dead processes, of lots now unlocked.
 func (w *Writer) addWaiting(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
 	defer cancel()
@@ -213,7 +213,8 @@ func (w *Writer) addWaiting(ctx context.Context) {
 	next := findWaiting
 	switch {
 	case err != nil && !errors.Is(err, context.Canceled) && !sqlstore.IsLockWait(err):
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "could not look for sums that wait for locked campaigns", slog.Any("error", err))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn,
+			"could not look for sums that wait for locked campaigns", slog.Any("error", err))
 	case err == nil:
 		w.keepLocked(ctx, left)
 	}
@@ -223,7 +224,7 @@ func (w *Writer) addWaiting(ctx context.Context) {
 	w.waitAt = w.clock.Now().Add(next)
 }
 
-// tryWaiting returns the lots whose sums wait still.
+// tryWaiting returns the lots whose sums still wait.
 func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err error) {
 	lots, err := w.waitingLots(ctx)
 	if err != nil || len(lots) == 0 {
@@ -264,7 +265,7 @@ func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) 
 	return lots, err
 }
 
-// addWaitingOf adds the sums of a lot, whose row is locked: nobody else adds them.
+// addWaitingOf adds the sums of a lot. Its row is locked, so no other process does.
 func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) error {
 	ids, err := waitingOf(ctx, tx, lot)
 	if err != nil || len(ids) == 0 {
@@ -273,10 +274,11 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 	if err := addFlushes(ctx, tx, ids, w.clock.Now()); err != nil {
 		return err
 	}
-	return waitNoMore(ctx, tx, ids)
+	query := "UPDATE stock_flushes SET waiting = NULL WHERE id IN " + sqlstore.Marks(len(ids))
+	_, err = tx.ExecContext(ctx, query, sqlstore.Args(ids)...)
+	return err
 }
 
-// waitingOf are the rows of stock_flushes of a lot that wait.
 func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, err error) {
 	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
 	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
@@ -288,12 +290,7 @@ func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []strin
 	return ids, err
 }
 
-func waitNoMore(ctx context.Context, tx *sqlstore.Tx, ids []string) error {
-	_, err := tx.ExecContext(ctx, "UPDATE stock_flushes SET waiting = NULL WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
-	return err
-}
-
-// setLocked notes that the sums of a lot wait, and reports whether that is new.
+// setLocked records that a lot's sums wait, and reports whether that is new.
 func (w *Writer) setLocked(lot adder.Lot) (isNew bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -305,13 +302,14 @@ func (w *Writer) setLocked(lot adder.Lot) (isNew bool) {
 	return isNew
 }
 
-// keepLocked forgets the lots that are locked no more.
+// keepLocked replaces the set of locked lots.
 func (w *Writer) keepLocked(ctx context.Context, left map[adder.Lot]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for lot := range w.locked {
 		if !left[lot] {
-			w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "the counters of a campaign in MySQL are up to date again", slog.String("lot", lot.ID()))
+			w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo,
+				"the counters of a campaign in MySQL are up to date again", slog.String("lot", lot.ID()))
 		}
 	}
 	w.locked = left
@@ -320,7 +318,6 @@ func (w *Writer) keepLocked(ctx context.Context, left map[adder.Lot]bool) {
 	}
 }
 
-// lockedLots is how many lots have counters that wait.
 func (w *Writer) lockedLots() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"dibs/syncer/adder"
 )
 
-// giveUp has lots count what operators gave up of them, and parked claims that they discarded stay so: a MySQL that was restored forgot it.
+// giveUp applies what operators gave up, which a restored MySQL may have lost.
 func (a *application) giveUp() error {
 	for _, e := range a.b.told {
 		if e.Type != models.EventClaimsGivenUp || e.GivenUp == nil {
@@ -28,12 +28,14 @@ func (a *application) giveUp() error {
 }
 
 func (a *application) giveUpOf(lot adder.Lot, now *models.GivenUp) error {
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
-		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+", given_up_claims = ?, given_up_units = ?"+
+	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET"+
+		" lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
+		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+
+		", given_up_claims = ?, given_up_units = ?"+
 		" WHERE campaign_id = ? AND shard = ? AND given_up_units < ?",
 		now.Claims, now.Units, now.Claims, now.Units, lot.CampaignID, lot.Shard, now.Units)
-	if err == nil && lot.Shard > 0 {
-		err = a.sumLost(lot.CampaignID)
+	if err != nil || lot.Shard == 0 {
+		return err
 	}
-	return err
+	return a.sumLost(lot.CampaignID)
 }

@@ -10,13 +10,15 @@ import (
 	"dibs/syncer/adder"
 )
 
-// lateHoldMs is how long the hold of a claim that is written late lasts at least: its user may not have heard of it before.
+// lateHoldMs is the least hold of a claim written late: its user may just have heard of it.
 const lateHoldMs = 30_000
 
-// lockHolds has the cursors of lots with holds be due when the first of the claims is, unless they are due before, and locks them: the
-// expirer goes over no claims meanwhile.
+// lockHolds locks the hold cursors of the batch, so that the expirer scans no claims
+// meanwhile. A cursor that was not due becomes due with the first of the claims.
 func (a *application) lockHolds() error {
-	lots := slices.DeleteFunc(sortedLots(a.b.sums), func(lot adder.Lot) bool { return a.lots[lot].holdForMs == 0 || a.b.sums[lot].Claims == 0 })
+	lots := slices.DeleteFunc(sortedLots(a.b.sums), func(lot adder.Lot) bool {
+		return a.lots[lot].holdForMs == 0 || a.b.sums[lot].Claims == 0
+	})
 	a.heldUpto = make(map[adder.Lot]int64, len(lots))
 	if len(lots) == 0 {
 		return nil
@@ -26,7 +28,8 @@ func (a *application) lockHolds() error {
 		put = append(put, lot.CampaignID, lot.Shard, a.b.sums[lot].FirstMs+a.lots[lot].holdForMs)
 		all = append(all, lot.CampaignID, lot.Shard)
 	}
-	query := "INSERT INTO hold_cursors (campaign_id, shard, seq, due_ms) VALUES " + strings.TrimPrefix(strings.Repeat(", (?, ?, 0, ?)", len(lots)), ", ")
+	query := "INSERT INTO hold_cursors (campaign_id, shard, seq, due_ms) VALUES " +
+		strings.TrimPrefix(strings.Repeat(", (?, ?, 0, ?)", len(lots)), ", ")
 	if a.tx.Name() == migrations.SQLite {
 		query += " ON CONFLICT (campaign_id, shard) DO UPDATE SET due_ms = COALESCE(due_ms, excluded.due_ms)"
 	} else {
@@ -35,7 +38,8 @@ func (a *application) lockHolds() error {
 	if _, err := a.tx.ExecContext(a.ctx, query, put...); err != nil {
 		return err
 	}
-	query = "SELECT campaign_id, shard, seq FROM hold_cursors WHERE " + strings.TrimPrefix(strings.Repeat("OR (campaign_id = ? AND shard = ?) ", len(lots)), "OR ")
+	query = "SELECT campaign_id, shard, seq FROM hold_cursors WHERE " +
+		strings.TrimPrefix(strings.Repeat("OR (campaign_id = ? AND shard = ?) ", len(lots)), "OR ")
 	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.ForUpdate(a.tx), all, func(scan func(...any) error) error {
 		var lot adder.Lot
 		var seq int64
@@ -45,7 +49,7 @@ func (a *application) lockHolds() error {
 	})
 }
 
-// putDues notes the claims that the expirer has gone past.
+// putDues writes hold_dues for claims behind the expirer's cursor.
 func (a *application) putDues() error {
 	least := a.clock.Now().UnixMilli() + lateHoldMs
 	var dues []models.HoldDue

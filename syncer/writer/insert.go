@@ -11,7 +11,6 @@ import (
 const insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch," +
 	" packet_id, amount, claimed_at, synced_at) VALUES "
 
-// insert inserts the claims that can be inserted, and parks the others.
 func (a *application) insert(rows []*models.RawEvent) error {
 	for len(rows) > 0 {
 		n := min(len(rows), int(a.insertRows.Load()))
@@ -23,8 +22,8 @@ func (a *application) insert(rows []*models.RawEvent) error {
 	return nil
 }
 
-// insertSome inserts rows by one statement. One that is refused leaves nothing behind, and the transaction goes on: rows that
-// MySQL has are dropped, and halves find those that it refuses.
+// insertSome inserts rows by one statement. A refused statement leaves no row behind
+// and the transaction intact: known rows are dropped, and bisection finds bad ones.
 func (a *application) insertSome(rows []*models.RawEvent) error {
 	if len(rows) == 0 {
 		return nil
@@ -37,13 +36,13 @@ func (a *application) insertSome(rows []*models.RawEvent) error {
 	case sqlstore.IsPacketTooLarge(err) && len(rows) > 1: // the server has closed the connection
 		half := int64(len(rows)+1) / 2
 		a.insertRows.Store(half)
-		return fmt.Errorf("trying with %d rows a statement: %s", half, err) //nolint:errorlint // another try may succeed
+		return fmt.Errorf("trying with %d rows a statement: %s", half, err) //nolint:errorlint // transient
 	case failure != sqlstore.FailureDuplicate && failure != sqlstore.FailureData:
 		return err
 	case failure == sqlstore.FailureDuplicate:
-		left, lookErr := a.dropKnown(rows)
-		if lookErr != nil {
-			return lookErr
+		left, knownErr := a.dropKnown(rows)
+		if knownErr != nil {
+			return knownErr
 		}
 		if len(left) < len(rows) {
 			return a.insertSome(left)
@@ -70,7 +69,6 @@ func (a *application) execInsert(rows []*models.RawEvent) error {
 	return err
 }
 
-// addClaim adds the row of a claim to an INSERT.
 func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.BeginRow(i)
 	s.Text(e.ID)
@@ -90,7 +88,7 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// selectKnown reads the columns of claims that tell whether a claim is that of an event.
+// selectKnown reads what identifies the claim of an event.
 const selectKnown = "SELECT id, campaign_id, shard, seq, user_id, quantity FROM claims WHERE "
 
 func scanKnown(scan func(...any) error) (k models.ClaimRow, err error) {
@@ -98,12 +96,12 @@ func scanKnown(scan func(...any) error) (k models.ClaimRow, err error) {
 	return k, err
 }
 
-// isOf reports whether a claim is that of an event. A repair may have given it another seq.
+// isOf reports whether a claim is that of an event. A repair may have changed its seq.
 func isOf(k *models.ClaimRow, e *models.Event) bool {
 	return k.ID == e.ID && k.CampaignID == e.CampaignID && k.Shard == e.Shard && k.UserID == e.UserID && k.Quantity == e.Quantity
 }
 
-// dropKnown drops claims that MySQL has, or that are twice in rows, and parks those whose id a different claim has.
+// dropKnown drops duplicates, and parks claims whose id a different claim has.
 func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
 	there := make(map[string]models.ClaimRow)
 	ids := make([]any, len(rows))
@@ -133,7 +131,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 	return left, err
 }
 
-// remove takes claims out again that this transaction has inserted.
+// remove deletes claims that this transaction has inserted.
 func (a *application) remove(ids map[string]bool) error {
 	args := make([]any, 0, len(ids))
 	for id := range ids {

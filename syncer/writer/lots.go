@@ -11,11 +11,11 @@ import (
 	"dibs/syncer/adder"
 )
 
-// place is what MySQL has of a lot where an event stands in the stream: claims with rows and parked ones, and their units.
-type place struct{ claims, units int64 }
+// position is what MySQL has of a lot at an event of the stream, parked claims included.
+type position struct{ claims, units int64 }
 
-// countBefore counts what MySQL has of lots where they were loaded, before the counters move.
-func (a *application) countBefore() (map[*models.RawEvent]place, error) {
+// countBefore counts lots at their loads, before the counters are updated.
+func (a *application) countBefore() (map[*models.RawEvent]position, error) {
 	var loaded []adder.Lot
 	for _, e := range a.b.lots {
 		if e.Type == models.EventLotLoaded {
@@ -33,7 +33,7 @@ func (a *application) countBefore() (map[*models.RawEvent]place, error) {
 	for _, r := range a.written {
 		written[r] = true
 	}
-	places := make(map[*models.RawEvent]place, len(loaded))
+	positions := make(map[*models.RawEvent]position, len(loaded))
 	for i := range a.b.streams {
 		for _, read := range a.b.streams[i].Reads {
 			for j := range read.Events {
@@ -43,39 +43,39 @@ func (a *application) countBefore() (map[*models.RawEvent]place, error) {
 				switch {
 				case !isLoaded:
 				case e.Type == models.EventLotLoaded:
-					places[e] = sum
+					positions[e] = sum
 				case written[e]:
-					sums[lot] = place{sum.claims + 1, sum.units + e.Quantity}
+					sums[lot] = position{sum.claims + 1, sum.units + e.Quantity}
 				}
 			}
 		}
 	}
-	return places, nil
+	return positions, nil
 }
 
-// countLots counts what MySQL has of lots.
-func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]place, error) {
-	sums := make(map[adder.Lot]place, len(lots))
+func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error) {
+	sums := make(map[adder.Lot]position, len(lots))
 	marks := strings.TrimPrefix(strings.Repeat(", (?, ?)", len(lots)), ", ")
 	args := make([]any, 0, 2*len(lots))
 	var ids []string
 	for _, lot := range lots {
-		sums[lot] = place{}
+		sums[lot] = position{}
 		args = append(args, lot.CampaignID, lot.Shard)
 		ids = append(ids, lot.ID())
 	}
 	for _, query := range []string{
 		"SELECT campaign_id, shard, synced_seq, sold FROM lots WHERE (campaign_id, shard) IN (VALUES " + marks + ")",
-		"SELECT campaign_id, shard, claims, units FROM stock_flushes WHERE waiting = 1 AND (campaign_id, shard) IN (VALUES " + marks + ")",
+		"SELECT campaign_id, shard, claims, units FROM stock_flushes" +
+			" WHERE waiting = 1 AND (campaign_id, shard) IN (VALUES " + marks + ")",
 	} {
 		if a.tx.Name() != migrations.SQLite {
 			query = strings.Replace(query, "(VALUES "+marks+")", "("+marks+")", 1)
 		}
 		err := sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
 			var lot adder.Lot
-			var p place
+			var p position
 			err := scan(&lot.CampaignID, &lot.Shard, &p.claims, &p.units)
-			sums[lot] = place{sums[lot].claims + p.claims, sums[lot].units + p.units}
+			sums[lot] = position{sums[lot].claims + p.claims, sums[lot].units + p.units}
 			return err
 		})
 		if err != nil {
@@ -86,12 +86,12 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]place, error) {
 	for id, p := range parked {
 		var lot adder.Lot
 		lot.CampaignID, lot.Shard = models.SplitShardID(id)
-		sums[lot] = place{sums[lot].claims + p.Claims, sums[lot].units + p.Units}
+		sums[lot] = position{sums[lot].claims + p.Claims, sums[lot].units + p.Units}
 	}
 	return sums, err
 }
 
-// parkedOf reads the parked claims of those lots that have some.
+// parkedOf reads the parked claims of the lots that have any.
 func parkedOf(ctx context.Context, tx *sqlstore.Tx, lots []string) (map[string]*ParkedClaims, error) {
 	parked := make(map[string]*ParkedClaims)
 	query := "SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(lots))
@@ -101,34 +101,38 @@ func parkedOf(ctx context.Context, tx *sqlstore.Tx, lots []string) (map[string]*
 		parked[id] = nil
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
 	for id := range parked {
-		if err == nil {
-			parked[id], err = ReadParked(ctx, tx, id)
+		parked[id], err = ReadParked(ctx, tx, id)
+		if err != nil {
+			return nil, err
 		}
 	}
-	return parked, err
+	return parked, nil
 }
 
-// applyLots notes what became of lots in Redis. A load that was made of other claims than MySQL has there was made of what a MySQL that was
-// restored has lost: the lot is loaded again.
-func (a *application) applyLots(places map[*models.RawEvent]place) error {
+// applyLots applies the events of lots. A load of other claims than MySQL has at its
+// position used what a restored MySQL has lost: the lot is loaded again.
+func (a *application) applyLots(positions map[*models.RawEvent]position) error {
 	for _, e := range a.b.lots {
-		err := a.applyLot(e, places)
-		if err != nil {
+		if err := a.applyLot(e, positions); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// follow is what a lot that works by a definition has in common with it. The total by which Redis sells is MySQL's once it has the newest
-// one. The stream may lack packets. Which is the newest one the row is asked for: a change may be committed after this snapshot was taken.
+// follow sets what a lot with a newer definition has in common with it. If it is the
+// newest, Redis sells by MySQL's total. The version is read by the UPDATE itself,
+// as a change may have been committed after this snapshot. The stream may lack packets.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}
 	then := func(column, value string) {
-		set += ", " + column + " = CASE WHEN (SELECT version FROM definitions WHERE definitions.campaign_id = ?) = ? THEN " + value +
-			" ELSE " + column + " END"
+		set += ", " + column + " = CASE WHEN (SELECT version FROM definitions" +
+			" WHERE definitions.campaign_id = ?) = ? THEN " + value + " ELSE " + column + " END"
 		args = append(args, e.CampaignID, e.Version)
 	}
 	if e.Version > 0 && a.versions[e.CampaignID] == e.Version {
@@ -140,13 +144,14 @@ func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	return set, args
 }
 
-func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]place) error {
+func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEvent]position) error {
 	now := a.clock.Now().UTC().Format(sqlstore.TimeLayout)
 	id := e.LotID()
 	switch e.Type {
 	case models.EventLotEvicted:
-		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0 WHERE id = ? AND epoch <= ?"+
-			" AND residency = ?", models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
+		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
+			" WHERE id = ? AND epoch <= ? AND residency = ?",
+			models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
 		return err
 	case models.EventCampaignPaused:
 		return a.pause(e)
@@ -157,11 +162,11 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
 		return err
 	}
-	// Claims that nobody was told of and that were dropped leave holes in seq, and no units: they are not lost.
+	// Dropped claims leave gaps in seq, but no units: they are not lost.
 	lostUnits := a.greatest("0", "? - given_up_units")
 	lostClaims := a.least(lostUnits, a.greatest("0", "? - given_up_claims"))
 	reload := int64(0)
-	if p, is := places[e]; is && (p.claims != e.Claims || p.units != e.Quantity) {
+	if p, isLoad := positions[e]; isLoad && (p.claims != e.Claims || p.units != e.Quantity) {
 		reload = e.Epoch
 	}
 	set, args := a.follow(e)
@@ -170,15 +175,17 @@ func (a *application) applyLot(e *models.RawEvent, places map[*models.RawEvent]p
 		", lost_units = "+lostUnits+", lost_claims = "+lostClaims+
 		", seen_epoch = "+a.greatest("seen_epoch", "?")+", seen_seq = "+a.greatest("seen_seq", "?")+
 		", seen_units = "+a.greatest("seen_units", "?")+", epoch = ?"+set+" WHERE id = ? AND epoch < ?",
-		slices.Concat([]any{models.ResidencyResident, now, e.Generation, reload, e.Sold - e.Quantity, e.Sold - e.Quantity, e.Seq - e.Claims,
-			e.Epoch, e.Seq, e.Sold, e.Epoch}, args, []any{id, e.Epoch})...)
-	if err == nil && e.Shard > 0 {
-		err = a.sumLost(e.CampaignID)
+		slices.Concat([]any{
+			models.ResidencyResident, now, e.Generation, reload, e.Sold - e.Quantity, e.Sold - e.Quantity,
+			e.Seq - e.Claims, e.Epoch, e.Seq, e.Sold, e.Epoch,
+		}, args, []any{id, e.Epoch})...)
+	if err != nil || e.Shard == 0 {
+		return err
 	}
-	return err
+	return a.sumLost(e.CampaignID)
 }
 
-// greatest is the greater of two values in the dialect of the database.
+// greatest is GREATEST in the dialect of the database.
 func (a *application) greatest(x, y string) string {
 	if a.tx.Name() == migrations.SQLite {
 		return "MAX(" + x + ", " + y + ")"
@@ -186,7 +193,6 @@ func (a *application) greatest(x, y string) string {
 	return "GREATEST(" + x + ", " + y + ")"
 }
 
-// least is the lesser of two values in the dialect of the database.
 func (a *application) least(x, y string) string {
 	if a.tx.Name() == migrations.SQLite {
 		return "MIN(" + x + ", " + y + ")"
@@ -194,10 +200,11 @@ func (a *application) least(x, y string) string {
 	return "LEAST(" + x + ", " + y + ")"
 }
 
-// sumLost has the campaign of a shard count what its shards lost.
+// sumLost updates a campaign to what its shards lost.
 func (a *application) sumLost(campaignID string) error {
 	sum := func(column string) string {
-		return "(SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0) AS all_" + column + ")"
+		return "(SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots" +
+			" WHERE campaign_id = ? AND shard > 0) AS all_" + column + ")"
 	}
 	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET lost_claims = "+sum("lost_claims")+", lost_units = "+sum("lost_units")+
 		" WHERE campaign_id = ? AND shard = 0", campaignID, campaignID, campaignID)

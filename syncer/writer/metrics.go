@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the figures of a writer.
 type metrics struct {
 	flushSeconds prometheus.Histogram
 	batchClaims  prometheus.Histogram
@@ -23,7 +22,7 @@ type metrics struct {
 	dropped atomic.Int64 // events answered with an error when the writer closed
 }
 
-// newMetrics registers the figures; with a nil Registerer nothing reads them.
+// newMetrics registers metrics, unless reg is nil.
 func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locked func() int) *metrics {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
@@ -53,7 +52,8 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 			Name: "dibs_claims_redelivered_total", Help: "Claims that were read again after they were put into MySQL.",
 		}),
 		moved: f.NewCounter(prometheus.CounterOpts{
-			Name: "dibs_flush_offset_moved_total", Help: "Batches of a partition that were dropped because another process had moved its offset.",
+			Name: "dibs_flush_offset_moved_total",
+			Help: "Batches of a partition that were dropped because another process had moved its offset.",
 		}),
 		unanswered: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_dropped_total",
@@ -63,7 +63,8 @@ func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locke
 			Name: "dibs_events_parked_total", Help: "Events that could never be written and wait in parked_events.",
 		}, []string{"reason"}),
 		retries: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "dibs_flush_retries_total", Help: "Statements or flushes tried again: clash is a deadlock or lock wait, trouble anything else.",
+			Name: "dibs_flush_retries_total",
+			Help: "Statements or flushes tried again: clash is a deadlock or lock wait, trouble anything else.",
 		}, []string{"cause"}),
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// applyMoves writes the halves of moves that MySQL lacks. A move is a row, whose debit makes it and whose credit ends it.
-// What left the total of a campaign has no second half.
+// applyMoves writes new halves of moves: a debit inserts the row, a credit ends it.
+// Units that leave the campaign have no credit.
 func (a *application) applyMoves(rows []*models.RawEvent) error {
 	for _, r := range rows {
 		apply := a.credited
@@ -36,8 +36,9 @@ func (a *application) debited(e *models.Event) (isNew bool, err error) {
 	return isNew, err
 }
 
-// credited ends a move. A credit whose debit nobody has proves it: MySQL was restored and reads the giver's stream later, or
-// both servers lost the debit. The giver has the units no more, and its total may be below 0 until MySQL has read what it got.
+// credited ends a move. A credit without a debit proves it: both servers lost the debit,
+// or a restored MySQL will read the giver's stream later.
+// Either way the giver no longer has the units; its total may be negative until then.
 func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	isProof, err := a.insertMove(e, e.Peer, e.Shard)
 	if err != nil {
@@ -53,21 +54,24 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	return a.creditMove(e)
 }
 
-// reloadGiver notes that the giver of a proven move is to be loaded again: Redis may have forgotten the debit as well. The note stands in
-// the move, as somebody may lock the giver's row.
+// reloadGiver marks the giver of a proven move: Redis may have lost the debit as well.
+// The mark is in the move, as the giver's row may be locked.
 func (a *application) reloadGiver(e *models.Event) error {
 	var epoch int64
-	err := a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?", e.CampaignID, e.Peer).Scan(&epoch)
-	if err == nil {
-		_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
+	err := a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?",
+		e.CampaignID, e.Peer).Scan(&epoch)
+	if err != nil {
+		return err
 	}
+	_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
 	return err
 }
 
-// insertMove reports whether MySQL had no row of the move. It reads none before: two flushes at once would lock the gap.
+// insertMove reports whether the move is new. A read before it would lock the gap.
 func (a *application) insertMove(e *models.Event, from, to int) (isNew bool, err error) {
-	changed, err := sqlstore.Exec(a.ctx, a.tx, "INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
-		" VALUES (?, ?, ?, ?, ?, ?)"+orKnown(a.tx.Name()), e.Move, e.CampaignID, from, to, e.Quantity, e.At.UTC().Format(sqlstore.TimeLayout))
+	changed, err := sqlstore.Exec(a.ctx, a.tx,
+		"INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES (?, ?, ?, ?, ?, ?)"+
+			orKnown(a.tx.Name()), e.Move, e.CampaignID, from, to, e.Quantity, e.At.UTC().Format(sqlstore.TimeLayout))
 	return changed > 0, err
 }
 

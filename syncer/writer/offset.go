@@ -17,13 +17,13 @@ import (
 	"dibs/syncer/adder"
 )
 
-// positionSlots bounds the positions that MySQL keeps of a stream: one for each second, modulo it.
+// positionSlots bounds the stored positions of a stream: one per second, modulo it.
 const positionSlots = 100
 
-const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read, generation, state FROM streams WHERE partition_no IN "
+const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read, generation, state" +
+	" FROM streams WHERE partition_no IN "
 
-// Offsets reads how far MySQL has applied some claim streams, by partition. A stream of which it has no row has applied
-// nothing.
+// Offsets returns MySQL's offsets of claim streams, by partition; NoOffset if it has none.
 func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[int]models.Offset, error) {
 	offsets, err := readOffsets(ctx, q, partitions, "")
 	if err != nil {
@@ -50,7 +50,7 @@ func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock
 	return offsets, err
 }
 
-// Applied is the id of the last entry of a claim stream that MySQL has applied; zero is none.
+// Applied returns the id of the last applied entry of a claim stream; zero is none.
 func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryID, error) {
 	offsets, err := Offsets(ctx, q, partition)
 	if err != nil {
@@ -59,7 +59,7 @@ func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryI
 	return lua.ParseEntryID(offsets[partition].EntryID)
 }
 
-// newOffset makes the row of a stream that has none.
+// newOffset inserts the row of a stream.
 func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partition int) error {
 	query := "INSERT INTO streams (partition_no) VALUES (?)"
 	if dialect == migrations.SQLite {
@@ -71,19 +71,20 @@ func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partitio
 	return err
 }
 
-// BeginAnew has the streams begin anew, for a Redis that begins empty with each process: all that is known of the last one is in the
-// database.
+// BeginAnew resets the streams for an embedded Redis, which starts empty.
 func BeginAnew(ctx context.Context, db *gorm.DB) error {
 	start := models.NoOffset()
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		err := tx.Exec("UPDATE streams SET offset_id = ?, offset_event_id = '', offset_read = 0, state = ?", start.EntryID, start.State).Error
-		if err == nil {
-			err = tx.Exec("DELETE FROM stream_positions").Error
+		err := tx.Exec("UPDATE streams SET offset_id = ?, offset_event_id = '', offset_read = 0, state = ?",
+			start.EntryID, start.State).Error
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = tx.Exec("UPDATE lots SET residency = ? WHERE residency = ?", models.ResidencyEvicted, models.ResidencyResident).Error
+		if err := tx.Exec("DELETE FROM stream_positions").Error; err != nil {
+			return err
 		}
-		return err
+		return tx.Exec("UPDATE lots SET residency = ? WHERE residency = ?",
+			models.ResidencyEvicted, models.ResidencyResident).Error
 	})
 	if err != nil {
 		return fmt.Errorf("writer: begin anew: %w", err)
@@ -91,18 +92,18 @@ func BeginAnew(ctx context.Context, db *gorm.DB) error {
 	return nil
 }
 
-// errMoved says which streams of a flush are not where their entries begin.
+// errMoved reports streams whose offset is not where the entries of a flush begin.
 type errMoved struct {
-	applied []int // they are where the entries end: an earlier attempt was committed
-	lost    []int // somebody else moved them
+	applied []int // at the end of the entries: an earlier attempt was committed
+	lost    []int // moved by another process
 }
 
 func (e *errMoved) Error() string {
 	return fmt.Sprintf("writer: the offsets of partitions %v moved", append(e.applied, e.lost...))
 }
 
-// lockOffsets locks the rows of streams until the transaction ends. It fails with errMoved, as a final error, unless each is
-// where the entries begin.
+// lockOffsets locks streams until the transaction ends.
+// It fails with a final errMoved unless each offset is where its entries begin.
 func lockOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken) error {
 	if len(streams) == 0 {
 		return nil
@@ -131,7 +132,7 @@ func lockOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken) er
 	return nil
 }
 
-// moveOffsets moves streams, whose rows are locked, to where their entries end.
+// moveOffsets moves locked streams to the end of their entries.
 func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
 	if len(streams) == 0 {
 		return nil
@@ -159,13 +160,13 @@ func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, no
 	return nil
 }
 
-// putPositions keeps where streams are as the position of this second.
+// putPositions stores the offsets as the position of this second.
 func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
 	if len(streams) == 0 {
 		return nil
 	}
-	s := sqlstore.NewStatement("REPLACE INTO stream_positions (partition_no, slot, entry_id, event_id, entries_read) VALUES ",
-		len(streams)*sqlstore.RowBytes)
+	const head = "REPLACE INTO stream_positions (partition_no, slot, entry_id, event_id, entries_read) VALUES "
+	s := sqlstore.NewStatement(head, len(streams)*sqlstore.RowBytes)
 	for i := range streams {
 		s.BeginRow(i)
 		s.Int(int64(streams[i].Partition))
@@ -182,7 +183,7 @@ func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, n
 	return nil
 }
 
-// Positions are where a stream was lately, newest first: Redis may have lost the newest ones.
+// Positions returns recent offsets of a stream, newest first: Redis may have lost some.
 func (w *Writer) Positions(ctx context.Context, partition int) (positions []models.Offset, err error) {
 	query := "SELECT entry_id, event_id, entries_read FROM stream_positions WHERE partition_no = ? ORDER BY entries_read DESC"
 	err = sqlstore.ScanAll(ctx, w.db.ConnPool, query, []any{partition}, func(scan func(...any) error) error {
@@ -197,13 +198,13 @@ func (w *Writer) Positions(ctx context.Context, partition int) (positions []mode
 	return positions, nil
 }
 
-// Move moves a partition, whose offset, generation and state are from, to others, and reports whether it did: else somebody else moved
-// it. Of an offset that goes back the later positions are forgotten; what follows is read again, and rows that MySQL has stay as they are.
+// Move sets the offset, generation and state of a partition by compare-and-set.
+// After a move back, entries are read again, and rows that exist are left alone.
 func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
 	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*sqlstore.Tx) error { return nil })
 }
 
-// MoveOffset is Writer.Move for whoever has no Writer; and is done in the same transaction.
+// MoveOffset is Writer.Move without a Writer; and runs in the same transaction.
 func MoveOffset(
 	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *sqlstore.Tx) error,
 ) (moved bool, err error) {

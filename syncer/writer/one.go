@@ -11,10 +11,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRefused says that MySQL refused a row of a write that is all or nothing.
+// errRefused reports that MySQL refused a row of an all-or-nothing write.
 var errRefused = errors.New("writer: MySQL refuses a claim")
 
-// Write writes events that are in no stream, as a flush does, but all of them or none. Errors: see FailureOf.
+// Write writes events that are in no stream, all or none. Errors: see FailureOf.
 func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 	rows := rowsOf(events)
 	s := newStore(db, defaultTuning())
@@ -33,13 +33,13 @@ func rowsOf(events []models.Event) []*models.RawEvent {
 	return rows
 }
 
-// Park parks an event, with its payload, if it is not parked yet.
+// Park parks an event, with its payload, unless it is parked.
 func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, reason string) error {
 	parked := parkedEvent(&models.RawEvent{Event: *e, Payload: payload}, reason)
 	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db.ConnPool, db.Name(), &parked, sqlstore.Now()) })
 }
 
-// FailureOf reports what can be done about an error of a write. A claim that contradicts what MySQL holds is FailureData.
+// FailureOf classifies an error of a write. A claim that contradicts MySQL is FailureData.
 func FailureOf(err error) sqlstore.Failure {
 	if errors.Is(err, errPacketTaken) || errors.Is(err, errRefused) {
 		return sqlstore.FailureData

@@ -9,10 +9,11 @@ import (
 	"dibs/models"
 )
 
-// errPacketTaken says that a packet does not exist, belongs to another claim, returned to the sender, or holds another amount.
+// errPacketTaken reports a packet that the claim can't have: it is missing, taken,
+// returned to its sender, or of another amount.
 var errPacketTaken = errors.New("writer: packet cannot be taken")
 
-// The claims of the batch lead the join, so that only their packets are locked. An owner is set once.
+// The claims lead the join, so that only their packets are locked. An owner is set once.
 const (
 	setOwnersMySQL = "UPDATE claims c STRAIGHT_JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id" +
 		" SET p.claim_id = c.id, p.user_id = c.user_id" +
@@ -22,7 +23,7 @@ const (
 		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN "
 )
 
-// ownPackets gives the packets of claims that have their rows to their users, and returns how many it gave.
+// ownPackets assigns packets to the users of inserted claims, and returns how many.
 func ownPackets(ctx context.Context, tx *sqlstore.Tx, claims []any) (int64, error) {
 	query := setOwnersMySQL
 	if tx.Name() == migrations.SQLite {
@@ -31,8 +32,8 @@ func ownPackets(ctx context.Context, tx *sqlstore.Tx, claims []any) (int64, erro
 	return sqlstore.Exec(ctx, tx, query+sqlstore.Marks(len(claims)), claims...)
 }
 
-// setOwners gives the packets of the claims that were inserted to their users. Claims that can not have theirs are parked, or dropped if
-// nobody was told of them.
+// setOwners assigns packets to the inserted claims.
+// A claim that can't have its packet is parked, or dropped if unanswered.
 func (a *application) setOwners() error {
 	var ids []any
 	for _, r := range a.written {
@@ -58,7 +59,8 @@ func (a *application) setOwners() error {
 			dropped = append(dropped, r)
 			delete(without, r.ID)
 		case without[r.ID]:
-			a.park(r, parkedPacket, "packet "+r.PacketID+" is of another claim, returned to its sender, holds another amount, or does not exist")
+			a.park(r, parkedPacket, "packet "+r.PacketID+
+				" is of another claim, returned to its sender, holds another amount, or does not exist")
 		}
 	}
 	if len(without) > 0 {
@@ -67,7 +69,7 @@ func (a *application) setOwners() error {
 	return errors.Join(err, a.drop(dropped))
 }
 
-// withoutPacket are those of some claims that do not own their packet.
+// withoutPacket returns the claims that do not own their packet.
 func (a *application) withoutPacket(ids []any) (without map[string]bool, err error) {
 	without = make(map[string]bool, len(ids))
 	for _, id := range ids {

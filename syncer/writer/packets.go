@@ -9,7 +9,7 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// addPackets writes the packets that the stream has and MySQL does not: one that was restored forgot them.
+// addPackets restores packets that the stream has and a restored MySQL lacks.
 func (a *application) addPackets() error {
 	a.added = make(map[*models.RawEvent]int64)
 	for _, e := range a.b.lots {
@@ -18,8 +18,8 @@ func (a *application) addPackets() error {
 		}
 		of := e.Pushed
 		var known int64
-		err := a.tx.QueryRowContext(a.ctx, "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >= ? AND position <= ?",
-			e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Scan(&known)
+		const count = "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >= ? AND position <= ?"
+		err := a.tx.QueryRowContext(a.ctx, count, e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Scan(&known)
 		if err != nil {
 			return err
 		}
@@ -45,20 +45,22 @@ func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
 	rows := make([]models.PacketRow, len(e.Pushed.Packets))
 	for i, p := range e.Pushed.Packets {
 		rows[i] = models.PacketRow{
-			CampaignID: e.CampaignID, ID: p.ID, Position: p.Position, Shard: e.Shard, Amount: p.Amount, ReleaseAt: batch.ReleaseAt,
-			CreatedAt: batch.CreatedAt,
+			CampaignID: e.CampaignID, ID: p.ID, Position: p.Position, Shard: e.Shard, Amount: p.Amount,
+			ReleaseAt: batch.ReleaseAt, CreatedAt: batch.CreatedAt,
 		}
 	}
 	put := db.Clauses(unlessKnown).Create(&rows)
 	return put.RowsAffected, put.Error
 }
 
-// countPackets notes which packets the stream has, and counts those that were added.
+// countPackets records which packets the stream has, and counts restored ones.
 func (a *application) countPackets(e *models.RawEvent) error {
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET told_position = "+a.greatest("told_position", "?")+", total = total + ? WHERE id = ?",
-		e.Pushed.Upto, a.added[e], e.LotID())
-	if err == nil && e.Shard > 0 && a.added[e] > 0 {
-		_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0", a.added[e], e.CampaignID)
+	query := "UPDATE lots SET told_position = " + a.greatest("told_position", "?") + ", total = total + ? WHERE id = ?"
+	_, err := a.tx.ExecContext(a.ctx, query, e.Pushed.Upto, a.added[e], e.LotID())
+	if err != nil || e.Shard == 0 || a.added[e] == 0 {
+		return err
 	}
+	query = "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0"
+	_, err = a.tx.ExecContext(a.ctx, query, a.added[e], e.CampaignID)
 	return err
 }

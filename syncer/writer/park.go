@@ -12,30 +12,30 @@ import (
 	"dibs/models"
 )
 
-// Why events are parked, as the label of a metric.
+// Reasons for parking an event, as a label of a metric.
 const (
 	parkedData            = "data"             // the database refuses the row
 	parkedID              = "id_taken"         // a different claim has its id
 	parkedUnknownCampaign = "unknown_campaign" // its campaign does not exist
-	parkedUnreadable      = "unreadable"       // its entry holds no event
-	parkedPacket          = "packet_taken"     // its packet belongs to another claim, or cannot be given
+	parkedUnreadable      = "unreadable"       // its entry is no event
+	parkedPacket          = "packet_taken"     // its packet can't be assigned to its claim
 )
 
 const parkedPayloadMax = 1 << 20 // bytes
 
-// parkedRow is a row that is parked in the transaction of its neighbours.
+// parkedRow is an event parked in the transaction of its batch.
 type parkedRow struct {
 	models.ParkedEvent
 
 	kind string
 }
 
-// park takes a row that can never be written out of the batch. Its entry counts as applied.
+// park takes a row that can never be written out of the batch; its entry counts as applied.
 func (a *application) park(r *models.RawEvent, kind, reason string) {
 	a.parked = append(a.parked, parkedRow{parkedEvent(r, reason), kind})
 }
 
-// insertParked stores what was parked. An event that comes again is stored once.
+// insertParked stores parked events, each once.
 func (a *application) insertParked() error {
 	for i := range a.parked {
 		if a.b.whole {
@@ -49,7 +49,8 @@ func (a *application) insertParked() error {
 }
 
 func insertParked(ctx context.Context, on sqlstore.Execer, dialect string, parked *models.ParkedEvent, at time.Time) error {
-	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?, ?)" + orKnown(dialect)
+	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at)" +
+		" VALUES (?, ?, ?, ?, ?, ?)" + orKnown(dialect)
 	_, err := on.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
 		at.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {
@@ -58,7 +59,7 @@ func insertParked(ctx context.Context, on sqlstore.Execer, dialect string, parke
 	return nil
 }
 
-// orKnown ends an INSERT that leaves a row alone whose id is there.
+// orKnown makes an INSERT ignore a known id.
 func orKnown(dialect string) string {
 	if dialect == migrations.SQLite {
 		return " ON CONFLICT (id) DO NOTHING"
@@ -66,7 +67,7 @@ func orKnown(dialect string) string {
 	return " ON DUPLICATE KEY UPDATE id = id"
 }
 
-// parkedEvent makes a row that any event fits into, whatever is wrong with it.
+// parkedEvent returns a row that any event fits into, however broken.
 func parkedEvent(r *models.RawEvent, reason string) models.ParkedEvent {
 	id := r.ID
 	if !sqlstore.IsPlain(id) || id == "" || len(id) > models.CampaignIDLength {

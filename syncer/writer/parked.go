@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// ErrParked says that parked claims, which were answered with yes, would lose their units.
+// ErrParked reports parked claims, which were accepted, that would lose their units.
 var ErrParked = errors.New("writer: parked claims are in the way")
 
 const (
@@ -25,18 +25,18 @@ const (
 type ParkedClaim struct {
 	ID      string // of its row in parked_events
 	Event   models.Event
-	Written bool // it has its row in claims: the process that wrote it died before it removed the parked event
-	Counts  bool // it is a claim of its campaign, though it has no row: no other claim has its id or its seq
+	Written bool // it has a row; its writer died before it deleted the parked event
+	Counts  bool // no row, and no other claim has its id or its seq
 
 	reason string
 }
 
-// Record is the claim as Redis must hold it.
+// Record returns the claim as Redis must have it.
 func (p *ParkedClaim) Record() *lua.ClaimRecord {
 	e := &p.Event
 	record := &lua.ClaimRecord{
-		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
-		PacketID: []byte(e.PacketID), Subjects: e.Subjects,
+		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity,
+		At: e.At.Time, Live: true, PacketID: []byte(e.PacketID), Subjects: e.Subjects,
 	}
 	if e.Amount != nil {
 		record.Amount = *e.Amount
@@ -44,20 +44,21 @@ func (p *ParkedClaim) Record() *lua.ClaimRecord {
 	return record
 }
 
-// String describes the claim for people.
+// String describes the claim to operators.
 func (p *ParkedClaim) String() string {
 	return fmt.Sprintf("claim %s (seq %d, %d units of user %s) is parked: %s",
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// ParkedClaims are the parked claims of a campaign that were not discarded. Those that count hold their units, their seq and the
-// limits of their user, as claims with a row do.
+// ParkedClaims are a campaign's parked claims, without discarded ones.
+// Those that count use units, a seq and their user's limits, as claims with rows do.
 type ParkedClaims struct {
 	All           []ParkedClaim
 	Claims, Units int64 // of those that count
 }
 
-// ReadParked reads the parked claims of a campaign. Errors: ErrParked when there are more than 10,000, and the database's own.
+// ReadParked reads a campaign's parked claims. Errors: ErrParked if there are more
+// than 10,000, and the database's.
 func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*ParkedClaims, error) {
 	all, next, err := readParked(ctx, q, campaignID, "", parkedMax)
 	if err == nil && next != "" {
@@ -67,8 +68,8 @@ func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*Pa
 	return all, err
 }
 
-// EachParked hands out the parked claims of a campaign, however many there are, some at a time. do may write or discard them. Which of
-// them count is not known.
+// EachParked passes all parked claims of a campaign to do, some at a time.
+// do may write or discard them. It does not know which of them count.
 func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do func([]ParkedClaim) error) error {
 	for after := ""; ; {
 		some, next, err := readParked(ctx, q, campaignID, after, parkedAtOnce)
@@ -82,12 +83,15 @@ func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do f
 	}
 }
 
-// readParked reads up to limit parked events after one of an id. next is the id of the last one if there are more.
-func readParked(ctx context.Context, q sqlstore.Querier, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
+// readParked reads up to limit parked events after an id. next is empty after the last one.
+func readParked(
+	ctx context.Context, q sqlstore.Querier, campaignID, after string, limit int,
+) (all *ParkedClaims, next string, err error) {
 	all = &ParkedClaims{}
 	n := 0
 	last := ""
-	query := "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND id > ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
+	const query = "SELECT id, reason, payload FROM parked_events" +
+		" WHERE campaign_id = ? AND id > ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
 	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, after, limit + 1}, func(scan func(...any) error) error {
 		n++
 		if n > limit {
@@ -116,7 +120,7 @@ func readParked(ctx context.Context, q sqlstore.Querier, campaignID, after strin
 	return all, next, nil
 }
 
-// classify finds out which claims have a row, and which count.
+// classify finds which claims have a row, and which count.
 func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campaignID string) error {
 	rows, seqs, err := all.rows(ctx, q, campaignID)
 	if err != nil {
@@ -136,8 +140,7 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 	return nil
 }
 
-// rows reads the rows of claims that have the id, or the seq in the campaign, of a parked one: all by their id, and the seqs
-// that are taken.
+// rows reads the claims with the id of a parked one, or its seq, by id; and these seqs.
 func (all *ParkedClaims) rows(
 	ctx context.Context, q sqlstore.Querier, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
@@ -168,7 +171,7 @@ func (all *ParkedClaims) rows(
 	return rows, seqs, nil
 }
 
-// BySeq are the claims that count, in order of seq.
+// BySeq returns the claims that count, in order of seq.
 func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	var counting []*ParkedClaim
 	for i := range all.All {
@@ -180,7 +183,7 @@ func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	return counting
 }
 
-// Displaced is how many claims have no row and do not count: what is loaded from MySQL would lack them.
+// Displaced returns how many claims have no row and do not count: a load lacks them.
 func (all *ParkedClaims) Displaced() (n int) {
 	for i := range all.All {
 		if p := &all.All[i]; !p.Written && !p.Counts {
@@ -190,7 +193,7 @@ func (all *ParkedClaims) Displaced() (n int) {
 	return n
 }
 
-// Packets are the ids of the packets of the claims that count.
+// Packets returns the packet ids of the claims that count.
 func (all *ParkedClaims) Packets() map[string]bool {
 	ids := make(map[string]bool)
 	for i := range all.All {
@@ -201,7 +204,7 @@ func (all *ParkedClaims) Packets() map[string]bool {
 	return ids
 }
 
-// Names describe the claims without a row for people: the first ones, and how many more there are.
+// Names describes the claims without a row to operators: the first ones by name.
 func (all *ParkedClaims) Names() []string {
 	var names []string
 	more := 0

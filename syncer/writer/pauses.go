@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// pause notes that an operator paused a campaign in Redis while MySQL was away. Its shards say so each; the first counts. Definitions that
-// know of the pause may open the campaign again.
+// pause applies an operator's pause that was made in Redis while MySQL was away.
+// Each shard reports it; the first counts. Definitions made later may reopen it.
 func (a *application) pause(e *models.RawEvent) error {
 	at := e.At.UnixMilli()
 	paused, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE definitions SET status = ?, pause_id = ?,"+
@@ -18,11 +18,12 @@ func (a *application) pause(e *models.RawEvent) error {
 	if err != nil || paused == 0 {
 		return err
 	}
-	_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET untold = 1 WHERE campaign_id = ? AND (shard > 0 OR 1 = (SELECT shards FROM definitions d"+
-		" WHERE d.campaign_id = lots.campaign_id))", e.CampaignID)
+	_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
+		" AND (shard > 0 OR 1 = (SELECT shards FROM definitions d WHERE d.campaign_id = lots.campaign_id))", e.CampaignID)
 	if err != nil {
 		return err
 	}
 	ctx := caller.With(a.ctx, &caller.Caller{Actor: e.Actor, RequestID: e.RequestID})
-	return audit.Put(ctx, a.tx, models.AuditCampaignPaused, e.CampaignID, nil, map[string]string{"status": string(models.StatusPaused)})
+	change := map[string]string{"status": string(models.StatusPaused)}
+	return audit.Put(ctx, a.tx, models.AuditCampaignPaused, e.CampaignID, nil, change)
 }

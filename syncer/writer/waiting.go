@@ -7,17 +7,18 @@ import (
 	"dibs/models"
 )
 
-// Waiting are the sums of a lot that its counters lack, as somebody locks its row.
+// Waiting are sums that are not in a lot's counters yet, as its row is locked.
 type Waiting struct {
-	Claims, Units int64 // of claims that have their row
+	Claims, Units int64 // of claims with rows
 	Moved         int64 // units, by moves between shards
 }
 
-// ReadWaiting reads what waits of a lot.
+// ReadWaiting reads a lot's waiting sums.
 func ReadWaiting(ctx context.Context, q sqlstore.Querier, lotID string) (w Waiting, err error) {
 	campaignID, shard := models.SplitShardID(lotID)
-	err = sqlstore.ScanAll(ctx, q, "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0) FROM stock_flushes"+
-		" WHERE waiting = 1 AND campaign_id = ? AND shard = ?", []any{campaignID, shard}, func(scan func(...any) error) error {
+	const query = "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0)" +
+		" FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
+	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, shard}, func(scan func(...any) error) error {
 		return scan(&w.Claims, &w.Units, &w.Moved)
 	})
 	return w, err

@@ -14,11 +14,11 @@ import (
 	"dibs/syncer/adder"
 )
 
-// ErrClosed says that the writer was closed.
+// ErrClosed reports that the writer is closed.
 var ErrClosed = errors.New("writer: closed")
 
-// Writer applies what readers of the claim streams add, many entries in one transaction. Each partition has one reader at a
-// time in a process. Any number of processes may have a Writer.
+// Writer applies entries of the claim streams, many in one transaction.
+// A partition has one reader at a time in a process. Any number of processes may write.
 type Writer struct {
 	*store
 
@@ -28,14 +28,14 @@ type Writer struct {
 
 	closing   chan struct{}
 	closeOnce sync.Once
-	stopped   chan struct{} // closed when nothing runs any more
+	stopped   chan struct{} // closed when run has returned
 	abort     context.CancelCauseFunc
 
-	begunAt  time.Time // when the last flush began; only run uses it
-	lots     int       // campaigns and shards in the last flush; only run uses it
+	begunAt  time.Time // begin of the last flush; only run uses it
+	lots     int       // campaigns and shards in the last flush; likewise
 	loadedAt time.Time // begin of the last flush with loads; likewise
-	waitAt   time.Time // when to look for sums that wait; only run uses it
-	checkAt  time.Time // when to compare offsets; only run uses it
+	waitAt   time.Time // when to try waiting sums; likewise
+	checkAt  time.Time // when to compare offsets; likewise
 	flushing atomic.Pointer[time.Time]
 	flushed  struct{ events, units atomic.Int64 } // since the start
 }
@@ -53,7 +53,8 @@ func New(cfg Config) (*Writer, error) {
 
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		store: newStore(cfg.DB, t.of(cfg.Partitions)), cfg: cfg, adder: adder.New(cfg.Partitions, entriesMax, t.clock.Now),
+		store: newStore(cfg.DB, t.of(cfg.Partitions)), cfg: cfg,
+		adder:   adder.New(cfg.Partitions, entriesMax, t.clock.Now),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedLots)
@@ -66,8 +67,8 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Begin begins the next turn of the reader of a partition. at is where MySQL is: the first read follows it. Errors: ErrClosed,
-// and those of the database.
+// Begin begins the next turn of a partition's reader, which reads from offset at.
+// Errors: ErrClosed, and those of the database.
 func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error) {
 	if w.isClosing() {
 		return 0, at, ErrClosed
@@ -81,18 +82,19 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
 	}
-	if !at.IsStart() {
-		w.cfg.Applied(map[int]models.Offset{partition: at}) // whoever committed it may have died before it told anybody
+	if !at.IsStart() { // whoever committed it may have died before it announced it
+		w.cfg.Applied(map[int]models.Offset{partition: at})
 	}
 	return w.adder.Begin(partition, at), at, nil
 }
 
-// Room waits until the writer takes entries of a partition, and returns how many. Errors: adder.ErrTurn, and why ctx ended.
+// Room waits for room for entries of a partition, and returns how many fit.
+// Errors: adder.ErrTurn, and the cause why ctx ended.
 func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, error) {
 	return w.adder.Room(ctx, partition, turn)
 }
 
-// Add takes a read that follows the one before. The writer retains its payloads. Errors: adder.ErrTurn.
+// Add adds a read that follows the last one, and retains its payloads. Errors: adder.ErrTurn.
 func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
 
 func (w *Writer) isClosing() bool {
@@ -104,8 +106,8 @@ func (w *Writer) isClosing() bool {
 	}
 }
 
-// run flushes one batch after the other until the writer is closed and empty. While one commits the next one grows: a hot
-// campaign is one row, so that a second transaction beside the first would mostly wait for it.
+// run flushes one batch after another until the writer is closed and empty.
+// Flushes are serial: a hot campaign is one row, on which a second one would wait.
 func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
@@ -126,8 +128,8 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// endMoved ends the turns of readers that have nothing to read, and whose offset somebody else has moved: MySQL was restored,
-// or their partition has another reader.
+// endMoved ends the turns of idle readers whose offset moved: MySQL was restored,
+// or another process reads the partition.
 func (w *Writer) endMoved(ctx context.Context) {
 	empty := w.adder.Empty()
 	if len(empty) == 0 {
@@ -141,7 +143,7 @@ func (w *Writer) endMoved(ctx context.Context) {
 	defer cancel()
 	offsets, err := Offsets(ctx, w.db.ConnPool, partitions...)
 	if err != nil {
-		return // MySQL is away. The next look tells, or the next flush
+		return // MySQL is away: the next check or flush reports it
 	}
 	for i := range empty {
 		if e := &empty[i]; offsets[e.Partition] != e.Upto {
@@ -151,13 +153,13 @@ func (w *Writer) endMoved(ctx context.Context) {
 	}
 }
 
-// interval is how long the oldest pending claim waits for others. It follows the number of campaigns and shards in the flush
-// before.
+// interval is how long a claim waits for others. It grows with the lots of the last flush.
 func (w *Writer) interval() time.Duration {
 	return max(w.cfg.FlushInterval, min(intervalMax, time.Duration(w.lots)*intervalPerLot))
 }
 
-// due blocks until a flush is due, sums that wait are, or a look at the offsets is. It returns false when the writer is closed and empty.
+// due blocks until a flush, waiting sums or a check is due.
+// It returns false when the writer is closed and empty.
 func (w *Writer) due() bool {
 	for {
 		pending := w.adder.Sum()
@@ -187,9 +189,8 @@ func (w *Writer) due() bool {
 	}
 }
 
-// Close takes no more entries and flushes what is pending until ctx ends. It logs how much it flushed, and how much the writer
-// flushed since its start. What is not flushed by then is read again; Close returns an error that wraps ctx's then. It may be
-// called more than once.
+// Close refuses more entries and flushes pending ones until ctx ends; the rest is read
+// again, and the error wraps ctx's. It may be called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
@@ -217,7 +218,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	return err
 }
 
-// oldestAge is how long the oldest event has been in the writer; 0 when there is none.
+// oldestAge is the age of the oldest event in the writer; 0 without events.
 func (w *Writer) oldestAge() time.Duration {
 	oldest := w.adder.Sum().Oldest
 	if flushing := w.flushing.Load(); flushing != nil {
@@ -229,7 +230,7 @@ func (w *Writer) oldestAge() time.Duration {
 	return max(0, w.clock.Since(oldest))
 }
 
-// noticeRetry counts every retry, and logs it unless it is after a clash, which ends by itself.
+// noticeRetry counts every retry, and logs it unless it is a clash, which ends by itself.
 func (w *Writer) noticeRetry(err error, f sqlstore.Failure, wait time.Duration) {
 	if f == sqlstore.FailureClash {
 		w.metrics.retries.WithLabelValues("clash").Inc()
