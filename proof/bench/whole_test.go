@@ -37,20 +37,34 @@ func benchWhole(b *testing.B, s *sheet) {
 	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
 	var sides, compare []func()
 	for _, connections := range []int{50, 200} {
-		name, noop := fmt.Sprintf("claims, %d connections", connections), fmt.Sprintf("no-op handler, %d connections", connections)
+		at := func(what string) string { return fmt.Sprintf("%s, %d connections", what, connections) }
+		name, noop, sold := at("claims"), at("no-op handler"), at("sold-out")
 		sides = append(sides,
 			func() {
 				s.load(b, noop, w.noop, func() wrkResult { return wrk(b, w.noop.addr, "any", connections, true) })
 			},
-			func() { w.accepted(b, s, name, connections) })
-		compare = append(compare, func() { s.ratio(b, name+" / no-op", name, noop, 0) })
+			func() { w.accepted(b, s, name, connections) },
+			func() { w.refused(b, s, sold, connections, false) },
+			func() { w.refused(b, s, sold+", with keys", connections, true) })
+		compare = append(compare, func() {
+			s.ratio(b, name+" / no-op", name, noop, 0.33)
+			s.ratio(b, sold+" / no-op", sold, noop, 0.8)
+			s.ratio(b, sold+", with keys / no-op", sold+", with keys", noop, 0)
+		})
 	}
 	s.takeTurns(sides)
 	for _, ratios := range compare {
 		ratios()
 	}
-	s.note("`dibs api` and `dibs consumer` as built for production, claims with idempotency keys; Redis, SQL server and wrk share the cores with them.")
+	s.note("`dibs api` and `dibs consumer` as built for production, accepted claims with idempotency keys; Redis, SQL server and wrk share the cores with them.")
 	s.note("Booked: claims over the time from the first request until the last claim is in MySQL.")
+}
+
+// refused loads the API with claims of a campaign that is sold out.
+func (w *whole) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
+	id := w.create(b)
+	w.call(b, http.MethodPatch, "/v1/campaigns/"+id, `{"total":0}`, http.StatusOK, &struct{}{})
+	s.load(b, name, w.api, func() wrkResult { return wrk(b, w.api.addr, id, connections, keyed) })
 }
 
 // accepted loads the API and waits until the books have caught up.
