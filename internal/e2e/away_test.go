@@ -38,7 +38,7 @@ func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
 	require.Equal(t, exitUsage, consumer.cmd.ProcessState.ExitCode(), consumer.tail())
 	stranger.awaitEnd()
 	require.Equal(t, exitUsage, stranger.cmd.ProcessState.ExitCode(), stranger.tail())
-	require.Contains(t, stranger.output(), "DIBS_PARTITIONS: syncer: number of partitions cannot change")
+	require.Contains(t, stranger.output(), "DIBS_PARTITIONS: number of partitions cannot change")
 	require.Eventually(t, func() bool {
 		got := call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns", "", campaign{ID: "later", Kind: "coupon", Total: 1})
 		return got.status == http.StatusCreated

@@ -115,7 +115,7 @@ func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
 		require.Equal(t, exitUsage, other.cmd.ProcessState.ExitCode(), other.tail())
 		said := strings.TrimSpace(other.output())
 		last := said[strings.LastIndexByte(said, '\n')+1:]
-		require.Contains(t, last, "DIBS_PARTITIONS: syncer: number of partitions cannot change: data is made with 2, this process runs with 4")
+		require.Contains(t, last, "DIBS_PARTITIONS: number of partitions cannot change: data is made with 2, this process runs with 4")
 	}
 	require.Equal(t, 200, statusOf(api, "/readyz"), "it stays")
 	api.stop()

@@ -13,12 +13,29 @@ import (
 )
 
 const (
-	behindWait    = 20 * time.Millisecond // between two reads from a MySQL that is behind
+	behindWait    = 10 * time.Millisecond // between two reads from a MySQL that is behind
 	behindWaitMax = time.Second           // of all of them
 )
 
-// awaitKnown waits while MySQL is behind what this process knows of a campaign: entries
-// that it has yet to read again would undo a change. Errors: models.ErrBehind.
+// AwaitKnown waits until MySQL is no longer behind what this process knows of something.
+// Errors: models.ErrBehind after a second, and those of isBehind.
+func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error)) error {
+	for waited := time.Duration(0); ; waited += behindWait {
+		is, err := isBehind()
+		switch {
+		case err != nil || !is:
+			return err
+		case waited >= behindWaitMax:
+			return fmt.Errorf("%w: of %s", models.ErrBehind, what)
+		}
+		if err := sleep.For(ctx, behindWait); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitKnown is AwaitKnown for a campaign: entries that MySQL has yet to read again would
+// undo a change.
 func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
 	for _, lot := range append(models.ShardIDs(id, shards), id) {
@@ -26,29 +43,13 @@ func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) erro
 	}
 	slices.Sort(partitions)
 	partitions = slices.Compact(partitions)
-	for waited := time.Duration(0); ; waited += behindWait {
+	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
 		offsets, err := writer.Offsets(ctx, r.db.ConnPool, partitions...)
-		if err != nil {
-			return err
+		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
+			isBehind, err = r.applier.scripts.IsBehind(partitions[i], offsets[partitions[i]])
 		}
-		isBehind := false
-		for _, p := range partitions {
-			is, err := r.applier.scripts.IsBehind(p, offsets[p])
-			if err != nil {
-				return err
-			}
-			isBehind = isBehind || is
-		}
-		switch {
-		case !isBehind:
-			return nil
-		case waited >= behindWaitMax:
-			return fmt.Errorf("%w: of campaign %s", models.ErrBehind, id)
-		}
-		if err := sleep.For(ctx, behindWait); err != nil {
-			return err
-		}
-	}
+		return isBehind, err
+	})
 }
 
 // known reads a campaign before a change. Errors: models.ErrNotFound, models.ErrBehind.

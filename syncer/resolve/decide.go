@@ -3,12 +3,10 @@ package resolve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	"dibs/internal/audit"
-	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
@@ -59,11 +57,6 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 	return found, err
 }
 
-const (
-	behindWait    = 10 * time.Millisecond // between two reads from a MySQL that is behind
-	behindWaitMax = time.Second           // of all of them
-)
-
 // decide applies a decision to a claim that it fits, and returns the claim.
 // The same transaction writes the outbox. Errors: models.ErrNotFound, models.ErrBehind.
 func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldClaim, result models.Resolved, err error) {
@@ -91,27 +84,19 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 
 // read returns a list of one claim. A MySQL that is behind what this process knows
 // may lack decisions: it waits for it. Errors: models.ErrNotFound, models.ErrBehind.
-func (r *Resolver) read(ctx context.Context, id string) ([]heldClaim, error) {
-	for waited := time.Duration(0); ; waited += behindWait {
-		found, err := readClaims(ctx, r.db, []string{id})
+func (r *Resolver) read(ctx context.Context, id string) (found []heldClaim, err error) {
+	scripts := r.relay.scripts
+	err = campaigns.AwaitKnown(ctx, "claim "+id, func() (bool, error) {
+		found, err = readClaims(ctx, r.db, []string{id})
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if len(found) == 0 {
-			return nil, models.ErrNotFound
+			return false, models.ErrNotFound
 		}
-		scripts := r.relay.scripts
-		isBehind, err := scripts.IsBehind(lua.PartitionOf(found[0].LotID(), scripts.Partitions()), found[0].Applied)
-		switch {
-		case err != nil || !isBehind:
-			return found, err
-		case waited >= behindWaitMax:
-			return nil, fmt.Errorf("%w: of claim %s", models.ErrBehind, id)
-		}
-		if err := sleep.For(ctx, behindWait); err != nil {
-			return nil, err
-		}
-	}
+		return scripts.IsBehind(lua.PartitionOf(found[0].LotID(), scripts.Partitions()), found[0].Applied)
+	})
+	return found, err
 }
 
 // against returns the result of a decision.
