@@ -97,6 +97,7 @@ type Load struct {
 	Shares     Shares
 
 	users, keys, packets, pushed int64 // staged
+	lastMs                       int64 // time of the newest staged claim
 }
 
 // Load makes a lot without claims live, for tools and tests; package lots loads those with rows.
@@ -137,7 +138,7 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	k := s.KeysOf(c.ID)
 	users, keys, waves := k.staged(c.Epoch)
 	event, payload, err := s.loadEvent(models.EventLotLoaded, l)
-	args := []any{s.serverNow(), l.Token, l.Generation, l.users, l.keys, l.packets, event, payload}
+	args := []any{s.serverNow(), l.Token, l.Generation, l.users, l.keys, l.packets, event, payload, l.lastMs}
 	args = append(append(args, fixed(c)...), definition(c)...)
 	args = append(args, "epoch", c.Epoch, "version", c.Version,
 		"taken", l.Taken, "sold", l.Sold, "seq", l.Seq, "released", l.Released)

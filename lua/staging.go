@@ -76,6 +76,7 @@ func (r *Staging) Add(ctx context.Context, p *ClaimRecord) error {
 	}
 	r.buffer = append(r.buffer, r.bytes[at:at+keyLength], r.bytes[at+keyLength:])
 	r.records.Add(p)
+	r.lastMs = max(r.lastMs, p.At.UnixMilli())
 	if p.Live {
 		r.Taken += p.Quantity
 	}
@@ -108,6 +109,7 @@ func (r *Staging) SetLoad(l *Load) {
 	l.users = r.users
 	l.keys = r.keys
 	l.packets = r.packets
+	l.lastMs = r.lastMs
 	r.Load = *l
 }
 

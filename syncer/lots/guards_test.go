@@ -197,3 +197,19 @@ func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	now := w.Campaign(c.ID)
 	require.Equal(t, []int64{3, 3}, []int64{now.LostClaims, now.LostUnits})
 }
+
+// The time of a lot does not go back when it is loaded into a Redis whose clock is behind: holds and
+// the ledger rely on times that rise with seq.
+func TestLoad_TheTimeOfALotDoesNotGoBack(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	w.Take(id, syncertest.Ask("a", ""))
+	w.Exec("UPDATE claims SET claimed_at = claimed_at + INTERVAL 2 HOUR WHERE campaign_id = ?", id)
+	w.Reload(id)
+	w.Take(id, syncertest.Ask("b", ""))
+	var times []time.Time
+	require.NoError(t, w.DB.Table("claims").Where("campaign_id = ?", id).Order("seq").Pluck("claimed_at", &times).Error)
+	require.Len(t, times, 2)
+	require.False(t, times[1].Before(times[0]), "%s", times)
+}
