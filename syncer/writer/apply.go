@@ -61,7 +61,6 @@ type application struct {
 	tx       *sqlstore.Tx
 	b        *batch
 	started  time.Time
-	versions map[string]int64 // MySQL's, of campaigns with a definition in the batch
 	lots     map[adder.Lot]lotRow
 	inOutbox map[string]bool            // ids of events in the outbox; false once applied
 	heldUpto map[adder.Lot]int64        // the expirer has passed claims up to this seq

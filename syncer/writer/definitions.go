@@ -52,12 +52,8 @@ func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (create
 
 // define restores campaigns and changes that the stream has and a restored MySQL lacks.
 func (a *application) define() error {
-	a.versions = make(map[string]int64)
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
-		if e.Version > 0 {
-			a.versions[e.CampaignID] = 0
-		}
 		d := e.Definition
 		if d == nil {
 			continue
@@ -70,14 +66,14 @@ func (a *application) define() error {
 			newest[d.CampaignID] = d
 		}
 	}
-	if err := a.readVersions(); err != nil {
+	versions, err := a.versionsOf(slices.Collect(maps.Keys(newest)))
+	if err != nil {
 		return err
 	}
 	db := a.tx.Gorm(a.ctx, a.db)
 	for id, d := range newest {
 		var err error
-		version := a.versions[id]
-		switch {
+		switch version := versions[id]; {
 		case version == 0:
 			_, err = InsertDefinition(db, d, a.partitions)
 		case version < d.Version:
@@ -86,25 +82,25 @@ func (a *application) define() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
-		a.versions[id] = max(version, d.Version)
 	}
 	return nil
 }
 
-// readVersions fills a.versions with the versions that MySQL has.
-func (a *application) readVersions() error {
-	if len(a.versions) == 0 {
-		return nil
+// versionsOf returns the versions that MySQL has of the definitions of campaigns.
+func (a *application) versionsOf(ids []string) (map[string]int64, error) {
+	versions := make(map[string]int64, len(ids))
+	if len(ids) == 0 {
+		return versions, nil
 	}
-	ids := slices.Collect(maps.Keys(a.versions))
 	query := "SELECT campaign_id, version FROM definitions WHERE campaign_id IN " + sqlstore.Marks(len(ids))
-	return sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
+	err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
 		var id string
 		var version int64
 		err := scan(&id, &version)
-		a.versions[id] = version
+		versions[id] = version
 		return err
 	})
+	return versions, err
 }
 
 // redefine writes a change that MySQL has forgotten, unless a newer one was committed meanwhile.

@@ -135,7 +135,7 @@ func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 			" WHERE definitions.campaign_id = ?) = ? THEN " + value + " ELSE " + column + " END"
 		args = append(args, e.CampaignID, e.Version)
 	}
-	if e.Version > 0 && a.versions[e.CampaignID] == e.Version {
+	if e.Version > 0 {
 		then("redis_total", "0")
 		if e.Type == models.EventCampaignChanged || e.Definition == nil || e.Definition.Kind != models.KindPacket {
 			then("untold", "NULL")
