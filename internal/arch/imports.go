@@ -90,6 +90,7 @@ var imports = map[string][]string{
 
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
+	"internal/oracle":     {"lua", "models"},
 	"proof/load":          {"client"},
 	"proof/luadebug":      {"internal/redisconn", "lua", "models"}, // make lua-debug
 	"internal/e2e":        everything,                              // whole-pipeline tests
@@ -111,7 +112,7 @@ var imports = map[string][]string{
 	"internal/tracing":    {},
 	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
 	"internal/testenv":    {},
-	"proof/torture":       {"internal/crowd", "internal/redisconn", "lua", "models"}, // and internal/testenv, see startsServers
+	"proof/torture":       {"internal/crowd", "internal/oracle", "internal/redisconn", "lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
 	"internal/servetest":  everything,
 	"scripts":             {},

@@ -61,11 +61,7 @@ func failsOver(t *testing.T, s *system, kill func(c campaign) (promoted time.Tim
 		return err == nil && s.db.QueryRowContext(t.Context(), "SELECT synced_seq FROM campaigns WHERE id = ?", c.ID).Scan(&synced) == nil &&
 			synced == state.Seq
 	})
-	rows, err := readRows(t.Context(), s.db, c.ID)
-	require.NoError(t, err)
-	for id := range tally.Claims {
-		require.Contains(t, rows, id)
-	}
+	s.requireRows(c, tally)
 	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
 }
 

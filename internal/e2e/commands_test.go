@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"dibs/internal/crowd"
+	"dibs/internal/oracle"
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 
@@ -62,7 +62,11 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	defer func() { require.NoError(t, sqlstore.Close(file)) }()
 	db, err := file.DB()
 	require.NoError(t, err)
-	requireFileBooks(t, db, c, tally)
+	rows, err := oracle.Read(t.Context(), db, c.ID)
+	require.NoError(t, err)
+	var wrong report
+	wrong.compare(rows, c, tally)
+	require.Empty(t, wrong, "%d rows", len(rows.Rows))
 
 	units := tally.Units
 	goesOn := func(user string) {
@@ -120,24 +124,4 @@ func TestServeCreditsPacketsByItself(t *testing.T) {
 	post("/more/claims", map[string]any{"user_id": "eve"})
 	serve.stop()
 	require.Equal(t, "ada 100CNY, bob 100CNY, boss 300CNY, eve 100CNY", balances())
-}
-
-// requireFileBooks holds the crowd's account against a database alone.
-func requireFileBooks(t *testing.T, db *sql.DB, c campaign, tally crowd.Tally) {
-	t.Helper()
-	rows, err := readRows(t.Context(), db, c.ID)
-	require.NoError(t, err)
-	var r report
-	b := books{campaign: c, tally: tally}
-	b.crowdItself(&r)
-	b.rowsAndCrowd(&r, rows)
-	b.limits(&r, rows)
-	b.sequence(&r, rows)
-	var claimed, remaining, synced int64
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT claimed, remaining, synced_seq FROM campaigns WHERE id = ?", c.ID).
-		Scan(&claimed, &remaining, &synced))
-	r.equal("claimed, units of the rows", claimed, unitsOf(rows))
-	r.equal("remaining, total less units of the rows", remaining, c.Total-unitsOf(rows))
-	r.equal("synced_seq, rows", synced, int64(len(rows)))
-	require.Empty(t, r, "%d rows", len(rows))
 }

@@ -21,16 +21,16 @@ func TestFaultsInMidRush(t *testing.T) {
 		name   string
 		strike func(t *testing.T, s *system, r *rush, users int)
 	}{
-		{"SCRIPT FLUSH again and again", flushScripts},
 		{"Redis stops and starts", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Stop(); s.redis.Start() }},
 		{"Redis is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Kill(); s.redis.Start() }},
 		{"Redis hangs", func(_ *testing.T, s *system, r *rush, _ int) {
 			s.redis.Pause()
-			pause(r, 4*time.Second) // longer than the API waits for it
+			<-time.After(4 * time.Second) // longer than the API waits for it
 			s.redis.Resume()
 		}},
-		{"one of two consumers is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.consumers[0].kill9() }},
-		{"the only consumer is killed", func(_ *testing.T, s *system, r *rush, users int) {
+		{"both consumers are killed, one after the other", func(_ *testing.T, s *system, r *rush, users int) {
+			s.consumers[0].kill9()
+			r.reaches(users * 3 / 10)
 			s.consumers[1].kill9()
 			r.reaches(users * 5 / 10) // claims go on
 			stock, err := stockOf(s.t.Context(), s.apis[0].url, r.plan.CampaignID)
@@ -44,12 +44,13 @@ func TestFaultsInMidRush(t *testing.T) {
 			withoutSQL(t, s, r, users, s.sql.Pause, s.sql.Resume)
 		}},
 		{"MySQL is killed", func(t *testing.T, s *system, r *rush, users int) { withoutSQL(t, s, r, users, s.sql.Kill, s.sql.Start) }},
-		{"one of two API processes is killed", func(_ *testing.T, s *system, r *rush, users int) {
+		{"one of two API processes is killed, the other stopped", func(_ *testing.T, s *system, r *rush, users int) {
 			s.apis[0].kill9()
 			r.reaches(users * 5 / 10)
 			s.apis[0].restart()
+			s.apis[1].stop()
+			s.apis[1].restart()
 		}},
-		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
 		{"two consumers have one name by mistake", func(_ *testing.T, s *system, _ *rush, _ int) {
 			twin := s.launch("consumer", "consumer-0")
 			twin.awaitEnd()
@@ -68,12 +69,10 @@ func TestFaultsInMidRush(t *testing.T) {
 				Again: func(user int) bool { return user%10 == 0 },
 				Once:  func(user int) bool { return user%7 == 0 },
 			})
-			watched := s.watch(c)
 			rush.reaches(users * 2 / 10)
 			fault.strike(t, &s, rush, users)
 			tally := rush.wait()
 			s.checkBooks(c, tally, true)
-			require.Empty(t, watched())
 			t.Logf("%d accepted in %s, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
 				tally.Accepted, tally.Took.Round(time.Millisecond), tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
 		})
@@ -81,16 +80,6 @@ func TestFaultsInMidRush(t *testing.T) {
 			return // what comes after would tell stories about this one
 		}
 	}
-}
-
-func flushScripts(t *testing.T, s *system, r *rush, _ int) {
-	t.Helper()
-	flushed := 0
-	for ; !r.over(); flushed++ {
-		require.NoError(t, s.rdb.ScriptFlush(t.Context()).Err())
-		pause(r, 5*time.Millisecond)
-	}
-	require.Greater(t, flushed, 1)
 }
 
 var flushedOnStop = regexp.MustCompile(`msg="writer closed" events_flushed_at_close=\d+ units_flushed_at_close=\d+ ` +

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"dibs/internal/oracle"
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -84,18 +84,6 @@ func (l *ledger) publish(n int) {
 	require.NoError(l.t, err)
 }
 
-// due is how many events ask for an entry.
-func (l *ledger) due() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range l.events {
-		if l.events[i].Amount != nil {
-			n++
-		}
-	}
-	return n
-}
-
 func (l *ledger) credited() (n int) {
 	if l.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM account_entries").Scan(&n) != nil {
 		return -1
@@ -108,143 +96,31 @@ func (l *ledger) eventuallyCredited(n int) {
 	require.Eventually(l.t, func() bool { return l.credited() >= n }, drainWithin, pollEvery, "entries, short of %d", n)
 }
 
-// faults compares books with the events that were published: Σ events = Σ entries = Σ accounts, user by user.
-func (l *ledger) faults() (found []string) {
+// due is how many events ask for an entry, and of how much.
+func (l *ledger) due() (n int, sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := map[string]string{}
-	accounts := map[string]int64{}
-	for _, e := range l.events {
-		if e.Amount != nil {
-			due[e.ID] = fmt.Sprint(e.UserID, " ", e.CampaignID, " ", e.PacketID, " ", *e.Amount, e.Currency)
-			accounts[e.UserID] += *e.Amount
+	for i := range l.events {
+		if l.events[i].Amount != nil {
+			n++
+			sum += *l.events[i].Amount
 		}
 	}
-	l.scan("SELECT claim_id, CONCAT(user_id, ' ', campaign_id, ' ', packet_id, ' ', amount, currency) FROM account_entries", func(id, says string) {
-		if due[id] != says {
-			found = append(found, fmt.Sprintf("entry %s says %q, due was %q", id, says, due[id]))
-		}
-		delete(due, id)
-	})
-	for id, says := range due {
-		found = append(found, fmt.Sprintf("no entry %s %q", id, says))
-	}
-	l.scan("SELECT user_id, CONCAT(SUM(amount), '') FROM accounts GROUP BY user_id", func(user, sum string) {
-		if sum != fmt.Sprint(accounts[user]) {
-			found = append(found, fmt.Sprintf("account of %s holds %s, due was %d", user, sum, accounts[user]))
-		}
-		delete(accounts, user)
-	})
-	for user := range accounts {
-		found = append(found, "no account of "+user)
-	}
-	return found[:min(len(found), faultsMax)]
+	return n, sum
 }
 
-func (l *ledger) scan(query string, take func(key, value string)) {
+// requireCredited waits until each event that asks for it has its entry, and requires that there are no others and that accounts add up.
+func (l *ledger) requireCredited() {
 	l.t.Helper()
-	rows, err := l.db.QueryContext(l.t.Context(), query)
-	require.NoError(l.t, err)
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var key, value string
-		require.NoError(l.t, rows.Scan(&key, &value))
-		take(key, value)
-	}
-	require.NoError(l.t, rows.Err())
-}
-
-// Killed at random points while it credits in small batches, started again each time: every event has its one entry.
-func TestFinanceKilledAtRandomPointsCreditsEachClaimOnce(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, wishes{partitions: 2, settings: map[string]string{"DIBS_FLUSH_SIZE": "20", "DIBS_FLUSH_INTERVAL": "2ms"}})
-	service := l.launch("finance", map[string]string{"DIBS_NAME": "finance-1"})
-	l.publish(2000)
-	for range testenv.Pick(6, 100) {
-		before := l.credited()
-		l.publish(200)
-		require.Eventually(t, func() bool { return l.credited() > before }, upTimeout, time.Millisecond)
-		<-time.After(time.Duration(rand.Int64N(int64(30 * time.Millisecond)))) // anywhere in its work
-		service.kill9()
-		service.start()
-	}
-	service.awaitUp()
-	l.eventuallyCredited(l.due())
-	service.stop() // SIGTERM: exit 0
-	require.Empty(t, l.faults())
-}
-
-// The finance service is away while the syncer trims behind everybody else: nothing of it is lost (I8).
-func TestFinanceAwayWhileTheStreamIsTrimmedLosesNothing(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, wishes{})
-	l.launch("consumer", nil)
-	l.launch("syncer", nil)
-	l.publish(1000)
-	service := l.launch("finance", nil)
-	l.eventuallyCredited(l.due())
-	l.eventuallyHolds(1) // the one that MySQL has applied last
-	service.stop()
-	l.publish(3000)
-	service.restart()
-	l.eventuallyCredited(1000)
-	service.kill9()
-	l.publish(1000)
-	unacked := l.unacked("finance")
-	require.Positive(t, unacked)
-	l.eventuallyHolds(unacked) // the trimmer works, and stops at what finance has not acked
-	service.restart()
-	l.eventuallyCredited(l.due())
-	l.eventuallyHolds(1) // the one that MySQL has applied last
-	require.Empty(t, l.faults())
-}
-
-// The control: the syncer does not know of the group, and trims what no one has credited. The books tell.
-func TestFinanceUnregisteredAndAwayIsCaught(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, wishes{settings: map[string]string{"DIBS_GROUPS": "syncer"}})
-	l.launch("consumer", nil)
-	l.launch("syncer", nil)
-	l.publish(1000)
-	l.eventuallyHolds(1) // the one that MySQL has applied last
-	l.launch("finance", nil)
-	l.publish(100)
-	l.eventuallyCredited(90)
-	require.NotEmpty(t, l.faults())
-	require.Less(t, l.credited(), l.due())
-}
-
-// trimSlack is how many entries more than it must a stream may hold: Redis trims by nodes.
-const trimSlack = 100
-
-// eventuallyHolds waits until the stream holds that many entries, and at most trimSlack more.
-func (l *ledger) eventuallyHolds(n int64) {
-	l.t.Helper()
-	require.Eventually(l.t, func() bool {
-		held, err := l.rdb.XLen(context.Background(), lua.StreamKey(0)).Result()
-		return err == nil && held >= n && held <= n+trimSlack
-	}, drainWithin, pollEvery, "entries in the stream, not %d", n)
-}
-
-// unacked is how many entries are from the first on that a group has not acked.
-func (l *ledger) unacked(group string) int64 {
-	l.t.Helper()
-	ctx := l.t.Context()
-	pending, err := l.rdb.XPending(ctx, lua.StreamKey(0), group).Result()
-	require.NoError(l.t, err)
-	from := pending.Lower
-	if pending.Count == 0 {
-		groups, err := l.rdb.XInfoGroups(ctx, lua.StreamKey(0)).Result()
-		require.NoError(l.t, err)
-		for _, g := range groups {
-			if g.Name == group {
-				from = "(" + g.LastDeliveredID
-			}
-		}
-	}
-	entries, err := l.rdb.XRange(ctx, lua.StreamKey(0), from, "+").Result()
-	require.NoError(l.t, err)
-	return int64(len(entries))
+	n, due := l.due()
+	l.eventuallyCredited(n)
+	var entries int
+	var sum int64
+	require.NoError(l.t, l.db.QueryRowContext(l.t.Context(), "SELECT COUNT(*), SUM(amount) FROM account_entries").Scan(&entries, &sum))
+	require.Equal(l.t, []int64{int64(n), due}, []int64{int64(entries), sum})
+	var wrong report
+	require.NoError(l.t, oracle.Accounts(l.t.Context(), l.db, wrong.addf))
+	require.Empty(l.t, wrong)
 }
 
 // reopen looks into another database from now on.
@@ -280,7 +156,8 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
 	l.publish(100)
 	service := l.launch("finance", nil)
-	l.eventuallyCredited(l.due())
+	n, _ := l.due()
+	l.eventuallyCredited(n)
 	service.stop()
 
 	got = runDibs(t, l.settings, "finance", "parked")
@@ -301,7 +178,6 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	got = runDibs(t, l.settings, "finance", "replay", "019c0000-0000-7000-8000-000000000003", "-o", "json")
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.JSONEq(t, `{"handled":1,"left":null}`, got.stdout)
-	require.Empty(t, l.faults())
 	requireRefusal(t, runDibs(t, l.settings, "finance", "discard"), exitUsage, "MESSAGE is missing")
 	got = runDibs(t, l.settings, "finance", "discard", junk.ID)
 	require.Equal(t, exitOK, got.code, got.stderr)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"dibs/internal/testenv"
 )
 
 // kubectl takes what the guide says and keeps secrets as files.
@@ -149,7 +151,7 @@ func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) 
 			}
 		}
 		if strings.HasSuffix(v.Name, "_ADDR") {
-			moved[value] = reservePort(c.t)
+			moved[value] = testenv.Addr(c.t)
 			value = moved[value]
 		}
 		settings[v.Name] = value

@@ -103,18 +103,17 @@ func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withhe
 			Scan(&synced, &claims, &withheld)
 		return err == nil && synced+claims == state.Seq && state.Remaining() == 0
 	})
-	rows, err := readRows(t.Context(), s.db, c.ID)
-	require.NoError(t, err)
-	require.Equal(t, c.Total, unitsOf(rows)+withheld)
+	rows := s.booksOf(c.ID)
+	require.Equal(t, c.Total, rows.Live+withheld)
 	for id := range tally.Claims {
-		if _, there := rows[id]; !there {
+		if _, there := rows.ByID[id]; !there {
 			lost++
 		}
 	}
 	require.LessOrEqual(t, lost, withheld, "an answered unit is sold again")
-	for id, row := range rows {
+	for id, row := range rows.ByID {
 		_, told := tally.Claims[id]
-		_, doubts := tally.InDoubt[row.user]
+		_, doubts := tally.InDoubt[row.User]
 		require.True(t, told || doubts, "no one knows of %s %+v", id, row)
 	}
 	for _, url := range s.urls() {

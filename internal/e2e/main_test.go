@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -26,10 +25,7 @@ func binary(t testing.TB) string {
 }
 
 var built = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv(orphanMaker); path != "" {
-		return path, nil
-	}
-	dir, err := temporaryFolder()
+	dir, err := testenv.Folder()
 	if err != nil {
 		return "", err
 	}
@@ -44,32 +40,6 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
-
-// temporaryFolder makes a folder that goes when this process ends, however it ends: a shell waits for the end of its
-// standard input, which is held here.
-func temporaryFolder() (string, error) {
-	dir, err := os.MkdirTemp("", "dibs-e2e-")
-	if err != nil {
-		return "", err
-	}
-	held, given := 1, 0
-	pipe := [2]*os.File{}
-	pipe[given], pipe[held], err = os.Pipe()
-	if err != nil {
-		return "", err
-	}
-	sweeper := exec.Command("sh", "-c", `trap "" INT TERM HUP; read -r line; rm -rf "$1"`, "sh", dir)
-	sweeper.Stdin = pipe[given]
-	if err := sweeper.Start(); err != nil {
-		return "", err
-	}
-	_ = pipe[given].Close()
-	holding = pipe[held]
-	return dir, nil
-}
-
-// holding keeps temporaryFolder's pipe from being collected and closed.
-var holding *os.File
 
 // environ is this process's environment without settings of Dibs, and then with these.
 func environ(settings map[string]string) []string {

@@ -46,23 +46,11 @@ func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 				all = append(all, rush.breakOff())
 			}
 			tally := merged(all...)
-			rows, err := readRows(t.Context(), s.db, c.ID)
-			require.NoError(t, err)
-			for id := range tally.Claims {
-				require.Contains(t, rows, id, "it was answered")
-			}
+			s.requireRows(c, tally)
 			require.NotZero(t, tally.Accepted)
 			late := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 2 * total, Connections: 20, UserID: named("late")}).wait()
-			rows, err = readRows(t.Context(), s.db, c.ID)
-			require.NoError(t, err)
-			units := int64(0)
-			for _, row := range rows {
-				units += row.quantity
-			}
+			units := s.requireRows(c, late).Live
 			require.LessOrEqual(t, units, int64(total))
-			for id := range late.Claims {
-				require.Contains(t, rows, id)
-			}
 			t.Logf("%d answered, %d of %d units in rows", tally.Accepted+late.Accepted, units, total)
 		})
 	}

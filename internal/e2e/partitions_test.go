@@ -16,30 +16,25 @@ import (
 func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 	t.Parallel()
 	const partitions, campaigns = 4, 6
-	for _, where := range []struct {
-		name    string
-		masters int
-	}{{"one Redis", 0}, {"a cluster of three", 3}} {
-		t.Run(where.name, func(t *testing.T) {
-			t.Parallel()
-			users := testenv.Pick(400, 5_000)
-			s := newSystem(t, wishes{masters: where.masters, partitions: partitions, apis: 2, consumers: 2})
-			var opened []campaign
-			var rushes []*rush
-			for i := range campaigns {
-				c := openCampaign(t, s.apis[i%2].url, campaign{ID: fmt.Sprintf("rush-%d", i), Total: int64(users) / 2, PerUser: 2})
-				opened = append(opened, c)
-				rushes = append(rushes, startRush(t, crowd.Plan{
-					BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 20,
-					Quantity: func(user int) int64 { return int64(user%2) + 1 }, // the same users everywhere
-				}))
-			}
-			streams := map[int]bool{}
-			for i, c := range opened {
-				s.checkBooks(c, rushes[i].wait(), true)
-				streams[lua.PartitionOf(c.ID, partitions)] = true
-			}
-			require.Greater(t, len(streams), 2, "the campaigns lie in several streams")
-		})
-	}
+	onEachRedis(t, func(t *testing.T, w wishes) {
+		users := testenv.Pick(400, 5_000)
+		w.partitions, w.apis, w.consumers = partitions, 2, 2
+		s := newSystem(t, w)
+		var opened []campaign
+		var rushes []*rush
+		for i := range campaigns {
+			c := openCampaign(t, s.apis[i%2].url, campaign{ID: fmt.Sprintf("rush-%d", i), Total: int64(users) / 2, PerUser: 2})
+			opened = append(opened, c)
+			rushes = append(rushes, startRush(t, crowd.Plan{
+				BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 20,
+				Quantity: func(user int) int64 { return int64(user%2) + 1 }, // the same users everywhere
+			}))
+		}
+		streams := map[int]bool{}
+		for i, c := range opened {
+			s.checkBooks(c, rushes[i].wait(), true)
+			streams[lua.PartitionOf(c.ID, partitions)] = true
+		}
+		require.Greater(t, len(streams), 2, "the campaigns lie in several streams")
+	})
 }

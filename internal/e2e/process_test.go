@@ -3,21 +3,19 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
 )
 
 const (
@@ -55,7 +53,7 @@ func makeProcess(t testing.TB, command string, settings map[string]string) *proc
 	t.Helper()
 	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66 atexit_sleep_ms=50"}}
 	maps.Copy(p.settings, settings)
-	addr := reservePort(t)
+	addr := testenv.Addr(t)
 	p.url = "http://" + addr
 	switch command {
 	case "api", "serve":
@@ -87,19 +85,12 @@ func (p *process) start() {
 // spawn starts a command that ends with this process at the latest; exited is closed when it ended, see cmd.ProcessState.
 func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	t.Helper()
-	cmd.SysProcAttr = dieWithParent()
-	started, ended := make(chan error), make(chan struct{})
+	require.NoError(t, testenv.Spawn(cmd, syscall.SIGKILL))
+	ended := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // the thread must live as long as its child, see dieWithParent
-		defer runtime.UnlockOSThread()
 		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		}
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
 	}()
-	require.NoError(t, <-started)
 	return ended
 }
 
@@ -214,27 +205,4 @@ func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	<-spawn(t, cmd)
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
-}
-
-// reservePort returns a free address of this machine, below the range that outgoing connections use, and keeps other tests
-// off it. A process that is restarted finds its port still free.
-func reservePort(t testing.TB) string {
-	t.Helper()
-	locks := filepath.Join(os.TempDir(), fmt.Sprintf("dibs-test-ports-%d", os.Getuid())) // internal/testenv's
-	require.NoError(t, os.MkdirAll(locks, 0o700))
-	for range 200 {
-		port := 12000 + rand.IntN(20000)
-		lock, err := os.OpenFile(filepath.Join(locks, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
-		require.NoError(t, err)
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-				_ = l.Close()
-				t.Cleanup(func() { _ = lock.Close() })
-				return l.Addr().String()
-			}
-		}
-		_ = lock.Close()
-	}
-	require.FailNow(t, "no free port")
-	return ""
 }

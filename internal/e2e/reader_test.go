@@ -22,9 +22,6 @@ type reader struct {
 	mu     sync.Mutex
 	events map[string]models.Event // of accepted claims, by claim id
 	texts  map[string]string       // the payloads
-	ends   map[string]models.Event // what became of claims, by event id
-	live   map[string]int64        // units accepted and not released, by campaign, in the order of the stream
-	most   map[string]int64        // the most that live ever was
 	lines  map[string]string       // what was notified of campaigns: campaign and type, by event id
 	faults []string
 }
@@ -42,7 +39,9 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 		return
 	}
 	if e.Type != models.EventClaimAccepted {
-		r.takeEnd(&e)
+		if e.UserID == "" || e.ClaimID == "" {
+			r.lines[e.ID] = e.CampaignID + " " + string(e.Type)
+		}
 		return
 	}
 	if before, seen := r.texts[e.ID]; seen && before != string(payload) {
@@ -52,47 +51,11 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 		r.faultf("claim %s is in the stream twice: %s and %s", e.ID, before, entry)
 	}
 	entries[e.ID] = entry
-	if _, seen := r.events[e.ID]; !seen {
-		r.live[e.CampaignID] += e.Quantity
-		r.most[e.CampaignID] = max(r.most[e.CampaignID], r.live[e.CampaignID])
-	}
 	r.events[e.ID], r.texts[e.ID] = e, string(payload)
 }
 
-// takeEnd books the event of a release or a redemption; others are no one's here.
-func (r *reader) takeEnd(e *models.Event) {
-	if e.UserID == "" || e.ClaimID == "" {
-		r.lines[e.ID] = e.CampaignID + " " + string(e.Type)
-	}
-	_, seen := r.ends[e.ID]
-	if seen || e.Type != models.EventClaimReleased && e.Type != models.EventClaimRedeemed {
-		return
-	}
-	r.ends[e.ID] = *e
-	if e.Type == models.EventClaimReleased {
-		r.live[e.CampaignID] -= e.Quantity
-	}
-}
-
 func newReader() *reader {
-	return &reader{
-		events: map[string]models.Event{}, texts: map[string]string{}, ends: map[string]models.Event{}, live: map[string]int64{},
-		most: map[string]int64{}, lines: map[string]string{},
-	}
-}
-
-// endsOf returns what became of a campaign's claims, by claim id and then by event, and the most units that were live at any
-// moment by the order of the stream.
-func (r *reader) endsOf(campaignID string) (ends map[string][]models.Event, most int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ends = make(map[string][]models.Event)
-	for _, e := range r.ends {
-		if e.CampaignID == campaignID {
-			ends[e.ClaimID] = append(ends[e.ClaimID], e)
-		}
-	}
-	return ends, r.most[campaignID]
+	return &reader{events: map[string]models.Event{}, texts: map[string]string{}, lines: map[string]string{}}
 }
 
 func (r *reader) faultf(format string, args ...any) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"dibs/internal/crowd"
-	"dibs/lua"
 	"dibs/syncer/compare"
 
 	"github.com/stretchr/testify/require"
@@ -65,17 +64,6 @@ func reconcileAndRepair(t *testing.T, s *system) {
 
 	got = runDibs(t, s.settings, "reconcile", "--campaign", "none-such")
 	requireRefusal(t, got, exitFailed, "no campaign none-such")
-}
-
-func TestADeadLeaderIsFollowed(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t, wishes{})
-	leader := func() string { return s.rdb.Get(t.Context(), lua.LeaderKey).Val() }
-	eventually(t, 30*time.Second, "no one leads", func() bool { return leader() != "" })
-	first := leader()
-	s.syncers = append(s.syncers, s.launch("syncer", ""))
-	s.syncers[0].kill9()
-	eventually(t, 30*time.Second, "the dead one is not followed", func() bool { now := leader(); return now != "" && now != first })
 }
 
 func eventually(t testing.TB, within time.Duration, otherwise string, so func() bool) {

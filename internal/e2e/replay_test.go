@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/stretchr/testify/require"
@@ -143,33 +142,4 @@ func requireRetryable(t testing.TB, got reply, code string) {
 	require.Equal(t, http.StatusServiceUnavailable, got.status, got.body)
 	require.Equal(t, code, got.code(), got.body)
 	require.NotEmpty(t, got.header.Get("Retry-After"))
-}
-
-// TestRushThroughABadWireGivesEveryUnitOnce: answers are cut again and again while a crowd claims.
-func TestRushThroughABadWireGivesEveryUnitOnce(t *testing.T) {
-	t.Parallel()
-	users := testenv.Pick(1_500, 10_000)
-	s, proxy := behindProxy(t)
-	c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 7 / 10, PerUser: 1})
-	rush := startRush(t, crowd.Plan{
-		BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50, Once: func(user int) bool { return user%7 == 0 },
-	})
-	for i := 0; !rush.over(); i++ {
-		cut(t, proxy, []string{cutAnswers, resetOnData, cutRequests}[i%3])
-		pause(rush, 20*time.Millisecond)
-		mend(t, proxy)
-		pause(rush, 50*time.Millisecond)
-	}
-	tally := rush.wait()
-	require.Positive(t, tally.Unknown)
-	s.checkBooks(c, tally, true)
-	t.Logf("%d accepted, %d answers unknown, %d replayed, %d left in doubt", tally.Accepted, tally.Unknown, tally.Replayed, len(tally.InDoubt))
-}
-
-// pause waits, but not beyond the end of the rush.
-func pause(r *rush, d time.Duration) {
-	select {
-	case <-r.done:
-	case <-time.After(d):
-	}
 }

@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"dibs/internal/testenv"
 )
 
 // balancer is a small proxy before API processes, as balancers are: it asks /readyz, and sends a request to the next that is ready. One
@@ -150,27 +148,6 @@ func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop f
 		end()
 		return made.Load(), failures
 	}
-}
-
-// TestARollOverFailsNoClaim: two APIs behind a balancer are stopped and started again by turns under load. Every claim is made,
-// and has its row.
-func TestARollOverFailsNoClaim(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t, wishes{apis: 2})
-	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
-	b, front := balance(t, s.apis)
-	stop := claimWithoutEnd(t, front, c.ID, 8)
-	for i := range testenv.Pick(4, 10) {
-		turn := i % 2
-		require.Eventually(t, func() bool { return b.ready[0].Load() && b.ready[1].Load() }, upTimeout, pollEvery)
-		s.apis[turn].stop()
-		s.apis[turn].restart()
-	}
-	claimed, failed := stop()
-	require.Empty(t, failed)
-	require.Greater(t, claimed, int64(100), "there was load")
-	s.awaitSynced(c.ID, int(claimed))
-	t.Logf("%d claims", claimed)
 }
 
 // TestAStuckConsumerIsNotWell: claims that can't be committed hold up the reader. MySQL and Redis answer, and the process is up, yet

@@ -17,26 +17,10 @@ import (
 
 const packetShards = 4
 
-// newShardedRain is a whole Dibs with a finance service, for packets in several shards.
-func newShardedRain(t *testing.T, w wishes) *rain {
-	t.Helper()
-	w.partitions, w.settings = packetShards, map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}
-	r := &rain{ledger: newLedger(t, w)}
-	r.audit = readAlong(t, r.rdb, "audit", packetShards)
-	r.consumer = r.launch("consumer", map[string]string{"DIBS_NAME": "consumer-1"})
-	r.syncer, r.service = r.launch("syncer", nil), r.launch("finance", map[string]string{"DIBS_NAME": "finance-1"})
-	r.api = r.launch("api", nil)
-	return r
-}
-
 // deal makes a packet campaign of several shards, to which users come.
 func (r *rain) deal(users shopper) *sale {
 	r.t.Helper()
-	id := orID(r.t, "")
-	got := call(r.t, http.MethodPost, r.api.url+"/v1/campaigns", "", map[string]any{
-		"id": id, "kind": "packet", "per_user": 1, "currency": "CNY", "sender_id": "boss-" + id[len(id)-8:], "shards": packetShards,
-	})
-	require.Equal(r.t, http.StatusCreated, got.status, got.body)
+	id := r.open(packetShards)
 	return &sale{t: r.t, s: &system{servers: r.servers, apis: []*process{r.api}}, id: id, shards: packetShards, quantity: 1, users: users}
 }
 
@@ -71,7 +55,8 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w wishes) {
-		r := newShardedRain(t, w)
+		w.partitions = packetShards
+		r := newRain(t, w)
 		sl := r.deal(nil)
 		r.add(sl.id, map[string]any{"count": 500, "amount": 70_013, "split": "double_mean"})
 		isAdded := false
@@ -104,7 +89,7 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 // the campaign is closed upon; what is left in the shards returns to the sender, once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
-	r := newShardedRain(t, wishes{})
+	r := newRain(t, wishes{partitions: packetShards})
 	sl := r.deal(evenly)
 	dice := rand.New(rand.NewPCG(1, 2))
 	ask := func(n int) reply {

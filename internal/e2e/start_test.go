@@ -11,13 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVersionIsPrinted(t *testing.T) {
-	t.Parallel()
-	got := runDibs(t, nil, "--version")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Regexp(t, `^dibs version \S+ \(commit \w+, date \S+\)\n$`, got.stdout)
-}
-
 // statusOf asks a path of a process; 0 is no answer.
 func statusOf(p *process, path string) int {
 	client := http.Client{Timeout: 5 * time.Second}
@@ -30,7 +23,7 @@ func statusOf(p *process, path string) int {
 	return res.StatusCode
 }
 
-// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses claims is not ready.
+// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses claims is not ready, nor is one that hangs, within 2 s.
 func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
@@ -45,14 +38,13 @@ func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 		require.Eventually(t, func() bool { return statusOf(api, "/readyz") == step.want }, upTimeout, pollEvery)
 		require.Equal(t, 200, statusOf(api, "/healthz"))
 	}
-	api.stop()
-}
-
-func TestAnAppendOnlyRedisIsNotWarnedOf(t *testing.T) {
-	t.Parallel()
-	s := newServers(t, wishes{redisConf: []string{"appendonly yes"}})
-	api := newProcess(t, "api", map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn})
-	require.NotContains(t, api.output(), "appendonly")
+	s.redis.Pause()
+	defer s.redis.Resume()
+	begun := time.Now()
+	require.Eventually(t, func() bool { return statusOf(api, "/readyz") == 503 }, upTimeout, time.Millisecond)
+	require.Less(t, time.Since(begun), 4*time.Second, "two probes, on a busy machine")
+	s.redis.Resume()
+	require.Eventually(t, func() bool { return statusOf(api, "/readyz") == 200 }, upTimeout, pollEvery)
 	api.stop()
 }
 

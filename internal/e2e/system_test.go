@@ -355,16 +355,6 @@ func (r *rush) reaches(users int) {
 	}
 }
 
-// over reports whether the crowd is through.
-func (r *rush) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // wait waits for the crowd's end.
 func (r *rush) wait() crowd.Tally {
 	r.t.Helper()

@@ -37,6 +37,12 @@ var binaryFolder = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
+// Folder makes a folder that goes with this test binary, at the latest when another one starts after it was killed.
+func Folder() (string, error) {
+	dir, _, err := newFolder("folder")
+	return dir, err
+}
+
 // newFolder makes a folder for one server and returns it with the function that removes it.
 func newFolder(name string) (string, func(), error) {
 	parent, err := binaryFolder()

@@ -1,37 +1,28 @@
 package torture
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"database/sql"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"time"
 
+	"dibs/internal/oracle"
 	"dibs/models"
 )
 
 // blur is how far a time with milliseconds may be off.
 const blur = 2 * time.Millisecond
 
-// row is a claim as MySQL has it.
+// row is a claim as MySQL has it, and when things happened to it, whatever the clock of Redis said: retime moves at and resolved.
 type row struct {
-	id, key, user string
-	quantity, seq int64
-	shard         int // from 1; 0 in a campaign of one shard
-	status        models.ClaimStatus
-	at            time.Time    // retime moves it
-	redisAt       time.Time    // claimed_at, whatever the clock of Redis was then
-	resolved      sql.NullTime // when it was redeemed, released or expired
-	applied       time.Time    // when Redis had its units back, as the stream says; zero: it may not have them
-	packet        sql.NullString
-	amount        sql.NullInt64
+	*oracle.Row
+
+	at, resolved time.Time
+	applied      time.Time // when Redis had its units back, as the stream says; zero: it may not have them
 }
 
 // back reports whether its units were given back.
-func (r *row) back() bool { return !r.status.Live() }
+func (r *row) back() bool { return !r.Status.Live() }
 
 // mayHoldAfter reports whether its units may have counted at some time after from.
 func (r *row) mayHoldAfter(from time.Time) bool {
@@ -41,10 +32,9 @@ func (r *row) mayHoldAfter(from time.Time) bool {
 // ledger is a campaign as MySQL has it.
 type ledger struct {
 	*campaign
+	*oracle.Books
 
-	rows  []row // by shard and seq
-	byKey map[string]*row
-	byID  map[string]*row
+	rows []row // by shard and seq
 }
 
 // check compares all accounts of the round once everything is drained: the clients', MySQL's, the finance service's, and the readers'
@@ -63,19 +53,20 @@ func (rd *round) check(ctx context.Context) error {
 		rd.checkAnswers(l)
 		rd.retime(l)
 		rd.checkOrder(l)
-		if err := rd.checkBooks(ctx, l); err != nil {
-			return err
-		}
+		rd.checkBooks(l)
 		if c.packets {
-			if err := rd.checkPackets(ctx, l); err != nil {
-				return err
+			money, err := l.Packets(ctx, rd.w.db, sender(c), c.closed, rd.brokenf)
+			if err != nil {
+				return wrap(err)
 			}
+			rd.report.Uncredited += money.Uncredited
+			rd.report.Ghosts += money.Ghosts
 		}
 		if len(rd.losses) == 0 {
 			if !rd.lied && !rd.vanished { // a refusal is judged by the times of claims, also of those that nobody was told of
 				rd.checkRefusals(l)
 			}
-			rd.checkStream(l, streams)
+			l.Stream(streams.accepted[c.id], rd.brokenf)
 			rd.checkLines(l, streams.crossed[l.id])
 			if c.window {
 				rd.checkWindow(c)
@@ -85,87 +76,52 @@ func (rd *round) check(ctx context.Context) error {
 	rd.checkWebhooks()
 	rd.checkAvailability()
 	rd.reconciled()
-	return rd.checkAccounts(ctx)
+	return wrap(oracle.Accounts(ctx, rd.w.db, rd.brokenf))
 }
-
-// everyClaim is the claims of MySQL, with those that were archived.
-const everyClaim = "(SELECT " + claimColumns + " FROM claims UNION ALL SELECT " + claimColumns + " FROM claims_archive)"
-
-const claimColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, packet_id, amount, claimed_at, resolved_at"
 
 // read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
-	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
-	err := rd.w.each(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
-		c.claimed_at, c.resolved_at, c.packet_id, c.amount
-		FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, []any{c.id}, func(scan func(...any) error) error {
-		var r row
-		err := scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.shard, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
-		l.rows = append(l.rows, r)
-		return err
-	})
-	for i := range l.rows {
-		r := &l.rows[i]
-		r.redisAt = r.at
-		r.applied = s.released[r.id]
-		if r.key == "" {
-			r.key = r.user // who has no other claim
-		}
-		if twin := l.byKey[r.key]; twin != nil && !rd.excused(twin.at) { // else Redis lost it, MySQL did not, and the retry is another claim
-			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.id, twin.seq, r.id, r.seq, c.id)
-		}
-		l.byKey[r.key] = r
-		l.byID[r.id] = r
+	books, err := oracle.Read(ctx, rd.w.db, c.id)
+	if err != nil {
+		return nil, wrap(err)
 	}
-	return l, err
-}
-
-// mark is how the row of a request is found: by the digest of its key, or by its user, who has no other.
-func (one *request) mark() string {
-	if one.key == "" {
-		return one.user
+	books.Lossy = len(rd.losses) > 0
+	l := &ledger{campaign: c, Books: books}
+	byKey := map[string]*oracle.Row{}
+	for i := range books.Rows {
+		r := &books.Rows[i]
+		l.rows = append(l.rows, row{Row: r, at: r.At, resolved: r.Resolved.Time, applied: s.released[r.ID]})
+		if twin := byKey[r.Key]; twin != nil && !rd.excused(twin.At) { // else Redis lost it, MySQL did not, and the retry is another claim
+			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.ID, twin.Seq, r.ID, r.Seq, c.id)
+		}
+		byKey[r.Key] = r
 	}
-	sum := sha256.Sum256([]byte(one.user + "\x00" + one.key)) // a key is its user's
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
+	return l, nil
 }
 
 // checkAnswers: a yes is a row, the same each time; a row is a yes, or someone's doubt (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
-	asked := map[string]bool{}
-	lost := []*try(nil)
+	var all []oracle.Answer
 	for _, one := range l.requests {
-		mark := one.mark()
-		asked[mark] = true
 		answered, unsure := rd.checkTries(one)
-		made := l.byKey[mark]
-		switch {
-		case answered == nil && made == nil:
-		case answered == nil && !unsure:
-			rd.brokenf("I2: %s of %s was answered %s and has claim %s", one.user, l.id, one.last().code, made.id)
-		case answered == nil:
-		case made == nil || made.id != answered.claim.ID:
-			rd.report.Answered++
-			if !rd.excused(answered.ended) {
-				rd.brokenf("I2: claim %s of %s, seq %d, was answered at %s and has no row (its key has %v)", answered.claim.ID, l.id, answered.claim.Seq,
-					clock(answered.ended), made)
-			}
-			rd.report.Lost++
-			lost = append(lost, answered)
-		default:
-			rd.report.Answered++
-			rd.checkRow(l, one, answered, made)
+		a := oracle.Answer{
+			User: one.user, Mark: oracle.Mark(one.user, one.key), Quantity: one.quantity, Unsure: unsure, Refused: one.last().code,
 		}
+		if answered != nil {
+			rd.report.Answered++
+			a.Claim = answered.claim
+			a.MayBeLost = rd.excused(answered.ended)
+			rd.checkEnds(l, one, answered.claim)
+		}
+		all = append(all, a)
 	}
+	lost := l.Answers(all, rd.brokenf)
+	rd.report.Lost += int64(len(lost))
 	if len(lost) > 0 {
-		first := lost[0].claim
-		last := lost[len(lost)-1].claim
+		first := lost[0].Claim
+		last := lost[len(lost)-1].Claim
 		rd.w.opt.Progress(fmt.Sprintf("round %d: %s: %d claims have no row, from seq %d at %s to seq %d at %s", rd.n, l.id, len(lost),
 			first.Seq, clock(first.ClaimedAt.Time), last.Seq, clock(last.ClaimedAt.Time)))
-	}
-	for i := range l.rows {
-		if !asked[l.rows[i].key] {
-			rd.brokenf("I2: no one asked for claim %s of %s", l.rows[i].id, l.id)
-		}
 	}
 }
 
@@ -196,18 +152,17 @@ func (t *try) repeats(answered *try) bool {
 	return t.claim.ID == answered.claim.ID && (t.batch != answered.batch || t.body == answered.body) && (t.batch || t.replayed)
 }
 
-// checkRow: the row says what the client was answered.
-func (rd *round) checkRow(l *ledger, one *request, answered *try, made *row) {
-	c := answered.claim
-	if made.user != one.user || c.UserID != one.user || made.quantity != one.quantity || c.Quantity != one.quantity ||
-		made.seq != c.Seq || !made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
-		rd.brokenf("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
+// checkEnds: the claim ends when its hold does, and its row says what became of it.
+func (rd *round) checkEnds(l *ledger, one *request, c *models.Claim) {
+	made := l.ByID[c.ID]
+	if made == nil {
+		return
 	}
 	if hold := one.c.hold; hold == 0 && c.ExpiresAt != nil || hold > 0 && (c.ExpiresAt == nil || !c.ExpiresAt.Equal(c.ClaimedAt.Add(hold))) {
 		rd.brokenf("claim %s of %s expires at %v, of %s and a hold of %s", c.ID, l.id, c.ExpiresAt, c.ClaimedAt, hold)
 	}
-	if why := one.endsWrong(made.status, len(rd.losses) > 0); why != "" && !rd.undone() {
-		rd.brokenf("claim %s of %s, a row with status %s: %s", c.ID, l.id, made.status, why)
+	if why := one.endsWrong(made.Status, l.Lossy); why != "" && !rd.undone() {
+		rd.brokenf("claim %s of %s, a row with status %s: %s", c.ID, l.id, made.Status, why)
 	}
 }
 
@@ -276,21 +231,4 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 		all.accepted[id] = slices.DeleteFunc(accepted, func(e models.Event) bool { return dropped[e.ID] })
 	}
 	return all, nil
-}
-
-// checkStream: a group that was away all the time finds every claim once (I2, I8).
-func (rd *round) checkStream(l *ledger, s *streams) {
-	events := slices.Clone(s.accepted[l.id])
-	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, int(a.Seq-b.Seq)) })
-	if len(events) != len(l.rows) {
-		rd.brokenf("I8: the stream holds %d claims of %s, MySQL %d", len(events), l.id, len(l.rows))
-		return
-	}
-	for i := range events {
-		e := &events[i]
-		r := &l.rows[i]
-		if e.ID != r.id || e.Shard != r.shard || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
-			rd.brokenf("I2: %s: the stream says %+v, the row %+v", l.id, *e, *r)
-		}
-	}
 }

@@ -17,17 +17,10 @@ import (
 // and no user above a limit (I1, I3, I7).
 func (rd *round) checkOrder(l *ledger) {
 	c := l.campaign
-	lost := len(rd.losses) > 0
-	users := map[string]*held{}
+	lost := l.Lossy
+	users := heldBy(l.rows, func(r *row) string { return r.User })
 	held := newHeld(l.rows)
-	byUser := map[string][]row{}
-	for i := range l.rows {
-		byUser[l.rows[i].user] = append(byUser[l.rows[i].user], l.rows[i])
-	}
-	for user, rows := range byUser {
-		users[user] = newHeld(rows)
-	}
-	if !lost && !rd.checkSeq(l) {
+	if !lost && !l.Sequence(l.shards, rd.vanished, rd.brokenf) {
 		return
 	}
 	for _, r := range l.inTime() {
@@ -37,48 +30,22 @@ func (rd *round) checkOrder(l *ledger) {
 		}
 		most := maxOf(c.may(&c.totals, from, r.at.Add(time.Millisecond)))
 		if units := held.take(r); !lost && units > most {
-			rd.brokenf("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
+			rd.brokenf("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.Seq, clock(r.at))
 		}
 		limits := c.may(&c.limits, from, r.at.Add(time.Millisecond))
-		if units := users[r.user].take(r); !lost && !slices.Contains(limits, 0) && units > maxOf(limits) {
-			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, limits, r.seq)
+		if units := users[r.User].take(r); !lost && !slices.Contains(limits, 0) && units > maxOf(limits) {
+			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.User, units, limits, r.Seq)
 		} else if !lost && c.perDay > 0 && units > c.perDay {
-			rd.brokenf("I3: %s: %s held %d units of %d a day with seq %d", c.id, r.user, units, c.perDay, r.seq)
+			rd.brokenf("I3: %s: %s held %d units of %d a day with seq %d", c.id, r.User, units, c.perDay, r.Seq)
 		}
 		if why := c.surelyShut(from, r.at.Add(time.Millisecond)); !lost && why != "" {
-			rd.brokenf("%s %s when claim %s was made at %s", c.id, why, r.id, clock(r.at))
+			rd.brokenf("%s %s when claim %s was made at %s", c.id, why, r.ID, clock(r.at))
 		}
 	}
 	rd.checkExtra(l)
-	units := held.live(l.rows)
-	most := c.total()
-	if units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
-		rd.brokenf("I1: %s: %d units are sold of %d", c.id, units, most)
+	if l.Live > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
+		rd.brokenf("I1: %s: %d units are sold of %d", c.id, l.Live, c.total())
 	}
-}
-
-// checkSeq: in each shard seq begins with 1 and has no gap, but for claims of mode mysql that nobody was told of, and a user's claims are all of one shard.
-func (rd *round) checkSeq(l *ledger) bool {
-	before := map[int]int64{}
-	for i := range l.rows {
-		r := &l.rows[i]
-		before[r.shard]++
-		if rd.vanished {
-			before[r.shard] = max(before[r.shard], r.seq)
-		}
-		if r.seq != before[r.shard] {
-			rd.brokenf("I7: %s: claim %s has seq %d, the one before it in shard %d %d", l.id, r.id, r.seq, r.shard, before[r.shard]-1)
-			return false
-		}
-		shard := 0
-		if l.shards > 1 {
-			shard = models.ShardOfUser(r.user, l.shards)
-		}
-		if r.shard != shard {
-			rd.brokenf("I3: %s: claim %s of %s is of shard %d, the user's is %d", l.id, r.id, r.user, r.shard, shard)
-		}
-	}
-	return true
 }
 
 // inTime are the rows by the time of their claims; those of one shard in their order.
@@ -106,141 +73,47 @@ func newHeld(rows []row) *held {
 			h.back = append(h.back, rows[i])
 		}
 	}
-	slices.SortFunc(h.back, func(a, b row) int { return a.resolved.Time.Compare(b.resolved.Time) })
+	slices.SortFunc(h.back, func(a, b row) int { return a.resolved.Compare(b.resolved) })
 	return h
+}
+
+// heldBy has the rows of each owner by themselves.
+func heldBy(rows []row, owner func(r *row) string) map[string]*held {
+	of := map[string][]row{}
+	for i := range rows {
+		of[owner(&rows[i])] = append(of[owner(&rows[i])], rows[i])
+	}
+	all := map[string]*held{}
+	for who := range of {
+		all[who] = newHeld(of[who])
+	}
+	return all
 }
 
 // take adds a claim and returns the least units that were held then.
 func (h *held) take(r *row) int64 {
-	h.units += r.quantity
-	for h.next < len(h.back) && !h.back[h.next].resolved.Time.After(r.at.Add(blur)) {
-		h.units -= h.back[h.next].quantity
+	h.units += r.Quantity
+	for h.next < len(h.back) && !h.back[h.next].resolved.After(r.at.Add(blur)) {
+		h.units -= h.back[h.next].Quantity
 		h.next++
 	}
 	return h.units
 }
 
-func (*held) live(rows []row) (units int64) {
-	for i := range rows {
-		if !rows[i].back() {
-			units += rows[i].quantity
-		}
-	}
-	return units
-}
-
-// checkBooks: counters, flushes, rows and what the API says agree; nothing is parked, and nothing left over where all was wanted (I5, I6).
-func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
-	var total, claimed, remaining, synced, flushed, parked, lost, lostUnits, given int64
-	err := rd.w.db.QueryRowContext(ctx, `SELECT total, claimed, remaining, synced_seq, lost_claims, lost_units,
-		(SELECT COALESCE(SUM(given_up_claims), 0) FROM lots WHERE campaign_id = c.id),
-		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id),
-		(SELECT COUNT(*) FROM parked_events WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = c.id AND discarded_at IS NULL)
-		FROM campaigns c WHERE id = ?`, l.id).
-		Scan(&total, &claimed, &remaining, &synced, &lost, &lostUnits, &given, &flushed, &parked)
-	if err != nil {
-		return wrap(err)
-	}
-	var units, ever int64
-	for i := range l.rows {
-		ever += l.rows[i].quantity
-		if !l.rows[i].back() {
-			units += l.rows[i].quantity
-		}
-	}
-	rd.report.GivenUp += given
+// checkBooks: counters, flushes and rows agree, and nothing is left over where all was wanted (I5, I6).
+func (rd *round) checkBooks(l *ledger) {
+	rd.report.GivenUp += l.GivenUp
 	if l.packets && l.shards > 1 {
-		rd.report.GivenUpSharded += given
+		rd.report.GivenUpSharded += l.GivenUp
 	}
-	rd.equal("I6", l.id, "claimed in MySQL and the units of live rows", claimed, units)
-	rd.equal("I6", l.id, "remaining in MySQL and total less claimed and lost", remaining, max(0, total-claimed-lostUnits))
-	rd.equal("I7", l.id, "synced_seq and rows", synced, int64(len(l.rows)))
-	rd.equal("I2", l.id, "parked claims and none", parked, 0)
-	if len(rd.losses) == 0 {
-		rd.equal("I2", l.id, "claims that are lost or given up and none", lost+given, 0)
-		rd.equal("I6", l.id, "units of stock_flushes and of all rows", flushed, ever)
-	}
-	if !l.closed && !strings.HasSuffix(l.id, endless) && units+lostUnits < total {
-		rd.brokenf("I5: %s: %d of %d units were sold, %d are lost, and more was wanted", l.id, units, total, lostUnits)
-	}
-	return nil
-}
-
-func (rd *round) equal(invariant, id, what string, a, b int64) {
-	if a != b {
-		rd.brokenf("%s: %s: %s: %d and %d", invariant, id, what, a, b)
+	l.Counters(rd.brokenf)
+	if l.isSoldOut() && l.Live+l.LostUnits < l.Total {
+		rd.brokenf("I5: %s: %d of %d units were sold, %d are lost, and more was wanted", l.id, l.Live, l.Total, l.LostUnits)
 	}
 }
 
-// checkPackets: each packet has one owner or was returned, and the accounts say so to the cent (I10).
-func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
-	var in, owned, returned, owners, due int64
-	err := rd.w.each(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
-		(SELECT COUNT(*) FROM account_entries e WHERE e.claim_id = p.claim_id AND e.amount = p.amount AND e.user_id = p.user_id)
-		FROM packets p WHERE p.campaign_id = ?`, []any{l.id}, func(scan func(...any) error) error {
-		var id, claim string
-		var amount, credits int64
-		var back bool
-		if err := scan(&id, &amount, &claim, &back, &credits); err != nil {
-			return err
-		}
-		in += amount
-		switch {
-		case claim != "" && back:
-			rd.brokenf("I10: %s: packet %s has an owner and was returned", l.id, id)
-		case claim != "":
-			owned += amount
-			owners++
-			if credits == 0 {
-				due += amount
-				rd.report.Uncredited++
-			}
-			if r := l.byID[claim]; r == nil || r.packet.String != id || r.amount.Int64 != amount ||
-				credits != 1 && (credits != 0 || len(rd.losses) == 0) {
-				rd.brokenf("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits",
-					l.id, id, amount, claim, r, credits)
-			}
-		case back:
-			returned += amount
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	rd.equal("I10", l.id, "packets with an owner and rows", owners, int64(len(l.rows)))
-	var credited, ghosts int64
-	if err := rd.w.db.QueryRowContext(ctx, `SELECT COALESCE(SUM(IF(e.user_id = ? OR c.id IS NOT NULL, e.amount, 0)), 0),
-		COALESCE(SUM(e.user_id <> ? AND c.id IS NULL), 0)
-		FROM account_entries e LEFT JOIN `+everyClaim+` c ON c.id = e.claim_id WHERE e.campaign_id = ?`,
-		sender(l.campaign), sender(l.campaign), l.id).
-		Scan(&credited, &ghosts); err != nil {
-		return wrap(err)
-	}
-	rd.report.Ghosts += ghosts
-	rd.equal("I10", l.id, "cents credited and cents owned or returned", credited+due, owned+returned)
-	if len(rd.losses) == 0 {
-		rd.equal("I10", l.id, "credits without a claim and none", ghosts, 0)
-	}
-	var withheld int64 // packets that are lost stay where they are
-	if err := rd.w.db.QueryRowContext(ctx, "SELECT lost_units FROM campaigns WHERE id = ?", l.id).Scan(&withheld); err != nil {
-		return wrap(err)
-	}
-	if l.closed && withheld == 0 {
-		rd.equal("I10", l.id, "cents put in and cents owned or returned", in, owned+returned)
-	}
-	return nil
-}
-
-// checkAccounts: an account holds the sum of its entries, to the cent.
-func (rd *round) checkAccounts(ctx context.Context) error {
-	var wrong int64
-	err := rd.w.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts a WHERE (a.amount, a.entries) <>
-		(SELECT COALESCE(SUM(e.amount), 0), COUNT(*) FROM account_entries e
-		 WHERE e.user_id = a.user_id AND e.currency = a.currency)`).Scan(&wrong)
-	rd.equal("I10", "accounts", "accounts that differ from their entries and none", wrong, 0)
-	return wrap(err)
-}
+// isSoldOut reports whether the round sold all of a campaign in the end.
+func (c *campaign) isSoldOut() bool { return !c.closed && !strings.HasSuffix(c.id, endless) }
 
 // checkRefusals: no one was answered that a campaign is sold out, paused or used up by him when it surely was not.
 func (rd *round) checkRefusals(l *ledger) {
@@ -293,11 +166,11 @@ func (l *ledger) refusedWrong(one *request, t *try) string {
 func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 	for i := range l.rows {
 		r := &l.rows[i]
-		if r.at.After(till.Add(blur)) || user != "" && r.user != user {
+		if r.at.After(till.Add(blur)) || user != "" && r.User != user {
 			continue
 		}
 		if r.mayHoldAfter(from) {
-			units += r.quantity
+			units += r.Quantity
 		}
 	}
 	return units
@@ -335,5 +208,34 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 			}
 			events = append(events, entry{e, time.UnixMilli(int64(id.Ms))})
 		}
+	}
+}
+
+// checkLines: a line of the stock that a claim crosses is published once. One that a change crosses may be published again by whoever completes it,
+// under the same id; these are no more than changes. And what is sold out in the end was said to be.
+func (rd *round) checkLines(l *ledger, published []models.Event) {
+	if l.shards > 1 {
+		return // reported once all of them were read
+	}
+	times := map[string]int{}
+	changes := map[string]bool{}
+	kinds := map[models.EventType]bool{}
+	for i := range published {
+		e := &published[i]
+		times[e.ID]++
+		kinds[e.Type] = true
+		by, _, _ := strings.Cut(e.ID, ":")
+		switch {
+		case l.ByID[by] == nil:
+			changes[by] = true
+		case times[e.ID] > 1:
+			rd.brokenf("%s: %s is published %d times by claim %s", l.id, e.Type, times[e.ID], by)
+		}
+	}
+	if len(changes) > len(l.totals) {
+		rd.brokenf("%s: %d changes crossed a line, %d were made", l.id, len(changes), len(l.totals))
+	}
+	if l.isSoldOut() && (!kinds[models.EventCampaignSoldOut] || l.lowAt > 0 && !kinds[models.EventCampaignLowStock]) {
+		rd.brokenf("%s is sold out, and not each line was published: %v", l.id, kinds)
 	}
 }

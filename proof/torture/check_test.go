@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/oracle"
 	"dibs/models"
 )
 
@@ -17,9 +18,11 @@ func past(change func(c *campaign)) (*round, *ledger) {
 		*spells = []spell{{value: value, from: open}}
 	}
 	change(c)
-	r := row{id: "claim", key: "key", user: "u", quantity: 2, seq: 1, status: models.ClaimClaimed, at: time.Now().Add(-time.Minute)}
+	at := models.NewTime(time.Now().Add(-time.Minute)).Time
+	r := &oracle.Row{ID: "claim", Key: "key", User: "u", Quantity: 2, Seq: 1, Status: models.ClaimClaimed, At: at}
 	rd := &round{w: &world{opt: &Options{Progress: func(string) {}}}, report: &Report{}, open: open}
-	return rd, &ledger{campaign: c, rows: []row{r}, byID: map[string]*row{r.id: &r}, byKey: map[string]*row{r.key: &r}}
+	books := &oracle.Books{ID: c.id, Rows: []oracle.Row{*r}, ByID: map[string]*oracle.Row{r.ID: r}, Live: r.Quantity}
+	return rd, &ledger{campaign: c, Books: books, rows: []row{{Row: r, at: r.At}}}
 }
 
 // since is a value in force for the last half hour.
@@ -72,12 +75,9 @@ func TestCheckOfExpiryTells(t *testing.T) {
 	t.Parallel()
 	for broken, hold := range map[string]time.Duration{"": time.Minute, "and a hold of 2m0s": 2 * time.Minute, "and a hold of 0s": 0} {
 		rd, l := past(func(c *campaign) { c.hold = hold })
-		r := &l.rows[0]
-		claim := models.Claim{ID: r.id, UserID: r.user, Quantity: r.quantity, Seq: r.seq, ClaimedAt: models.NewTime(r.at)}
-		claim.ExpiresAt = new(models.NewTime(r.at.Add(time.Minute)))
-		rd.checkRow(l, &request{c: l.campaign, user: "u", quantity: 2}, &try{claim: &claim}, &row{
-			id: r.id, user: r.user, quantity: 2, seq: 1, status: r.status, at: claim.ClaimedAt.Time,
-		})
+		expires := models.NewTime(l.rows[0].At.Add(time.Minute))
+		claim := models.Claim{ID: "claim", ClaimedAt: models.NewTime(l.rows[0].At), ExpiresAt: &expires}
+		rd.checkEnds(l, &request{c: l.campaign}, &claim)
 		requireBroken(t, rd, broken)
 	}
 }
@@ -91,10 +91,10 @@ func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 			c.extra = &extraLimit{by: models.ByUser, per: models.PerHour, max: 3}
 		})
 		nine := time.Date(2026, 1, 1, 9, 30, 0, 0, time.UTC)
-		second := l.rows[0]
-		second.seq = 2
-		l.rows[0].redisAt, second.redisAt = nine, nine.Add(ahead)
-		l.rows = append(l.rows, second)
+		second := *l.rows[0].Row
+		second.Seq = 2
+		l.rows[0].At, second.At = nine, nine.Add(ahead)
+		l.rows = append(l.rows, row{Row: &second, at: l.rows[0].at})
 		rd.checkExtra(l)
 		requireBroken(t, rd, broken)
 	}

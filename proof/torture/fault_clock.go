@@ -1,6 +1,9 @@
 package torture
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // clockOff is how far the clock of Redis is off when it is.
 const clockOff = 2 * time.Hour
@@ -41,29 +44,30 @@ func (rd *round) retime(l *ledger) {
 	if !rd.lied {
 		return
 	}
-	for i := range l.rows {
-		l.rows[i].at = time.Now()
-	}
+	told := map[string]time.Time{}
 	for _, one := range l.requests {
 		for i := range one.tries {
 			t := &one.tries[i]
-			if t.claim == nil || l.byID[t.claim.ID] == nil {
+			if t.claim == nil {
 				continue
 			}
-			if r := l.byID[t.claim.ID]; t.ended.Before(r.at) {
-				r.at = t.ended
+			if first, known := told[t.claim.ID]; !known || t.ended.Before(first) {
+				told[t.claim.ID] = t.ended
 			}
-		}
-	}
-	for i := len(l.rows) - 2; i >= 0; i-- {
-		if next := l.rows[i+1].at; l.rows[i+1].shard == l.rows[i].shard && next.Before(l.rows[i].at) {
-			l.rows[i].at = next
 		}
 	}
 	now := time.Now()
-	for i := range l.rows {
-		if r := &l.rows[i]; r.resolved.Time.After(now) {
-			r.resolved.Time = r.at
+	for i := range slices.Backward(l.rows) {
+		r := &l.rows[i]
+		r.at = now
+		if first, known := told[r.ID]; known {
+			r.at = first
+		}
+		if i+1 < len(l.rows) && l.rows[i+1].Shard == r.Shard && l.rows[i+1].at.Before(r.at) {
+			r.at = l.rows[i+1].at
+		}
+		if r.resolved.After(now) {
+			r.resolved = r.at
 		}
 	}
 }

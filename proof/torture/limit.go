@@ -100,22 +100,14 @@ func (o *operator) removeExtra(ctx context.Context, c *campaign) error {
 // checkExtra: no subject holds more units in a window than its limit, at any instant (I3).
 func (rd *round) checkExtra(l *ledger) {
 	limit := l.extra
-	if limit == nil || len(rd.losses) > 0 {
+	if limit == nil || l.Lossy {
 		return
 	}
-	rows := map[string][]row{}
-	for i := range l.rows {
-		key := limit.keyOf(l.rows[i].user, l.rows[i].redisAt)
-		rows[key] = append(rows[key], l.rows[i])
-	}
-	sums := map[string]*held{}
-	for key := range rows {
-		sums[key] = newHeld(rows[key])
-	}
+	sums := heldBy(l.rows, func(r *row) string { return limit.keyOf(r.User, r.At) })
 	for _, r := range l.inTime() {
-		key := limit.keyOf(r.user, r.redisAt)
+		key := limit.keyOf(r.User, r.At)
 		if units := sums[key].take(r); units > limit.max && limit.inForce(r.at) {
-			rd.brokenf("I3: %s: %s held %d units of %d per %s with seq %d", l.id, key, units, limit.max, limit.per, r.seq)
+			rd.brokenf("I3: %s: %s held %d units of %d per %s with seq %d", l.id, key, units, limit.max, limit.per, r.Seq)
 		}
 	}
 }
@@ -129,8 +121,8 @@ func (l *ledger) extraWrong(one *request, from, till time.Time) string {
 	var units int64
 	for i := range l.rows {
 		r := &l.rows[i]
-		if !r.at.After(till.Add(blur)) && limit.subjectOf(r.user) == limit.subjectOf(one.user) && r.mayHoldAfter(from) {
-			units += r.quantity
+		if !r.at.After(till.Add(blur)) && limit.subjectOf(r.User) == limit.subjectOf(one.user) && r.mayHoldAfter(from) {
+			units += r.Quantity
 		}
 	}
 	if units+one.quantity <= limit.max {

@@ -249,6 +249,9 @@ func (rd *round) drain(ctx context.Context, o *operator) error {
 	}
 }
 
+// everyClaim is the claims of MySQL, with those that were archived.
+const everyClaim = "(SELECT id, campaign_id, amount FROM claims UNION ALL SELECT id, campaign_id, amount FROM claims_archive)"
+
 // errUndrained says what is on its way.
 var errUndrained = errors.New("torture: on its way")
 

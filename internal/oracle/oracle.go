@@ -1,0 +1,270 @@
+// Package oracle holds what callers were answered against what Redis and MySQL have. `dibs torture`, the whole-pipeline tests and those of
+// the writer ask it; what was possible at which time only torture knows, and asks itself.
+package oracle
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Querier is a database, of any package.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Report is told of each invariant that does not hold.
+type Report func(format string, args ...any)
+
+// Equal reports two figures that differ.
+func (r Report) Equal(invariant, of, what string, a, b int64) {
+	if a != b {
+		r("%s: %s: %s: %d and %d", invariant, of, what, a, b)
+	}
+}
+
+// Row is a claim as MySQL has it, in claims or in claims_archive.
+type Row struct {
+	ID, Key, User string // Key is its Mark
+	Quantity, Seq int64
+	Shard         int // from 1; 0 in a campaign of one shard
+	Status        models.ClaimStatus
+	At            time.Time
+	Resolved      sql.NullTime // when it was redeemed, released or expired
+	Packet        sql.NullString
+	Amount        sql.NullInt64
+}
+
+// Books are a campaign as MySQL has it.
+type Books struct {
+	ID    string
+	Lossy bool  // Redis or MySQL lost data: what that may change is not held against them
+	Rows  []Row // by shard and seq
+	ByID  map[string]*Row
+
+	Total, Claimed, Remaining, Synced, Lost, LostUnits, GivenUp int64 // campaigns and lots
+	Flushes, FlushedUnits, FlushedClaims, Parked                int64
+	Live, Ever                                                  int64 // units of the rows
+}
+
+// Read reads a campaign.
+func Read(ctx context.Context, db Querier, id string) (*Books, error) {
+	b := &Books{ID: id, ByID: map[string]*Row{}}
+	err := db.QueryRowContext(ctx, `SELECT c.total, c.claimed, c.remaining, c.synced_seq, c.lost_claims, c.lost_units,
+		(SELECT COALESCE(SUM(given_up_claims), 0) FROM lots WHERE campaign_id = c.id),
+		(SELECT COUNT(*) FROM parked_events WHERE (campaign_id = c.id OR campaign_id LIKE ?) AND discarded_at IS NULL),
+		f.n, f.units, f.claims FROM campaigns c, (SELECT COUNT(*) AS n, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims
+			FROM stock_flushes WHERE campaign_id = ?) f WHERE c.id = ?`, id+"#%", id, id).
+		Scan(&b.Total, &b.Claimed, &b.Remaining, &b.Synced, &b.Lost, &b.LostUnits, &b.GivenUp, &b.Parked, &b.Flushes, &b.FlushedUnits, &b.FlushedClaims)
+	for _, table := range []string{"claims", "claims_archive"} {
+		if err == nil {
+			err = b.readRows(ctx, db, table)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("oracle: %s: %w", id, err)
+	}
+	slices.SortFunc(b.Rows, func(a, b Row) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		b.ByID[r.ID] = r
+		b.Ever += r.Quantity
+		if r.Status.Live() {
+			b.Live += r.Quantity
+		}
+	}
+	return b, nil
+}
+
+func (b *Books) readRows(ctx context.Context, db Querier, table string) error {
+	rows, err := db.QueryContext(ctx, `SELECT id, key_digest, user_id, quantity, seq, shard, status, claimed_at, resolved_at, packet_id, amount
+		FROM `+table+` WHERE campaign_id = ?`, b.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var r Row
+		err := rows.Scan(&r.ID, &r.Key, &r.User, &r.Quantity, &r.Seq, &r.Shard, &r.Status, &r.At, &r.Resolved, &r.Packet, &r.Amount)
+		if err != nil {
+			return err
+		}
+		r.Key = cmp.Or(r.Key, r.User)
+		b.Rows = append(b.Rows, r)
+	}
+	return rows.Err()
+}
+
+// Mark is how the row of a request is found: by the digest of its key, or by its user, who has no other.
+func Mark(user, key string) string {
+	if key == "" {
+		return user
+	}
+	sum := sha256.Sum256([]byte(user + "\x00" + key)) // a key is its user's
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Answer is what a caller knows of a claim.
+type Answer struct {
+	User, Mark string // see Mark; "" with a claim is found by its id
+	Quantity   int64
+	Claim      *models.Claim // nil: there was no yes
+	Unsure     bool          // there may be one all the same
+	Refused    string        // the refusal
+	MayBeLost  bool          // it was answered when answers may be lost
+}
+
+// Answers: a yes is a row that says the same, and a row is a yes, or somebody's doubt (I2). It returns the answers whose claims are lost.
+func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
+	byMark := map[string]*Row{}
+	for i := range b.Rows {
+		byMark[b.Rows[i].Key] = &b.Rows[i]
+	}
+	asked := map[string]bool{}
+	told := map[string]bool{} // by id
+	for _, a := range all {
+		asked[a.Mark] = true
+		made := byMark[a.Mark]
+		switch {
+		case a.Claim == nil && made == nil:
+		case a.Claim == nil && !a.Unsure:
+			wrong("I2: %s of %s was answered %s and has claim %s", a.User, b.ID, a.Refused, made.ID)
+		case a.Claim == nil && made.Quantity != a.Quantity:
+			wrong("I2: claim %s of %s is of %d, the user asked for %d", made.ID, b.ID, made.Quantity, a.Quantity)
+		case a.Claim == nil:
+		case b.ByID[a.Claim.ID] == nil:
+			lost = append(lost, a)
+			if !a.MayBeLost {
+				wrong("I2: claim %s of %s, seq %d, was answered and has no row (its key has %v)", a.Claim.ID, b.ID, a.Claim.Seq, made)
+			}
+		default:
+			b.answer(&a, told, wrong)
+		}
+	}
+	for i := range b.Rows {
+		if r := &b.Rows[i]; !asked[r.Key] && !told[r.ID] {
+			wrong("I2: no one asked for claim %s of %s, seq %d", r.ID, b.ID, r.Seq)
+		}
+	}
+	return lost
+}
+
+// answer: the row says what the caller was answered, and nobody else was.
+func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
+	c := a.Claim
+	r := b.ByID[c.ID]
+	if r.User != a.User || c.UserID != a.User || r.Quantity != a.Quantity || c.Quantity != a.Quantity || r.Seq != c.Seq ||
+		!r.At.Equal(c.ClaimedAt.Time) || c.PacketID != r.Packet.String {
+		wrong("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, b.ID, a.User, a.Quantity, *c, *r)
+	}
+	if told[c.ID] {
+		wrong("I2: two were answered claim %s of %s", c.ID, b.ID)
+	}
+	told[c.ID] = true
+}
+
+// Counters: counters, flushes and rows agree, and nothing is parked (I2, I6, I7).
+func (b *Books) Counters(wrong Report) {
+	wrong.Equal("I6", b.ID, "claimed in MySQL and units of live rows", b.Claimed, b.Live)
+	wrong.Equal("I6", b.ID, "remaining in MySQL and total less claimed and lost", b.Remaining, max(0, b.Total-b.Claimed-b.LostUnits))
+	wrong.Equal("I7", b.ID, "synced_seq and rows", b.Synced, int64(len(b.Rows)))
+	wrong.Equal("I2", b.ID, "parked events and none", b.Parked, 0)
+	if !b.Lossy {
+		wrong.Equal("I2", b.ID, "claims that are lost or given up and none", b.Lost+b.GivenUp, 0)
+		wrong.Equal("I6", b.ID, "units of stock_flushes and of all rows", b.FlushedUnits, b.Ever)
+		wrong.Equal("I6", b.ID, "claims of stock_flushes and rows", b.FlushedClaims, int64(len(b.Rows)))
+	}
+}
+
+// Sequence: in each shard seq begins with 1 and has no hole, and a user's claims are all of one shard (I7, I3). Claims that nobody was told
+// of may leave holes.
+func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
+	before := map[int]int64{}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		before[r.Shard]++
+		if holes {
+			before[r.Shard] = max(before[r.Shard], r.Seq)
+		}
+		if r.Seq != before[r.Shard] {
+			wrong("I7: %s: claim %s has seq %d, the one before it in shard %d %d", b.ID, r.ID, r.Seq, r.Shard, before[r.Shard]-1)
+			return false
+		}
+		shard := 0
+		if shards > 1 {
+			shard = models.ShardOfUser(r.User, shards)
+		}
+		if r.Shard != shard {
+			wrong("I3: %s: claim %s of %s is of shard %d, the user's is %d", b.ID, r.ID, r.User, r.Shard, shard)
+		}
+	}
+	return true
+}
+
+// Limits: no user has more units than the limits allow, in all and on a day of the zone (I3). 0 is no limit.
+func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report) {
+	units := map[string]int64{}
+	add := func(who string, r *Row, most int64) {
+		units[who] += r.Quantity
+		if most > 0 && units[who] > most {
+			wrong("I3: %s: %s has %d units of %d with seq %d", b.ID, who, units[who], most, r.Seq)
+		}
+	}
+	for i := range b.Rows {
+		if r := &b.Rows[i]; r.Status.Live() {
+			add(r.User, r, perUser)
+			add(r.User+" on "+r.At.In(zone).Format(time.DateOnly), r, perDay)
+		}
+	}
+}
+
+// Stream: the stream told of every claim once, as its row is (I2, I8).
+func (b *Books) Stream(events []models.Event, wrong Report) {
+	events = slices.Clone(events)
+	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
+	if len(events) != len(b.Rows) {
+		wrong("I8: the stream told of %d claims of %s, MySQL has %d", len(events), b.ID, len(b.Rows))
+		return
+	}
+	for i := range events {
+		e := &events[i]
+		r := &b.Rows[i]
+		var amount int64
+		if e.Amount != nil {
+			amount = *e.Amount
+		}
+		if e.ID != r.ID || e.Shard != r.Shard || e.Seq != r.Seq || e.UserID != r.User || e.Quantity != r.Quantity ||
+			e.PacketID != r.Packet.String || amount != r.Amount.Int64 || !b.Lossy && !e.At.Equal(r.At) {
+			wrong("I2: %s: the stream says %+v, the row %+v", b.ID, *e, *r)
+		}
+	}
+}
+
+// Redis: what Redis has of the lots of a campaign that is in it is what MySQL has of it (I1, I6).
+func (b *Books) Redis(ctx context.Context, scripts *lua.Scripts, shards int, wrong Report) {
+	var taken, seq, total int64
+	for _, lot := range scripts.Shards(ctx, models.ShardIDs(b.ID, shards)) {
+		if lot.Err != nil {
+			wrong("%s: %v", b.ID, lot.Err)
+			return
+		}
+		taken += lot.Taken
+		seq += lot.Seq
+		total += lot.Total
+	}
+	wrong.Equal("I6", b.ID, "units taken in Redis and units of live rows", taken, b.Live)
+	wrong.Equal("I7", b.ID, "seq in Redis and rows", seq, int64(len(b.Rows)))
+	wrong.Equal("I6", b.ID, "total in Redis and in MySQL", total, b.Total)
+	if taken > total {
+		wrong("I1: %s: %d of %d units are taken", b.ID, taken, total)
+	}
+}
