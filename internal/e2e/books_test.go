@@ -68,7 +68,7 @@ func (b books) violations(ctx context.Context) []string {
 	}
 	rows.Lossy = b.refilled
 	r.compare(rows, b.campaign, b.tally)
-	rows.Redis(ctx, b.scripts, 1, r.addf)
+	rows.Redis(ctx, b.scripts, r.addf)
 	if rows.Total != b.campaign.Total || b.soldOut && rows.Live != rows.Total {
 		r.addf("%d units of %d are taken, and %v that more than %d were wanted", rows.Live, rows.Total, b.soldOut, b.campaign.Total)
 	}

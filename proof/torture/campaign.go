@@ -27,7 +27,6 @@ type campaign struct {
 	perDay  int64 // units a user; the round is within one day
 	lowAt   int64
 	hold    time.Duration
-	window  bool // of a few claims only, see window.go
 	users   int
 	shards  int
 
@@ -400,10 +399,3 @@ func wait(ctx context.Context, d time.Duration) {
 func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(most-least+1) }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// allRequests is a copy, for when others may add.
-func (c *campaign) allRequests() []*request {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.requests)
-}

@@ -44,7 +44,7 @@ func (rd *round) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range rd.all() {
+	for _, c := range rd.campaigns {
 		l, err := rd.read(ctx, c, streams)
 		if err != nil {
 			return err
@@ -66,11 +66,9 @@ func (rd *round) check(ctx context.Context) error {
 			if !rd.lied && !rd.vanished { // a refusal is judged by the times of claims, also of those that nobody was told of
 				rd.checkRefusals(l)
 			}
+			rd.checkTimes(l)
 			l.Stream(streams.accepted[c.id], rd.brokenf)
 			rd.checkLines(l, streams.crossed[l.id])
-			if c.window {
-				rd.checkWindow(c)
-			}
 		}
 	}
 	rd.checkWebhooks()

@@ -48,6 +48,33 @@ func (rd *round) checkOrder(l *ledger) {
 	}
 }
 
+// checkTimes: of two claims of a shard the one that was answered before the other was asked for has the lower seq (I7).
+func (rd *round) checkTimes(l *ledger) {
+	asked := map[string]time.Time{}
+	answered := map[string]time.Time{}
+	for _, one := range l.requests {
+		for i := range one.tries {
+			if t := &one.tries[i]; t.claim != nil {
+				asked[t.claim.ID] = one.tries[0].started
+				answered[t.claim.ID] = t.ended
+				break
+			}
+		}
+	}
+	latest := map[int]time.Time{} // when a claim of the shard was asked for
+	for i := range l.rows {
+		r := &l.rows[i]
+		ended, told := answered[r.ID]
+		if told && ended.Before(latest[r.Shard]) {
+			rd.brokenf("I7: %s: claim %s, seq %d, was answered at %s, and one with a lower seq was asked for at %s", l.id, r.ID, r.Seq,
+				clock(ended), clock(latest[r.Shard]))
+		}
+		if at := asked[r.ID]; at.After(latest[r.Shard]) {
+			latest[r.Shard] = at
+		}
+	}
+}
+
 // inTime are the rows by the time of their claims; those of one shard in their order.
 func (l *ledger) inTime() (all []*row) {
 	for i := range l.rows {
@@ -103,9 +130,6 @@ func (h *held) take(r *row) int64 {
 // checkBooks: counters, flushes and rows agree, and nothing is left over where all was wanted (I5, I6).
 func (rd *round) checkBooks(l *ledger) {
 	rd.report.GivenUp += l.GivenUp
-	if l.packets && l.shards > 1 {
-		rd.report.GivenUpSharded += l.GivenUp
-	}
 	l.Counters(rd.brokenf)
 	if l.isSoldOut() && l.Live+l.LostUnits < l.Total {
 		rd.brokenf("I5: %s: %d of %d units were sold, %d are lost, and more was wanted", l.id, l.Live, l.Total, l.LostUnits)

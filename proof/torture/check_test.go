@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -96,6 +97,23 @@ func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 		l.rows[0].At, second.At = nine, nine.Add(ahead)
 		l.rows = append(l.rows, row{Row: &second, at: l.rows[0].at})
 		rd.checkExtra(l)
+		requireBroken(t, rd, broken)
+	}
+}
+
+func TestCheckOfTimesTells(t *testing.T) {
+	t.Parallel()
+	for broken, order := range map[string][2]int64{"": {1, 2}, "claim one, seq 2, was answered at": {2, 1}} {
+		rd, l := past(func(*campaign) {})
+		l.rows = nil
+		for i, id := range []string{"one", "two"} { // which was asked for once the first was answered
+			asked := rd.open.Add(time.Duration(i) * time.Minute)
+			t := try{started: asked, ended: asked.Add(time.Second), claim: &models.Claim{ID: id}}
+			l.requests = append(l.requests, &request{c: l.campaign, tries: []try{t}})
+			l.rows = append(l.rows, row{Row: &oracle.Row{ID: id, Seq: order[i]}})
+		}
+		slices.SortFunc(l.rows, func(a, b row) int { return int(a.Seq - b.Seq) })
+		rd.checkTimes(l)
 		requireBroken(t, rd, broken)
 	}
 }

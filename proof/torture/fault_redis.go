@@ -1,14 +1,10 @@
 package torture
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -128,9 +124,7 @@ func (w *world) without(s *injection, kind string) {
 func snapshotFaults() []*fault {
 	cannot := only(Alone, "the nodes have no common moment to go back to")
 	return []*fault{{
-		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, inject: powerCut,
-	}, {
-		name: "roll back redis", target: onRedis, weight: 5, lasts: nearRollback, loses: always, cannot: cannot, inject: rollBackRedis,
+		name: "roll back redis", target: onRedis, weight: 9, lasts: nearRollback, loses: always, cannot: cannot, inject: rollBackRedis,
 	}, {
 		name: "roll back redis far", target: onRedis, weight: 1, lasts: farRollback, loses: always, cannot: cannot, inject: rollBackRedis,
 	}}
@@ -153,84 +147,6 @@ func (w *world) aofFolder() (string, error) {
 	defer func() { _ = rdb.Close() }()
 	dir, err := rdb.ConfigGet(w.ctx, "dir").Result()
 	return filepath.Join(dir["dir"], "appendonlydir"), wrap(err)
-}
-
-// powerCut does what a power cut does to a disk that had said of writes that they were on it: Redis dies, and the end of its file is gone.
-func powerCut(w *world, s *injection) error {
-	folder, err := w.aofFolder()
-	if err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(folder, "*.incr.aof"))
-	if err != nil || len(files) != 1 {
-		return fmt.Errorf("%w: %v are the parts of the append-only file that grow, not one", testenv.ErrServer, files)
-	}
-	before, err := os.Stat(files[0])
-	if err != nil {
-		return wrap(err)
-	}
-	wait(w.ctx, s.lasts)
-	if err := w.Try(w.redis[0].Kill); err != nil {
-		return err
-	}
-	after, err := os.Stat(files[0])
-	if err != nil {
-		return wrap(err)
-	}
-	kept, err := wholeCommands(files[0], before.Size())
-	if err != nil {
-		return err
-	}
-	s.what = fmt.Sprintf("the last %d bytes are gone", after.Size()-kept)
-	if err := os.Truncate(files[0], kept); err != nil {
-		return wrap(err)
-	}
-	return w.Try(func() { w.redis[0].StartRepaired() })
-}
-
-// wholeCommands is the length of the transactions that end within the first most bytes of an append-only file: Dibs demands of a Redis in
-// mode fsync that it does not load half a one.
-func wholeCommands(path string, most int64) (whole int64, err error) {
-	file, err := os.Open(path) //nolint:gosec // Redis' own
-	if err != nil {
-		return 0, wrap(err)
-	}
-	defer func() { _ = file.Close() }()
-	from := bufio.NewReader(io.LimitReader(file, most))
-	read := int64(0)
-	multi := false
-	number := func(mark byte) (n int, ok bool) {
-		line, err := from.ReadString('\n')
-		read += int64(len(line))
-		if err != nil || line[0] != mark {
-			return 0, false
-		}
-		n, err = strconv.Atoi(strings.TrimSpace(line[1:]))
-		return n, err == nil
-	}
-	for {
-		words, ok := number('*')
-		if !ok {
-			return whole, nil
-		}
-		var word []byte
-		for i := range words {
-			n, ok := number('$')
-			text := make([]byte, n+2)
-			got, err := io.ReadFull(from, text)
-			read += int64(got)
-			if !ok || err != nil {
-				return whole, nil // the end
-			}
-			if i == 0 {
-				word = bytes.ToLower(text[:n])
-			}
-		}
-		multi = string(word) == "multi" || multi && string(word) != "exec"
-		if !multi {
-			whole = read
-		}
-	}
 }
 
 // copyAOF copies the append-only file as it is now. It only grows, so the copy is its beginning.

@@ -10,25 +10,22 @@ import (
 
 // Report is what a run did, what it cost, and what did not hold.
 type Report struct {
-	Seed           uint64 `json:"seed"`
-	Topology       string `json:"topology"`
-	Durability     string `json:"durability"`
-	Shards         int    `json:"shards"`
-	Serve          bool   `json:"serve"`
-	TookMs         int64  `json:"took_ms"`
-	Rounds         int    `json:"rounds"`
-	Lossy          int    `json:"lossy_rounds"`
-	Void           int    `json:"void_rounds"`                   // ended by a failure of the kit's servers, and not checked
-	Claims         int64  `json:"claims"`                        // rows
-	Answered       int64  `json:"claims_answered"`               // claims that a client was notified of
-	Lost           int64  `json:"claims_lost"`                   // of these, without a row, by a fault that may lose them
-	GivenUp        int64  `json:"seqs_given_up"`                 // claims that were lost and that the operator gave up
-	GivenUpSharded int64  `json:"seqs_given_up_sharded_packets"` // of these, in packet campaigns of several shards
-	Ghosts         int64  `json:"ghost_credits"`                 // credits of packets whose claim was lost so
-	Uncredited     int64  `json:"uncredited"`                    // claims of packets without a credit, as their event was lost so
-	Windows        int    `json:"windows"`                       // short histories that were checked to be linearizable
-	Undecided      int    `json:"windows_undecided"`
-	BooksRead      int64  `json:"books_read"` // how often, while faults went on
+	Seed       uint64 `json:"seed"`
+	Topology   string `json:"topology"`
+	Durability string `json:"durability"`
+	Shards     int    `json:"shards"`
+	Serve      bool   `json:"serve"`
+	TookMs     int64  `json:"took_ms"`
+	Rounds     int    `json:"rounds"`
+	Lossy      int    `json:"lossy_rounds"`
+	Void       int    `json:"void_rounds"`     // ended by a failure of the kit's servers, and not checked
+	Claims     int64  `json:"claims"`          // rows
+	Answered   int64  `json:"claims_answered"` // claims that a client was notified of
+	Lost       int64  `json:"claims_lost"`     // of these, without a row, by a fault that may lose them
+	GivenUp    int64  `json:"seqs_given_up"`   // claims that were lost and that the operator gave up
+	Ghosts     int64  `json:"ghost_credits"`   // credits of packets whose claim was lost so
+	Uncredited int64  `json:"uncredited"`      // claims of packets without a credit, as their event was lost so
+	BooksRead  int64  `json:"books_read"`      // how often, while faults went on
 
 	UnreadyMs      int64 `json:"unready_ms"`         // time in which /readyz of APIs said no, draining aside
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
@@ -107,43 +104,3 @@ func (s *FaultRecord) String() string {
 }
 
 func gap(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
-
-// Kind sums up the faults of a name that happened by themselves.
-type Kind struct {
-	Name    string
-	Times   int
-	Answers int
-	Certain int
-	Median  int64 // of the longest gaps, milliseconds
-	Longest int64 // of the gaps, milliseconds
-}
-
-// Kinds sums up the faults by name. What happened beside another fault is left out: its cost is that of both.
-func (r *Report) Kinds() (all []Kind) {
-	gaps := map[string][]int64{}
-	kinds := map[string]*Kind{}
-	for i := range r.Faults {
-		s := &r.Faults[i]
-		if len(s.Beside) > 0 {
-			continue
-		}
-		k := kinds[s.Name]
-		if k == nil {
-			k = &Kind{Name: s.Name}
-			kinds[s.Name] = k
-		}
-		k.Times++
-		k.Answers += s.Answers
-		k.Certain += s.Certain
-		gaps[s.Name] = append(gaps[s.Name], s.GapMs)
-	}
-	for _, name := range slices.Sorted(maps.Keys(kinds)) {
-		k := kinds[name]
-		of := gaps[name]
-		slices.Sort(of)
-		k.Median = of[len(of)/2]
-		k.Longest = of[len(of)-1]
-		all = append(all, *k)
-	}
-	return all
-}

@@ -31,7 +31,6 @@ type round struct {
 	gauge     *gauge
 	struck    int         // faults so far
 	campaigns []*campaign // that clients claim from all the time
-	windows   []*campaign // that saw a few claims each
 	lossy     bool
 	losses    []loss
 	lied      bool      // the clock of Redis was off in this round, or is so
@@ -84,7 +83,6 @@ const (
 	chanceOfOperator = 1
 	chanceOfLast     = 10
 	chanceOfClients  = 100
-	chanceOfWindows  = 1000
 	chanceOfPauses   = 0x8000
 )
 
@@ -133,7 +131,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 	maps.Copy(rd.report.covered, rd.covered)
 	done := len(rd.report.Faults)
 	since := time.Since(rd.started)
-	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.all()), took.String(), done,
+	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.campaigns), took.String(), done,
 		since.Round(time.Second), float64(done)/since.Minutes()))
 	return nil
 }
@@ -214,6 +212,3 @@ func (rd *round) undone() bool {
 	defer rd.mu.Unlock()
 	return rd.undoing
 }
-
-// all are the campaigns of the round.
-func (rd *round) all() []*campaign { return slices.Concat(rd.campaigns, rd.windows) }

@@ -98,10 +98,6 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
 		c.still.Store(int64(1 + i%c.shards))
 	}
-	var window *campaign
-	if !rd.lossy && i%2 == 0 {
-		window = rd.openWindow(ctx, o, i)
-	}
 	rd.gauge.reset(rd.rushing())
 	b.started = time.Now()
 	errs := make([]error, len(b.lanes))
@@ -110,7 +106,6 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 		pauses := rd.rand(chanceOfPauses + uint64(i*len(b.lanes)+n))
 		wg.Go(func() { errs[n] = rd.happenAll(ctx, b, lane, pauses) })
 	}
-	wg.Go(func() { rd.claimInWindow(ctx, window, i, b.length()) })
 	wg.Wait()
 	err := errors.Join(append(errs, rd.w.Try(rd.w.startSQL))...) //nolint:makezero // a full disk may end it after there is space again
 	over := time.Now()

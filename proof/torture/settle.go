@@ -34,7 +34,7 @@ func (rd *round) heal(ctx context.Context) error {
 	}
 	o := &operator{caller: newCaller(), w: rd.w}
 	defer o.close()
-	for _, c := range rd.all() {
+	for _, c := range rd.campaigns {
 		if err := o.addAgain(ctx, c); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (rd *round) giveUp(ctx context.Context) error {
 
 // settle sells what is left and ends what is to end.
 func (rd *round) settle(ctx context.Context) error {
-	all := rd.all()
+	all := rd.campaigns
 	failed := make([]error, len(all))
 	started := time.Now()
 	var wg sync.WaitGroup
@@ -104,8 +104,8 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 		return err
 	}
 	n := lastClients
-	if c.window || c.shards > 1 {
-		n = 1 // its history is to be short; shards take units back and forth for several who want many
+	if c.shards > 1 {
+		n = 1 // shards take units back and forth for several who want many
 	}
 	failed := make([]error, n)
 	var wg sync.WaitGroup
@@ -256,7 +256,7 @@ const everyClaim = "(SELECT id, campaign_id, amount FROM claims UNION ALL SELECT
 var errUndrained = errors.New("torture: on its way")
 
 func (rd *round) drained(ctx context.Context, o *operator) error {
-	for _, c := range rd.all() {
+	for _, c := range rd.campaigns {
 		var untold, uncredited, unclosed, unreturned int64
 		err := rd.w.db.QueryRowContext(ctx, `SELECT
 			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?),
@@ -304,7 +304,7 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)
-	for _, c := range rd.all() {
+	for _, c := range rd.campaigns {
 		all.Go(func() error {
 			out, err := rd.w.dibs("reconcile", "--campaign", c.id)
 			for deadline := time.Now().Add(healWithin); err != nil && (c.closing.Load() || c.has(withChanges)) && time.Now().Before(deadline); {

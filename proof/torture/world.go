@@ -57,7 +57,7 @@ type world struct {
 	apis       []*part
 	spares     []*part // one of each kind, that a fault starts
 	evicting   bool    // processes have a short DIBS_IDLE_EVICT
-	inForce    []lot   // the campaigns of the round but for windows, by id; several of one that has shards
+	inForce    []lot   // the campaigns of the round, by id; several of one that has shards
 	disks      disks
 	clock      *testenv.Clock // of Redis; nil: it has the machine's
 	noClock    error          // why
