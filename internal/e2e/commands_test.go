@@ -32,14 +32,6 @@ func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
 	}
 }
 
-func TestDemoPrintsBooksThatAgree(t *testing.T) {
-	t.Parallel()
-	got := runDibs(t, nil, "demo", "--users", "1500", "--stock", "200", "--per-user", "2", "--connections", "50")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "the books agree")
-	require.Regexp(t, `units taken +200 +200 +200`, got.stdout)
-}
-
 // TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis forgets, so a stop must drain it.
 func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +32,6 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 		campaigns = append(campaigns, openCampaign(t, s.apis[0].url, campaign{ID: fmt.Sprint("sale-", i), Total: int64(claims)}))
 	}
 	ids := make([]string, claims)
-	var made, missed atomic.Int64
 	var g errgroup.Group
 	g.SetLimit(16)
 	for i := range claims {
@@ -49,22 +47,18 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 			if got.status != http.StatusCreated {
 				return fmt.Errorf("claim: %d %s %w", got.status, got.body, got.err)
 			}
-			made.Add(1)
 			ids[i] = got.claim(t).ID
 			again := lookedUp(t, s.apis[(i+1)%2].url, ids[i])
 			for until := time.Now().Add(upTimeout); again.status == http.StatusServiceUnavailable && time.Now().Before(until); {
 				again = lookedUp(t, s.apis[(i+1)%2].url, ids[i]) // it waits for the row, a second each time
 			}
 			if again.status != http.StatusOK || again.body != got.body {
-				missed.Add(1)
 				return fmt.Errorf("look-up of %s: %d %s %w", got.body, again.status, again.body, again.err)
 			}
 			return nil
 		})
 	}
 	require.NoError(t, g.Wait())
-	require.EqualValues(t, claims, made.Load())
-	require.Zero(t, missed.Load())
 	unknown := lookedUp(t, s.apis[0].url, uuid.NewString())
 	require.Equal(t, "claim_not_found", unknown.code(), unknown.body)
 }

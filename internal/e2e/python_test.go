@@ -157,13 +157,14 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.NoError(t, err)
 	contrary := strings.ReplaceAll(entry[0].Values["payload"].(string), `"amount":1,`, `"amount":1000000,`)
 	require.Contains(t, contrary, "1000000")
-	for _, fields := range [][]any{
-		{"_watermill_message_uuid", "again", "metadata", "", "payload", entry[0].Values["payload"]},
-		{"_watermill_message_uuid", "contrary", "metadata", "", "payload", contrary},
-		{"junk", "1"},
-	} {
-		require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: fields}).Err())
+	add := func(fields ...any) string {
+		id, err := l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: fields}).Result()
+		require.NoError(t, err)
+		return id
 	}
+	add("_watermill_message_uuid", "again", "metadata", "", "payload", entry[0].Values["payload"])
+	contradicts := add("_watermill_message_uuid", "contrary", "metadata", "", "payload", contrary)
+	add("junk", "1")
 	s.start()
 	s.eventuallyAcked()
 	require.NoError(t, l.rdb.XGroupDestroy(t.Context(), lua.StreamKey(1), "finance").Err())
@@ -181,7 +182,8 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.EqualValues(t, events, entries)
 	require.Equal(t, amount, sum)
 
-	// Dibs' own service makes the same of the same events, and finds the same messages unfit.
+	// Dibs' own service makes the same of the same events. Of two that contradict each other in one batch it takes either.
+	require.NoError(t, l.rdb.XDel(t.Context(), lua.StreamKey(0), contradicts).Err())
 	require.NoError(t, l.rdb.Del(t.Context(), lua.ParkedKey(0, "finance")).Err())
 	for p := range 2 {
 		require.NoError(t, l.rdb.XGroupDestroy(t.Context(), lua.StreamKey(p), "finance").Err())

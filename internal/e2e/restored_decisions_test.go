@@ -76,22 +76,15 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: books.DSN, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(store)) })
-	with := func(more ...string) map[string]string {
-		all := map[string]string{}
-		for i := 0; i < len(more); i += 2 {
-			all[more[i]] = more[i+1]
-		}
-		return all
-	}
 	finance := maps.Clone(l.settings)
 	finance["DIBS_FINANCE_DSN"] = books.DSN
 	require.Equal(t, exitOK, runDibs(t, finance, "migrate").code)
 	for _, name := range []string{"one", "two"} {
-		l.launch("consumer", with("DIBS_NAME", name))
+		l.launch("consumer", map[string]string{"DIBS_NAME": name})
 	}
 	l.launch("syncer", nil)
-	l.launch("finance", with("DIBS_FINANCE_DSN", books.DSN))
-	l.launch("webhooks", with("DIBS_WEBHOOKS_FILE", file, "DIBS_WEBHOOKS_PRIVATE", "1"))
+	l.launch("finance", map[string]string{"DIBS_FINANCE_DSN": books.DSN})
+	l.launch("webhooks", map[string]string{"DIBS_WEBHOOKS_FILE": file, "DIBS_WEBHOOKS_PRIVATE": "1"})
 	api := l.launch("api", nil)
 	c := openCampaign(t, api.url, campaign{Total: 10_000, PerUser: 3})
 	gift := testenv.UniqueID(t, "gift")

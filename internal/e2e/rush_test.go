@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,24 +45,6 @@ func TestRushGivesEveryUnitOnceAndNotOneMore(t *testing.T) {
 		t.Logf("%s: %d requests in %s, %d replayed, %d in trouble", story.name, tally.Sent, tally.Took, tally.Replayed, tally.Unready+tally.Unknown)
 	}
 	requireTrimmed(t, s)
-}
-
-// TestRestockInMidRushGoesToTheLastUnit: more is put in while the crowd is there, through one API process, and both give it out.
-func TestRestockInMidRushGoesToTheLastUnit(t *testing.T) {
-	t.Parallel()
-	users := testenv.Pick(1_500, 20_000)
-	s := newSystem(t, wishes{apis: 2})
-	c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) / 10, PerUser: 1})
-	rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50})
-	for restocked := range 3 {
-		rush.reaches(users * (restocked + 2) / 10) // sold out by now
-		c.Total += int64(users) / 10
-		got := call(t, http.MethodPatch, s.apis[restocked%2].url+"/v1/campaigns/"+c.ID, "", map[string]int64{"total": c.Total})
-		require.Equal(t, http.StatusOK, got.status, got.body)
-	}
-	tally := rush.wait()
-	s.checkBooks(c, tally, true)
-	require.Positive(t, tally.Refused["sold_out"])
 }
 
 // requireTrimmed waits until no more than a node of read entries is left of the stream: XTRIM takes whole nodes.

@@ -37,7 +37,7 @@ type wishes struct {
 	sqlOptions []string // of that
 	noSchema   bool     // the database is empty
 	partitions int      // 0 is 1
-	apis       int      // processes; 0 is 1, below 0 none
+	apis       int      // processes; 0 is 1
 	consumers  int
 	syncers    int
 	settings   map[string]string       // more settings of every process
@@ -127,16 +127,16 @@ func newSystem(t *testing.T, w wishes) *system {
 		s.settings["DIBS_REDIS_URL"] = w.allRedis(s.redisURL)
 	}
 	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
-	for range or1(w.consumers) {
+	for range max(w.consumers, 1) {
 		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
 	}
-	for range or1(w.syncers) {
+	for range max(w.syncers, 1) {
 		s.syncers = append(s.syncers, s.launch("syncer", ""))
 	}
 	if w.apiRedis != nil {
 		s.settings["DIBS_REDIS_URL"] = w.apiRedis(s.redisURL)
 	}
-	for range or1(w.apis) {
+	for range max(w.apis, 1) {
 		s.apis = append(s.apis, s.launch("api", ""))
 	}
 	return s
@@ -151,13 +151,6 @@ func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
 			test(t, w)
 		})
 	}
-}
-
-func or1(n int) int {
-	if n == 0 {
-		return 1
-	}
-	return max(n, 0)
 }
 
 // launch starts one more process of a role.
