@@ -63,7 +63,7 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	units := tally.Units
 	goesOn := func(user string) {
 		t.Helper()
-		got := claimOnce(t, serve.url, c.ID, user, 1, user)
+		got := claimUntilAnswered(t, serve.url, c.ID, user, 1, user)
 		require.Equal(t, http.StatusCreated, got.status, got.body)
 		units++
 		eventually(t, drainWithin, "the claim does not get its row", func() bool {
