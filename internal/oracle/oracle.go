@@ -1,5 +1,6 @@
-// Package oracle holds what callers were answered against what Redis and MySQL have. `dibs torture`, the whole-pipeline tests and those of
-// the writer ask it; what was possible at which time only torture knows, and asks itself.
+// Package oracle holds what callers were answered against what Redis and MySQL have. `dibs
+// torture`, the whole-pipeline tests and those of the writer ask it; what was possible at which
+// time only torture knows, and asks itself.
 package oracle
 
 import (
@@ -52,7 +53,7 @@ type Books struct {
 	ByID  map[string]*Row
 
 	Total, Claimed, Remaining, Synced, Lost, LostUnits, GivenUp int64 // campaigns and lots
-	Flushes, FlushedUnits, FlushedClaims, Parked                int64
+	FlushedUnits, FlushedClaims, Parked                         int64
 	Live, Ever                                                  int64 // units of the rows
 }
 
@@ -62,9 +63,11 @@ func Read(ctx context.Context, db Querier, id string) (*Books, error) {
 	err := db.QueryRowContext(ctx, `SELECT c.total, c.claimed, c.remaining, c.synced_seq, c.lost_claims, c.lost_units,
 		(SELECT COALESCE(SUM(given_up_claims), 0) FROM lots WHERE campaign_id = c.id),
 		(SELECT COUNT(*) FROM parked_events WHERE (campaign_id = c.id OR campaign_id LIKE ?) AND discarded_at IS NULL),
-		f.n, f.units, f.claims FROM campaigns c, (SELECT COUNT(*) AS n, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims
-			FROM stock_flushes WHERE campaign_id = ?) f WHERE c.id = ?`, id+"#%", id, id).
-		Scan(&b.Total, &b.Claimed, &b.Remaining, &b.Synced, &b.Lost, &b.LostUnits, &b.GivenUp, &b.Parked, &b.Flushes, &b.FlushedUnits, &b.FlushedClaims)
+		f.units, f.claims FROM campaigns c,
+		(SELECT COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims FROM stock_flushes WHERE campaign_id = ?) f
+		WHERE c.id = ?`, id+"#%", id, id).
+		Scan(&b.Total, &b.Claimed, &b.Remaining, &b.Synced, &b.Lost, &b.LostUnits, &b.GivenUp, &b.Parked,
+			&b.FlushedUnits, &b.FlushedClaims)
 	for _, table := range []string{"claims", "claims_archive"} {
 		if err == nil {
 			err = b.readRows(ctx, db, table)
@@ -86,15 +89,16 @@ func Read(ctx context.Context, db Querier, id string) (*Books, error) {
 }
 
 func (b *Books) readRows(ctx context.Context, db Querier, table string) error {
-	rows, err := db.QueryContext(ctx, `SELECT id, key_digest, user_id, quantity, seq, shard, status, claimed_at, resolved_at, packet_id, amount
-		FROM `+table+` WHERE campaign_id = ?`, b.ID)
+	rows, err := db.QueryContext(ctx, `SELECT id, key_digest, user_id, quantity, seq, shard, status, claimed_at, resolved_at,
+		packet_id, amount FROM `+table+` WHERE campaign_id = ?`, b.ID)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var r Row
-		err := rows.Scan(&r.ID, &r.Key, &r.User, &r.Quantity, &r.Seq, &r.Shard, &r.Status, &r.At, &r.Resolved, &r.Packet, &r.Amount)
+		err := rows.Scan(&r.ID, &r.Key, &r.User, &r.Quantity, &r.Seq, &r.Shard, &r.Status, &r.At, &r.Resolved,
+			&r.Packet, &r.Amount)
 		if err != nil {
 			return err
 		}
@@ -104,7 +108,8 @@ func (b *Books) readRows(ctx context.Context, db Querier, table string) error {
 	return rows.Err()
 }
 
-// Mark is how the row of a request is found: by the digest of its key, or by its user, who has no other.
+// Mark is how the row of a request is found: by the digest of its key, or by its user, who has no
+// other.
 func Mark(user, key string) string {
 	if key == "" {
 		return user
@@ -123,7 +128,8 @@ type Answer struct {
 	MayBeLost  bool          // it was answered when answers may be lost
 }
 
-// Answers: a yes is a row that says the same, and a row is a yes, or somebody's doubt (I2). It returns the answers whose claims are lost.
+// Answers: a yes is a row that says the same, and a row is a yes, or somebody's doubt (I2). It
+// returns the answers whose claims are lost.
 func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 	byMark := map[string]*Row{}
 	for i := range b.Rows {
@@ -144,7 +150,8 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 		case b.ByID[a.Claim.ID] == nil:
 			lost = append(lost, a)
 			if !a.MayBeLost {
-				wrong("I2: claim %s of %s, seq %d, was answered and has no row (its key has %v)", a.Claim.ID, b.ID, a.Claim.Seq, made)
+				wrong("I2: claim %s of %s, seq %d, was answered and has no row (its key has %v)",
+					a.Claim.ID, b.ID, a.Claim.Seq, made)
 			}
 		default:
 			b.answer(&a, told, wrong)
@@ -162,8 +169,8 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
 	c := a.Claim
 	r := b.ByID[c.ID]
-	if r.User != a.User || c.UserID != a.User || r.Quantity != a.Quantity || c.Quantity != a.Quantity || r.Seq != c.Seq ||
-		!r.At.Equal(c.ClaimedAt.Time) || c.PacketID != r.Packet.String {
+	if r.User != a.User || c.UserID != a.User || r.Quantity != a.Quantity || c.Quantity != a.Quantity ||
+		r.Seq != c.Seq || !r.At.Equal(c.ClaimedAt.Time) || c.PacketID != r.Packet.String {
 		wrong("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, b.ID, a.User, a.Quantity, *c, *r)
 	}
 	if told[c.ID] {
@@ -175,7 +182,8 @@ func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
 // Counters: counters, flushes and rows agree, and nothing is parked (I2, I6, I7).
 func (b *Books) Counters(wrong Report) {
 	wrong.Equal("I6", b.ID, "claimed in MySQL and units of live rows", b.Claimed, b.Live)
-	wrong.Equal("I6", b.ID, "remaining in MySQL and total less claimed and lost", b.Remaining, max(0, b.Total-b.Claimed-b.LostUnits))
+	remaining := max(0, b.Total-b.Claimed-b.LostUnits)
+	wrong.Equal("I6", b.ID, "remaining in MySQL and total less claimed and lost", b.Remaining, remaining)
 	wrong.Equal("I7", b.ID, "synced_seq and rows", b.Synced, int64(len(b.Rows)))
 	wrong.Equal("I2", b.ID, "parked events and none", b.Parked, 0)
 	if !b.Lossy {
@@ -185,8 +193,8 @@ func (b *Books) Counters(wrong Report) {
 	}
 }
 
-// Sequence: in each shard seq begins with 1 and has no hole, and a user's claims are all of one shard (I7, I3). Claims that nobody was told
-// of may leave holes.
+// Sequence: in each shard seq begins with 1 and has no hole, and a user's claims are all of one
+// shard (I7, I3). Claims that nobody was told of may leave holes.
 func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	before := map[int]int64{}
 	for i := range b.Rows {
@@ -196,7 +204,8 @@ func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 			before[r.Shard] = max(before[r.Shard], r.Seq)
 		}
 		if r.Seq != before[r.Shard] {
-			wrong("I7: %s: claim %s has seq %d, the one before it in shard %d %d", b.ID, r.ID, r.Seq, r.Shard, before[r.Shard]-1)
+			wrong("I7: %s: claim %s has seq %d, the one before it in shard %d %d",
+				b.ID, r.ID, r.Seq, r.Shard, before[r.Shard]-1)
 			return false
 		}
 		shard := 0
@@ -210,7 +219,8 @@ func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	return true
 }
 
-// Limits: no user has more units than the limits allow, in all and on a day of the zone (I3). 0 is no limit.
+// Limits: no user has more units than the limits allow, in all and on a day of the zone (I3). 0 is
+// no limit.
 func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report) {
 	units := map[string]int64{}
 	add := func(who string, r *Row, most int64) {

@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// story is a campaign of ten units of which three claims took six, one of them released, and all that is known of it.
+// story is a campaign of ten units of which three claims took six, one of them released, and all
+// that is known of it.
 type story struct {
 	books   oracle.Books
 	answers map[string]oracle.Answer

@@ -40,8 +40,10 @@ func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed b
 				due += amount
 				m.Uncredited++
 			}
-			if r := b.ByID[claim]; r == nil || r.Packet.String != id || r.Amount.Int64 != amount || credits != 1 && (credits != 0 || !b.Lossy) {
-				wrong("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits", b.ID, id, amount, claim, r, credits)
+			isCredited := credits == 1 || credits == 0 && b.Lossy
+			if r := b.ByID[claim]; r == nil || r.Packet.String != id || r.Amount.Int64 != amount || !isCredited {
+				wrong("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits",
+					b.ID, id, amount, claim, r, credits)
 			}
 		case back:
 			returned += amount
