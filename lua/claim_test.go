@@ -50,114 +50,6 @@ func TestRefusalsHaveOneOrder(t *testing.T) {
 	})
 }
 
-func TestWindowIncludesItsStartAndNotItsEnd(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		starts, ends := noon, noon.Add(time.Minute)
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.StartsAt, c.EndsAt = &starts, &ends })
-		for _, row := range []struct {
-			at      time.Time
-			outcome models.Outcome
-		}{
-			{starts.Add(-time.Millisecond), models.OutcomeNotStarted},
-			{starts, models.OutcomeClaimed},
-			{ends.Add(-time.Millisecond), models.OutcomeClaimed},
-			{ends, models.OutcomeEnded},
-		} {
-			b.setClock(row.at)
-			require.Equal(t, []models.Outcome{row.outcome}, b.outcomes(want("u", 1, "")), row.at)
-		}
-	})
-}
-
-// An end before 1970 was once kept as a number below 0 and read as no end.
-func TestEndBefore1970IsAnEnd(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for _, at := range []time.Time{time.Unix(0, 0), time.Unix(-1e9, 0)} {
-			b := newBundle(t, rdb, func(c *models.Campaign) { c.StartsAt, c.EndsAt = &at, &at })
-			require.Equal(t, []models.Outcome{models.OutcomeEnded}, b.outcomes(want("u", 1, "")))
-		}
-	})
-}
-
-func TestClaimsOfOneCallSeeEachOther(t *testing.T) {
-	const (
-		claimed, replayed, mismatch = models.OutcomeClaimed, models.OutcomeReplayed, models.OutcomeIdempotencyMismatch
-		soldOut, userLimit, dayMax  = models.OutcomeSoldOut, models.OutcomeUserLimit, models.OutcomeUserDayLimit
-	)
-	twice := want("u", 1, "")
-	rows := map[string]struct {
-		total, perUser, perDay int64
-		reqs                   []lua.ClaimRequest
-		outcomes               []models.Outcome
-	}{
-		"stock":               {3, 0, 0, []lua.ClaimRequest{want("a", 2, ""), want("b", 2, ""), want("c", 1, ""), want("d", 1, "")}, []models.Outcome{claimed, soldOut, claimed, soldOut}},
-		"user":                {9, 3, 0, []lua.ClaimRequest{want("a", 2, ""), want("a", 2, ""), want("a", 1, ""), want("a", 1, ""), want("b", 3, "")}, []models.Outcome{claimed, userLimit, claimed, userLimit, claimed}},
-		"day":                 {9, 0, 2, []lua.ClaimRequest{want("a", 2, ""), want("a", 1, ""), want("b", 3, ""), want("b", 1, "")}, []models.Outcome{claimed, dayMax, dayMax, claimed}},
-		"user before day":     {9, 1, 1, []lua.ClaimRequest{want("a", 1, ""), want("a", 1, "")}, []models.Outcome{claimed, userLimit}},
-		"key":                 {9, 1, 0, []lua.ClaimRequest{want("a", 1, "k"), want("a", 1, "k"), want("a", 1, "k")}, []models.Outcome{claimed, replayed, replayed}},
-		"key, other user":     {9, 0, 0, []lua.ClaimRequest{want("a", 1, "k"), want("b", 1, "k"), want("a", 1, "k")}, []models.Outcome{claimed, claimed, replayed}},
-		"key, other quantity": {9, 0, 0, []lua.ClaimRequest{want("a", 1, "k"), want("a", 2, "k")}, []models.Outcome{claimed, mismatch}},
-		"key after a refusal": {9, 2, 0, []lua.ClaimRequest{want("a", 3, "k"), want("a", 2, "k")}, []models.Outcome{userLimit, claimed}},
-		"id":                  {9, 0, 0, []lua.ClaimRequest{twice, twice}, []models.Outcome{claimed, replayed}},
-		"last unit, two keys": {1, 0, 0, []lua.ClaimRequest{want("a", 1, "k"), want("b", 1, "l"), want("a", 1, "k")}, []models.Outcome{claimed, soldOut, replayed}},
-	}
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for name, row := range rows {
-			limits := func(c *models.Campaign) { c.Total, c.PerUser, c.PerUserPerDay = row.total, row.perUser, row.perDay }
-			together := newBundle(t, rdb, limits)
-			require.Equal(t, row.outcomes, together.outcomes(row.reqs...), name)
-			together.requireBooks()
-
-			oneByOne := newBundle(t, rdb, limits)
-			for i, req := range row.reqs {
-				require.Equal(t, row.outcomes[i:i+1], oneByOne.outcomes(req), "%s, claim %d alone", name, i)
-			}
-			require.Equal(t, together.state().Taken, oneByOne.state().Taken)
-		}
-	})
-}
-
-func TestReplayIsEqualInEveryField(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.HoldForMs = 90_000 })
-		keyed, plain := want("u", 2, "key"), want("v", 1, "")
-		first := b.claim(keyed, plain)
-		require.Equal(t, noon.Add(90*time.Second), first[0].Claim.ExpiresAt.Time)
-		require.Equal(t, models.Claim{
-			ID: keyed.ID.String(), CampaignID: b.c.ID, UserID: "u", Quantity: 2, Seq: 1, Status: models.ClaimClaimed,
-			ClaimedAt: models.NewTime(noon), ExpiresAt: first[0].Claim.ExpiresAt,
-		}, first[0].Claim)
-
-		b.setClock(noon.Add(50 * time.Hour))
-		b.claim(wants("w", 10)...)
-		b.adjust(func(c *models.Campaign) { c.Total, c.PerUser, c.Status = 0, 1, models.StatusClosed })
-		keyed.ID = want("", 1, "").ID // a client's second attempt gets a new id from the API
-		again := b.claim(keyed, plain)
-		for i := range again {
-			require.Equal(t, models.OutcomeReplayed, again[i].Outcome)
-			require.Equal(t, first[i].Claim, again[i].Claim)
-		}
-	})
-}
-
-func TestLimitsLoweredBelowWhatIsClaimedAndRaisedAgain(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		b.claim(want("u", 5, ""))
-		st := b.adjust(func(c *models.Campaign) { c.Total = 2 })
-		require.Equal(t, int64(5), st.Taken, "nothing is taken back")
-		require.Zero(t, st.Remaining())
-		require.Equal(t, []models.Outcome{models.OutcomeSoldOut}, b.outcomes(want("v", 1, "")))
-		b.adjust(func(c *models.Campaign) { c.Total, c.PerUser, c.PerUserPerDay = 6, 2, 2 })
-		require.Equal(t, []models.Outcome{models.OutcomeUserLimit, models.OutcomeClaimed, models.OutcomeSoldOut},
-			b.outcomes(want("u", 1, ""), want("v", 1, ""), want("v", 1, "")))
-		b.adjust(func(c *models.Campaign) { c.Total, c.PerUser, c.PerUserPerDay = 8, 6, 0 })
-		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserLimit, models.OutcomeClaimed},
-			b.outcomes(want("u", 1, ""), want("u", 1, ""), want("v", 1, "")))
-		b.requireBooks()
-	})
-}
-
 func TestBigNumbersAreExact(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.PerUser = models.UnitsMax, models.UnitsMax })
@@ -184,15 +76,6 @@ func TestBigNumbersAreExact(t *testing.T) {
 	})
 }
 
-func TestRemainingIsWhatIsLeftAfterTheCall(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		_, remaining, err := b.s.Claim(t.Context(), b.meta, []lua.ClaimRequest{want("u", 4, ""), want("v", 7, "")})
-		require.NoError(t, err)
-		require.Equal(t, int64(6), remaining)
-	})
-}
-
 func TestCallsThatCantBeAreNotSent(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1000 })
@@ -206,5 +89,20 @@ func TestCallsThatCantBeAreNotSent(t *testing.T) {
 		}
 		require.Equal(t, before, snapshot(t.Context(), t, rdb))
 		require.Len(t, b.claim(wants("u", lua.ClaimsMax)...), lua.ClaimsMax)
+	})
+}
+
+// Off by more than the table of days covers is refused.
+func TestClocksThatDifferByDaysAreRefused(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUserPerDay = 1 })
+		before := snapshot(t.Context(), t, rdb)
+		for _, off := range []time.Duration{-73 * time.Hour, 73 * time.Hour, -1000 * time.Hour, 1e6 * time.Hour} {
+			b.ourMs.Store(noon.Add(off).UnixMilli())
+			_, _, err := b.s.Claim(t.Context(), b.meta, wants("u", 2))
+			require.ErrorIs(t, err, lua.ErrUnavailable, off)
+			require.ErrorContains(t, err, "clock")
+		}
+		require.Equal(t, before, snapshot(t.Context(), t, rdb))
 	})
 }

@@ -2,7 +2,6 @@ package lua_test
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -28,54 +27,6 @@ var update = flag.Bool("update", false, "write the golden files again")
 var oddUsers = []string{
 	`"quoted"`, `back\slash`, `\u0041`, "Zoë", "用户", "😀", "<&>'", "a b", "]]", "--", "%d%s", "0", "nil",
 	strings.Repeat("𝔘", models.UserIDLength), // 4 bytes each
-}
-
-func TestEventsSayWhatWasClaimed(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.Epoch = 1000, 7 })
-		var reqs []lua.ClaimRequest
-		for i, user := range oddUsers {
-			require.NoError(t, models.CheckUserID(user))
-			reqs = append(reqs, want(user, int64(i+1), ""), want(user, 1, "key of "+user))
-		}
-		replies := b.claim(reqs...)
-		events := b.events()
-		require.Len(t, events, len(reqs))
-		for i, e := range events {
-			c := replies[i].Claim
-			require.Equal(t, models.OutcomeClaimed, replies[i].Outcome)
-			require.Equal(t, reqs[i].UserID, c.UserID)
-			require.Equal(t, len(reqs[i].Key) > 0, len(e.Key) == 22, "16 bytes, base64url")
-			e.Key = ""
-			require.Equal(t, models.Event{
-				V: 1, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity,
-				Epoch: 7, Seq: int64(i + 1), At: c.ClaimedAt,
-			}, e)
-		}
-		used, err := rdb.HKeys(t.Context(), b.keys.Users).Result()
-		require.NoError(t, err)
-		require.ElementsMatch(t, oddUsers, used)
-		for _, r := range b.claim(reqs...) {
-			require.Equal(t, models.OutcomeReplayed, r.Outcome)
-		}
-	})
-}
-
-// U+2028 is no legal user id; should one ever come, the event is still one line of JSON.
-func TestLineSeparatorIsEscaped(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		const user = "a\u2028b\u0000c"
-		require.Error(t, models.CheckUserID(user))
-		b := newBundle(t, rdb, nil)
-		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed}, b.outcomes(want(user, 1, ""), want(user, 1, "")))
-		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
-		require.NoError(t, err)
-		payload := entries[0].Values["payload"].(string)
-		require.NotContains(t, payload, "\u2028")
-		var e models.Event
-		require.NoError(t, json.Unmarshal([]byte(payload), &e))
-		require.Equal(t, user, e.UserID)
-	})
 }
 
 // The dates of the script's own calendar are Go's.
@@ -148,25 +99,6 @@ func TestStockSubscriberReadsTheStream(t *testing.T) {
 		}
 		cancel()
 		require.NoError(t, sub.Close())
-	})
-}
-
-func TestPlainGroupReadsTheStream(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		require.NoError(t, rdb.XGroupCreateMkStream(t.Context(), b.keys.Stream, "any", "0").Err())
-		replies := b.claim(want("u", 2, "k"), want("v", 1, ""))
-		read, err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "any", Consumer: "c", Streams: []string{b.keys.Stream, ">"}, Count: 10}).Result()
-		require.NoError(t, err)
-		require.Len(t, read[0].Messages, len(replies))
-		for i, m := range read[0].Messages {
-			um, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(m.Values)
-			require.NoError(t, err)
-			require.Equal(t, replies[i].Claim.ID, um.UUID)
-			e, err := models.DecodeEvent(um.Payload)
-			require.NoError(t, err)
-			require.Equal(t, replies[i].Claim.Seq, e.Seq)
-		}
 	})
 }
 

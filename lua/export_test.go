@@ -51,27 +51,20 @@ func Statuses() map[string][]int {
 	}
 }
 
-// Mutate has s run claim.lua with text replaced by instead. A text that is not there exactly once is an error.
-func (s *Scripts) Mutate(text, instead string) error { return s.claim.mutate(text, instead) }
-
-// MutateRelease is Mutate for release.lua.
-func (s *Scripts) MutateRelease(text, instead string) error { return s.release.mutate(text, instead) }
-
-func (s *script) mutate(text, instead string) error {
-	if n := strings.Count(s.source, text); n != 1 {
-		return fmt.Errorf("%d places in %s.lua read %q", n, s.name, text)
+// Mutate has s run a script with text replaced by instead. It is an error if claim.lua and
+// release.lua do not have the text once between them.
+func (s *Scripts) Mutate(text, instead string) error {
+	places := 0
+	for _, one := range []*script{&s.claim, &s.release} {
+		if n := strings.Count(one.source, text); n > 0 {
+			places += n
+			*one = newScript(one.name, strings.Replace(one.source, text, instead, 1))
+		}
 	}
-	*s = newScript(s.name, strings.Replace(s.source, text, instead, 1))
+	if places != 1 {
+		return fmt.Errorf("%d places read %q", places, text)
+	}
 	return nil
-}
-
-// Texts are the records of users as Redis should hold them.
-func (u *UserRecords) Texts() map[string]string {
-	texts := make(map[string]string, len(u.byField))
-	for field, r := range u.byField {
-		texts[field] = string(r.appendTo(nil, u.limits.of(field)))
-	}
-	return texts
 }
 
 // Names that only tests use from outside.

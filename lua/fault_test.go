@@ -3,8 +3,6 @@ package lua_test
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,51 +16,17 @@ import (
 	"dibs/models"
 )
 
-// A4: scripts forgotten in mid-rush cost no claim and double none.
-func TestScriptFlushInMidRush(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		const callers, callsEach, perCall = 8, 40, 3
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = callers * callsEach * perCall })
-		require.NoError(t, b.s.Preload(t.Context()))
-		rush, done := context.WithCancel(t.Context())
-		var flusher, wg sync.WaitGroup
-		flushes := 0
-		flusher.Go(func() {
-			for rush.Err() == nil {
-				if rdb.ScriptFlush(t.Context()).Err() == nil {
-					flushes++
-				}
-			}
-		})
-		for range callers {
-			wg.Go(func() {
-				for range callsEach {
-					replies, _, err := b.s.Claim(t.Context(), b.meta, wants("u", perCall))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, r := range replies {
-						if r.Outcome != models.OutcomeClaimed {
-							t.Errorf("a claim was %s", r.Outcome)
-						}
-					}
-				}
-			})
-		}
-		wg.Wait()
-		done()
-		flusher.Wait()
-		require.Positive(t, flushes)
-		require.Equal(t, b.c.Total, b.state().Taken)
-		b.requireBooks()
-	})
-}
-
-func TestRedisDownIsUnavailable(t *testing.T) {
+func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	b := newBundle(t, connect(t, server.URL()), nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.unchanged("the caller's context has ended", func() {
+		_, _, err := b.s.Claim(ended, b.meta, wants("u", 1))
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.ErrorIs(t, err, context.Canceled)
+	})
 	server.Kill()
 	// The first calls may find a connection that died: what they sent is not known to be unread.
 	var err error
@@ -75,45 +39,9 @@ func TestRedisDownIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 	_, err = b.s.Load(t.Context(), b.c)
 	require.ErrorIs(t, err, lua.ErrUnavailable)
-}
-
-func TestContextThatEndedBeforeSendingIsUnavailable(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		before := snapshot(t.Context(), t, rdb)
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, _, err := b.s.Claim(ended, b.meta, wants("u", 1))
-		require.ErrorIs(t, err, lua.ErrUnavailable)
-		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, before, snapshot(t.Context(), t, rdb))
-	})
-}
-
-func TestClosedClientIsUnavailable(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		require.NoError(t, rdb.Close())
-		_, _, err := b.s.Claim(t.Context(), b.meta, wants("u", 1))
-		require.ErrorIs(t, err, lua.ErrUnavailable)
-	})
-}
-
-// The server is frozen, so the script runs after its caller has given up.
-func TestTimeOutAfterSendingIsUnknownAndSafeToRepeat(t *testing.T) {
-	t.Parallel()
-	server := testenv.Redis(t)
-	b := newBundle(t, connect(t, server.URL()), nil)
-	require.NoError(t, b.s.Preload(t.Context()))
-	reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
-	server.Pause()
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, _, err := b.s.Claim(short, b.meta, reqs)
-	server.Resume()
-	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
-	require.NotErrorIs(t, err, lua.ErrUnavailable)
-	b.requireReplayOf(reqs)
+	require.NoError(t, b.rdb.Close())
+	_, _, err = b.s.Claim(t.Context(), b.meta, wants("u", 1))
+	require.ErrorIs(t, err, lua.ErrUnavailable)
 }
 
 // requireReplayOf sends requests again that may have run, until they have: claimed once, and answered alike ever after.
@@ -214,26 +142,6 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	return c
 }
 
-// Control: what the test above guards against. A cluster client without retries still sends a plain EVALSHA again.
-func TestClusterClientAloneWouldSendAgain(t *testing.T) {
-	t.Parallel()
-	addr := testenv.RedisCluster(t, 1)[0]
-	p := testenv.Proxy(t, addr)
-	server, eager := connect(t, "redis://"+addr), clusterThrough(t, p.Listen)
-	script := redis.NewScript("return redis.call('INCR', KEYS[1])")
-	require.NoError(t, script.Load(t.Context(), eager).Err())
-	require.NoError(t, eager.Ping(t.Context()).Err())
-	require.NoError(t, server.ConfigResetStat(t.Context()).Err())
-	mute(t, p)
-	failed := make(chan error, 1)
-	go func() { failed <- script.EvalSha(t.Context(), eager, []string{"n"}).Err() }()
-	awaitCall(t, server)
-	mend(t, p)
-	require.NoError(t, <-failed)
-	require.Equal(t, 2, commandStat(t, server, "calls"))
-	require.Equal(t, "2", server.Get(t.Context(), "n").Val())
-}
-
 // awaitCall waits until the server has run a script since its counts were reset, and the proxy has dropped the reply. Of the
 // latter nothing tells, and toxiproxy leaves a goroutine behind when it is changed while a reply is passing.
 func awaitCall(t *testing.T, server redis.UniversalClient) {
@@ -293,36 +201,4 @@ func TestObserveSeesEachCall(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"claim", "state"}, seen)
 	})
-}
-
-// A client whose map is wrong is told so by the node it asks, and goes there.
-func TestInAClusterAMovedKeyIsFollowed(t *testing.T) {
-	t.Parallel()
-	addrs := testenv.RedisCluster(t, 2)
-	asked := atomic.Int64{}
-	wrong := redis.NewClusterClient(&redis.ClusterOptions{
-		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: time.Second, MaintNotificationsConfig: noMaintenance(),
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			const half = clusterSlots / 2
-			swap := 1
-			if asked.Add(1) > 1 {
-				swap = 0
-			}
-			return []redis.ClusterSlot{
-				{Start: 0, End: half - 1, Nodes: []redis.ClusterNode{{Addr: addrs[swap]}}},
-				{Start: half, End: clusterSlots - 1, Nodes: []redis.ClusterNode{{Addr: addrs[1-swap]}}},
-			}, nil
-		},
-	})
-	t.Cleanup(func() { _ = wrong.Close() })
-	b := newBundle(t, connect(t, "redis://"+addrs[0]+","+addrs[1]), nil)
-	right := b.rdb
-	b.rdb = wrong
-	b.s = b.scripts()
-	b.claim(wants("u", 2)...)
-	b.rdb = right
-	b.s = b.scripts()
-	b.requireBooks()
-	require.Equal(t, int64(2), b.state().Seq)
-	require.Greater(t, asked.Load(), int64(1))
 }

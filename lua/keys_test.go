@@ -1,9 +1,11 @@
 package lua_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -148,7 +150,7 @@ func TestClusterRunsEveryScript(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Preload(t.Context()))
 
-	used := map[int]bool{}
+	used, all := map[int]bool{}, []models.Campaign{}
 	for i := 0; len(used) < partitions; i++ {
 		b := &bundle{t: t, rdb: rdb, s: s, c: &models.Campaign{
 			ID: fmt.Sprintf("c-%d", i), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 3, PerUser: 2, TimeZone: "UTC", Version: 1, Epoch: 1,
@@ -156,6 +158,7 @@ func TestClusterRunsEveryScript(t *testing.T) {
 		b.meta, err = s.MetaOf(b.c)
 		require.NoError(t, err)
 		b.keys = s.KeysOf(b.c.ID)
+		all = append(all, *b.c)
 		used[b.meta.Partition] = true
 		_, err := s.Load(t.Context(), b.c)
 		require.NoError(t, err)
@@ -169,5 +172,9 @@ func TestClusterRunsEveryScript(t *testing.T) {
 	}
 	for _, addr := range addrs {
 		require.Positive(t, connect(t, "redis://"+addr).DBSize(t.Context()).Val(), "each master has its share")
+		require.NoError(t, connect(t, "redis://"+addr).ScriptFlush(t.Context()).Err())
 	}
+	evicted, errs := s.Evict(t.Context(), all, -time.Hour) // in one pipeline, on nodes that don't know the script
+	require.NoError(t, errors.Join(errs...))
+	require.NotContains(t, evicted, false)
 }

@@ -51,41 +51,6 @@ func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 	})
 }
 
-func TestAdjustTakesNewerVersionsOnly(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.Version = 5 })
-		b.claim(want("u", 3, ""))
-		for _, row := range []struct{ version, total, held int64 }{{5, 50, 10}, {4, 40, 10}, {7, 70, 70}, {6, 60, 70}, {7, 71, 70}} {
-			c := *b.c
-			c.Version, c.Total = row.version, row.total
-			st, err := b.s.Adjust(t.Context(), &c, nil)
-			require.NoError(t, err)
-			require.Equal(t, row.held, st.Total, "version %d", row.version)
-			require.Equal(t, int64(3), st.Taken)
-			require.Equal(t, int64(1), st.Seq)
-		}
-	})
-}
-
-// A claim moves the time since which no one has claimed; a replay and a refusal don't.
-func TestAClaimKeepsItsCampaignFromEviction(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		evicted := func() bool { return evict(t, b.s, b.c, 30*time.Minute) }
-		b.setClock(noon.Add(time.Hour))
-		known := want("u", 1, "k")
-		b.claim(known)
-		require.False(t, evicted(), "it was claimed from just now")
-		require.Equal(t, noon.Add(time.Hour).UnixMilli(), b.state().LastMs)
-		b.setClock(noon.Add(90*time.Minute - time.Millisecond))
-		b.claim(known)
-		require.False(t, evicted())
-		b.setClock(noon.Add(90 * time.Minute))
-		require.Equal(t, []models.Outcome{models.OutcomeSoldOut}, b.outcomes(want("v", 100, "")))
-		require.True(t, evicted())
-	})
-}
-
 func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

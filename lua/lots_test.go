@@ -195,9 +195,11 @@ func TestResume_GoesOnBehindWhatWasSeen(t *testing.T) {
 func TestEvict_TakesWhatIsIdle(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
-		b.claim(want("u", 1, "k"))
+		known := want("u", 1, "k")
+		b.claim(known)
 		evict := func(idle time.Duration) bool { return evict(t, b.s, b.c, idle) }
 		b.redisMs.Add(999)
+		require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeSoldOut}, b.outcomes(known, want("v", 100, "")), "no claim")
 		b.unchanged("too young", func() { require.False(t, evict(time.Second)) })
 		b.redisMs.Add(1)
 		_, err := b.fence("one", lua.FenceAny)

@@ -10,35 +10,26 @@ import (
 	"dibs/models"
 )
 
-// model is what a campaign should do, in the fewest words: the reference that claim.lua is held against.
+// model is what a campaign should do, in the fewest words: the reference for the scripts.
 type model struct {
 	c     models.Campaign
 	zone  *time.Location
-	taken int64
-	seq   int64
-	used  map[string]int64            // by user
-	today map[string]daily            // by user
-	known map[string]lua.ClaimRequest // by idempotency key, or id
-	last  time.Time                   // of the last claim that was taken
-	past  []pastClaim
-	first map[string]models.Claim
+	last  time.Time      // of the last claim, load or new limit: a campaign's time does not go back
+	past  []pastClaim    // by seq
+	known map[string]int // past, by idempotency key or id
 }
 
-// pastClaim is a claim that was taken, as limits count it.
 type pastClaim struct {
-	req lua.ClaimRequest
-	at  time.Time
+	req      lua.ClaimRequest
+	claim    models.Claim
+	released bool
 }
 
-// valueOf is the subject of a claim that a limit is by.
-func valueOf(req *lua.ClaimRequest, by string) string {
-	if by == models.ByUser {
-		return req.UserID
-	}
-	return req.Subjects[by]
+func newModel(c models.Campaign, zone *time.Location) *model {
+	return &model{c: c, zone: zone, known: map[string]int{}}
 }
 
-// window is the first moment of a window and of the next one.
+// window is the first moment of a window and of the next one; both are zero for all time.
 func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Time) {
 	y, m, d := at.In(zone).Date()
 	day := func(d int) time.Time { return models.StartOfDay(y, m, d, zone) }
@@ -68,47 +59,81 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 	}
 }
 
-// limited is the answer of the first other limit that a claim exceeds; nil is none. The limits of users come first.
-func (m *model) limited(req *lua.ClaimRequest, now time.Time) *lua.ClaimReply {
+// limits are those of users before the others.
+func (m *model) limits() []models.Limit {
+	all := []models.Limit{
+		{By: models.ByUser, Per: models.PerAll, Max: m.c.PerUser},
+		{By: models.ByUser, Per: models.PerDay, Max: m.c.PerUserPerDay},
+	}
 	for _, ofUser := range []bool{true, false} {
 		for _, l := range m.c.Limits {
-			if (l.By == models.ByUser) != ofUser {
-				continue
+			if (l.By == models.ByUser) == ofUser {
+				all = append(all, l)
 			}
-			from, to := window(l.Per, now, m.zone)
-			reply := &lua.ClaimReply{Outcome: models.OutcomeLimit, Limit: &lua.LimitHit{Limit: l}}
-			if !to.IsZero() {
-				reply.Limit.ResetsAt = to.UTC()
-			}
-			if valueOf(req, l.By) == "" {
-				reply.Outcome = models.OutcomeInvalid
-				return reply
-			}
-			units := req.Quantity
-			for i := range m.past {
-				p := &m.past[i]
-				isIn := to.IsZero() || !p.at.Before(from) && p.at.Before(to)
-				if isIn && p.at.UnixMilli() >= l.FromMs && valueOf(&p.req, l.By) == valueOf(req, l.By) {
-					units += p.req.Quantity
-				}
-			}
-			if units > l.Max {
-				return reply
-			}
+		}
+	}
+	return all
+}
+
+// valueOf is the subject of a claim that a limit is by.
+func valueOf(req *lua.ClaimRequest, by string) string {
+	if by == models.ByUser {
+		return req.UserID
+	}
+	return req.Subjects[by]
+}
+
+// counted are the units that a limit counts for the subject of a claim.
+func (m *model) counted(l *models.Limit, req *lua.ClaimRequest, from, to time.Time) (units int64) {
+	for i := range m.past {
+		p := &m.past[i]
+		at := p.claim.ClaimedAt.Time
+		isIn := to.IsZero() || !at.Before(from) && at.Before(to)
+		if !p.released && isIn && at.UnixMilli() >= l.FromMs && valueOf(&p.req, l.By) == valueOf(req, l.By) {
+			units += p.req.Quantity
+		}
+	}
+	return units
+}
+
+// limited is the answer of the first limit that a claim exceeds; nil is none.
+func (m *model) limited(req *lua.ClaimRequest, now time.Time) *lua.ClaimReply {
+	for i, l := range m.limits() {
+		from, to := window(l.Per, now, m.zone)
+		reply := &lua.ClaimReply{Outcome: models.OutcomeLimit, Limit: &lua.LimitHit{Limit: l}}
+		if !to.IsZero() {
+			reply.Limit.ResetsAt = to.UTC()
+		}
+		switch {
+		case valueOf(req, l.By) == "":
+			reply.Outcome = models.OutcomeInvalid
+			return reply
+		case l.Max == 0 || m.counted(&l, req, from, to)+req.Quantity <= l.Max:
+		case i < 2: // of per_user and per_user_per_day
+			return &lua.ClaimReply{Outcome: []models.Outcome{models.OutcomeUserLimit, models.OutcomeUserDayLimit}[i]}
+		default:
+			return reply
 		}
 	}
 	return nil
 }
 
-// daily is what a user took on the last day that counted.
-type daily struct {
-	date  string
-	units int64
+// units are those of live claims, and of all.
+func (m *model) units() (taken, sold, released int64) {
+	for i := range m.past {
+		sold += m.past[i].req.Quantity
+		if m.past[i].released {
+			released++
+		} else {
+			taken += m.past[i].req.Quantity
+		}
+	}
+	return taken, sold, released
 }
 
-func newModel(c models.Campaign, zone *time.Location) *model {
-	return &model{c: c, zone: zone, used: map[string]int64{}, today: map[string]daily{},
-		known: map[string]lua.ClaimRequest{}, first: map[string]models.Claim{}}
+func (m *model) remaining() int64 {
+	taken, _, _ := m.units()
+	return max(0, m.c.Total-taken)
 }
 
 func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
@@ -119,19 +144,13 @@ func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
 	if req.Key == "" {
 		name = "id " + req.ID.String()
 	}
-	if before, ok := m.known[name]; ok {
-		if before.Quantity != req.Quantity || before.Subjects.JSON() != req.Subjects.JSON() {
+	if i, ok := m.known[name]; ok {
+		first := &m.past[i]
+		if first.req.Quantity != req.Quantity || first.req.Subjects.JSON() != req.Subjects.JSON() {
 			return lua.ClaimReply{Outcome: models.OutcomeIdempotencyMismatch}
 		}
-		return lua.ClaimReply{Outcome: models.OutcomeReplayed, Claim: m.first[name]}
+		return lua.ClaimReply{Outcome: models.OutcomeReplayed, Claim: first.claim}
 	}
-	date := now.In(m.zone).Format(time.DateOnly)
-	today := m.today[req.UserID]
-	if today.date < date {
-		today = daily{date: date}
-	}
-	used := m.used[req.UserID] + req.Quantity
-	today.units += req.Quantity
 	switch {
 	case m.c.Status == models.StatusClosed:
 		return lua.ClaimReply{Outcome: models.OutcomeClosed}
@@ -141,26 +160,29 @@ func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
 		return lua.ClaimReply{Outcome: models.OutcomeNotStarted}
 	case m.c.EndsAt != nil && !now.Before(*m.c.EndsAt):
 		return lua.ClaimReply{Outcome: models.OutcomeEnded}
-	case m.taken+req.Quantity > m.c.Total:
+	case req.Quantity > m.remaining():
 		return lua.ClaimReply{Outcome: models.OutcomeSoldOut}
-	case m.c.PerUser > 0 && used > m.c.PerUser:
-		return lua.ClaimReply{Outcome: models.OutcomeUserLimit}
-	case m.c.PerUserPerDay > 0 && today.units > m.c.PerUserPerDay:
-		return lua.ClaimReply{Outcome: models.OutcomeUserDayLimit}
 	}
 	if refusal := m.limited(&req, now); refusal != nil {
 		return *refusal
 	}
-	m.past = append(m.past, pastClaim{req, now})
-	m.taken, m.seq = m.taken+req.Quantity, m.seq+1
-	m.used[req.UserID], m.today[req.UserID] = used, today
+	expires := models.NewTime(now.Add(time.Duration(m.c.HoldForMs) * time.Millisecond))
 	claim := models.Claim{
-		ID: req.ID.String(), CampaignID: m.c.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: m.seq,
-		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(now),
+		ID: req.ID.String(), CampaignID: m.c.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: int64(len(m.past) + 1),
+		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(now), ExpiresAt: &expires,
 	}
-	m.known[name], m.first[name] = req, claim
+	m.known[name] = len(m.past)
+	m.past = append(m.past, pastClaim{req: req, claim: claim})
 	m.last = now
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim, Epoch: m.c.Epoch}
+}
+
+func (m *model) release(i int) lua.Released {
+	if m.past[i].released {
+		return lua.ReleasedBefore
+	}
+	m.past[i].released = true
+	return lua.ReleasedNow
 }
 
 // adjust takes newer versions only. A new limit counts what is claimed from now on.
@@ -179,12 +201,23 @@ func (m *model) adjust(c models.Campaign, now time.Time) {
 			continue
 		}
 		l.FromMs = 0
-		if m.seq > 0 {
+		if len(m.past) > 0 {
 			l.FromMs = from.UnixMilli()
 			m.last = from
 		}
 	}
 	m.c = c
+}
+
+// reload is a load of the same claims from MySQL.
+func (m *model) reload(now time.Time) {
+	m.c.Epoch++
+	if n := len(m.past); n > 0 {
+		m.last = now
+		if newest := m.past[n-1].claim.ClaimedAt.Time; newest.After(now) {
+			m.last = newest
+		}
+	}
 }
 
 // agrees returns what differs between the model and what Redis holds.
@@ -194,8 +227,8 @@ func (m *model) agrees(st lua.State) error {
 	want.Epoch = m.c.Epoch
 	want.Version = m.c.Version
 	want.Total = m.c.Total
-	want.Taken = m.taken
-	want.Seq = m.seq
+	want.Taken, want.Sold, want.Released = m.units()
+	want.Seq = int64(len(m.past))
 	want.LowStockAt = m.c.LowStockAt
 	if !reflect.DeepEqual(st, want) || !slices.Equal(st.Limits(), m.c.Limits) {
 		return fmt.Errorf("state is %+v, want %+v, limits %v", st, want, m.c.Limits)

@@ -3,14 +3,12 @@ package lua_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -52,35 +50,4 @@ func TestTogether_ARedisThatIsNotThereIsNoOutcome(t *testing.T) {
 	_, errs = b.s.Fence(t.Context(), "one", lua.FenceAway, []string{b.c.ID, "other"})
 	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
 	require.ErrorIs(t, errs[1], lua.ErrUnavailable)
-}
-
-// The lots of a group are on every node of a cluster, none of which knows the scripts.
-func TestTogether_OnACluster(t *testing.T) {
-	t.Parallel()
-	const partitions = 8
-	addrs := testenv.RedisCluster(t, 3)
-	s, err := lua.New(connect(t, "redis://"+strings.Join(addrs, ",")), lua.Options{Partitions: partitions})
-	require.NoError(t, err)
-	cs := make([]models.Campaign, 16)
-	ids := make([]string, 16)
-	loads := make([]lua.Load, 16)
-	nodes := map[int]bool{}
-	for i := range cs {
-		cs[i] = models.Campaign{ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 10, TimeZone: "UTC", Epoch: 1}
-		ids[i] = cs[i].ID
-		loads[i] = lua.Load{Campaign: &cs[i], Token: "one"}
-		nodes[lua.PartitionOf(ids[i], partitions)] = true
-	}
-	require.Greater(t, len(nodes), 1)
-	_, errs := s.Fence(t.Context(), "one", lua.FenceAway, ids)
-	require.NoError(t, errors.Join(errs...))
-	require.NoError(t, errors.Join(s.LoadAll(t.Context(), loads)...))
-	for _, id := range ids {
-		state, err := s.State(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, models.StatusOpen, state.Status)
-	}
-	evicted, errs := s.Evict(t.Context(), cs, 0)
-	require.NoError(t, errors.Join(errs...))
-	require.NotContains(t, evicted, false)
 }

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -21,9 +22,9 @@ import (
 
 // step is one thing that happens to a campaign, small enough to be printed and shrunk.
 type step struct {
-	Kind   string // claim, repeat, adjust, old version, clock, flush
+	Kind   string // see kinds
 	Claims []ask
-	Repeat int // which earlier call is sent again, ids and all
+	Repeat int // which earlier call is sent again, ids and all, or the first of the claims that are released
 
 	Total, PerUser, PerDay int64
 	Limits                 []models.Limit
@@ -31,6 +32,7 @@ type step struct {
 	StartsIn, EndsIn       int // hours from the first moment; 0 is none
 
 	ClockMinutes int // forwards, or back
+	SkewSeconds  int // of the process's clock from then on
 
 	Per    models.Per // window to whose end the clock goes
 	Before int        // milliseconds before that end
@@ -58,7 +60,10 @@ var (
 		}
 		return l
 	})
-	kinds = []string{"claim", "claim", "claim", "claim", "claim", "repeat", "adjust", "old version", "clock", "clock", "boundary", "flush"}
+	kinds = []string{
+		"claim", "claim", "claim", "claim", "claim", "repeat", "adjust", "old version", "clock", "clock", "boundary", "flush",
+		"release", "release", "reload",
+	}
 	steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
 			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Claims: rapid.SliceOfN(asks, 1, 8).Draw(t, "claims"),
@@ -67,20 +72,47 @@ var (
 			Status: rapid.SampledFrom([]models.Status{"open", "open", "open", "open", "paused", "closed"}).Draw(t, "status"),
 			Limits: rapid.SliceOfNDistinct(limits, 0, 4, func(l models.Limit) string { return l.By + string(l.Per) }).Draw(t, "limits"),
 			Per:    rapid.SampledFrom(models.Pers[1:]).Draw(t, "per"), Before: rapid.IntRange(0, 1).Draw(t, "before"),
-			StartsIn:     rapid.SampledFrom([]int{0, 0, 0, -24, 2}).Draw(t, "starts"),
-			EndsIn:       rapid.SampledFrom([]int{0, 0, 1, 1, 100}).Draw(t, "ends"),
-			ClockMinutes: rapid.SampledFrom([]int{1, 29, 60, 60, 24 * 60, 13 * 60, 5 * 24 * 60, 20 * 24 * 60, -30, -26 * 60}).Draw(t, "clock"),
+			StartsIn:     rapid.SampledFrom([]int{0, 0, 0, -24, 2, before1970}).Draw(t, "starts"),
+			EndsIn:       rapid.SampledFrom([]int{0, 0, 0, 1, 1, 100, before1970}).Draw(t, "ends"),
+			ClockMinutes: rapid.SampledFrom([]int{1, 29, 60, 60, 24 * 60, 13 * 60, 5 * 24 * 60, 20 * 24 * 60, -30, -20 * 60}).Draw(t, "clock"),
+			SkewSeconds:  rapid.SampledFrom([]int{0, 90, -90, 23 * 3600, -23 * 3600}).Draw(t, "skew"),
 		}
 	}), 1, 30)
 )
 
-// play runs steps on two campaigns of one Redis in turn, each beside its model, and returns the first difference. Two,
-// because what belongs to one campaign must not be seen by another.
-func play(ctx context.Context, rdb redis.UniversalClient, suffix string, all []step, mutate func(s *lua.Scripts) error) error {
-	p := &player{ctx: ctx, rdb: rdb, now: time.Date(2026, 3, 8, 4, 30, 0, 0, time.UTC)} // half an hour before a day of 23
-	p.start = p.now
-	var err error
-	p.s, err = lua.New(rdb, lua.Options{Clock: func() time.Time { return p.now }, ServerClock: func() int64 { return p.now.UnixMilli() }})
+// before1970 is in hours from any start of a game.
+const before1970 = -70 * 365 * 24
+
+// midnights are days whose edges are not plain: the first moment of a date in a zone.
+var midnights = []struct{ name, zone, starts string }{
+	{"plain", "UTC", "2026-03-06T00:00:00Z"},
+	{"New York, the night before summer time", "America/New_York", "2026-03-08T05:00:00Z"},
+	{"New York, after a day of 23 hours", "America/New_York", "2026-03-09T04:00:00Z"},
+	{"New York, the night before winter time", "America/New_York", "2026-11-01T04:00:00Z"},
+	{"New York, after a day of 25 hours", "America/New_York", "2026-11-02T05:00:00Z"},
+	{"Sao Paulo, midnight skipped", "America/Sao_Paulo", "2018-11-04T03:00:00Z"},
+	{"Sao Paulo, an hour before midnight twice", "America/Sao_Paulo", "2018-02-18T03:00:00Z"},
+	{"Beirut, midnight skipped", "Asia/Beirut", "2026-03-28T22:00:00Z"},
+	{"Beirut, an hour before midnight twice", "Asia/Beirut", "2026-10-24T22:00:00Z"},
+	{"Havana, midnight skipped", "America/Havana", "2026-03-08T05:00:00Z"},
+	{"Havana, midnight twice", "America/Havana", "2026-11-01T04:00:00Z"},
+	{"Apia, a whole day skipped", "Pacific/Apia", "2011-12-30T10:00:00Z"},
+	{"Kathmandu, a quarter of an hour off", "Asia/Kathmandu", "2026-03-05T18:15:00Z"},
+	{"Lord Howe, half an hour of summer time", "Australia/Lord_Howe", "2026-04-04T13:00:00Z"},
+}
+
+// play runs steps on two campaigns of one Redis in turn, each beside its model, and returns the
+// first difference. Two, because what belongs to one campaign must not be seen by another.
+func play(
+	ctx context.Context, rdb redis.UniversalClient, suffix string, midnight int, all []step, mutate func(s *lua.Scripts) error,
+) error {
+	starts, err := time.Parse(time.RFC3339, midnights[midnight].starts)
+	if err != nil {
+		return err
+	}
+	p := &player{ctx: ctx, rdb: rdb, zone: midnights[midnight].zone, now: starts.UTC().Add(-30 * time.Minute)}
+	p.start, p.latest = p.now, p.now
+	p.s, err = lua.New(rdb, lua.Options{Clock: p.clock, ServerClock: func() int64 { return p.now.UnixMilli() }})
 	if err == nil && mutate != nil {
 		err = mutate(p.s)
 	}
@@ -92,9 +124,12 @@ func play(ctx context.Context, rdb redis.UniversalClient, suffix string, all []s
 			return err
 		}
 	}
+	if from, _ := window(models.PerDay, starts, p.games[0].m.zone); !from.Equal(starts) {
+		return fmt.Errorf("%s begins at %s", midnights[midnight].name, from)
+	}
 	for i, one := range all {
 		if err := p.play(one, p.games[i%len(p.games)]); err != nil {
-			return fmt.Errorf("step %d: %w", i, err)
+			return fmt.Errorf("%s, step %d: %w", midnights[midnight].name, i, err)
 		}
 	}
 	return p.checkEvents()
@@ -104,8 +139,31 @@ type player struct {
 	ctx        context.Context //nolint:containedctx // of the test
 	rdb        redis.UniversalClient
 	s          *lua.Scripts
+	zone       string
 	start, now time.Time
+	latest     time.Time // that Redis' clock showed
+	skew       time.Duration
 	games      []*game
+}
+
+// clock is the process's. The table of days that it makes covers a wrong clock of either server,
+// not of both.
+func (p *player) clock() time.Time {
+	if p.now.Before(p.latest) {
+		return p.now
+	}
+	return p.now.Add(p.skew)
+}
+
+// setNow sets Redis' clock.
+func (p *player) setNow(now time.Time) {
+	if earliest := p.latest.Add(-20 * time.Hour); now.Before(earliest) {
+		now = earliest
+	}
+	p.now = now
+	if now.After(p.latest) {
+		p.latest = now
+	}
 }
 
 type game struct {
@@ -115,7 +173,10 @@ type game struct {
 }
 
 func (p *player) open(id string) error {
-	c := models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: 12, PerUser: 5, PerUserPerDay: 3, TimeZone: "America/New_York", Version: 3, Epoch: 1}
+	c := models.Campaign{
+		ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: 12, PerUser: 5, PerUserPerDay: 3, TimeZone: p.zone,
+		HoldForMs: 90_000, Version: 3, Epoch: 1,
+	}
 	c.Limits = models.Limits{{By: "device", Per: models.PerDay, Max: 6}, {By: models.ByUser, Per: models.PerHour, Max: 4}}
 	meta, err := p.s.MetaOf(&c)
 	if err != nil {
@@ -136,11 +197,16 @@ func (p *player) play(one step, g *game) error {
 		}
 	case "adjust", "old version":
 		return p.adjust(one, g)
+	case "release":
+		return p.release(one, g)
+	case "reload":
+		return p.reload(g)
 	case "clock":
-		p.now = p.now.Add(time.Duration(one.ClockMinutes) * time.Minute)
+		p.skew = time.Duration(one.SkewSeconds) * time.Second
+		p.setNow(p.now.Add(time.Duration(one.ClockMinutes) * time.Minute))
 	case "boundary":
 		_, end := window(one.Per, p.now, g.m.zone)
-		p.now = end.Add(-time.Duration(one.Before) * time.Millisecond)
+		p.setNow(end.Add(-time.Duration(one.Before) * time.Millisecond))
 	case "flush":
 		return p.rdb.ScriptFlush(p.ctx).Err()
 	}
@@ -150,7 +216,7 @@ func (p *player) play(one step, g *game) error {
 func requests(all []ask) []lua.ClaimRequest {
 	reqs := make([]lua.ClaimRequest, len(all))
 	for i, a := range all {
-		reqs[i] = lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: fmt.Sprint("user", a.User), Quantity: int64(a.Quantity)}
+		reqs[i] = lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: oddUsers[a.User], Quantity: int64(a.Quantity)}
 		if a.Device > 0 {
 			reqs[i].Subjects = models.Subjects{"device": fmt.Sprint("device", a.Device), "card": "1"}
 		}
@@ -172,10 +238,54 @@ func (p *player) claim(g *game, reqs []lua.ClaimRequest) error {
 			return fmt.Errorf("claim %d of %d, %+v: %+v, want %+v", i+1, len(reqs), req, replies[i], want)
 		}
 	}
-	if want := max(0, g.m.c.Total-g.m.taken); remaining != want {
+	if want := g.m.remaining(); remaining != want {
 		return fmt.Errorf("remaining is %d, want %d", remaining, want)
 	}
 	return nil
+}
+
+// release releases up to three claims in a call, the first of them twice.
+func (p *player) release(one step, g *game) error {
+	if len(g.m.past) == 0 {
+		return nil
+	}
+	var releases []lua.Release
+	var want []lua.Released
+	for i := range min(3, len(g.m.past)) {
+		at := (one.Repeat + i) % len(g.m.past)
+		past := &g.m.past[at]
+		releases = append(releases, releaseOf(past.req, past.claim))
+		want = append(want, g.m.release(at))
+	}
+	releases, want = append(releases, releases[0]), append(want, lua.ReleasedBefore)
+	got, err := p.s.Release(p.ctx, &g.m.c, releases)
+	if err == nil && !slices.Equal(got, want) {
+		return fmt.Errorf("releases are %v, want %v", got, want)
+	}
+	return err
+}
+
+// reload loads a campaign from its claims. What follows must not tell that from what the scripts
+// had counted.
+func (p *player) reload(g *game) error {
+	g.m.reload(p.now)
+	_, errs := p.s.Fence(p.ctx, "loader", lua.FenceAny, []string{g.m.c.ID})
+	st, err := p.s.NewStaging(p.ctx, &g.m.c, 1)
+	if err := errors.Join(err, errs[0]); err != nil {
+		return err
+	}
+	st.Token = "loader"
+	st.Seq = int64(len(g.m.past))
+	_, st.Sold, _ = g.m.units()
+	for i := range g.m.past {
+		past := &g.m.past[i]
+		record := pastOf(past.req, past.claim.Seq, past.claim.ClaimedAt.Time)
+		record.Live = !past.released
+		if err := st.Add(p.ctx, &record); err != nil {
+			return err
+		}
+	}
+	return st.Finish(p.ctx)
 }
 
 func (p *player) adjust(one step, g *game) error {
@@ -215,17 +325,20 @@ func announcementFits(e *models.Event, last int64) error {
 	return nil
 }
 
-// checkEvents holds states and the stream against the models: each claim once, in the order of its seq.
+// checkEvents compares states and the stream with the models: each claim and each release once,
+// claims in the order of their seq.
 func (p *player) checkEvents() error {
-	seqs := map[string]int64{}
 	entries, err := p.rdb.XRange(p.ctx, lua.StreamKey(0), "-", "+").Result()
 	if err != nil {
 		return err
 	}
-	claims := map[string]models.Claim{}
+	seqs, claims, released := map[string]int64{}, map[string]models.Claim{}, map[string]int{}
 	for _, g := range p.games {
-		for _, claim := range g.m.first {
-			claims[claim.ID] = claim
+		for _, past := range g.m.past {
+			claims[past.claim.ID] = past.claim
+			if past.released {
+				released[past.claim.ID]++
+			}
 		}
 	}
 	for _, entry := range entries {
@@ -233,24 +346,29 @@ func (p *player) checkEvents() error {
 		if err != nil {
 			return err
 		}
-		if e.IsOfLot() {
-			continue
-		}
-		if e.Type != models.EventClaimAccepted {
+		switch c := claims[e.ID]; {
+		case e.IsOfLot():
+		case e.Type == models.EventClaimReleased:
+			released[e.ClaimID]--
+		case e.Type != models.EventClaimAccepted:
 			if err := announcementFits(&e, seqs[e.CampaignID]); err != nil {
 				return err
 			}
-			continue
-		}
-		c, ok := claims[e.ID]
-		if !ok || e.CampaignID != c.CampaignID || e.UserID != c.UserID || e.Quantity != c.Quantity || e.Seq != c.Seq || e.At != c.ClaimedAt || e.Seq != seqs[c.CampaignID]+1 {
+		case e.CampaignID != c.CampaignID || e.UserID != c.UserID || e.Quantity != c.Quantity || e.Seq != c.Seq ||
+			e.At != c.ClaimedAt || e.Seq != seqs[c.CampaignID]+1:
 			return fmt.Errorf("event %+v after seq %d, claim %+v", e, seqs[c.CampaignID], c)
+		default:
+			seqs[c.CampaignID] = e.Seq
 		}
-		seqs[c.CampaignID] = e.Seq
+	}
+	for id, missing := range released {
+		if missing != 0 {
+			return fmt.Errorf("%d releases of %s are missing", missing, id)
+		}
 	}
 	for _, g := range p.games {
-		if seqs[g.m.c.ID] != g.m.seq {
-			return fmt.Errorf("the last event of %s is %d, want %d", g.m.c.ID, seqs[g.m.c.ID], g.m.seq)
+		if seqs[g.m.c.ID] != int64(len(g.m.past)) {
+			return fmt.Errorf("the last event of %s is %d, want %d", g.m.c.ID, seqs[g.m.c.ID], len(g.m.past))
 		}
 		st, err := p.s.State(p.ctx, g.m.c.ID)
 		if err != nil {
@@ -266,13 +384,19 @@ func (p *player) checkEvents() error {
 // Whatever happens to a campaign, in any order, it does what the model does.
 func TestScriptIsTheModel(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for round := range testenv.Pick(2, 100) {
+		for midnight := range midnights {
+			for i, game := range boundaries() {
+				require.NoError(t, play(t.Context(), rdb, fmt.Sprintf("-end-%d-%d", midnight, i), midnight, game, nil))
+			}
+		}
+		for round := range testenv.Pick(1, 100) {
 			games := 0
 			rapid.Check(t, func(r *rapid.T) {
+				midnight := rapid.IntRange(0, len(midnights)-1).Draw(r, "midnight")
 				all := steps.Draw(r, "steps")
 				games++
 				require.NoError(r, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
-				if err := play(t.Context(), rdb, fmt.Sprintf("-%d-%d", round, games), all, nil); err != nil {
+				if err := play(t.Context(), rdb, fmt.Sprintf("-%d-%d", round, games), midnight, all, nil); err != nil {
 					r.Fatal(err)
 				}
 			})
@@ -280,7 +404,7 @@ func TestScriptIsTheModel(t *testing.T) {
 	})
 }
 
-// Controls: claim.lua with one mistake each. The property above must catch every one of them.
+// Controls: scripts with one mistake each. The property above must catch every one of them.
 func TestModelCatchesMutants(t *testing.T) {
 	t.Parallel()
 	mutants := []struct{ name, old, new string }{
@@ -308,6 +432,14 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"retries are not known", "redis.call('HSET', keys_key, unpack(new_keys))", "redis.call('HSET', keys_key, 'x', 'x')"},
 		{"seq skips", "    seq = seq + 1\n", "    seq = seq + quantity\n"},
 		{"stock counts claims, not units", "    taken = taken + quantity\n", "    taken = taken + 1\n"},
+		{"a released quota is returned twice", "counts[tag] = counts[tag] - quantity", "counts[tag] = math.max(0, counts[tag] - 2 * quantity)"},
+		{"a released quota is not returned", "counts[tag] = counts[tag] - quantity", ""},
+		{"a later window gets the quota", "and windows[tag] == (windows_of_claim[string.sub(tag, 1, 1)] or 0) then", "then"},
+		{"a released claim that was not counted is", "at_ms >= limit.from and ", ""},
+		{"subjects get nothing back", "for field, left in pairs(after) do", "for field, left in pairs({[user] = after[user]}) do"},
+		{"releases of a user in one call don't see each other", "user_here[user] or users[i]", "users[i]"},
+		{"a release is made twice", "if record == whole .. ':r' then return 2 end", "record = whole"},
+		{"stock does not come back", "taken = taken - quantity", ""},
 		{"an event is dropped", "for i = 1, made do\n  local added = redis.pcall('XADD'", "for i = 2, made do\n  local added = redis.pcall('XADD'"},
 	}
 	for _, mutant := range mutants {
@@ -322,29 +454,38 @@ func TestModelCatchesMutants(t *testing.T) {
 	require.Error(t, new(lua.Scripts).Mutate("no such text", ""), "a mutant that changes nothing is no mutant")
 }
 
-// boundaries are games that claim on both sides of the end of each window. Steps go to two campaigns in turn: the first step of each pair
-// is for the other one.
+// boundaries are games that claim on both sides of the end of each window, and of the time from
+// which a limit counts.
 func boundaries() (games [][]step) {
 	one := step{Kind: "claim", Claims: []ask{{User: 1, Quantity: 1, Device: 1}}}
+	games = append(games, ofOne(
+		step{Kind: "adjust", Total: 30, Status: models.StatusOpen}, one,
+		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{{By: "device", Per: models.PerAll, Max: 2}}},
+		one, one, step{Kind: "release"}, one, one,
+	))
 	for _, per := range models.Pers {
 		end := per
 		if per == models.PerAll {
 			end = models.PerDay
 		}
-		var game []step
-		for _, s := range []step{
-			{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{{By: "device", Per: per, Max: 1}}},
+		games = append(games, ofOne(
+			step{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{{By: "device", Per: per, Max: 1}}},
 			one, one,
-			{Kind: "boundary", Per: end, Before: 1}, one,
-			{Kind: "boundary", Per: end}, one, one,
-			{Kind: "boundary", Per: models.PerMonth}, one, {Kind: "boundary", Per: end, Before: 1}, one,
-			{Kind: "boundary", Per: end, Before: 1}, one, one, {Kind: "clock", ClockMinutes: 24 * 60}, one,
-		} {
-			game = append(game, step{}, s)
-		}
-		games = append(games, game)
+			step{Kind: "boundary", Per: end, Before: 1}, one,
+			step{Kind: "boundary", Per: end}, one, one,
+			step{Kind: "boundary", Per: models.PerMonth}, one, step{Kind: "boundary", Per: end, Before: 1}, one,
+			step{Kind: "boundary", Per: end, Before: 1}, one, one, step{Kind: "clock", ClockMinutes: 24 * 60}, one,
+		))
 	}
 	return games
+}
+
+// ofOne is a game of the second campaign alone.
+func ofOne(steps ...step) (game []step) {
+	for _, s := range steps {
+		game = append(game, step{}, s)
+	}
+	return game
 }
 
 // caught plays games with a mutant until one differs from the model, and returns how.
@@ -356,7 +497,7 @@ func caught(t *testing.T, rdb redis.UniversalClient, text, instead string) error
 		if seed >= len(games) {
 			games = append(games, steps.Example(seed))
 		}
-		err := play(t.Context(), rdb, fmt.Sprint("-", seed), games[seed], func(s *lua.Scripts) error {
+		err := play(t.Context(), rdb, fmt.Sprint("-", seed), (seed+1)%len(midnights), games[seed], func(s *lua.Scripts) error {
 			broken = s.Mutate(text, instead)
 			return broken
 		})

@@ -52,7 +52,9 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			rdb := connect(t, server.URL())
 			b := newBundle(t, rdb, nil)
 			known := want("u", 1, "k")
-			b.claim(known, want("v", 1, ""))
+			releases := []lua.Release{b.taken(known), b.taken(want("v", 1, ""))}
+			p := newPackets(t, rdb)
+			p.push(0, "a", 1)
 
 			require.NoError(t, writable(t, b.s))
 			row.breaks(t, rdb)
@@ -61,7 +63,8 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			err := writable(t, b.s)
 			require.ErrorIs(t, err, lua.ErrUnavailable)
 			require.ErrorContains(t, err, row.word)
-			b.requireUnwritable(row.word)
+			b.requireUnwritable(row.word, releases)
+			p.requireUnwritable(row.word)
 			require.Equal(t, before, server.Dump(t.Context()))
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed}, b.outcomes(known), "what writes nothing goes on")
 
@@ -69,6 +72,8 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			require.NoError(t, writable(t, b.s))
 			require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed}, b.outcomes(wants("w", 2)...))
 			b.requireBooks()
+			require.Equal(t, []lua.Released{0, 0}, b.giveBack(releases...))
+			require.Equal(t, []string{"a:1"}, p.take("u"))
 		})
 	}
 }
@@ -103,8 +108,11 @@ func TestWritableLeavesNothingBehind(t *testing.T) {
 }
 
 // requireUnwritable calls every script that writes and wants ErrUnavailable with Redis' word.
-func (b *bundle) requireUnwritable(word string) {
+func (b *bundle) requireUnwritable(word string, releases []lua.Release) {
 	b.t.Helper()
+	_, err := b.s.Release(b.t.Context(), b.c, releases)
+	require.ErrorIs(b.t, err, lua.ErrUnavailable)
+	require.ErrorContains(b.t, err, word)
 	for _, n := range []int{1, 3} {
 		_, _, err := b.s.Claim(b.t.Context(), b.meta, wants("new", n))
 		require.ErrorIs(b.t, err, lua.ErrUnavailable)
@@ -112,12 +120,23 @@ func (b *bundle) requireUnwritable(word string) {
 	}
 	c := *b.c
 	c.Version++
-	_, err := b.s.Adjust(b.t.Context(), &c, nil)
+	_, err = b.s.Adjust(b.t.Context(), &c, nil)
 	require.ErrorIs(b.t, err, lua.ErrUnavailable)
 	c.ID += "-other"
 	_, err = b.s.Load(b.t.Context(), &c)
 	require.ErrorIs(b.t, err, lua.ErrUnavailable)
 	require.ErrorContains(b.t, err, word)
+}
+
+func (p *packets) requireUnwritable(word string) {
+	p.t.Helper()
+	_, _, err := p.s.Claim(p.t.Context(), p.meta, wants("new", 1))
+	require.ErrorIs(p.t, err, lua.ErrUnavailable)
+	require.ErrorContains(p.t, err, word)
+	push := &lua.Push{Epoch: 1, After: 1, Upto: 2, Units: 1, Packets: []models.Packet{{ID: "c", Amount: 3}}}
+	_, err = p.s.Push(p.t.Context(), p.c.ID, push)
+	require.ErrorIs(p.t, err, lua.ErrUnavailable)
+	require.ErrorContains(p.t, err, word)
 }
 
 func set(name, value string) func(t *testing.T, rdb redis.UniversalClient) {

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -44,7 +45,21 @@ func (c *tally) add(reqs []lua.ClaimRequest, replies []lua.ClaimReply) error {
 	return nil
 }
 
-// I1, I3, I5, I7: a crowd over 50 goroutines, each with calls of one claim or of 128, gets exactly the stock.
+// forgetScripts has Redis forget its scripts, again and again, until the returned func is called.
+func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var flusher sync.WaitGroup
+	flusher.Go(func() {
+		for ctx.Err() == nil {
+			_ = rdb.ScriptFlush(t.Context()).Err()
+		}
+	})
+	return func() { cancel(); flusher.Wait() }
+}
+
+// I1, I3, I5, I7: a crowd over 50 goroutines, each with calls of one claim or of 128, gets exactly
+// the stock. A4: also while Redis forgets the scripts.
 func TestRushSellsExactlyTheStock(t *testing.T) {
 	const perUser = 3
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -53,6 +68,7 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.PerUser = units, perUser })
 			got := &tally{seqs: map[int64]string{}, users: map[string]int64{}}
 			var wg sync.WaitGroup
+			stop := forgetScripts(t, rdb)
 			for range goroutines {
 				wg.Go(func() {
 					for range int(units)*2/goroutines/perCall + 1 { // twice the stock is asked for, and more
@@ -72,6 +88,7 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			stop()
 			require.False(t, t.Failed(), "a call was not answered, so the sums below can't be right")
 			for i := 0; got.units < units; i++ { // the crowd is random, what is left of the stock must still be sold
 				reqs := wants(fmt.Sprint("late", i), 1)
