@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -265,9 +267,39 @@ func (p *player) release(one step, g *game) error {
 	return err
 }
 
-// reload loads a campaign from its claims. What follows must not tell that from what the scripts
-// had counted.
+// reload loads a campaign from its claims, to what the scripts had counted.
 func (p *player) reload(g *game) error {
+	before, err := p.counts(g)
+	if err != nil {
+		return err
+	}
+	if err := p.load(g); err != nil {
+		return err
+	}
+	after, err := p.counts(g)
+	if err == nil && !maps.Equal(before, after) {
+		return fmt.Errorf("counts are %v after a load, and were %v", after, before)
+	}
+	return err
+}
+
+// counts are the parts of the records of subjects that matter: of a limit that is, and not 0.
+func (p *player) counts(g *game) (map[string]bool, error) {
+	records, err := p.rdb.HGetAll(p.ctx, p.s.KeysOf(g.m.c.ID).Users).Result()
+	parts := map[string]bool{}
+	for field, record := range records {
+		for _, part := range strings.Split(record, ";") {
+			tag, _, isTagged := strings.Cut(part, ".")
+			isIn := slices.ContainsFunc(g.m.c.Limits, func(l models.Limit) bool { return fmt.Sprint(string(l.Per[:1]), l.Added) == tag })
+			if part != "" && !strings.HasSuffix(part, ":0") && (isIn || !isTagged) {
+				parts[field+" "+part] = true
+			}
+		}
+	}
+	return parts, err
+}
+
+func (p *player) load(g *game) error {
 	g.m.reload(p.now)
 	_, errs := p.s.Fence(p.ctx, "loader", lua.FenceAny, []string{g.m.c.ID})
 	st, err := p.s.NewStaging(p.ctx, &g.m.c, 1)
@@ -461,7 +493,7 @@ func boundaries() (games [][]step) {
 	games = append(games, ofOne(
 		step{Kind: "adjust", Total: 30, Status: models.StatusOpen}, one,
 		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{{By: "device", Per: models.PerAll, Max: 2}}},
-		one, one, step{Kind: "release"}, one, one,
+		one, step{Kind: "reload"}, one, step{Kind: "release"}, one, one,
 	))
 	for _, per := range models.Pers {
 		end := per
@@ -475,6 +507,7 @@ func boundaries() (games [][]step) {
 			step{Kind: "boundary", Per: end}, one, one,
 			step{Kind: "boundary", Per: models.PerMonth}, one, step{Kind: "boundary", Per: end, Before: 1}, one,
 			step{Kind: "boundary", Per: end, Before: 1}, one, one, step{Kind: "clock", ClockMinutes: 24 * 60}, one,
+			step{Kind: "reload"}, one,
 		))
 	}
 	return games
