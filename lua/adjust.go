@@ -39,14 +39,16 @@ func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign, d *models.Defi
 	if err != nil {
 		return State{}, err
 	}
-	reply, err := s.run(ctx, s.adjust, do.keys, do.args)
-	if err != nil {
+	code, reply, err := s.run(ctx, "adjust", do.keys, do.args)
+	switch {
+	case err != nil:
 		return State{}, err
+	case code == statusOK, code == statusHeld:
+		return s.State(ctx, c.ID)
+	case code == statusBusy:
+		return State{}, fmt.Errorf("%w: %s", ErrOther, c.ID)
 	}
-	if err := readAdjust(c, do.keys, reply); err != nil {
-		return State{}, err
-	}
-	return s.State(ctx, c.ID)
+	return State{}, refusal("adjust", c.ID, do.keys, code, reply)
 }
 
 func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, error) {
@@ -55,25 +57,10 @@ func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, er
 		return call{}, fmt.Errorf("lua: definition of %s: %w", c.ID, err)
 	}
 	k := s.KeysOf(c.ID)
-	at := models.NewTime(s.opts.Clock()).Format(models.TimeLayout)
-	args := append([]any{c.Version, ChangeID(c), at, s.serverNow()}, fixed(c)...)
+	args := append([]any{c.Version, ChangeID(c), s.atText(), s.serverNow()}, fixed(c)...)
 	pause := ""
 	if c.PauseID != nil {
 		pause = *c.PauseID
 	}
 	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, told, pause), definition(c)...)}, nil
-}
-
-func readAdjust(c *models.Campaign, keys []string, reply []any) error {
-	code, err := status("adjust", reply)
-	if err != nil {
-		return err
-	}
-	switch code {
-	case statusOK, statusHeld:
-		return nil
-	case statusBusy:
-		return fmt.Errorf("%w: %s", ErrOther, c.ID)
-	}
-	return refusal("adjust", c.ID, keys, code, reply)
 }

@@ -73,11 +73,7 @@ func (s *Scripts) ClaimAfter(
 	if m.Kind == models.KindPacket {
 		keys = append(keys, k.Waves)
 	}
-	reply, err := s.run(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
-	if err != nil {
-		return nil, CampaignView{}, err
-	}
-	code, err := status("claim", reply)
+	code, reply, err := s.run(ctx, "claim", keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
 		return nil, CampaignView{}, err
 	}

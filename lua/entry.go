@@ -104,7 +104,7 @@ return {gone}`
 // nodes of 100, and none if Redis lacks the entry that MySQL applied last. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id, applied EntryID, most int64) (int64, error) {
 	keys := []string{StreamKey(partition), TrimmedKey(partition)}
-	trimmed, _, err := s.ask(ctx, s.trim, keys, []any{id.String(), id.previous().String(), most, applied.String()})
+	trimmed, _, err := s.run(ctx, "trim", keys, []any{id.String(), id.previous().String(), most, applied.String()})
 	return trimmed, err
 }
 

@@ -2,7 +2,6 @@ package lua
 
 import (
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"dibs/models"
@@ -10,11 +9,9 @@ import (
 
 // Sources are the texts of the scripts by name, of all files.
 func Sources() map[string]string {
-	files, _ := fs.Glob(sources, "*.lua")
 	all := make(map[string]string)
-	for _, file := range files {
-		name := strings.TrimSuffix(file, ".lua")
-		all[name] = embedded(name).source
+	for _, name := range names() {
+		all[name] = Source(name)
 	}
 	return all
 }
@@ -55,10 +52,11 @@ func Statuses() map[string][]int {
 // release.lua do not have the text once between them.
 func (s *Scripts) Mutate(text, instead string) error {
 	places := 0
-	for _, one := range []*script{&s.claim, &s.release} {
-		if n := strings.Count(one.source, text); n > 0 {
+	for _, name := range []string{"claim", "release"} {
+		source := Source(name)
+		if n := strings.Count(source, text); n > 0 {
 			places += n
-			*one = newScript(one.name, strings.Replace(one.source, text, instead, 1))
+			s.scripts[name] = newScript(name, strings.Replace(source, text, instead, 1))
 		}
 	}
 	if places != 1 {

@@ -15,9 +15,9 @@ const fieldInstallation = "installation"
 // setInstallation sets the installation if it is the expected one, and returns the current one.
 const setInstallation = `
 local now = redis.call('HGET', KEYS[1], ARGV[1]) or ''
-if now ~= ARGV[2] then return {now} end
+if now ~= ARGV[2] then return {0, now} end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return {ARGV[3]}
+return {0, ARGV[3]}
 `
 
 // Installation returns the installation that Redis belongs to, or "". Errors as State.
@@ -32,16 +32,16 @@ func (s *Scripts) Installation(ctx context.Context) (string, error) {
 // SetInstallation sets the installation if it is from, and returns the one it is then.
 // Errors as State.
 func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now string, err error) {
-	reply, err := s.run(ctx, s.installation, []string{InfoKey}, []any{fieldInstallation, from, to})
+	_, reply, err := s.run(ctx, "installation", []string{InfoKey}, []any{fieldInstallation, from, to})
 	if err != nil {
 		return "", err
 	}
-	if len(reply) == 1 {
-		if now, ok := reply[0].(string); ok {
+	if len(reply) == 2 {
+		if now, ok := reply[1].(string); ok {
 			return now, nil
 		}
 	}
-	return "", badReply(s.installation.name, reply)
+	return "", badReply("installation", reply)
 }
 
 // HasData returns what data Redis has: events in a claim stream, or lots; "" is none.

@@ -76,6 +76,8 @@ func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) er
 
 // RenewUntil renews the lock until ctx ends, and then returns nil. It returns ErrLocked as soon
 // as another process may have the lock. It serves one goroutine.
+//
+// A call is bounded, so that another one follows in time if it stalls.
 func (l *Lock) RenewUntil(ctx context.Context) error {
 	for {
 		ends := l.held.Add(l.ttl)
@@ -83,7 +85,7 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 			return nil //nolint:nilerr // ctx has ended
 		}
 		started := time.Now()
-		asking, cancel := context.WithDeadline(ctx, ends)
+		asking, cancel := context.WithTimeout(ctx, min(max(readerAsk, l.ttl/6), time.Until(ends)))
 		err := l.Renew(asking)
 		cancel()
 		switch {

@@ -55,28 +55,24 @@ func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (f
 	}
 	fenced = make([]Fenced, len(ids))
 	errs = make([]error, len(ids))
-	for i, a := range s.runPipelined(ctx, s.fence, calls) {
-		errs[i] = a.err
-		if a.err == nil {
-			fenced[i], errs[i] = readFence(ids[i], a.reply)
-		}
+	for i, a := range s.runPipelined(ctx, "fence", calls) {
+		fenced[i], errs[i] = readFence(ids[i], &a)
 	}
 	return fenced, errs
 }
 
-func readFence(id string, reply []any) (f Fenced, err error) {
-	code, err := status("fence", reply)
+func readFence(id string, a *answer) (f Fenced, err error) {
 	switch {
-	case err != nil:
-		return f, err
-	case code == statusElse:
+	case a.err != nil:
+		return f, a.err
+	case a.code == statusElse:
 		return f, fmt.Errorf("%w: %s: another process loads it", ErrOther, id)
-	case code == statusToken:
+	case a.code == statusToken:
 		return Fenced{Held: HeldLive}, nil
 	}
-	numbers, ok := numbersOf(reply[1:])
-	if len(reply) != 5 || !ok {
-		return f, badReply("fence", reply)
+	numbers, ok := numbersOf(a.reply[1:])
+	if len(a.reply) != 5 || !ok {
+		return f, badReply("fence", a.reply)
 	}
 	return Fenced{Held(numbers[0]), Position{Epoch: numbers[1], Seq: numbers[2], Units: numbers[3]}}, nil
 }
@@ -124,11 +120,8 @@ func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 			return errs
 		}
 	}
-	for i, a := range s.runPipelined(ctx, s.load, calls) {
-		errs[i] = a.err
-		if a.err == nil {
-			errs[i] = readLoad(loads[i].Campaign.ID, s.load.name, a.reply)
-		}
+	for i, a := range s.runPipelined(ctx, "load", calls) {
+		errs[i] = readLoad(loads[i].Campaign.ID, a.code, a.err)
 	}
 	return errs
 }
@@ -182,9 +175,10 @@ func newEvent(e *models.Event) (id string, payload []byte, err error) {
 
 func (s *Scripts) at() models.Time { return models.NewTime(s.opts.Clock()) }
 
-// readLoad reads a reply of load.lua or resume.lua.
-func readLoad(id, script string, reply []any) error {
-	code, err := status(script, reply)
+func (s *Scripts) atText() string { return s.at().Format(models.TimeLayout) }
+
+// readLoad returns the error of a reply of load.lua or resume.lua.
+func readLoad(id string, code int64, err error) error {
 	switch {
 	case err != nil || code == statusOK:
 		return err
@@ -205,11 +199,8 @@ func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 		return err
 	}
 	args := []any{l.Token, l.Generation, l.Campaign.Epoch, l.Seq, l.Sold, event, payload}
-	reply, err := s.run(ctx, s.resume, []string{k.State, k.Users, k.Keys, k.Stream, k.Signals}, args)
-	if err != nil {
-		return err
-	}
-	return readLoad(l.Campaign.ID, s.resume.name, reply)
+	code, _, err := s.run(ctx, "resume", []string{k.State, k.Users, k.Keys, k.Stream, k.Signals}, args)
+	return readLoad(l.Campaign.ID, code, err)
 }
 
 // Evict removes idle lots from Redis, in one round trip. evicted reports those that are gone.
@@ -233,24 +224,9 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 			args: []any{s.serverNow(), idle.Milliseconds(), event, payload},
 		}
 	}
-	for i, a := range s.runPipelined(ctx, s.evict, calls) {
+	for i, a := range s.runPipelined(ctx, "evict", calls) {
+		evicted[i] = a.err == nil && a.code == statusOK
 		errs[i] = a.err
-		if a.err != nil {
-			continue
-		}
-		code, err := status(s.evict.name, a.reply)
-		evicted[i] = err == nil && code == statusOK
-		errs[i] = err
 	}
 	return evicted, errs
-}
-
-// ask runs a script and reads the status of its reply.
-func (s *Scripts) ask(ctx context.Context, one script, keys []string, args []any) (int64, []any, error) {
-	reply, err := s.run(ctx, one, keys, args)
-	if err != nil {
-		return 0, nil, err
-	}
-	code, err := status(one.name, reply)
-	return code, reply, err
 }

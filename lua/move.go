@@ -3,8 +3,6 @@ package lua
 import (
 	"context"
 	"fmt"
-
-	"dibs/models"
 )
 
 // Debit takes free units out of a shard, for another one or out of the total.
@@ -26,7 +24,7 @@ func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) 
 		taken = 1
 	}
 	keys := []string{k.State, k.Stream, k.Signals}
-	return s.move(ctx, s.debit, d.Shard, keys, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
+	return s.move(ctx, "debit", d.Shard, keys, []any{d.Epoch, d.To, d.Units, taken, d.Move, s.atText()})
 }
 
 // Credit adds the units of a move that MySQL has applied to a shard.
@@ -42,20 +40,18 @@ type Credit struct {
 func (s *Scripts) Credit(ctx context.Context, c *Credit) (units int64, err error) {
 	k := s.KeysOf(c.Shard)
 	keys := []string{k.State, k.Stream, k.Moves, k.Signals}
-	return s.move(ctx, s.credit, c.Shard, keys, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
+	return s.move(ctx, "credit", c.Shard, keys, []any{c.Epoch, c.From, c.Units, c.Move, s.atText()})
 }
 
-func (s *Scripts) atText() string { return models.NewTime(s.opts.Clock()).Format(models.TimeLayout) }
-
-func (s *Scripts) move(ctx context.Context, one script, id string, keys []string, args []any) (units int64, err error) {
-	code, reply, err := s.ask(ctx, one, keys, args)
+func (s *Scripts) move(ctx context.Context, name, id string, keys []string, args []any) (units int64, err error) {
+	code, reply, err := s.run(ctx, name, keys, args)
 	switch {
 	case err != nil:
 		return 0, err
 	case code == statusElse:
 		return 0, fmt.Errorf("%w: %s", ErrOther, id)
 	case code != statusOK:
-		return 0, refusal(one.name, id, keys, code, reply)
+		return 0, refusal(name, id, keys, code, reply)
 	}
 	if len(reply) == 2 {
 		units, _ = reply[1].(int64)

@@ -40,18 +40,14 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 		k := s.KeysOf(id)
 		calls[i] = call{[]string{k.State, k.Stream}, []any{p.ID, event.ID, payload}}
 	}
-	for i, a := range s.runPipelined(ctx, s.pause, calls) {
-		errs[i] = a.err
-		if a.err != nil {
-			continue
-		}
-		switch code, err := status(s.pause.name, a.reply); {
-		case err != nil:
-			errs[i] = err
-		case code == statusClosed:
+	for i, a := range s.runPipelined(ctx, "pause", calls) {
+		switch {
+		case a.err != nil:
+			errs[i] = a.err
+		case a.code == statusClosed:
 			errs[i] = fmt.Errorf("lua: pause %s: %w", ids[i], models.ErrClosed)
-		case code != statusOK:
-			errs[i] = refusal(s.pause.name, ids[i], calls[i].keys, code, a.reply)
+		case a.code != statusOK:
+			errs[i] = refusal("pause", ids[i], calls[i].keys, a.code, a.reply)
 		}
 	}
 	return errs

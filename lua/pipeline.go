@@ -14,16 +14,17 @@ type call struct {
 }
 
 type answer struct {
+	code  int64
 	reply []any
 	err   error // as those of run
 }
 
 // runPipelined calls one script several times in one round trip. Redis serves others in between.
-func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []answer {
+func (s *Scripts) runPipelined(ctx context.Context, name string, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	if err := ctx.Err(); err != nil {
 		for i := range answers {
-			answers[i].err = fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
+			answers[i].err = fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
 		}
 		return answers
 	}
@@ -31,7 +32,7 @@ func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []
 	cmds := make([]onceCmd, len(calls))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i := range calls {
-			cmds[i] = scriptCmd(ctx, "evalsha", one.Hash(), calls[i].keys, calls[i].args)
+			cmds[i] = scriptCmd(ctx, "evalsha", s.scripts[name].Hash(), calls[i].keys, calls[i].args)
 			_ = p.Process(ctx, cmds[i])
 		}
 		return nil
@@ -40,11 +41,15 @@ func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []
 	for i := range cmds {
 		reply, err := cmds[i].Slice()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "TRYAGAIN") { // nothing ran
-			answers[i].reply, answers[i].err = s.run(ctx, one, calls[i].keys, calls[i].args)
+			answers[i].code, answers[i].reply, answers[i].err = s.run(ctx, name, calls[i].keys, calls[i].args)
 			continue
 		}
-		answers[i] = answer{reply, classifyError(one.name, err)}
-		s.opts.Observe(one.name, share, answers[i].err)
+		err = classifyError(name, err)
+		s.opts.Observe(name, share, err)
+		answers[i] = answer{reply: reply, err: err}
+		if err == nil {
+			answers[i].code, answers[i].err = status(name, reply)
+		}
 	}
 	return answers
 }

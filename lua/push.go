@@ -37,7 +37,7 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 	for i := range p.Packets {
 		args = append(args, packetEntry(&p.Packets[i]))
 	}
-	code, reply, err := s.ask(ctx, s.push, keys, args)
+	code, reply, err := s.run(ctx, "push", keys, args)
 	switch {
 	case err != nil:
 		return 0, err
@@ -47,9 +47,9 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 				return at, nil
 			}
 		}
-		return 0, badReply(s.push.name, reply)
+		return 0, badReply("push", reply)
 	}
-	return 0, refusal(s.push.name, campaignID, keys, code, reply)
+	return 0, refusal("push", campaignID, keys, code, reply)
 }
 
 // packetEntry is a packet in lists and records.

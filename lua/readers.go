@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"strconv"
 	"sync"
@@ -33,6 +34,8 @@ type Readers struct {
 	log     *slog.Logger
 	token   string
 
+	renewing sync.WaitGroup
+
 	mu      sync.Mutex
 	leases  map[int]*readerLock
 	changed chan struct{} // closed when leases change
@@ -40,7 +43,6 @@ type Readers struct {
 
 type readerLock struct {
 	lock *Lock
-	ends time.Time
 	term context.Context //nolint:containedctx // lasts as long as the lease
 	end  context.CancelFunc
 }
@@ -73,7 +75,7 @@ func (r *Readers) Await(ctx context.Context, partition int) (context.Context, er
 	}
 }
 
-// Run takes and renews leases until ctx ends, and then releases them.
+// Run takes leases until ctx ends, and then releases them.
 func (r *Readers) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.share(ctx)
@@ -84,16 +86,12 @@ func (r *Readers) Run(ctx context.Context) {
 	for partition := range r.held() {
 		r.release(ctx, partition)
 	}
+	r.renewing.Wait()
 	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it expires anyway
 }
 
-// share renews leases, releases those beyond this process's share, and takes free ones up to it.
+// share releases leases beyond this process's share, and takes free ones up to it.
 func (r *Readers) share(ctx context.Context) {
-	var asked sync.WaitGroup
-	for partition, lease := range r.held() {
-		asked.Go(func() { r.renew(ctx, partition, lease) })
-	}
-	asked.Wait()
 	most := r.scripts.Partitions()
 	if processes, err := r.join(ctx); err == nil {
 		most = (most + processes - 1) / processes
@@ -110,6 +108,7 @@ func (r *Readers) share(ctx context.Context) {
 		return
 	}
 	free := r.free(ctx)
+	var asked sync.WaitGroup
 	for _, partition := range free[:min(missing, len(free))] {
 		asked.Go(func() { r.take(ctx, partition) })
 	}
@@ -165,17 +164,12 @@ func (r *Readers) join(ctx context.Context) (processes int, err error) {
 func (r *Readers) held() map[int]*readerLock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := make(map[int]*readerLock, len(r.leases))
-	for partition, lease := range r.leases {
-		held[partition] = lease
-	}
-	return held
+	return maps.Clone(r.leases)
 }
 
 func (r *Readers) take(ctx context.Context, partition int) {
 	asking, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
-	started := time.Now()
 	lock, err := r.scripts.lockReader(asking, partition, r.token)
 	if err != nil {
 		if !errors.Is(err, ErrLocked) && ctx.Err() == nil {
@@ -185,26 +179,20 @@ func (r *Readers) take(ctx context.Context, partition int) {
 		return
 	}
 	term, end := context.WithCancel(context.WithoutCancel(ctx))
-	r.set(partition, &readerLock{lock: lock, ends: started.Add(readerLease), term: term, end: end})
-}
-
-func (r *Readers) renew(ctx context.Context, partition int, lease *readerLock) {
-	asking, cancel := context.WithTimeout(ctx, readerAsk)
-	defer cancel()
-	started := time.Now()
-	err := lease.lock.Renew(asking)
-	switch {
-	case err == nil:
-		lease.ends = started.Add(readerLease)
-	case errors.Is(err, ErrLocked) || time.Now().Add(readerRenew).After(lease.ends):
-		r.set(partition, nil)
-	}
+	lease := &readerLock{lock: lock, term: term, end: end}
+	r.set(partition, lease)
+	r.renewing.Go(func() {
+		if lock.RenewUntil(term) != nil && r.held()[partition] == lease {
+			r.set(partition, nil)
+		}
+	})
 }
 
 func (r *Readers) release(ctx context.Context, partition int) {
-	lease := r.held()[partition]
-	r.set(partition, nil)
-	_ = lease.lock.Release(ctx) // it expires by itself
+	if lease := r.held()[partition]; lease != nil { // else it was lost meanwhile
+		r.set(partition, nil)
+		_ = lease.lock.Release(ctx) // it expires by itself
+	}
 }
 
 // set replaces the lease of a partition, or removes it, and wakes who waits.

@@ -51,21 +51,16 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 			return nil, err
 		}
 	}
-	reply, err := s.run(ctx, s.release, keys, args)
-	if err != nil {
+	code, reply, err := s.run(ctx, "release", keys, args)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	code, err := status(s.release.name, reply)
-	if err != nil {
-		return nil, err
-	}
-	switch code {
-	case statusOK:
-		return s.decodeReleases(len(releases), reply)
-	case statusElse:
+	case code == statusOK:
+		return decodeReleases(len(releases), reply)
+	case code == statusElse:
 		return nil, fmt.Errorf("%w: %s: a process loads it", ErrOther, c.ID)
 	}
-	return nil, refusal(s.release.name, c.ID, keys, code, reply)
+	return nil, refusal("release", c.ID, keys, code, reply)
 }
 
 func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, error) {
@@ -90,15 +85,15 @@ func subjectFields(subjects models.Subjects) string {
 	return strings.Join(fields, subjectMark)
 }
 
-func (s *Scripts) decodeReleases(n int, reply []any) ([]Released, error) {
+func decodeReleases(n int, reply []any) ([]Released, error) {
 	if len(reply) != 1+n {
-		return nil, badReply(s.release.name, reply)
+		return nil, badReply("release", reply)
 	}
 	all := make([]Released, n)
 	for i := range all {
 		code, ok := reply[1+i].(int64)
 		if !ok || code < int64(releasedNow) || code > int64(ReleasedDamaged) {
-			return nil, badReply(s.release.name, reply)
+			return nil, badReply("release", reply)
 		}
 		all[i] = Released(code)
 	}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"regexp"
 	"strings"
@@ -63,8 +64,6 @@ func Source(name string) string {
 	})
 }
 
-func embedded(name string) script { return newScript(name, Source(name)) }
-
 // Options of New. The zero value has one partition and the process's clock.
 type Options struct {
 	Partitions int                                                // claim streams; 0 is 1
@@ -87,7 +86,7 @@ type Scripts struct {
 	days    dayTables
 	applied applied
 
-	claim, load, resume, adjust, push, state, fence, evict, release, debit, credit, generation, pause, installation, trim script
+	scripts map[string]script // by name
 }
 
 // New returns Scripts on a client. No script is sent twice, whatever the client's retries.
@@ -104,25 +103,23 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Observe == nil {
 		opts.Observe = func(string, time.Duration, error) {}
 	}
-	return &Scripts{
-		rdb: rdb, opts: opts,
-		claim:   embedded("claim"),
-		load:    embedded("load"),
-		resume:  embedded("resume"),
-		adjust:  embedded("adjust"),
-		push:    embedded("push"),
-		state:   embedded("state"),
-		fence:   embedded("fence"),
-		evict:   embedded("evict"),
-		release: embedded("release"),
-		debit:   embedded("debit"),
-		credit:  embedded("credit"),
+	s := &Scripts{rdb: rdb, opts: opts, scripts: map[string]script{
+		"installation": newScript("installation", setInstallation),
+		"trim":         newScript("trim", trimBelow),
+	}}
+	for _, name := range names() {
+		s.scripts[name] = newScript(name, Source(name))
+	}
+	return s, nil
+}
 
-		generation:   embedded("generation"),
-		pause:        embedded("pause"),
-		installation: newScript("installation", setInstallation),
-		trim:         newScript("trim", trimBelow),
-	}, nil
+// names are those of the embedded scripts.
+func names() []string {
+	files, _ := fs.Glob(sources, "*.lua") // the pattern is well-formed
+	for i := range files {
+		files[i] = strings.TrimSuffix(files[i], ".lua")
+	}
+	return files
 }
 
 // Partitions returns the number of claim streams.
@@ -135,19 +132,12 @@ func (s *Scripts) KeysOf(campaignID string) CampaignKeys {
 
 // Preload compiles every script in Redis, so that the first claim needs no second round trip.
 func (s *Scripts) Preload(ctx context.Context) error {
-	for _, one := range s.all() {
+	for _, one := range s.scripts {
 		if err := one.Load(ctx, s.rdb).Err(); err != nil {
 			return fmt.Errorf("lua: preload %s: %w", one.name, err)
 		}
 	}
 	return nil
-}
-
-func (s *Scripts) all() []script {
-	return []script{
-		s.claim, s.load, s.resume, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit,
-		s.generation, s.pause,
-	}
 }
 
 // During a slot migration a script is retried every tryAgainEvery, up to maxTryAgain.
@@ -169,19 +159,23 @@ func (s *Scripts) sendScript(
 	}
 }
 
-func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
+// run runs a script, and returns the status and the whole of its reply.
+func (s *Scripts) run(ctx context.Context, name string, keys []string, args []any) (code int64, reply []any, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
+		return 0, nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
 	}
 	start := s.opts.Clock()
-	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) {
+	reply, err = s.sendScript(ctx, s.scripts[name], func(command, script string) ([]any, error) {
 		cmd := scriptCmd(ctx, command, script, keys, args)
 		_ = s.rdb.Process(ctx, cmd) // cmd has the error
 		return cmd.Slice()
 	})
-	err = classifyError(one.name, err)
-	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
-	return reply, err
+	err = classifyError(name, err)
+	s.opts.Observe(name, s.opts.Clock().Sub(start), err)
+	if err == nil {
+		code, err = status(name, reply)
+	}
+	return code, reply, err
 }
 
 func scriptCmd(ctx context.Context, command, script string, keys []string, args []any) onceCmd {
@@ -233,14 +227,12 @@ const (
 
 // status reads the first element of a reply.
 func status(name string, reply []any) (int64, error) {
-	if len(reply) == 0 {
-		return 0, badReply(name, reply)
+	if len(reply) > 0 {
+		if code, ok := reply[0].(int64); ok {
+			return code, nil
+		}
 	}
-	code, ok := reply[0].(int64)
-	if !ok {
-		return 0, badReply(name, reply)
-	}
-	return code, nil
+	return 0, badReply(name, reply)
 }
 
 // badReply reports a reply that no script gives. The outcome is unknown.

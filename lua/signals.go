@@ -50,7 +50,7 @@ func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation 
 		return false, 0, err
 	}
 	keys := []string{SignalsKey(partition), StreamKey(partition)}
-	code, reply, err := s.ask(ctx, s.generation, keys, []any{generation, event, payload})
+	code, reply, err := s.run(ctx, "generation", keys, []any{generation, event, payload})
 	if err != nil {
 		return false, 0, err
 	}

@@ -82,19 +82,11 @@ func (s *State) SameDefinition(books *models.Books) bool {
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Signals}
-	reply, err := s.run(ctx, s.state, keys, nil)
-	if err != nil {
+	code, reply, err := s.run(ctx, "state", keys, nil)
+	switch {
+	case err != nil:
 		return State{}, err
-	}
-	return s.readState(campaignID, keys, reply)
-}
-
-func (s *Scripts) readState(campaignID string, keys []string, reply []any) (State, error) {
-	code, err := status("state", reply)
-	if err != nil {
-		return State{}, err
-	}
-	if code != statusOK {
+	case code != statusOK:
 		return State{}, refusal("state", campaignID, keys, code, reply)
 	}
 	st, err := s.stateOf(campaignID, fieldsOf(reply))
