@@ -238,7 +238,8 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	})
 }
 
-// No id follows one of the last millisecond there is. Only an XADD by hand writes such an id, and who reads the stream says so.
+// No id follows one of the last millisecond there is. Only an XADD by hand writes such an id,
+// and who reads the stream says so.
 func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

@@ -44,7 +44,8 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 }
 
-// requireReplayOf sends requests again that may have run, until they have: claimed once, and answered alike ever after.
+// requireReplayOf sends requests again that may have run, until they have: claimed once, and
+// answered alike ever after.
 func (b *bundle) requireReplayOf(reqs []lua.ClaimRequest) {
 	b.t.Helper()
 	first := b.claim(reqs...)
@@ -71,7 +72,8 @@ func mute(t *testing.T, p *toxiproxy.Proxy) {
 	require.NoError(t, err)
 }
 
-// Every kind of client that go-redis has, at its most eager to repeat: the script still runs once a call.
+// Every kind of client that go-redis has, at its most eager to repeat: the script still runs
+// once a call.
 func TestScriptIsNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	clients := map[string]func(t *testing.T) (server, through redis.UniversalClient, p *toxiproxy.Proxy){
@@ -142,8 +144,9 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	return c
 }
 
-// awaitCall waits until the server has run a script since its counts were reset, and the proxy has dropped the reply. Of the
-// latter nothing tells, and toxiproxy leaves a goroutine behind when it is changed while a reply is passing.
+// awaitCall waits until the server has run a script since its counts were reset, and the proxy
+// has dropped the reply. Of the latter nothing tells, and toxiproxy leaves a goroutine behind
+// when it is changed while a reply is passing.
 func awaitCall(t *testing.T, server redis.UniversalClient) {
 	t.Helper()
 	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, time.Minute, time.Millisecond)

@@ -36,7 +36,8 @@ func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient))
 	})
 }
 
-// patient lets a client wait for a reply however busy the machine is: a time-out is an outcome that tests of sums can't have.
+// patient lets a client wait for a reply however busy the machine is: a time-out is an outcome
+// that tests of sums can't have.
 func patient(rdb redis.UniversalClient) redis.UniversalClient {
 	rdb.(*redis.Client).Options().ReadTimeout = time.Minute
 	return rdb
@@ -103,7 +104,8 @@ func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	}
 }
 
-// scripts makes Scripts of their own on the bundle's Redis and clocks, as another process would have.
+// scripts makes Scripts of their own on the bundle's Redis and clocks, as another process
+// would have.
 func (b *bundle) scripts() *lua.Scripts {
 	b.t.Helper()
 	s, err := lua.New(b.rdb, lua.Options{

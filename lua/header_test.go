@@ -59,7 +59,8 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// callsOf sends each script once, claim with two claims, and returns the numbers of KEYS and ARGV by script.
+// callsOf sends each script once, claim with two claims, and returns the numbers of KEYS and
+// ARGV by script.
 func callsOf(t *testing.T) (keys, argv map[string]int) {
 	t.Helper()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr()) // fresh: each script goes by EVAL, in full
@@ -163,7 +164,8 @@ func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {
 	require.Equal(t, known, said)
 }
 
-// The first argument of every command is one of the locals that name KEYS, or the command has no key.
+// The first argument of every command is one of the locals that name KEYS, or the command has
+// no key.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)

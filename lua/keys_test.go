@@ -17,7 +17,8 @@ import (
 
 const clusterSlots = 16384
 
-// slot is the hash slot of a key as Redis Cluster computes it: CRC-16/XMODEM of the tag between the first braces.
+// slot is the hash slot of a key as Redis Cluster computes it: CRC-16/XMODEM of the tag
+// between the first braces.
 func slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
@@ -104,8 +105,9 @@ func TestCampaignsSpreadOverPartitions(t *testing.T) {
 	}
 }
 
-// How the tags {p0}… fall on the masters of a cluster whose slots are split evenly: most is the share of the fullest one.
-// 16 on 3 are 4, 5 and 7, so there the fullest master gets 44 % and not 33 %.
+// How the tags {p0}… fall on the masters of a cluster whose slots are split evenly: most is
+// the share of the fullest one. 16 on 3 are 4, 5 and 7, so there the fullest master gets 44 %
+// and not 33 %.
 func TestTagsSpreadOverMasters(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ partitions, masters, most int }{{16, 3, 7}, {16, 2, 8}, {8, 3, 4}, {4, 3, 2}, {32, 3, 14}, {64, 3, 24}, {256, 3, 89}} {

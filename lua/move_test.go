@@ -15,7 +15,8 @@ import (
 	"dibs/models"
 )
 
-// shardsOf are shards of a campaign in Redis, by their numbers from 1, the first of which has the units.
+// shardsOf are shards of a campaign in Redis, by their numbers from 1, the first of which has
+// the units.
 type shardsOf struct {
 	t      *testing.T
 	rdb    redis.UniversalClient
@@ -159,7 +160,8 @@ func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	})
 }
 
-// A load knows from MySQL which moves were credited: it forgets those of the load before, which nobody sends to it.
+// A load knows from MySQL which moves were credited: it forgets those of the load before,
+// which nobody sends to it.
 func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)

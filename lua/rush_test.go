@@ -108,7 +108,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 	})
 }
 
-// One user and one key from everywhere at once, from two processes: one claim, and the same answer to all.
+// One user and one key from everywhere at once, from two processes: one claim, and the same
+// answer to all.
 func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 5 })
@@ -138,7 +139,8 @@ func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	})
 }
 
-// A history of claims and reads of the state has an order in which one campaign, alone, would have answered so.
+// A history of claims and reads of the state has an order in which one campaign, alone, would
+// have answered so.
 type (
 	asked    struct{ units int64 } // 0 reads the state
 	answered struct{ seq, taken int64 }

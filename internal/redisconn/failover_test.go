@@ -15,12 +15,14 @@ import (
 	"dibs/models"
 )
 
-// failoverMax is how long after a promotion the first claim may be refused: some tens of milliseconds where the machine is quiet, and far
-// below the minute that a client takes by itself where it is not.
+// failoverMax is how long after a promotion the first claim may be refused: some tens of
+// milliseconds where the machine is quiet, and far below the minute that a client takes by
+// itself where it is not.
 const failoverMax = 10 * time.Second
 
-// TestCluster_ClaimsGoOnOnceAReplicaIsPromoted kills the master of a campaign: its claims go on as soon as the cluster has
-// promoted the replica, and campaigns on other masters are not disturbed.
+// TestCluster_ClaimsGoOnOnceAReplicaIsPromoted kills the master of a campaign: its claims go
+// on as soon as the cluster has promoted the replica, and campaigns on other masters are not
+// disturbed.
 func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
@@ -34,7 +36,8 @@ func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
 }
 
-// A master that hangs keeps its connections: its campaigns go on all the same, before calls that wait for it have given up.
+// A master that hangs keeps its connections: its campaigns go on all the same, before calls
+// that wait for it have given up.
 func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
@@ -68,7 +71,8 @@ func claiming(t *testing.T, rdb redis.UniversalClient, partitions int, patience 
 	}, c.Partition
 }
 
-// requireGoesOn claims until a claim goes through, while back waits until there is a server again, and says when that was.
+// requireGoesOn claims until a claim goes through, while back waits until there is a server
+// again, and says when that was.
 func requireGoesOn(t *testing.T, claim func() error, back func() time.Time) {
 	t.Helper()
 	went := make(chan time.Time)

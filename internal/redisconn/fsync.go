@@ -99,7 +99,8 @@ func (notSent) Error() string { return "not sent" }
 // NotSent lets package lua tell such an error from one after which a claim may have been made.
 func (notSent) NotSent() bool { return true }
 
-// checkConnection refuses new connections to servers that are not as fsync asks; nil: it asks nothing.
+// checkConnection refuses new connections to servers that are not as fsync asks; nil: it asks
+// nothing.
 func checkConnection(fsync Fsync) func(ctx context.Context, conn *redis.Conn) error {
 	if fsync == NoFsync {
 		return nil

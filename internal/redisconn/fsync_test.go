@@ -59,8 +59,8 @@ func TestDurabilityThatRedisKeepsIsNotRefused(t *testing.T) {
 	}
 }
 
-// Each new connection is checked: the server may have been started again with another setting, and a failover leads to another server.
-// What is refused was not sent.
+// Each new connection is checked: the server may have been started again with another setting,
+// and a failover leads to another server. What is refused was not sent.
 func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	t.Parallel()
 	primary := testenv.Redis(t, append([]string{"repl-diskless-sync-delay 0"}, fsyncing...)...)

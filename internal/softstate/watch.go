@@ -45,7 +45,8 @@ type Watched struct {
 }
 
 // Watch reads many campaigns at once, in one round trip and without a script. The parts of a
-// campaign are not held against each other, which lua's State does. It fails when no server answers.
+// campaign are not held against each other, which lua's State does. It fails when no server
+// answers.
 func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
 	states := make([]*redis.MapStringStringCmd, len(campaignIDs))
 	answers := make([]*redis.MapStringStringCmd, len(campaignIDs))

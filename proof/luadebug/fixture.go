@@ -19,7 +19,8 @@ type fixture struct {
 	claimed []lua.ClaimReply
 }
 
-// verbs has each script called as its users do, on the fixture. A new script gets its line here; a test asks for it.
+// verbs has each script called as its users do, on the fixture. A new script gets its line
+// here; a test asks for it.
 var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	"claim": func(ctx context.Context, f *fixture) error { // a replay, a claim under a key, one without, and one beyond the user's limit
 		_, _, err := f.s.Claim(ctx, f.meta, []lua.ClaimRequest{

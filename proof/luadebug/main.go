@@ -1,6 +1,7 @@
-// Luadebug opens Redis' Lua debugger on a script of Dibs: `go run ./proof/luadebug claim`, or `make lua-debug SCRIPT=claim`. It
-// starts a Redis for the occasion, loads a campaign that has claims, and takes the arguments from the very Go code that calls the
-// script, so they are always right. Nothing is left behind.
+// Luadebug opens Redis' Lua debugger on a script of Dibs: `go run ./proof/luadebug claim`, or
+// `make lua-debug SCRIPT=claim`. It starts a Redis for the occasion, loads a campaign that has
+// claims, and takes the arguments from the very Go code that calls the script, so they are
+// always right. Nothing is left behind.
 package main
 
 import (
