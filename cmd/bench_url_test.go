@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -82,34 +81,6 @@ func TestBenchOfARunningServiceClosesItsCampaign(t *testing.T) {
 	require.EqualValues(t, 40, l.keys.Load())
 	require.Zero(t, l.bearers.Load())
 	require.NotContains(t, out, secret)
-}
-
-func TestBenchJSONHasEveryFigure(t *testing.T) {
-	t.Parallel()
-	l := newLiar(t, &liar{})
-	var report map[string]json.RawMessage
-	decode(t, requireOK(t, bench(t, l, nil, "-o", "json", "--keys=false")), &report)
-	for _, name := range []string{
-		"url", "servers", "campaign_id", "plan", "sent", "unsent", "accepted", "refused", "errors", "achieved_rate", "latency_ms", "late",
-		"late_max_ms", "waited_for_connection", "sync", "books",
-	} {
-		require.Contains(t, report, name)
-	}
-	require.NotContains(t, report, "ramp", "there was none")
-	var plan struct {
-		Rate        float64
-		DurationMS  float64 `json:"duration_ms"`
-		WarmUpMS    float64 `json:"warm_up_ms"`
-		Connections int
-		Users       int64
-		Stock       int64
-		Keys        bool
-	}
-	decode(t, string(report["plan"]), &plan)
-	require.Equal(t, []any{100.0, 300.0, 100.0, 10, int64(100_000), int64(1_000_000_000), false},
-		[]any{plan.Rate, plan.DurationMS, plan.WarmUpMS, plan.Connections, plan.Users, plan.Stock, plan.Keys})
-	require.Zero(t, l.keys.Load())
-	require.Equal(t, `"`+l.URL+`"`, string(report["url"]))
 }
 
 func TestBenchFailsOfBooksThatLack(t *testing.T) {

@@ -2,7 +2,6 @@ package cmd_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/cookiejar"
 	"regexp"
@@ -43,15 +42,6 @@ func TestDemoSellsEverythingOnceAndShowsThreeAccounts(t *testing.T) {
 	for line := range strings.Lines(got.stderr) {
 		require.True(t, !strings.Contains(line, "level=") || strings.Contains(line, "slow statement"), "nothing to warn of: %s", line)
 	}
-}
-
-func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
-	t.Parallel()
-	out := requireOK(t, run(t, nil, "demo", "--users", "20", "--stock", "100", "--connections", "1"))
-	require.Equal(t, []string{"20", "20", "20"}, outcome(t, out, "claims accepted"))
-	require.Equal(t, []string{"80", "80"}, outcome(t, out, "units left"))
-	require.Equal(t, []string{"7"}, outcome(t, out, "answered again, same key"), "every third asks twice, the first among them")
-	require.NotContains(t, out, "refused")
 }
 
 func TestDemoOfSeveralShardsShowsThem(t *testing.T) {
@@ -135,77 +125,6 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	require.Regexp(t, `(?m)^dibs: .*200 and 201`, problems.String())
 }
 
-// TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for afterwards, and the end is no failure.
-func TestDemoKeepsRunningUntilItIsInterrupted(t *testing.T) {
-	t.Parallel()
-	demo := launch(t, nil, "demo", "--users", "30", "--stock", "10", "--connections", "5", "--keep-running")
-	var stock []string
-	eventually(t, "it does not say where it serves", func() bool {
-		stock = regexp.MustCompile(`curl -s (http://\S+/stock)`).FindStringSubmatch(demo.out.String())
-		return stock != nil || demo.over()
-	})
-	require.NotNil(t, stock, demo.problems)
-	require.Never(t, demo.over, time.Second, 50*time.Millisecond, "it serves on")
-	var left struct{ Remaining, Claimed int64 }
-	call(t, http.MethodGet, stock[1], "").into(t, &left)
-	require.EqualValues(t, 0, left.Remaining)
-	require.EqualValues(t, 10, left.Claimed)
-	require.Equal(t, cmd.ExitOK, demo.stop().code, demo.problems)
-}
-
-func TestDemoThatIsInterruptedSaysSo(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &stopper{word: "campaign demo-", stop: cancel}
-	problems := &testenv.Buffer{}
-	code := cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--users", "100000", "--stock", "100000"}, Stdout: out, Stderr: problems})
-	require.Equal(t, cmd.ExitFailed, code, "there are no books to agree")
-	require.NotContains(t, out.String(), "the books agree")
-	require.Contains(t, problems.String(), "canceled")
-}
-
-// stopper stops a command once it has written a word.
-type stopper struct {
-	testenv.Buffer
-
-	word string
-	stop context.CancelFunc
-}
-
-func (s *stopper) Write(p []byte) (int, error) {
-	n, err := s.Buffer.Write(p)
-	if strings.Contains(s.String(), s.word) {
-		s.stop()
-	}
-	return n, err
-}
-
-// TestDemoLogsAsTheSettingsSay: it is quiet unless asked, by flag or by variable.
-func TestDemoLogsAsTheSettingsSay(t *testing.T) {
-	t.Parallel()
-	small := []string{"demo", "--users", "3", "--stock", "1", "--connections", "1"}
-	for _, one := range []struct {
-		environ []string
-		flags   []string
-		levels  string
-	}{
-		{nil, nil, ""},
-		{[]string{"DIBS_LOG_LEVEL=info"}, nil, "INFO"},
-		{[]string{"DIBS_LOG_LEVEL=info"}, []string{"--log-level=error"}, ""},
-	} {
-		t.Run(fmt.Sprint(one.environ, one.flags), func(t *testing.T) {
-			t.Parallel()
-			got := run(t, one.environ, append(small, one.flags...)...)
-			requireOK(t, got)
-			if one.levels == "" {
-				require.NotContains(t, got.stderr, "level=")
-				return
-			}
-			require.Contains(t, got.stderr, "level="+one.levels)
-		})
-	}
-}
-
 // TestDemoToWatch: the address and a link that signs in are told before the crowd comes, which takes its time. It serves on until it is
 // interrupted.
 func TestDemoToWatch(t *testing.T) {
@@ -249,4 +168,22 @@ func TestDemoToWatch(t *testing.T) {
 	require.Empty(t, code)
 	cancel()
 	require.Equal(t, cmd.ExitOK, <-code, "%s%s", &out, &problems)
+}
+
+// TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for afterwards, and the end is no failure.
+func TestDemoKeepsRunningUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	demo := launch(t, nil, "demo", "--users", "30", "--stock", "10", "--connections", "5", "--keep-running")
+	var stock []string
+	eventually(t, "it does not say where it serves", func() bool {
+		stock = regexp.MustCompile(`curl -s (http://\S+/stock)`).FindStringSubmatch(demo.out.String())
+		return stock != nil || demo.over()
+	})
+	require.NotNil(t, stock, demo.problems)
+	require.Never(t, demo.over, time.Second, 50*time.Millisecond, "it serves on")
+	var left struct{ Remaining, Claimed int64 }
+	call(t, http.MethodGet, stock[1], "").into(t, &left)
+	require.EqualValues(t, 0, left.Remaining)
+	require.EqualValues(t, 10, left.Claimed)
+	require.Equal(t, cmd.ExitOK, demo.stop().code, demo.problems)
 }

@@ -54,25 +54,6 @@ func (s *servers) credited(entries, amount int64) {
 	})
 }
 
-func TestFinanceCreditsEachPacketOnce(t *testing.T) {
-	t.Parallel()
-	s, _ := rain(t)
-	finance := start(t, s.environ, "finance")
-	s.credited(2, 200)
-	require.Contains(t, finance.get("/metrics").body, "dibs_")
-	require.Equal(t, cmd.ExitOK, finance.stop().code)
-	require.NoError(t, s.rdb.XGroupDestroy(t.Context(), claims, "finance").Err()) // everything is delivered again
-	require.NoError(t, s.rdb.XGroupCreate(t.Context(), claims, "finance", "0").Err())
-	finance = start(t, s.environ, "finance")
-	eventually(t, "it does not read", func() bool {
-		groups, err := s.rdb.XInfoGroups(t.Context(), claims).Result()
-		return err == nil && groups[len(groups)-1].Lag == 0 && groups[0].Lag == 0 && groups[0].Pending+groups[len(groups)-1].Pending == 0
-	})
-	s.credited(2, 200)
-	require.EqualValues(t, 100, s.number("SELECT amount FROM accounts WHERE user_id = 'ada' AND currency = 'CNY'"))
-	require.Equal(t, cmd.ExitOK, finance.stop().code)
-}
-
 // TestWhatIsLeftGoesBackToTheSender: the close, by all roles, with the finance service in a database of its own.
 func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,13 +16,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"dibs/client"
-	"dibs/consumer"
 	"dibs/internal/config"
-	"dibs/internal/printer"
 	"dibs/internal/testenv"
-	"dibs/models"
-	"dibs/syncer/compare"
 )
 
 // The commands that print no data: roles, shows, statements of SQL for a client of MySQL, a sentence
@@ -208,65 +202,6 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestTablesFitHundredColumnsAndCutNoID(t *testing.T) {
-	t.Parallel()
-	id := "019a7b1c-6f0e-7c5b-9a53-0242ac120002"
-	campaign := "summer-sale-2027-eu"
-	long := strings.Repeat("a reason of many words ", 12)
-	million := int64(1_234_567)
-	at := models.NewTime(time.Now())
-	check := func(show func(form printer.Form, w *bytes.Buffer) error, ids ...string) {
-		t.Helper()
-		for _, form := range []printer.Form{printer.Table, printer.CSV} {
-			var out bytes.Buffer
-			require.NoError(t, show(form, &out))
-			for _, one := range ids {
-				require.Contains(t, out.String(), one)
-			}
-			for line := range strings.Lines(out.String()) {
-				require.True(t, form != printer.Table || len(strings.TrimSpace(line)) <= 100, line)
-			}
-		}
-	}
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, campaignView, listedCampaign{Claimed: &million, Remaining: &million})
-	})
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		one := listedCampaign{Claimed: &million, Remaining: &million}
-		one.ID, one.Kind, one.Status, one.Total, one.PerUser, one.Name = campaign, "coupon", "paused", million, 10, long
-		return printer.Print(w, form, campaignView, one)
-	}, campaign, "1")
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, auditView, models.AuditEntry{
-			At: at, Actor: "cli:operations", Action: "campaign.created", CampaignID: campaign, RequestID: id,
-			After: []byte(`{"name":"` + long + `"}`),
-		})
-	}, campaign)
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, parkedClaimView, compare.Parked{ID: id, CampaignID: campaign, UserID: "user-12345", Reason: long, ParkedAt: at.Time})
-	}, id, campaign, "user-12345")
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, parkedMessageView, consumer.Parked{ID: "p0/1763716946123-0", EventID: id, Attempts: 12, Reason: long, At: at})
-	}, id, "p0/1763716946123-0")
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, claimView, client.Claim{
-			ID: id, UserID: "user-12345", Quantity: 10, Seq: million, Status: client.ClaimRedeemed, ClaimedAt: at.Time,
-		})
-	}, id, "user-12345")
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		return printer.Print(w, form, eventView, json.RawMessage(`{"type":"claim.redeemed","user_id":"user-12345","claim_id":"`+id+`"}`))
-	}, id, "user-12345", "claim.redeemed")
-	check(func(form printer.Form, w *bytes.Buffer) error {
-		one := compare.Repaired{}
-		one.Left.CampaignID = campaign
-		one.Left.MySQL.Total, one.Left.MySQL.Claimed, one.Left.MySQL.Remaining = million, million, million
-		one.Left.Redis = &compare.RedisFigures{Taken: million, Remaining: million}
-		one.Left.Rows = &compare.RowFigures{Units: million}
-		one.Left.Backlog = &million
-		return printer.Print(w, form, comparisonView, one)
-	}, campaign)
 }
 
 func TestShellsCompleteNames(t *testing.T) {

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"bytes"
-	"net"
 	"strings"
 	"testing"
 
@@ -57,15 +56,4 @@ func TestWhatCannotWorkIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 	code, line := runRefused(t, noOne, "reconcile", "--campaign", "a b")
 	require.Equal(t, ExitUsage, code, line)
 	require.Contains(t, line, "bad id")
-}
-
-func TestAnAddressThatIsTakenIsNoMistakeInTheSettings(t *testing.T) {
-	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = taken.Close() })
-	_, err = listen(t.Context(), "HTTP_ADDR", taken.Addr().String())
-	require.Equal(t, ExitFailed, exitCode(err), "%v", err)
-	_, err = listen(t.Context(), "HTTP_ADDR", "127.0.0.1:99999")
-	require.Equal(t, ExitUsage, exitCode(err), "%v", err)
 }

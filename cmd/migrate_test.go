@@ -93,22 +93,6 @@ func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-func TestSeveralMayMigrateAtOnce(t *testing.T) {
-	t.Parallel()
-	environ := []string{"DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}
-	var all sync.WaitGroup
-	got := make([]ended, 3)
-	for i := range got {
-		all.Go(func() { got[i] = run(t, environ, "migrate") })
-	}
-	all.Wait()
-	lines := 0
-	for _, one := range got {
-		lines += strings.Count(requireOK(t, one), "applied ")
-	}
-	require.Equal(t, len(schemaFiles(t)), lines, "each migration is one process' work")
-}
-
 // A reader that keeps a transaction open, such as a dump, holds up a change of the schema; those that come later wait for a short time
 // only.
 func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {

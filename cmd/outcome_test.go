@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
-	"dibs/internal/printer"
 	"dibs/syncer/compare"
 )
 
@@ -46,31 +44,6 @@ func TestEachNumberThatIsOffIsADisagreement(t *testing.T) {
 	}
 }
 
-func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
-	t.Parallel()
-	tally, books := agreeing()
-	var out bytes.Buffer
-	printOutcome(&out, tally, books)
-	require.Contains(t, out.String(), "the books agree")
-	require.Contains(t, out.String(), "refused: sold_out")
-	require.NotContains(t, out.String(), "asked again")
-	tally.Unready, tally.Unknown = 5, 2
-	out.Reset()
-	printOutcome(&out, tally, books)
-	require.Regexp(t, `503 or no answer: asked again +7\n`, out.String(), "the requests that were sent add up")
-	books.Rows.Claims++
-	out.Reset()
-	printOutcome(&out, tally, books)
-	require.Contains(t, out.String(), "THE BOOKS DIFFER")
-}
-
-func TestNumbersAreGroupedByThousands(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1200: "-1,200"} {
-		require.Equal(t, want, printer.Number(n))
-	}
-}
-
 func TestThePageForFinanceShowsTheExamplesThatCompile(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/finance.md")
@@ -82,16 +55,5 @@ func TestThePageForFinanceShowsTheExamplesThatCompile(t *testing.T) {
 		code, _, found := strings.Cut(rest, "\n// readme:end")
 		require.True(t, found)
 		require.Contains(t, string(page), "```go\n"+code+"```")
-	}
-}
-
-func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
-	t.Parallel()
-	for _, c := range newRoot(Env{}).Commands() {
-		if c.Name() == "help" || c.Hidden {
-			continue
-		}
-		require.NotEmpty(t, c.Short, c.Name())
-		require.Contains(t, c.Example, "dibs "+c.Name(), c.Name())
 	}
 }

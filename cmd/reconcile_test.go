@@ -2,7 +2,6 @@ package cmd_test
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -131,67 +130,6 @@ func TestReconcileFindsADriftAndRepairsIt(t *testing.T) {
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
-// Each place that can lie: the counters of MySQL, its rows, Redis' sums and its records.
-func TestReconcileLooksAtEveryBook(t *testing.T) {
-	t.Parallel()
-	s := booked(t)
-	sql := func(statement string) func() { return func() { s.exec(statement) } }
-	redis := func(key, field, value string) func() {
-		return func() { require.NoError(t, s.rdb.HSet(t.Context(), key, field, value).Err()) }
-	}
-	for name, lie := range map[string]func(){
-		"claimed":        sql("UPDATE lots SET claimed = claimed + 1"),
-		"remaining":      sql("UPDATE lots SET redis_total = total + 1"),
-		"units of a row": sql("UPDATE claims SET quantity = 2 WHERE user_id = 'u2'"),
-		"seq":            redis(state("spring"), "seq", "4"),
-		"taken":          redis(state("spring"), "taken", "10"),
-		"total":          redis(state("spring"), "total", "11"),
-		"a record":       redis(state("spring")+":keys", "x", "x"),
-	} {
-		lie()
-		got := run(t, s.environ, "reconcile")
-		require.Equal(t, cmd.ExitDrift, got.code, "%s\n%s%s", name, got.stdout, got.stderr)
-		require.Contains(t, got.stdout, "DIFFER", name)
-		var r repaired
-		decode(t, requireOK(t, run(t, s.environ, "reconcile", "--repair", "-o", "json")), &r)
-		require.NotEmpty(t, r.Found.Differences, name)
-		require.NotEmpty(t, r.Steps, name)
-		require.Empty(t, r.Left.Differences, name)
-		for _, step := range r.Steps {
-			require.Equal(t, "spring", step.CampaignID)
-			require.Equal(t, "redis", step.What)
-			require.NotEqual(t, step.Before, step.After)
-			require.Regexp(t, `^\d{4}-\d\d-\d\dT`, step.At)
-		}
-		requireOK(t, run(t, s.environ, "reconcile"))
-	}
-}
-
-// One campaign of several: only it is compared, and only it is told.
-func TestReconcileOfOneCampaignLeavesOthersAlone(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	serve := start(t, s.environ, "serve")
-	for _, id := range []string{"a", "b", "c"} {
-		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10}`)
-		serve.claim(id, "u1")
-		serve.synced(id, 1)
-	}
-	require.Zero(t, serve.stop().code)
-	require.NoError(t, s.rdb.HSet(t.Context(), state("b"), "taken", "0").Err())
-	out := requireOK(t, run(t, s.environ, "reconcile", "--campaign", "a"))
-	require.NotRegexp(t, `(?m)^[bc] `, out)
-	require.Equal(t, cmd.ExitDrift, run(t, s.environ, "reconcile", "--campaign", "b").code)
-	got := run(t, s.environ, "reconcile")
-	require.Equal(t, cmd.ExitDrift, got.code)
-	require.Contains(t, got.stderr, "1 of 3 campaigns")
-	require.Equal(t, []string{"a", "b", "c"}, regexp.MustCompile(`(?m)^[abc]\b`).FindAllString(got.stdout, 3), "in the order of their ids")
-	requireOK(t, run(t, s.environ, "reconcile", "--repair", "--campaign", "c"))
-	require.Equal(t, cmd.ExitDrift, run(t, s.environ, "reconcile").code, "b is as it was")
-	requireOK(t, run(t, s.environ, "reconcile", "--repair", "--campaign", "b"))
-	requireOK(t, run(t, s.environ, "reconcile"))
-}
-
 // A claim that is on its way is a backlog and no difference.
 func TestReconcileOfALagIsNoDrift(t *testing.T) {
 	t.Parallel()
@@ -205,20 +143,6 @@ func TestReconcileOfALagIsNoDrift(t *testing.T) {
 	api.synced("spring", 2)
 	require.Zero(t, consumer.stop().code)
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
-}
-
-// What Redis lost is shown without figures of Redis. Who claims from it brings it back.
-func TestReconcileOfACampaignThatRedisLost(t *testing.T) {
-	t.Parallel()
-	s := booked(t)
-	require.NoError(t, s.rdb.Del(t.Context(), state("spring"), state("spring")+":users", state("spring")+":keys").Err())
-	require.Regexp(t, `(?m)^spring +10 +- +5 +5 +- +- +agree$`, requireOK(t, run(t, s.environ, "reconcile")))
-	serve := start(t, s.environ, "serve")
-	got := call(t, "POST", serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u1"}`)
-	require.Equal(t, "user_limit", got.code(), "its users' limits came back with it")
-	serve.claim("spring", "u6")
-	serve.synced("spring", 6)
-	require.Regexp(t, `(?m)^spring +10 +6 +6 +6 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
 // parkedClaim is a system in which MySQL would not take the claim of u3.
@@ -275,19 +199,6 @@ func (r *running) ends(id string) (codes []string) {
 		codes = append(codes, got.code())
 	}
 	return codes
-}
-
-func TestAParkedClaimIsWrittenByARepairOnceThatWorks(t *testing.T) {
-	t.Parallel()
-	s := parkedClaim(t)
-	got := run(t, s.environ, "reconcile", "--repair")
-	require.Equal(t, cmd.ExitDrift, got.code, "MySQL still refuses it")
-	require.Contains(t, got.stdout, "still: ")
-	s.exec("ALTER TABLE claims DROP CONSTRAINT not_u3")
-	requireOK(t, run(t, s.environ, "reconcile", "--repair"))
-	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM claims WHERE user_id = 'u3'"))
-	require.Zero(t, s.number("SELECT COUNT(*) FROM parked_events"))
-	require.Regexp(t, `(?m)^spring +10 +4 +4 +4 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
 func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {

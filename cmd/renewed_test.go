@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"dibs/cmd"
 )
 
 // A password is changed without a restart: the file first, then the servers. Connections that are
@@ -91,18 +89,4 @@ func TestPasswordsInFilesAreReplacedWhileItRuns(t *testing.T) {
 		require.NotContains(t, said, secret)
 	}
 	require.Contains(t, said, "what it said before stays in force")
-}
-
-func TestFilesOfServersAreNotPassedOver(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	redis := filepath.Join(dir, "redis")
-	require.NoError(t, os.WriteFile(redis, []byte("redis://127.0.0.1:1\n"), 0o600))
-	mysql := filepath.Join(dir, "mysql")
-	require.NoError(t, os.WriteFile(mysql, []byte("\n"), 0o600))
-	requireRefusal(t, run(t, []string{"DIBS_REDIS_URL_FILE=" + redis, "DIBS_MYSQL_DSN_FILE=" + mysql}, "serve"), cmd.ExitUsage,
-		"DIBS_MYSQL_DSN_FILE", "is empty")
-	requireRefusal(t, run(t, []string{"DIBS_REDIS_URL_FILE=" + redis}, "serve"), cmd.ExitUsage, "DIBS_REDIS_URL", "DIBS_MYSQL_DSN")
-	requireRefusal(t, run(t, []string{"DIBS_REDIS_URL_FILE=" + redis, "DIBS_REDIS_URL=redis://127.0.0.1:1"}, "serve"), cmd.ExitUsage,
-		"DIBS_REDIS_URL_FILE", "goes without DIBS_REDIS_URL")
 }

@@ -92,24 +92,6 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 }
 
-// TestARestartOfEachRoleLosesNothing: what came while a role was away is there when it is back.
-func TestARestartOfEachRoleLosesNothing(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	api := start(t, s.environ, "api")
-	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
-	api.claim("spring", "u1", "u2")
-	require.Equal(t, cmd.ExitOK, api.stop().code)
-	consumer := start(t, s.environ, "consumer")
-	eventually(t, "claims made before there was a consumer get no rows", func() bool { return s.number("SELECT COUNT(*) FROM claims") == 2 })
-	require.Equal(t, cmd.ExitOK, consumer.stop().code)
-	api = start(t, s.environ, "api")
-	api.claim("spring", "u3")
-	start(t, s.environ, "consumer")
-	api.synced("spring", 3)
-	require.EqualValues(t, 7, s.number("SELECT remaining FROM campaigns WHERE id = 'spring'"))
-}
-
 func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -146,41 +128,4 @@ func TestTheNumberOfPartitionsIsFixedByTheFirstCampaign(t *testing.T) {
 	consumer := start(t, s.with("DIBS_PARTITIONS=2"), "consumer")
 	api.synced("spring", 1)
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
-}
-
-func TestARedisThatCannotKeepThePromiseIsRefused(t *testing.T) {
-	t.Parallel()
-	for name, one := range map[string]struct {
-		conf       []string
-		durability string
-		words      string // of the refusal; "" is none
-	}{
-		"no file":                {nil, "fsync", "appendonly"},
-		"a file once a second":   {[]string{"appendonly yes", "appendfsync everysec"}, "fsync", "appendfsync"},
-		"a file at once":         {[]string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}, "fsync", ""},
-		"replicas":               {nil, "replica:1", "mysql"},
-		"nothing that is needed": {nil, "fast", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newServers(t, one.conf...)
-			environ := s.with("DIBS_DURABILITY=" + one.durability)
-			if one.words != "" {
-				for _, command := range []string{"api", "serve", "demo"} {
-					got := run(t, environ, command, "--http-addr="+testenv.Addr(t))
-					require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
-					require.Contains(t, got.stderr, "DIBS_DURABILITY")
-					require.Contains(t, got.stderr, one.words)
-				}
-				if one.durability == "fsync" {
-					start(t, environ, "consumer") // takes no claims, so it promises nothing
-				}
-				return
-			}
-			serve := start(t, environ, "serve")
-			serve.post("/campaigns", coupon)
-			serve.claim("spring", "ada")
-			require.Equal(t, cmd.ExitOK, serve.stop().code)
-		})
-	}
 }

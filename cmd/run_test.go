@@ -99,20 +99,6 @@ func launch(t testing.TB, environ []string, args ...string) *running {
 	return r
 }
 
-// runListening runs `dibs serve` until stop is closed; listening is told the address.
-func runListening(t testing.TB, environ []string, listening func(addr string), stop <-chan struct{}) ended {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	go func() {
-		<-stop
-		cancel()
-	}()
-	var out, problems testenv.Buffer
-	code := cmd.Run(ctx, cmd.Env{Args: []string{"serve"}, Environ: environ, Stdout: &out, Stderr: &problems, Listening: listening})
-	return ended{code, out.String(), problems.String()}
-}
-
 // over reports whether the command has ended by itself.
 func (r *running) over() bool {
 	select {

@@ -1,14 +1,12 @@
 package cmd_test
 
 import (
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,26 +43,6 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	got := serve.stop()
 	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
 	require.Empty(t, got.stdout)
-}
-
-func TestServeTellsTheAddressThatItGot(t *testing.T) {
-	t.Parallel()
-	var told string
-	heard := make(chan struct{})
-	stop := make(chan struct{})
-	go func() {
-		defer close(stop)
-		<-heard
-	}()
-	r := runListening(t, []string{"DIBS_HTTP_ADDR=127.0.0.1:0"}, func(addr string) {
-		told = addr
-		close(heard)
-	}, stop)
-	require.Equal(t, cmd.ExitOK, r.code, r.stderr)
-	_, port, err := net.SplitHostPort(told)
-	require.NoError(t, err)
-	require.NotEqual(t, "0", port)
-	require.Contains(t, r.stderr, told)
 }
 
 // A folder keeps what was accepted: the next serve goes on where the last one ended.
@@ -179,69 +157,6 @@ func TestWithoutTokensServeListensOnLoopbackOnly(t *testing.T) {
 	}
 	for _, command := range []string{"consumer", "syncer", "finance"} {
 		requireRefusal(t, run(t, noOne, command, "--metrics-addr", "0.0.0.0:0"), cmd.ExitUsage, "DIBS_METRICS_ADDR", "token")
-	}
-}
-
-func TestEachTokenMayDoItsPart(t *testing.T) {
-	t.Parallel()
-	tokens := map[string]string{"admin": "admin-" + secret, "storefront": "store-" + secret, "viewer": "view-" + secret, "nobody": ""}
-	serve := start(t, []string{
-		"DIBS_ADMIN_TOKEN=" + tokens["admin"], "DIBS_STOREFRONT_TOKEN=" + tokens["storefront"], "DIBS_VIEWER_TOKEN=" + tokens["viewer"],
-	}, "serve")
-	serve.post("/campaigns", coupon, "Authorization: Bearer "+tokens["admin"])
-	for _, one := range []struct {
-		method, path, body string
-		may                []string
-	}{
-		{"POST", "/v1/campaigns", coupon, []string{"admin"}},
-		{"PATCH", "/v1/campaigns/spring", `{"total":3}`, []string{"admin"}},
-		{"POST", "/v1/campaigns/spring/claims", `{"user_id":"ada"}`, []string{"admin", "storefront"}},
-		{"GET", "/v1/users/ada/claims", "", []string{"admin", "storefront", "viewer"}},
-		{"GET", "/metrics", "", []string{"admin", "viewer"}},
-		{"GET", "/healthz", "", []string{"admin", "storefront", "viewer", "nobody"}},
-	} {
-		for who, token := range tokens {
-			got := call(t, one.method, serve.url+one.path, one.body, "Authorization: Bearer "+token)
-			refused := slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, got.status)
-			require.Equal(t, slices.Contains(one.may, who), !refused, "%s %s by %s: %s", one.method, one.path, who, got.body)
-		}
-	}
-	got := call(t, http.MethodPost, serve.url+"/v1/campaigns", coupon)
-	require.Equal(t, "unauthorized", got.code())
-	require.NotContains(t, serve.stop().stderr, "hunter2", "no log holds a token")
-}
-
-func TestLogsAreInTheFormAndOfTheLevelAskedFor(t *testing.T) {
-	t.Parallel()
-	for name, one := range map[string]struct {
-		environ []string
-		check   func(t *testing.T, lines []string)
-	}{
-		"json, debug": {[]string{"DIBS_LOG_FORMAT=json", "DIBS_LOG_LEVEL=debug"}, func(t *testing.T, lines []string) {
-			for _, text := range lines {
-				var one struct{ Time, Level, Msg string }
-				require.NoError(t, json.Unmarshal([]byte(text), &one), text)
-				require.NotEmpty(t, one.Msg)
-				_, err := time.Parse(time.RFC3339Nano, one.Time)
-				require.NoError(t, err)
-			}
-		}},
-		"text, info": {nil, func(t *testing.T, lines []string) {
-			require.Greater(t, len(lines), 1)
-			for _, text := range lines {
-				require.Regexp(t, `^time=\S+ level=(INFO|WARN) msg=`, text)
-			}
-		}},
-		"warn": {[]string{"DIBS_LOG_LEVEL=warn"}, func(t *testing.T, lines []string) {
-			require.Equal(t, []string{""}, lines)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got := start(t, one.environ, "serve").stop()
-			require.Empty(t, got.stdout, "which is for answers alone")
-			one.check(t, strings.Split(strings.TrimSpace(got.stderr), "\n"))
-		})
 	}
 }
 

@@ -97,22 +97,6 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-func TestHelpListsEverySetting(t *testing.T) {
-	t.Parallel()
-	out := requireOK(t, run(t, nil, "help", "settings"))
-	for variable := range variables {
-		require.Regexp(t, `(?m)^ +`+flagOf(variable)+` string +\S.*\(`+variable+`\)`, out)
-	}
-}
-
-func TestCompletionForEachShell(t *testing.T) {
-	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		require.Contains(t, requireOK(t, run(t, nil, "completion", shell)), "completion")
-	}
-	require.Regexp(t, `(?m)^reconcile\t`, requireOK(t, run(t, nil, "__complete", "rec")))
-}
-
 // Every line of an example that is a dibs command is one that the program takes.
 func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
@@ -174,23 +158,6 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 	}
 }
 
-func TestNumbersOfTheDemoEndAtTheirBounds(t *testing.T) {
-	t.Parallel()
-	for _, flag := range []struct{ name, most, more string }{
-		{"--users", "10000000", "10000001"},
-		{"--stock", "1000000000000", "1000000000001"},
-		{"--per-user", "1000000", "1000001"},
-		{"--connections", "5000", "5001"},
-	} {
-		for _, value := range []string{"0", "-1", flag.more} {
-			requireRefusal(t, run(t, nil, "demo", flag.name, value), cmd.ExitUsage, flag.name, "1 to "+flag.most, value)
-		}
-		for _, value := range []string{"1", flag.most} { // the next thing that is wrong is told
-			requireRefusal(t, run(t, nil, "demo", flag.name, value, "--http-addr", "x"), cmd.ExitUsage, "DIBS_HTTP_ADDR")
-		}
-	}
-}
-
 func TestRolesThatNeedServersSaySo(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"api", "consumer", "syncer", "reconcile"} {
@@ -229,3 +196,19 @@ func TestServersThatAreNoneAreTheSettingsFault(t *testing.T) {
 
 // redisOfNobody is the URL of a Redis that no other test uses.
 func redisOfNobody(t *testing.T) string { t.Helper(); return testenv.Redis(t).URL() }
+
+func TestHelpListsEverySetting(t *testing.T) {
+	t.Parallel()
+	out := requireOK(t, run(t, nil, "help", "settings"))
+	for variable := range variables {
+		require.Regexp(t, `(?m)^ +`+flagOf(variable)+` string +\S.*\(`+variable+`\)`, out)
+	}
+}
+
+func TestCompletionForEachShell(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		require.Contains(t, requireOK(t, run(t, nil, "completion", shell)), "completion")
+	}
+	require.Regexp(t, `(?m)^reconcile\t`, requireOK(t, run(t, nil, "__complete", "rec")))
+}
