@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/lots"
@@ -43,7 +44,7 @@ A campaign that can't be archived now is told with the reason; named by --campai
 			}
 			return checkCampaign(c, args)
 		},
-	}, func(ctx context.Context, s *stack) error { return s.archive(ctx, env, before, campaign, form) })
+	}, func(ctx context.Context, s *process.Stack) error { return archive(ctx, s, env, before, campaign, form) })
 	c.Flags().StringVar(&beforeText, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
 	c.Flags().StringVar(&campaign, "campaign", "", "id of one campaign; all closed ones unless given")
 	_ = c.MarkFlagRequired("before")
@@ -59,17 +60,17 @@ type archived struct {
 	Why        string `json:"why"`      // it was not archived; "" is that it was
 }
 
-func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign string, form printer.Form) error {
-	ids, err := s.closedIDs(ctx, campaign)
+func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, campaign string, form printer.Form) error {
+	ids, err := closedIDs(ctx, s, campaign)
 	if err != nil {
 		return err
 	}
-	evictor := lots.NewKeeper(s.loader, lots.MinIdle, nil)
+	evictor := lots.NewKeeper(s.Loader, lots.MinIdle, nil)
 	var total, done int // for people: without a total it is 0
-	_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
+	_ = sqlstore.On(s.DB.WithContext(ctx)).Scan(&total,
 		"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, ""))
 	bar := printer.NewProgress(env.Stderr, "claims archived", total)
-	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
+	archiver := retention.NewArchiver(s.DB, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
 		return err
 	}, func(claims int) {
@@ -80,7 +81,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 		Header: []string{"campaign", "archived", "left", "why"},
 		Rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
 	})
-	err = s.archiveAll(ctx, archiver, ids, before, campaign != "", l.Add)
+	err = archiveAll(ctx, s, archiver, ids, before, campaign != "", l.Add)
 	bar.Done()
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, campaign
 
 // archiveAll archives campaigns one after the other and tells what became of each. One that can't be
 // archived is a failure only if it isNamed.
-func (s *stack) archiveAll(ctx context.Context, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
+func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
 	tell func(...archived) error) (err error) {
 	for _, id := range ids {
 		one := archived{CampaignID: id}
@@ -101,7 +102,7 @@ func (s *stack) archiveAll(ctx context.Context, archiver *retention.Archiver, id
 		case err != nil:
 			return err
 		}
-		if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&one.Left, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id); err != nil {
+		if err := sqlstore.On(s.DB.WithContext(ctx)).Scan(&one.Left, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id); err != nil {
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
 		if err := tell(one); err != nil {
@@ -112,12 +113,12 @@ func (s *stack) archiveAll(ctx context.Context, archiver *retention.Archiver, id
 }
 
 // closedIDs is one campaign that there is, or all that are closed.
-func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err error) {
+func closedIDs(ctx context.Context, s *process.Stack, one string) (ids []string, err error) {
 	if one != "" {
-		return s.campaignIDs(ctx, one)
+		return campaignIDs(ctx, s, one)
 	}
 	for page, err := range sqlstore.Pages(sqlstore.Itself, func(after string) (page []string, err error) {
-		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
+		err = sqlstore.On(s.DB.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
 			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims"+
 			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
 		return page, err

@@ -14,6 +14,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/config"
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 )
@@ -91,12 +92,12 @@ func withDatabase(env Env, c cobra.Command, run func(context.Context, *gorm.DB) 
 				return config.Refuse("MYSQL_DSN", "is not set, nor does %sDATA_DIR hold a database: there is none to read", config.Prefix)
 			}
 		}
-		db, err := openDB(ctx, setting, at)
+		db, err := process.OpenDB(ctx, setting, at)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = sqlstore.Close(db) }()
-		if err := checkSchema(ctx, db); err != nil {
+		if err := process.CheckSchema(ctx, db); err != nil {
 			return err
 		}
 		return run(ctx, db)

@@ -25,6 +25,9 @@ type service struct {
 	exited chan error // its end
 }
 
+// startWait bounds a start: servers may be away for a while.
+const startWait = time.Minute
+
 // stopSlack is added to the service's own time to stop before it is killed.
 const stopSlack = 10 * time.Second
 
@@ -56,7 +59,7 @@ func startService(ctx context.Context, env Env, flags *pflag.FlagSet, cfg *confi
 		return nil, errors.Join(errors.New("cmd: the service ended before it listened"), err)
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-time.After(2 * startTimeout):
+	case <-time.After(startWait):
 		err = errors.New("cmd: the service does not listen")
 	}
 	return nil, errors.Join(err, s.stop(cfg.ShutdownTimeout))

@@ -19,6 +19,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/crowd"
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/models"
 )
 
@@ -75,10 +76,14 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if !cfg.Given(config.Prefix+"GROUPS") && cfg.Embedded() {
 			cfg.Groups = []string{models.GroupSyncer} // nothing else reads
 		}
-		if err := checkListen(cfg); err != nil {
+		if err := process.CheckListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return d.run(ctx, env, cfg, s) }, takesClaims)
+		address := make(chan string, 1)
+		o := env.process(cfg)
+		o.TakesClaims = true
+		o.Listening = func(addr string) { address <- addr }
+		return withStack(ctx, o, func(ctx context.Context, s *process.Stack) error { return d.run(ctx, env, s, address) })
 	})
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
@@ -121,20 +126,15 @@ func (d *demo) check() error {
 }
 
 // run serves every role while the crowd is there; the roles stop when it is over.
-func (d *demo) run(ctx context.Context, env Env, cfg *config.Config, s *stack) error {
+func (d *demo) run(ctx context.Context, env Env, s *process.Stack, address <-chan string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	address := make(chan string, 1)
 	served := make(chan error, 1)
-	go func() {
-		served <- s.announced(ctx, "serve", func(ctx context.Context) error {
-			return s.serve(ctx, func(addr string) { address <- addr })
-		})
-	}()
+	go func() { served <- s.Serve(ctx) }()
 	var err error
 	select {
 	case addr := <-address:
-		err = d.play(ctx, env, cfg, s, "http://"+addr)
+		err = d.play(ctx, env, s, "http://"+addr)
 	case err = <-served:
 		return errors.Join(err, errors.New("cmd: the service ended before the demo began"))
 	}
@@ -145,16 +145,17 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config, s *stack) e
 	return errors.Join(err, <-served)
 }
 
-func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
+func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string) error {
+	cfg := s.Config
 	id := "demo-" + uuid.NewString()[:8]
 	printer.Printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
-		s.where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
+		s.Where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
 	}
 	if d.console {
 		page := console.Path + "/campaigns/" + id
-		link, err := api.SignInPath(tokens(cfg), cfg.AdminToken, page)
+		link, err := api.SignInPath(process.Tokens(cfg), cfg.AdminToken, page)
 		if err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
@@ -173,7 +174,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	if err != nil {
 		return err
 	}
-	books, err := s.books(ctx, id, drainTimeout)
+	books, err := books(ctx, s, id, drainTimeout)
 	if err != nil {
 		return err
 	}

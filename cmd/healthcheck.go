@@ -17,6 +17,7 @@ import (
 	"dibs/api"
 	"dibs/internal/config"
 	"dibs/internal/printer"
+	"dibs/internal/process"
 )
 
 // probeTimeout bounds one probe.
@@ -44,7 +45,7 @@ said in a line.`,
 			if addr == "" {
 				continue
 			}
-			away, err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
+			away, err := probe(ctx, process.Certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
 			if len(away) > 0 {
 				printer.Printf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
 			}

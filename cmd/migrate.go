@@ -11,6 +11,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/migrations"
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/syncer/campaigns"
 
@@ -68,7 +69,7 @@ var migrationView = printer.View[migration]{
 
 // migrate brings one database up to date, or lists what it has. With a name of who runs it, the database gets the id of an installation.
 func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
-	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
+	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
 	}

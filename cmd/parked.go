@@ -10,8 +10,8 @@ import (
 
 	"dibs/consumer"
 	"dibs/finance"
-	"dibs/internal/audit"
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/models"
 	"dibs/syncer/compare"
 )
@@ -53,9 +53,9 @@ func newParkedList(env Env) *cobra.Command {
 	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
-	}, func(ctx context.Context, s *stack) error {
+	}, func(ctx context.Context, s *process.Stack) error {
 		l := printer.New(env.Stdout, form, parkedClaimView)
-		if err := s.comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
+		if err := s.Comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
 			return err
 		}
 		return l.End()
@@ -74,7 +74,9 @@ func newParkedRetry(env Env) *cobra.Command {
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
-	}, func(ctx context.Context, s *stack) error { return s.retryParkedClaims(ctx, env, campaign, form) })
+	}, func(ctx context.Context, s *process.Stack) error {
+		return retryParkedClaims(ctx, s, env, campaign, form)
+	})
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
 	form.Add(c)
 	return c
@@ -89,8 +91,8 @@ func newParkedDiscard(env Env) *cobra.Command {
 the readers of the claim stream. Its payload stays in parked_events.`,
 		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
-	}, func(ctx context.Context, s *stack) error {
-		steps, err := s.comparer().DiscardParked(ctx, id)
+	}, func(ctx context.Context, s *process.Stack) error {
+		steps, err := s.Comparer().DiscardParked(ctx, id)
 		if len(steps) == 0 {
 			return err
 		}
@@ -100,13 +102,8 @@ the readers of the claim stream. Its payload stays in parked_events.`,
 	return c
 }
 
-// comparer is for one command.
-func (s *stack) comparer() *compare.Comparer {
-	return compare.New(s.db, s.scripts, s.loader, s.log, nil)
-}
-
-func (s *stack) retryParkedClaims(ctx context.Context, env Env, campaign string, form printer.Form) error {
-	c := s.comparer()
+func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign string, form printer.Form) error {
+	c := s.Comparer()
 	campaigns := make(map[string]bool)
 	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
 		id, _ := models.SplitShardID(p.CampaignID)
@@ -155,8 +152,8 @@ func newParked(env Env) *cobra.Command {
 		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
 reason. They stay until a replay credits them or they are discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked -o json",
-	}, func(ctx context.Context, s *stack) error {
-		return printer.New(env.Stdout, form, parkedMessageView).PrintAll(s.parkedBy(finance.Group).All(ctx))
+	}, func(ctx context.Context, s *process.Stack) error {
+		return printer.New(env.Stdout, form, parkedMessageView).PrintAll(s.ParkedBy(finance.Group).All(ctx))
 	})
 	form.Add(c)
 	return c
@@ -176,21 +173,21 @@ event's.
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 		PreRun:  func(_ *cobra.Command, args []string) { id = strings.Join(args, "") },
-	}, func(ctx context.Context, s *stack) error { return s.replay(ctx, env, id, form) })
+	}, func(ctx context.Context, s *process.Stack) error { return replay(ctx, s, env, id, form) })
 	form.Add(c)
 	return c
 }
 
-func (s *stack) replay(ctx context.Context, env Env, id string, form printer.Form) error {
-	books, err := s.newBooks()
+func replay(ctx context.Context, s *process.Stack, env Env, id string, form printer.Form) error {
+	books, err := s.NewBooks()
 	if err != nil {
 		return err
 	}
-	if err := s.note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
+	if err := s.Note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
 		return err
 	}
-	sum, err := s.parkedBy(finance.Group).Replay(ctx, id, books.Handle)
-	err = errors.Join(err, s.closeBooks(ctx, books))
+	sum, err := s.ParkedBy(finance.Group).Replay(ctx, id, books.Handle)
+	err = errors.Join(err, s.CloseBooks(ctx, books))
 	left := len(sum.Left)
 	switch form {
 	case printer.JSON:
@@ -213,27 +210,13 @@ func newDiscard(env Env) *cobra.Command {
 		Long:    "Deletes one message, by its own id or its event's.",
 		Example: "  dibs finance discard p0/1763716946123-0",
 		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
-	}, func(ctx context.Context, s *stack) error {
-		if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
+	}, func(ctx context.Context, s *process.Stack) error {
+		if err := s.Note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
 			return err
 		}
-		gone, err := s.parkedBy(finance.Group).Discard(ctx, id)
+		gone, err := s.ParkedBy(finance.Group).Discard(ctx, id)
 		return errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, gone...))
 	})
 	form.Add(c)
 	return c
-}
-
-// note writes into the audit log what is about to be done to parked messages. It comes first: what
-// is not noted is not done.
-func (s *stack) note(ctx context.Context, action, group, id string) error {
-	return audit.NewLog(s.db).Note(ctx, action, struct {
-		Group string `json:"group"`
-		ID    string `json:"id,omitempty"`
-	}{group, id})
-}
-
-// parkedBy are the parked messages of a group, but those of webhooks, which are in MySQL.
-func (s *stack) parkedBy(group string) *consumer.ParkingLot {
-	return consumer.NewParkingLot(s.rdb, s.cfg.Partitions, group)
 }

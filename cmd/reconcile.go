@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"strings"
 
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
@@ -57,11 +57,11 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 			}
 			return checkCampaign(c, args)
 		},
-	}, func(ctx context.Context, s *stack) error {
+	}, func(ctx context.Context, s *process.Stack) error {
 		if flags.acceptGap {
-			return s.acceptGaps(ctx, env.Stdout)
+			return acceptGaps(ctx, s, env.Stdout)
 		}
-		return s.reconcile(ctx, env.Stdout, flags)
+		return reconcile(ctx, s, env.Stdout, flags)
 	})
 	c.Flags().StringVar(&flags.campaign, "campaign", "", oneCampaign)
 	flags.form.Add(c)
@@ -73,13 +73,13 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	return c
 }
 
-func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
-	reconciler := s.comparer()
-	ids, err := s.campaignIDs(ctx, flags.campaign)
+func reconcile(ctx context.Context, s *process.Stack, w io.Writer, flags reconcileFlags) error { //nolint:gocognit // page by page
+	reconciler := s.Comparer()
+	ids, err := campaignIDs(ctx, s, flags.campaign)
 	if err != nil {
 		return err
 	}
-	gaps, err := s.gaps(ctx)
+	gaps, err := s.Gaps(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		failed = append(failed, errGap(gaps))
 	}
 	if flags.campaign == "" {
-		if err := s.onlyInRedis(ctx, ids); err != nil {
+		if err := onlyInRedis(ctx, s, ids); err != nil {
 			failed = append(failed, err)
 		}
 		if len(ids) == 0 && flags.form == printer.Table {
@@ -135,8 +135,8 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 
 // onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis holds and MySQL does not have. known are those that MySQL
 // had.
-func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
-	held, err := s.scripts.Held(ctx)
+func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
+	held, err := s.Scripts.Held(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
 			continue
 		}
 		isKnown[id] = true
-		_, err := s.campaigns.Get(ctx, id) // it may have been made since
+		_, err := s.Campaigns.Get(ctx, id) // it may have been made since
 		switch {
 		case errors.Is(err, models.ErrNotFound):
 			only = append(only, id)
@@ -206,15 +206,17 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 }
 
 // campaignIDs is one that there is, or all.
-func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err error) {
+func campaignIDs(ctx context.Context, s *process.Stack, one string) (ids []string, err error) {
 	if one != "" {
-		_, err := s.campaigns.Get(ctx, one)
+		_, err := s.Campaigns.Get(ctx, one)
 		if errors.Is(err, models.ErrNotFound) {
 			err = fmt.Errorf("cmd: no campaign %s: %w", one, err)
 		}
 		return []string{one}, err
 	}
-	for page, err := range s.allCampaigns(ctx) {
+	for page, err := range sqlstore.Pages(func(c *models.Campaign) string { return c.ID }, func(after string) ([]models.Campaign, error) {
+		return s.Campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
+	}) {
 		if err != nil {
 			return nil, err
 		}
@@ -223,13 +225,6 @@ func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err 
 		}
 	}
 	return ids, nil
-}
-
-// allCampaigns are the campaigns by id, page by page.
-func (s *stack) allCampaigns(ctx context.Context) iter.Seq2[[]models.Campaign, error] {
-	return sqlstore.Pages(func(c *models.Campaign) string { return c.ID }, func(after string) ([]models.Campaign, error) {
-		return s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
-	})
 }
 
 // printDifferences prints what differs and what was done about it.

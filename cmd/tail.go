@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/internal/printer"
+	"dibs/internal/process"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -27,18 +28,18 @@ func newTail(env Env) *cobra.Command {
 of the API has what MySQL has.`,
 		Example: "  dibs tail\n  dibs tail --campaign spring",
 		PreRunE: checkCampaign,
-	}, func(ctx context.Context, s *stack) error { return s.tail(ctx, env, campaign, form) })
+	}, func(ctx context.Context, s *process.Stack) error { return tail(ctx, s, env, campaign, form) })
 	c.Flags().StringVar(&campaign, "campaign", "", oneCampaign)
 	form.Add(c)
 	return c
 }
 
 // tail prints events until ctx ends.
-func (s *stack) tail(ctx context.Context, env Env, campaign string, form printer.Form) error {
+func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form printer.Form) error {
 	l := printer.New(env.Stdout, form, eventView)
-	after := make([]lua.EntryID, s.scripts.Partitions())
+	after := make([]lua.EntryID, s.Scripts.Partitions())
 	for p := range after {
-		stream, err := s.scripts.Stream(ctx, p)
+		stream, err := s.Scripts.Stream(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -46,7 +47,7 @@ func (s *stack) tail(ctx context.Context, env Env, campaign string, form printer
 	}
 	for {
 		for p := range after {
-			entries, err := s.scripts.Entries(ctx, p, after[p].Next(), tailAtOnce)
+			entries, err := s.Scripts.Entries(ctx, p, after[p].Next(), tailAtOnce)
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // Ctrl-C
 			}

@@ -7,23 +7,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
-	"dibs/consumer"
 	"dibs/internal/config"
 	"dibs/internal/printer"
-	"dibs/internal/sleep"
+	"dibs/internal/process"
 	"dibs/internal/webhooks"
 	"dibs/models"
 )
 
 func newWebhooks(env Env) *cobra.Command {
-	var endpoints func() webhooks.Endpoints
 	c := role(env, cobra.Command{
 		Use:   "webhooks",
 		Short: "Run the webhooks: events of the claim streams, posted to your endpoints",
@@ -34,80 +31,9 @@ endpoint has not taken for 24 hours is parked, and its next delivery says that s
 One process delivers; others that are started stand by. docs/webhooks.md describes the file and has receivers in Go, Python and
 TypeScript.`,
 		Example: "  dibs webhooks --webhooks-file /etc/dibs/endpoints.json --metrics-addr 127.0.0.1:9094",
-	}, func(cfg *config.Config) (err error) {
-		if err := checkMetricsListen(cfg); err != nil {
-			return err
-		}
-		endpoints, err = readEndpoints(cfg, env)
-		return err
-	}, metered(func(s *stack, ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
+	})
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env), newTestWebhook(env))
 	return c
-}
-
-// readEndpoints reads the endpoints file, before servers are asked for anything.
-func readEndpoints(cfg *config.Config, env Env) (func() webhooks.Endpoints, error) {
-	if cfg.WebhooksFile == "" {
-		return nil, config.Refuse("WEBHOOKS_FILE", "is not set: where are the events to go?")
-	}
-	file, err := webhooks.ReadFile(cfg.WebhooksFile, newLogger(cfg, env.Stderr))
-	if err != nil {
-		return nil, config.Refuse("WEBHOOKS_FILE", "%w", err)
-	}
-	return file.Get, nil
-}
-
-func (s *stack) dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispatcher {
-	return webhooks.New(webhooks.Config{
-		DB: s.db, Endpoints: endpoints, Private: s.cfg.WebhooksPrivate, Proxy: httpproxy.FromEnvironment().ProxyFunc(),
-		Logger: s.log, Registerer: s.registry,
-	})
-}
-
-// runWebhooks delivers events until ctx ends.
-func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpoints) error {
-	if !s.awaitInstallation(ctx) {
-		return nil
-	}
-	d := s.dispatcher(endpoints)
-	for partition := range s.cfg.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
-		_ = s.scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
-	}
-	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
-		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions, "endpoints", slices.Sorted(maps.Keys(endpoints())))
-		return d.Run(ctx, func(ctx context.Context) error {
-			var replaying sync.WaitGroup
-			replaying.Go(func() { s.replayWebhooks(ctx, d) })
-			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
-			defer replaying.Wait()
-			cfg := s.reading(webhooks.Group)
-			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
-			if !s.cfg.ReadAhead {
-				cfg.IsReady = consumer.IsApplied(s.rdb)
-			}
-			return consumer.ReadInOrder(ctx, cfg, s.cfg.Partitions, d.Submit)
-		})
-	})
-}
-
-// replayEvery is how often the role looks for parked events that the console wants replayed.
-const replayEvery = 5 * time.Second
-
-// replayWebhooks replays what the console asks for, until ctx ends.
-func (s *stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
-	lot := s.parkedBy(webhooks.Group)
-	for sleep.For(ctx, replayEvery) == nil {
-		err := lot.ReplayAsked(ctx, func(ctx context.Context, id string) (left string, err error) {
-			_, n, err := d.Replay(ctx, parkedWebhookOf(id))
-			if n > 0 {
-				left = "the endpoint does not take it"
-			}
-			return left, err
-		})
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("parked events are not replayed yet, will try again", "error", err)
-		}
-	}
 }
 
 // addWhich adds the flags that choose parked events.
@@ -145,12 +71,12 @@ those behind it of its endpoint and campaign. It may be run while the role runs:
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs webhooks replay --endpoint shop",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		endpoints, err := readEndpoints(cfg, env)
+		endpoints, err := process.ReadEndpoints(cfg, newLogger(cfg, env.Stderr))
 		if err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error {
-			taken, left, err := s.dispatcher(endpoints).Replay(ctx, which)
+		return withStack(ctx, env.process(cfg), func(ctx context.Context, s *process.Stack) error {
+			taken, left, err := s.Dispatcher(endpoints).Replay(ctx, which)
 			err = cmp.Or(err, stillParked(left, left+taken, "events"))
 			return cmp.Or(printer.PrintOne(env.Stdout, form, map[string]int64{"delivered": taken, "parked": left},
 				fmt.Sprintf("delivered %s, still parked %s", printer.Number(taken), printer.Number(left))), err)
@@ -189,7 +115,7 @@ func newTestWebhook(env Env) *cobra.Command {
 Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 		Example: "  dibs webhooks test shop --webhooks-file /etc/dibs/endpoints.json",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
-		endpoints, err := readEndpoints(cfg, env)
+		endpoints, err := process.ReadEndpoints(cfg, newLogger(cfg, env.Stderr))
 		if err != nil {
 			return err
 		}

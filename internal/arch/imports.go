@@ -45,6 +45,7 @@ var imports = map[string][]string{
 	"internal/ledger":     {"internal/sqlstore", "internal/migrations", "models"},
 	"internal/config":     {"lua", "models"},
 	"cmd":                 everything,
+	"internal/process":    everything, // wires the packages into roles
 	"proof/bench":         everything, // measures any package against its ceiling
 	"":                    {"cmd"},    // main.go
 
@@ -126,11 +127,11 @@ var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redisl
 // stands beside it.
 var redisPackages = []string{
 	"lua",
-	"internal/redisconn",  // makes the clients
-	"internal/softstate",  // what processes share beside the claims
-	"consumer/redisbatch", // reads streams
-	"consumer",            // parks messages in streams
-	"cmd", "",             // make the client and its log
+	"internal/redisconn",          // makes the clients
+	"internal/softstate",          // what processes share beside the claims
+	"consumer/redisbatch",         // reads streams
+	"consumer",                    // parks messages in streams
+	"internal/process", "cmd", "", // make the client and its log
 	"proof/lab",     // strategies of their own
 	"docs/examples", // programs of others
 	"proof/torture", // acts on servers

@@ -74,7 +74,7 @@ var allMutants = []mutant{
 		{"syncer/writer/writer.go", "offsets[e.Partition] != e.Upto", "false"},
 	}},
 	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{
-		"cmd/redis.go", "return redisconn.MayPass(err) && ", "return false && ",
+		"internal/process/redis.go", "return redisconn.MayPass(err) && ", "return false && ",
 	}}},
 	{name: "an API is not ready while MySQL is away", seeds: 3, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
 		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -77,28 +77,28 @@ const partMySQL, partRedis = "mysql", "redis"
 func partOf(partition int) string { return "redis partition " + strconv.Itoa(partition) }
 
 // partsOfAPI are MySQL and each partition's Redis.
-func (s *stack) partsOfAPI(ctx context.Context) map[string]error {
+func (s *Stack) partsOfAPI(ctx context.Context) map[string]error {
 	return s.besideMySQL(ctx, func(is map[string]error) {
-		away := s.scripts.Away(ctx)
-		for partition := range s.cfg.Partitions {
+		away := s.Scripts.Away(ctx)
+		for partition := range s.Config.Partitions {
 			is[partOf(partition)] = away[partition]
 		}
 	})
 }
 
 // partsOfRole are MySQL and Redis.
-func (s *stack) partsOfRole(ctx context.Context) map[string]error {
+func (s *Stack) partsOfRole(ctx context.Context) map[string]error {
 	return s.besideMySQL(ctx, func(is map[string]error) {
 		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
 		defer cancel()
-		is[partRedis] = s.rdb.Ping(bounded).Err()
+		is[partRedis] = s.Redis.Ping(bounded).Err()
 	})
 }
 
 // besideMySQL asks other parts while it asks MySQL.
-func (s *stack) besideMySQL(ctx context.Context, others func(is map[string]error)) map[string]error {
+func (s *Stack) besideMySQL(ctx context.Context, others func(is map[string]error)) map[string]error {
 	mysql := make(chan error, 1)
-	go func() { mysql <- ping(ctx, s.db) }()
+	go func() { mysql <- ping(ctx, s.DB) }()
 	is := make(map[string]error)
 	others(is)
 	is[partMySQL] = <-mysql
@@ -116,13 +116,13 @@ func ping(ctx context.Context, db *gorm.DB) error {
 }
 
 // readyAPI says why no claim can be answered; nil when those of at least one partition can. MySQL may be away but in mode mysql.
-func (s *stack) readyAPI(ctx context.Context) error {
+func (s *Stack) readyAPI(ctx context.Context) error {
 	is := s.parts.now(ctx)
-	if err := is[partMySQL]; err != nil && s.cfg.Durability == lua.MySQL {
+	if err := is[partMySQL]; err != nil && s.Config.Durability == lua.MySQL {
 		return fmt.Errorf("no claim can be answered: mysql: %w", err)
 	}
 	var failed []error
-	for partition := range s.cfg.Partitions {
+	for partition := range s.Config.Partitions {
 		err := is[partOf(partition)]
 		if err == nil {
 			return nil
@@ -133,7 +133,7 @@ func (s *stack) readyAPI(ctx context.Context) error {
 }
 
 // readyRole says why a role without an API can't do its work now. One that waits for a server that is away has nothing wrong with it.
-func (s *stack) readyRole(ctx context.Context) error {
+func (s *Stack) readyRole(ctx context.Context) error {
 	if err := s.pulse.Stuck(0); err != nil && len(s.parts.away(ctx)) == 0 {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -19,13 +19,13 @@ const (
 )
 
 // announced runs a role that the console lists until it ends. What Redis does not take is said again.
-func (s *stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
+func (s *Stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
 	host, _ := os.Hostname() // "" where there is none
 	p := softstate.Process{
-		ID: uuid.NewString(), Role: role, Name: s.cfg.Name, Version: build.Of().Document(), Host: host, StartedAt: models.NewTime(time.Now()),
+		ID: uuid.NewString(), Role: role, Name: s.Config.Name, Version: build.Of().Document(), Host: host, StartedAt: models.NewTime(time.Now()),
 	}
-	if s.takesClaims {
-		p.Durability = s.cfg.Durability
+	if s.TakesClaims {
+		p.Durability = s.Config.Durability
 	}
 	compare := rate.Sometimes{Interval: compareEvery}
 	announce := func(ctx context.Context) error {
@@ -39,7 +39,7 @@ func (s *stack) announced(ctx context.Context, role string, run func(context.Con
 }
 
 // compareDurability warns of processes that answer claims by another durability than this one: callers can't tell what a yes means.
-func (s *stack) compareDurability(ctx context.Context, p *softstate.Process) {
+func (s *Stack) compareDurability(ctx context.Context, p *softstate.Process) {
 	if p.Durability == "" {
 		return
 	}
@@ -47,7 +47,7 @@ func (s *stack) compareDurability(ctx context.Context, p *softstate.Process) {
 	for i := range all {
 		other := &all[i]
 		if other.Durability != "" && other.Durability != p.Durability && other.Silent < 2*announceEvery {
-			s.log.Warn("processes answer claims by different durabilities: set DIBS_DURABILITY to the same everywhere",
+			s.Logger.Warn("processes answer claims by different durabilities: set DIBS_DURABILITY to the same everywhere",
 				"durability", p.Durability.String(), "other", other.Name, "other_host", other.Host, "other_durability", other.Durability.String())
 		}
 	}

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"dibs/api"
 	"dibs/api/console"
 	"dibs/consumer"
+	"dibs/internal/audit"
 	"dibs/internal/redisconn"
 	"dibs/internal/softstate"
 	"dibs/internal/webhooks"
@@ -22,15 +23,15 @@ import (
 )
 
 // consoleDeps are what the console needs besides the API; nil when it is off.
-func (s *stack) consoleDeps() *api.ConsoleDeps {
-	if !s.cfg.Console {
+func (s *Stack) consoleDeps() *api.ConsoleDeps {
+	if !s.Config.Console {
 		return nil
 	}
 	deps := &api.ConsoleDeps{
-		Redis: redisOf{s.scripts, s.shared, s.rdb}, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.shared,
-		Books: booksOf{s.comparer()},
+		Redis: redisOf{s.Scripts, s.shared, s.Redis}, MySQL: s.mysqlPool, Campaigns: s.Campaigns, Records: records.New(s.DB), Parked: parkedOf{s}, Ended: s.shared,
+		Books: booksOf{s.Comparer()},
 	}
-	for _, of := range s.cfg.Sources() {
+	for _, of := range s.Config.Sources() {
 		deps.Settings = append(deps.Settings, console.Setting(of))
 	}
 	return deps
@@ -50,15 +51,15 @@ func (r redisOf) Health(ctx context.Context) (redisconn.Health, error) {
 }
 
 // mysqlPool asks MySQL whether it answers.
-func (s *stack) mysqlPool(ctx context.Context) (console.Pool, error) {
-	pool, err := s.db.DB()
+func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
+	pool, err := s.DB.DB()
 	if err == nil {
 		err = pool.PingContext(ctx)
 	}
 	if err != nil {
 		return console.Pool{}, err
 	}
-	gaps, err := s.gaps(ctx)
+	gaps, err := s.Gaps(ctx)
 	stats := pool.Stats()
 	answer := console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
 	for i := range gaps {
@@ -68,16 +69,16 @@ func (s *stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 }
 
 // parkedOf are the parked messages of all groups, for the console.
-type parkedOf struct{ s *stack }
+type parkedOf struct{ s *Stack }
 
 // Counts counts them by group: those of the groups that the settings name or that read the claim streams. Those of webhooks are in MySQL.
 func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	reading, err := p.s.scripts.Groups(ctx, 0)
+	reading, err := p.s.Scripts.Groups(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	names := slices.Clone(p.s.cfg.Groups)
+	names := slices.Clone(p.s.Config.Groups)
 	for i := range reading {
 		names = append(names, reading[i].Name)
 	}
@@ -85,7 +86,7 @@ func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 		if group == webhooks.Group {
 			continue
 		}
-		counts[group], err = p.s.parkedBy(group).Count(ctx)
+		counts[group], err = p.s.ParkedBy(group).Count(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +96,7 @@ func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 
 // List is what a group has parked.
 func (p parkedOf) List(ctx context.Context, group string, most int) (list []console.ParkedMessage, err error) {
-	asked, err := p.s.parkedBy(group).Asked(ctx)
+	asked, err := p.s.ParkedBy(group).Asked(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 		return len(list) < most
 	}
 	if group == webhooks.Group {
-		rows, err := webhooks.Parked(ctx, p.s.db, webhooks.Which{}, most)
+		rows, err := webhooks.Parked(ctx, p.s.DB, webhooks.Which{}, most)
 		for i := range rows {
 			row := &rows[i]
 			add(console.ParkedMessage{
@@ -115,7 +116,7 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 		}
 		return list, err
 	}
-	for m, err := range p.s.parkedBy(group).All(ctx) {
+	for m, err := range p.s.ParkedBy(group).All(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -131,23 +132,23 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 // Replay has the processes of the group handle messages once more: they alone know how.
 func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error {
 	for _, id := range ids {
-		if err := p.s.note(ctx, models.AuditParkedReplayed, group, id); err != nil {
+		if err := p.s.Note(ctx, models.AuditParkedReplayed, group, id); err != nil {
 			return err
 		}
 	}
-	return p.s.parkedBy(group).AskReplay(ctx, ids...)
+	return p.s.ParkedBy(group).AskReplay(ctx, ids...)
 }
 
 // Discard deletes a message.
 func (p parkedOf) Discard(ctx context.Context, group, id string) error {
-	if err := p.s.note(ctx, models.AuditParkedDiscarded, group, id); err != nil {
+	if err := p.s.Note(ctx, models.AuditParkedDiscarded, group, id); err != nil {
 		return err
 	}
 	if group == webhooks.Group {
-		_, err := webhooks.Discard(ctx, p.s.db, parkedWebhookOf(id))
+		_, err := webhooks.Discard(ctx, p.s.DB, parkedWebhookOf(id))
 		return err
 	}
-	_, err := p.s.parkedBy(group).Discard(ctx, id)
+	_, err := p.s.ParkedBy(group).Discard(ctx, id)
 	if errors.Is(err, consumer.ErrNoParked) {
 		return nil
 	}
@@ -186,4 +187,23 @@ func (b booksOf) Repair(ctx context.Context, id string) (console.Verdict, error)
 		v.Lines = append(v.Lines, "Still: "+line)
 	}
 	return v, err
+}
+
+// Comparer is for one command, without metrics.
+func (s *Stack) Comparer() *compare.Comparer {
+	return compare.New(s.DB, s.Scripts, s.Loader, s.Logger, nil)
+}
+
+// Note writes into the audit log what is about to be done to parked messages. It comes first: what
+// is not noted is not done.
+func (s *Stack) Note(ctx context.Context, action, group, id string) error {
+	return audit.NewLog(s.DB).Note(ctx, action, struct {
+		Group string `json:"group"`
+		ID    string `json:"id,omitempty"`
+	}{group, id})
+}
+
+// ParkedBy are the parked messages of a group, but those of webhooks, which are in MySQL.
+func (s *Stack) ParkedBy(group string) *consumer.ParkingLot {
+	return consumer.NewParkingLot(s.Redis, s.Config.Partitions, group)
 }

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -27,37 +27,37 @@ func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(pa
 
 // readAgainAfterRestores writes the places of the webhooks into MySQL and looks whether they are there still. A MySQL that was restored has
 // older ones: events that waited in it are gone with the rows, so the streams are read again from there.
-func (s *stack) readAgainAfterRestores(ctx context.Context) {
+func (s *Stack) readAgainAfterRestores(ctx context.Context) {
 	written := make(map[string]string)
 	for ctx.Err() == nil {
 		if err := s.checkPlaces(ctx, written); err != nil && ctx.Err() == nil {
-			s.log.Warn("the places of the webhooks are not written to mysql yet, will try again", "error", err)
+			s.Logger.Warn("the places of the webhooks are not written to mysql yet, will try again", "error", err)
 		}
 		_ = sleep.For(ctx, placesEvery)
 	}
 }
 
-func (s *stack) checkPlaces(ctx context.Context, written map[string]string) error {
+func (s *Stack) checkPlaces(ctx context.Context, written map[string]string) error {
 	var rows []models.Setting
-	if err := s.db.WithContext(ctx).Where("name LIKE ?", webhookPlaces+"%").Find(&rows).Error; err != nil {
+	if err := s.DB.WithContext(ctx).Where("name LIKE ?", webhookPlaces+"%").Find(&rows).Error; err != nil {
 		return err
 	}
 	there := make(map[string]string, len(rows))
 	for i := range rows {
 		there[rows[i].Name] = rows[i].Value
 	}
-	for p := range s.cfg.Partitions {
+	for p := range s.Config.Partitions {
 		name := webhookPlace(p)
 		if mine := written[name]; mine != "" && there[name] != mine {
 			_, place, _ := strings.Cut(there[name], " ")
 			from, err := lua.ParseEntryID(place)
 			if err == nil {
-				err = s.scripts.RewindGroup(ctx, p, webhooks.Group, from)
+				err = s.Scripts.RewindGroup(ctx, p, webhooks.Group, from)
 			}
 			if err != nil {
 				return err
 			}
-			s.log.Warn("mysql was restored: events of the claim stream since then are posted again", "partition", p, "from", from.String())
+			s.Logger.Warn("mysql was restored: events of the claim stream since then are posted again", "partition", p, "from", from.String())
 			written[name] = there[name]
 		}
 		if err := s.writePlace(ctx, p, written); err != nil {
@@ -68,8 +68,8 @@ func (s *stack) checkPlaces(ctx context.Context, written map[string]string) erro
 }
 
 // writePlace writes the place in a stream, if it is another than before.
-func (s *stack) writePlace(ctx context.Context, partition int, written map[string]string) error {
-	groups, err := s.scripts.Groups(ctx, partition)
+func (s *Stack) writePlace(ctx context.Context, partition int, written map[string]string) error {
+	groups, err := s.Scripts.Groups(ctx, partition)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *stack) writePlace(ctx context.Context, partition int, written map[strin
 		return nil
 	}
 	row := models.Setting{Name: name, Value: rand.Text() + " " + from.String()}
-	if err := s.db.WithContext(ctx).Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
+	if err := s.DB.WithContext(ctx).Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
 		return err
 	}
 	written[name] = row.Value

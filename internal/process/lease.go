@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -21,8 +21,8 @@ const (
 
 // withConsumerLease runs a consumer of a group as long as no other process runs under its name: both would take the other's entries for
 // their own.
-func (s *stack) withConsumerLease(ctx context.Context, group string, run func(context.Context) error) error {
-	l := consumerLease{s: s, group: group, name: s.cfg.Name, first: namePatience, again: namePatience}
+func (s *Stack) withConsumerLease(ctx context.Context, group string, run func(context.Context) error) error {
+	l := consumerLease{s: s, group: group, name: s.Config.Name, first: namePatience, again: namePatience}
 	l.taken = config.Refuse("NAME", "another process reads as %q in group %s; give each process a name of its own, the same after a restart",
 		l.name, group)
 	return l.run(ctx, run)
@@ -33,7 +33,7 @@ func (s *stack) withConsumerLease(ctx context.Context, group string, run func(co
 //
 // Redis may lose a lease that its holder counts on: its clock jumps ahead, or a replica takes over that never had it. The holder notices
 // when it renews the lease, at the latest when it runs out by its own clock. So whoever takes a lease waits that long before it begins.
-func (s *stack) alone(ctx context.Context, group string, run func(context.Context) error) error {
+func (s *Stack) alone(ctx context.Context, group string, run func(context.Context) error) error {
 	l := consumerLease{s: s, group: group, name: group, first: forever, taken: webhooks.ErrReplaced}
 	for {
 		err := l.run(ctx, func(ctx context.Context) error {
@@ -45,13 +45,13 @@ func (s *stack) alone(ctx context.Context, group string, run func(context.Contex
 		if !errors.Is(err, webhooks.ErrReplaced) {
 			return err
 		}
-		s.log.WarnContext(ctx, "another process has taken over, this one stands by", "group", group)
+		s.Logger.WarnContext(ctx, "another process has taken over, this one stands by", "group", group)
 	}
 }
 
 // consumerLease is a name under which one process at a time reads a group.
 type consumerLease struct {
-	s            *stack
+	s            *Stack
 	group, name  string
 	first, again time.Duration // how long it is waited for, and again when the lease ran out, while Redis answers
 	taken        error         // says that another process has it
@@ -78,7 +78,7 @@ func (l *consumerLease) take(ctx context.Context, patience time.Duration) (bool,
 	until := time.Now().Add(patience)
 	for {
 		asking, cancel := context.WithTimeout(ctx, nameFor/2) // another try comes before the lease runs out
-		lease, err := l.s.scripts.LockConsumer(asking, l.group, l.name, l.token, nameFor)
+		lease, err := l.s.Scripts.LockConsumer(asking, l.group, l.name, l.token, nameFor)
 		cancel()
 		switch {
 		case err == nil:
@@ -93,4 +93,25 @@ func (l *consumerLease) take(ctx context.Context, patience time.Duration) (bool,
 		}
 		_ = sleep.For(ctx, namePoll) // ctx is checked above
 	}
+}
+
+// whileRenewed runs work while renew is called, at once and then again and again. An error of renew is the cause that ends work's context,
+// and is returned with work's. In the end giveBack is called, with little time: what was renewed expires by itself.
+func whileRenewed(ctx context.Context, every time.Duration, renew, giveBack, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	renewed := make(chan error, 1)
+	go func() {
+		err := renew(ctx)
+		for err == nil && sleep.For(ctx, every) == nil {
+			err = renew(ctx)
+		}
+		cancel(err)
+		giving, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer stop()
+		_ = giveBack(giving)
+		renewed <- err
+	}()
+	err := work(ctx)
+	cancel(nil)
+	return errors.Join(err, <-renewed)
 }

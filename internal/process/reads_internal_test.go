@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"testing"
@@ -17,11 +17,11 @@ func TestAStoreWhoseReadsLagIsRefused(t *testing.T) {
 	dsn := testenv.Database(t).DSN
 	syncertest.OpenStore(t, sqlstore.Config{DSN: dsn})
 	db, lag, _ := syncertest.StaleReads(t, dsn)
-	s := &stack{cfg: &config.Config{Partitions: 1}}
+	s := &Stack{Options: Options{Config: &config.Config{Partitions: 1}}}
 	require.NoError(t, s.checkStore(t.Context(), db))
 	lag()
 	err := s.checkStore(t.Context(), db)
 	require.ErrorIs(t, err, sqlstore.ErrStaleReads)
 	require.ErrorContains(t, err, "DIBS_MYSQL_DSN: ")
-	require.Equal(t, ExitUsage, exitCode(err))
+	require.ErrorIs(t, err, config.ErrConfig)
 }

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -15,8 +15,11 @@ import (
 	"dibs/lua"
 )
 
-// newRegistry has what every process tells: of Go, of itself, and of what it was built from.
-func newRegistry() *prometheus.Registry {
+// registryOf is given, or a new one with what every process tells: of Go, of itself, and of what it was built from.
+func registryOf(given *prometheus.Registry) *prometheus.Registry {
+	if given != nil {
+		return given
+	}
 	registry := prometheus.NewRegistry()
 	info := build.Of()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -88,10 +91,10 @@ func (s *scraped) Describe(to chan<- *prometheus.Desc) {
 func (s *scraped) Collect(to chan<- prometheus.Metric) { s.ask(to) }
 
 // registerPools reports the connections to both servers, and of Redis' memory.
-func (s *stack) registerPools(context.Context) error {
-	pool, err := s.db.DB()
+func (s *Stack) registerPools(context.Context) error {
+	pool, err := s.DB.DB()
 	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
+		return fmt.Errorf("process: %w", err)
 	}
 	redis := &scraped{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -105,18 +108,18 @@ func (s *stack) registerPools(context.Context) error {
 	memory := desc("memory_bytes", "Memory that Redis uses; of a cluster, of one server. None when it does not say.")
 	limit := desc("memory_limit_bytes", "Memory that Redis may use; 0 is no limit.")
 	redis.ask = func(to chan<- prometheus.Metric) {
-		stats := s.rdb.PoolStats()
+		stats := s.Redis.PoolStats()
 		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.TotalConns), "total")
 		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(stats.IdleConns), "idle")
 		to <- prometheus.MustNewConstMetric(timeouts, prometheus.CounterValue, float64(stats.Timeouts))
 		to <- prometheus.MustNewConstMetric(waits, prometheus.CounterValue, float64(stats.WaitCount))
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
-		if h, err := redisconn.HealthOf(ctx, s.rdb); err == nil && h.UsedBytes > 0 {
+		if h, err := redisconn.HealthOf(ctx, s.Redis); err == nil && h.UsedBytes > 0 {
 			to <- prometheus.MustNewConstMetric(memory, prometheus.GaugeValue, float64(h.UsedBytes))
 			to <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(h.LimitBytes))
 		}
 	}
-	s.registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), redis)
+	s.Registry.MustRegister(collectors.NewDBStatsCollector(pool, "dibs"), redis)
 	return nil
 }

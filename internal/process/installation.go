@@ -1,7 +1,8 @@
-package cmd
+package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,9 +29,9 @@ const (
 
 // checkInstallation compares the ids at the start. A role whose servers may be away is let on, and
 // reads no stream before a later check.
-func (s *stack) checkInstallation(ctx context.Context) error {
+func (s *Stack) checkInstallation(ctx context.Context) error {
 	s.sameInstallation = make(chan struct{})
-	if s.redisMayBeAway {
+	if s.waits {
 		bounded, cancel := context.WithTimeout(ctx, installationFirst)
 		defer cancel()
 		ctx = bounded
@@ -40,8 +41,8 @@ func (s *stack) checkInstallation(ctx context.Context) error {
 	case err == nil:
 		close(s.sameInstallation)
 		return nil
-	case s.redisMayBeAway && exitCode(err) != ExitUsage:
-		s.log.Warn("whether Redis and MySQL are of one installation is not known yet; no stream is read before", "error", err)
+	case s.waits && !errors.Is(err, config.ErrConfig):
+		s.Logger.Warn("whether Redis and MySQL are of one installation is not known yet; no stream is read before", "error", err)
 		return nil // watchInstallation goes on
 	}
 	return err
@@ -49,7 +50,7 @@ func (s *stack) checkInstallation(ctx context.Context) error {
 
 // awaitInstallation waits until the ids were found to be the same. It reports false when ctx ended
 // first.
-func (s *stack) awaitInstallation(ctx context.Context) bool {
+func (s *Stack) awaitInstallation(ctx context.Context) bool {
 	select {
 	case <-s.sameInstallation:
 		return true
@@ -61,23 +62,25 @@ func (s *stack) awaitInstallation(ctx context.Context) bool {
 // watchInstallation compares until the ids are the same, and then has Redis keep its id: one that
 // lost everything gets it again. It returns an error once Redis belongs to another installation,
 // and nil when ctx ends.
-func (s *stack) watchInstallation(ctx context.Context) error {
+func (s *Stack) watchInstallation(ctx context.Context) error {
 	warning := rate.Sometimes{Interval: laterWarnEvery}
 	for sleep.For(ctx, installationEvery) == nil {
 		bounded, cancel := context.WithTimeout(ctx, installationFirst)
 		err := s.keepInstallation(bounded)
 		cancel()
-		if exitCode(err) == ExitUsage && ctx.Err() == nil {
+		if errors.Is(err, config.ErrConfig) && ctx.Err() == nil {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
-			warning.Do(func() { s.log.Warn("whether Redis and MySQL are still of one installation is not known", "error", err) })
+			warning.Do(func() {
+				s.Logger.Warn("whether Redis and MySQL are still of one installation is not known", "error", err)
+			})
 		}
 	}
 	return nil
 }
 
-func (s *stack) keepInstallation(ctx context.Context) error {
+func (s *Stack) keepInstallation(ctx context.Context) error {
 	select {
 	case <-s.sameInstallation:
 	default:
@@ -90,9 +93,9 @@ func (s *stack) keepInstallation(ctx context.Context) error {
 	if s.installation == "" { // of books whose Redis had none yet
 		return s.compareInstallations(ctx)
 	}
-	is, err := s.scripts.Installation(ctx)
+	is, err := s.Scripts.Installation(ctx)
 	if err == nil && is == "" && !s.ownBooks() {
-		is, err = s.scripts.SetInstallation(ctx, "", s.installation)
+		is, err = s.Scripts.SetInstallation(ctx, "", s.installation)
 	}
 	if err == nil && is != "" && is != s.installation {
 		err = refuseInstallation("%s", whose(s.installation, is))
@@ -102,15 +105,15 @@ func (s *stack) keepInstallation(ctx context.Context) error {
 
 // compareInstallations is one comparison. Errors: ErrConfig for two installations; those of the
 // servers.
-func (s *stack) compareInstallations(ctx context.Context) error {
-	is, err := s.scripts.Installation(ctx)
+func (s *Stack) compareInstallations(ctx context.Context) error {
+	is, err := s.Scripts.Installation(ctx)
 	if err != nil {
 		return err
 	}
 	if s.ownBooks() {
 		return s.compareBooks(ctx, is)
 	}
-	mine, err := campaigns.Installation(ctx, s.db, s.cfg.Name)
+	mine, err := campaigns.Installation(ctx, s.DB, s.Config.Name)
 	if err != nil {
 		return err
 	}
@@ -124,15 +127,15 @@ func (s *stack) compareInstallations(ctx context.Context) error {
 }
 
 // takeRedis gives a Redis of no installation, or of another one, to that of MySQL, or refuses.
-func (s *stack) takeRedis(ctx context.Context, mine, is string) error {
-	inUse, err := s.scripts.HasData(ctx)
+func (s *Stack) takeRedis(ctx context.Context, mine, is string) error {
+	inUse, err := s.Scripts.HasData(ctx)
 	if err == nil && inUse == "" && is != "" {
 		inUse, err = s.shared.Running(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	anyCampaign, err := campaigns.Any(ctx, s.db)
+	anyCampaign, err := campaigns.Any(ctx, s.DB)
 	switch {
 	case err != nil:
 		return err
@@ -142,7 +145,7 @@ func (s *stack) takeRedis(ctx context.Context, mine, is string) error {
 	case inUse != "" && is != "":
 		return refuseInstallation("%s. Redis has %s", whose(mine, is), inUse)
 	}
-	now, err := s.scripts.SetInstallation(ctx, is, mine)
+	now, err := s.Scripts.SetInstallation(ctx, is, mine)
 	if err == nil && now != mine {
 		err = refuseInstallation("%s", whose(mine, now))
 	}
@@ -150,16 +153,16 @@ func (s *stack) takeRedis(ctx context.Context, mine, is string) error {
 }
 
 // ownBooks reports whether the database is that of a finance service, and not Dibs' own.
-func (s *stack) ownBooks() bool {
-	return s.campaigns == nil && s.cfg.FinanceDSN != "" && s.cfg.FinanceDSN != s.cfg.MySQLDSN
+func (s *Stack) ownBooks() bool {
+	return s.Campaigns == nil && s.Config.FinanceDSN != "" && s.Config.FinanceDSN != s.Config.MySQLDSN
 }
 
 // compareBooks refuses a Redis of another installation than the one whose events the books have.
-func (s *stack) compareBooks(ctx context.Context, is string) error {
+func (s *Stack) compareBooks(ctx context.Context, is string) error {
 	if is == "" {
 		return nil // it lost everything, and gets its id from a process of Dibs
 	}
-	of, err := campaigns.RecordSource(ctx, s.db, is)
+	of, err := campaigns.RecordSource(ctx, s.DB, is)
 	if err == nil && of != is {
 		err = config.Refuse("FINANCE_DSN", "and %sREDIS_URL are of two installations: the books are of %s, Redis is of %s",
 			config.Prefix, told(of), told(is))

@@ -1,4 +1,4 @@
-package cmd
+package process
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"dibs/internal/config"
 )
 
-// checkListen comes first, so that an open door is refused before anything is touched.
-func checkListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
+// CheckListen comes first, so that an open door is refused before anything is touched.
+func CheckListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
 
-// checkMetricsListen is checkListen for a role that has no HTTP but /metrics, if that.
+// checkMetricsListen is CheckListen for a role that has no HTTP but /metrics, if that.
 func checkMetricsListen(cfg *config.Config) error {
 	if cfg.MetricsAddr == "" {
 		return nil
@@ -24,10 +24,10 @@ func checkMetricsListen(cfg *config.Config) error {
 }
 
 func checkAddr(cfg *config.Config, setting, addr string) error {
-	if _, err := certificate(cfg).Config(slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := Certificate(cfg).Config(slog.New(slog.DiscardHandler)); err != nil {
 		return config.Refuse("TLS_CERT", "%w", err)
 	}
-	err := auth.Door{Addr: addr, TLS: certificate(cfg) != api.TLS{}, Insecure: cfg.Insecure}.Check(tokens(cfg))
+	err := auth.Door{Addr: addr, TLS: Certificate(cfg) != api.TLS{}, Insecure: cfg.Insecure}.Check(Tokens(cfg))
 	if refused, ok := errors.AsType[*auth.SettingError](err); ok {
 		return config.Refuse(refused.Setting, "%w", refused.Err)
 	}
@@ -37,7 +37,8 @@ func checkAddr(cfg *config.Config, setting, addr string) error {
 	return nil
 }
 
-func tokens(cfg *config.Config) api.Tokens {
+// Tokens are the bearer tokens of the settings.
+func Tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,
 		AdminFile: cfg.FileOf("ADMIN_TOKEN"), StorefrontFile: cfg.FileOf("STOREFRONT_TOKEN"), ViewerFile: cfg.FileOf("VIEWER_TOKEN"),
@@ -46,7 +47,8 @@ func tokens(cfg *config.Config) api.Tokens {
 	}
 }
 
-func certificate(cfg *config.Config) api.TLS { return api.TLS{Cert: cfg.TLSCert, Key: cfg.TLSKey} }
+// Certificate is that of the settings.
+func Certificate(cfg *config.Config) api.TLS { return api.TLS{Cert: cfg.TLSCert, Key: cfg.TLSKey} }
 
 // listen refuses an address that is none as the setting's fault; one that is taken is not.
 func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
@@ -59,5 +61,5 @@ func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	if noAddr || noHost && unknown.IsNotFound {
 		return nil, config.Refuse(setting, "%w", err)
 	}
-	return nil, fmt.Errorf("cmd: %w", err)
+	return nil, fmt.Errorf("process: %w", err)
 }

@@ -1,0 +1,42 @@
+package process
+
+import (
+	"context"
+	"dibs/finance"
+	"dibs/internal/sleep"
+	"dibs/syncer/writer"
+	"time"
+)
+
+// drainPoll lies between two looks at what is not credited yet.
+const drainPoll = 20 * time.Millisecond
+
+// drainEmbedded waits until the database has everything that the embedded Redis holds: it ends with this process.
+func (s *Stack) drainEmbedded(credits bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.Config.ShutdownTimeout/2)
+	defer cancel()
+	if err := writer.NewAppliedStreams(s.DB, s.Scripts).AwaitApplied(ctx); err != nil {
+		s.Logger.Error("what is left in the embedded redis may be lost", "error", err)
+	}
+	for p := range s.Config.Partitions {
+		if credits && !s.awaitCredited(ctx, p) {
+			s.Logger.Error("events in the embedded redis were not credited", "partition", p)
+		}
+	}
+}
+
+// awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.
+func (s *Stack) awaitCredited(ctx context.Context, partition int) bool {
+	for {
+		stream, err := s.Scripts.Stream(ctx, partition)
+		if err == nil {
+			unread, unreadErr := s.Scripts.Unread(ctx, partition, finance.Group)
+			if unreadErr == nil && unread.Upto(stream.Tip) {
+				return true
+			}
+		}
+		if sleep.For(ctx, drainPoll) != nil {
+			return false
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package process
+
+import (
+	"context"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/writer"
+	"fmt"
+	"time"
+)
+
+// Gap is a partition of whose claim stream MySQL lacks entries that Redis has no more.
+type Gap struct {
+	Partition   int
+	From, First models.Offset
+	Err         error // why First is not known
+}
+
+// String says what MySQL lacks.
+func (g *Gap) String() string {
+	return fmt.Sprintf("partition %d: MySQL has applied the claim stream up to %s, and it begins at %s", g.Partition, timeOf(g.From), timeOf(g.First))
+}
+
+// timeOf is when the entry at an offset was added.
+func timeOf(at models.Offset) string {
+	id, err := lua.ParseEntryID(at.EntryID)
+	if err != nil || at.IsStart() {
+		return "no entry"
+	}
+	return time.UnixMilli(int64(id.Ms)).UTC().Format(models.TimeLayout) //nolint:gosec // a time
+}
+
+// Gaps are the partitions with a gap.
+func (s *Stack) Gaps(ctx context.Context) (all []Gap, err error) {
+	partitions := make([]int, s.Scripts.Partitions())
+	for p := range partitions {
+		partitions[p] = p
+	}
+	offsets, err := writer.Offsets(ctx, s.DB.ConnPool, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range partitions {
+		if offsets[p].State != models.PartitionGap {
+			continue
+		}
+		first, err := s.Scripts.First(ctx, p)
+		all = append(all, Gap{Partition: p, From: offsets[p], First: first, Err: err})
+	}
+	return all, nil
+}

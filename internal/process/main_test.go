@@ -1,0 +1,9 @@
+package process
+
+import (
+	"testing"
+
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }

@@ -1,0 +1,160 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
+
+	"dibs/internal/config"
+	"dibs/internal/redisconn"
+	"dibs/internal/sleep"
+	"dibs/lua"
+	"dibs/syncer/campaigns"
+)
+
+const (
+	firstCheckTimeout = 5 * time.Second // of a role that may start without Redis
+	laterCheckEvery   = time.Second
+	laterWarnEvery    = 30 * time.Second
+)
+
+// orLater runs a check of Redis. If it fails for a reason that may pass, a process that waits tries it again in awaitRedis.
+func (s *Stack) orLater(ctx context.Context, run func(context.Context) error) error {
+	if !s.waits {
+		return run(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
+	defer cancel()
+	err := run(bounded)
+	if ctx.Err() != nil || !mayPass(err) {
+		return err
+	}
+	s.Logger.Warn("redis, or a server of it, does not answer as it must; the process starts, and checks it again until it does", "error", err)
+	s.later = append(s.later, run)
+	return nil
+}
+
+func mayPass(err error) bool {
+	return redisconn.MayPass(err) && !errors.Is(err, config.ErrConfig)
+}
+
+// awaitRedis runs the checks that failed at the start until each has passed, and returns nil then or when ctx ends. Errors: a refusal that
+// cannot pass.
+func (s *Stack) awaitRedis(ctx context.Context) error {
+	if len(s.later) == 0 {
+		return nil
+	}
+	warning := rate.Sometimes{Interval: laterWarnEvery}
+	warning.Do(func() {}) // the start has said so
+	for len(s.later) > 0 {
+		if sleep.For(ctx, laterCheckEvery) != nil {
+			return nil //nolint:nilerr // it was stopped
+		}
+		bounded, cancel := context.WithTimeout(ctx, startTimeout)
+		err := s.later[0](bounded)
+		cancel()
+		switch {
+		case err == nil:
+			s.later = s.later[1:]
+		case !mayPass(err) && ctx.Err() == nil:
+			return err
+		default:
+			warning.Do(func() { s.Logger.Warn("redis, or a server of it, still does not answer as it must", "error", err) })
+		}
+	}
+	s.Logger.Info("redis is there, and as it must be")
+	s.warn()
+	return nil
+}
+
+// checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
+func (s *Stack) checkRedis(ctx context.Context) error {
+	err := redisconn.CheckTopology(ctx, s.Redis, s.redisURL())
+	if err == nil {
+		err = redisconn.EachMaster(ctx, s.Redis, s.checkServer)
+	}
+	return config.RefuseIf(err, redisconn.ErrURL, "REDIS_URL")
+}
+
+// checkServer refuses a server that evicts, and notes one that forgets. It reads INFO, which managed services allow where they
+// forbid CONFIG.
+func (s *Stack) checkServer(ctx context.Context, node *redis.Client) error {
+	info, err := redisconn.Info(ctx, node)
+	if err == nil {
+		err = redisconn.CheckPolicy(ctx, node, info, s.redisURL())
+	}
+	if err != nil {
+		return err
+	}
+	advice, err := redisconn.DefaultUserAdvice(ctx, node, info)
+	if err != nil {
+		return err
+	}
+	if info["aof_enabled"] == "0" {
+		s.redisNotPersistent.Store(true)
+	}
+	if advice != "" {
+		s.aclAdvice.Store(&advice)
+	}
+	return nil
+}
+
+// warn says what may be so but should not: once a role was not refused, for a refusal is one line.
+func (s *Stack) warn() {
+	if s.redisNotPersistent.Swap(false) {
+		s.Logger.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
+	}
+	if advice := s.aclAdvice.Swap(nil); advice != nil {
+		s.Logger.Warn("redis may forget its claims when it starts again", slog.String("advice", *advice))
+	}
+}
+
+// errEmbedded refuses what needs a Redis with a disk.
+var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", redisconn.ErrFsync)
+
+// checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given.
+func (s *Stack) checkDurability(ctx context.Context) error {
+	if !s.TakesClaims || s.fsync() == redisconn.NoFsync {
+		return nil
+	}
+	if s.Config.RedisURL == "" {
+		return config.Refuse("DURABILITY", "%w", errEmbedded)
+	}
+	return s.orLater(ctx, func(ctx context.Context) error {
+		return config.RefuseIf(redisconn.EachMaster(ctx, s.Redis, s.checkFsync), redisconn.ErrFsync, "DURABILITY")
+	})
+}
+
+// checkFsync checks a server for the configured durability.
+func (s *Stack) checkFsync(ctx context.Context, node *redis.Client) error {
+	return redisconn.CheckFsync(ctx, node, s.fsync())
+}
+
+// fsync is what the configured durability asks of servers.
+func (s *Stack) fsync() redisconn.Fsync {
+	switch s.Config.Durability {
+	case lua.Fsync:
+		return redisconn.MustFsync
+	case lua.Vouched:
+		return redisconn.VouchedFsync
+	default:
+		return redisconn.NoFsync
+	}
+}
+
+// committed knows which claims MySQL has.
+type committed struct {
+	*campaigns.Claims
+
+	scripts *lua.Scripts
+}
+
+// Signaled is what consumers signaled last.
+func (c committed) Signaled(ctx context.Context, partitions []int) []string {
+	return c.scripts.Signaled(ctx, partitions)
+}

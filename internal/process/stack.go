@@ -1,0 +1,311 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"dibs/internal/build"
+	"dibs/internal/config"
+	"dibs/internal/migrations"
+	"dibs/internal/otlp"
+	"dibs/internal/pulse"
+	"dibs/internal/redisconn"
+	"dibs/internal/softstate"
+	"dibs/internal/sqlstore"
+	"dibs/internal/tracing"
+	"dibs/internal/webhooks"
+	"dibs/lua"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/lots"
+	"dibs/syncer/resolve"
+	"dibs/syncer/shards"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"gorm.io/gorm"
+)
+
+// startTimeout bounds the checks before a role starts.
+const startTimeout = 30 * time.Second
+
+// Options say what a process needs.
+type Options struct {
+	Config   *config.Config
+	Logger   *slog.Logger
+	Environ  []string             // "NAME=value"
+	Registry *prometheus.Registry // takes the metrics; nil makes one
+
+	IsFinance   bool // it needs Redis and the finance service's own database
+	TakesClaims bool // it has the API: it stores subjects of claims
+
+	Listening func(addr string) // is called with the API's address once it listens; nil is no one
+
+	endpoints func() webhooks.Endpoints // of the webhooks
+	waits     bool                      // it may start while a server is away, which it checks as soon as it is there
+}
+
+// Stack is what a process holds open: both servers, and what is made of them for every role.
+type Stack struct {
+	Options
+
+	DB        *gorm.DB
+	Redis     redis.UniversalClient
+	Scripts   *lua.Scripts
+	Campaigns *campaigns.Repository
+	Loader    *lots.Loader
+	Where     string // the servers, for people
+
+	tracer   *tracing.Tracer // nil: no traces
+	redisURL func() string   // as it is by now
+	shared   *softstate.Store
+	mover    *shards.Mover
+	relay    *resolve.Relay
+	resolver *resolve.Resolver
+
+	installation     string        // that both servers belong to, once it was found to be the same
+	sameInstallation chan struct{} // is closed then
+
+	later []func(context.Context) error // checks of Redis that failed at the start
+	gate  *sqlstore.Gate                // of a MySQL that was away when the process started, else nil
+	parts *parts                        // the servers, for probes and metrics
+	pulse pulse.Heartbeat               // of the loops of consumer, syncer and finance
+	end   atomic.Pointer[time.Time]     // of this process at the latest, once it stops
+
+	redisNotPersistent atomic.Bool            // a Redis keeps no file of what it is told
+	aclAdvice          atomic.Pointer[string] // about a Redis that would not load its file
+
+	closers []func() // in the order of opening
+}
+
+// Open connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
+// schema, another number of partitions, a Redis that evicts.
+func Open(ctx context.Context, o Options) (*Stack, error) {
+	o.Registry = registryOf(o.Registry)
+	s := &Stack{Options: o}
+	check := s.Config.CheckServers
+	opening := []func(context.Context) error{
+		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation, s.checkDurability,
+	}
+	if s.IsFinance {
+		check = s.Config.CheckFinance
+		opening = []func(context.Context) error{s.openTraces, s.openRedis, s.openBooks, s.checkStreams, s.checkInstallation}
+	}
+	if err := check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, open := range opening {
+		if err := open(ctx); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Close closes in reverse order. It may be called once.
+func (s *Stack) Close() {
+	for _, v := range slices.Backward(s.closers) {
+		v()
+	}
+}
+
+// openTraces has spans sent where OTEL_* say, if they say so.
+func (s *Stack) openTraces(context.Context) error {
+	provider, end, err := otlp.Open(s.Environ, build.Of().Version, s.Logger)
+	if err != nil {
+		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+	}
+	if provider == nil {
+		return nil
+	}
+	s.tracer = tracing.New(provider)
+	s.closers = append(s.closers, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = end(ctx) // what is lost is logged
+	})
+	return nil
+}
+
+func (s *Stack) openRedis(ctx context.Context) error {
+	rdb, err := s.connectRedis(ctx)
+	if err != nil {
+		return err
+	}
+	s.Redis = rdb
+	s.closers = append(s.closers, func() { _ = rdb.Close() })
+	s.Scripts, err = lua.New(rdb, lua.Options{
+		Partitions: s.Config.Partitions, Durability: s.Config.Durability, Observe: observeScripts(s.Registry), CheckServer: s.checkFsync,
+	})
+	if err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	s.shared = softstate.New(rdb, s.Scripts)
+	if s.Config.RedisURL == "" {
+		return nil
+	}
+	return s.orLater(ctx, func(ctx context.Context) error {
+		return config.RefuseIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY") // its connections are checked
+	})
+}
+
+// connectRedis makes the client of the configured Redis, or of an embedded one.
+func (s *Stack) connectRedis(ctx context.Context) (redis.UniversalClient, error) {
+	if s.Config.RedisURL == "" {
+		server, end, err := embedRedis()
+		if err != nil {
+			return nil, fmt.Errorf("embedded redis: %w", err)
+		}
+		s.closers = append(s.closers, end)
+		return redisconn.Connect("redis://" + server.Addr())
+	}
+	url, err := s.Config.Renewed("REDIS_URL", s.Config.RedisURL, s.Logger, redisconn.CheckURL)
+	if err != nil {
+		return nil, err
+	}
+	s.redisURL = url
+	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
+	defer cancel()
+	fsync := redisconn.NoFsync
+	if s.TakesClaims { // books must be written whatever can be promised
+		fsync = s.fsync()
+	}
+	rdb, err := redisconn.Detect(bounded, url, fsync)
+	if err != nil {
+		return nil, config.Refuse("REDIS_URL", "%w", err)
+	}
+	return rdb, nil
+}
+
+func (s *Stack) openSQL(ctx context.Context) error {
+	if s.Config.MySQLDSN == "" {
+		return s.openSQLite(ctx)
+	}
+	return s.openGated(ctx, "MYSQL_DSN", s.Config.MySQLDSN, s.checkStore)
+}
+
+// openGated opens the MySQL of a setting. A role may start while it is away.
+func (s *Stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
+	s.Where = "Redis and MySQL as configured"
+	now, err := s.Config.Renewed(setting, dsn, s.Logger, sqlstore.CheckDSN)
+	if err != nil {
+		return err
+	}
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Renewed: now, Conns: s.Config.MySQLConns, Logger: s.Logger}, check)
+	if err != nil {
+		return config.RefuseIf(err, sqlstore.ErrConfig, setting)
+	}
+	s.use(db)
+	err = gate.Try(ctx)
+	if s.waits && errors.Is(err, sqlstore.ErrAway) {
+		s.gate = gate
+		s.Logger.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else waits or is refused until it is there", "error", err)
+		return nil
+	}
+	return err
+}
+
+func (s *Stack) openSQLite(ctx context.Context) error {
+	dir, err := s.sqliteFolder()
+	if err != nil {
+		return err
+	}
+	s.Where = "embedded Redis (memory) and SQLite (" + dir + "): for a look, not for real claims"
+	db, err := OpenDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.DB"), Logger: s.Logger})
+	if err != nil {
+		return err
+	}
+	s.use(db)
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	if _, err := migrations.Up(ctx, pool, db.Name()); err != nil {
+		return err
+	}
+	if err := s.checkStore(ctx, db); err != nil || s.Config.RedisURL != "" {
+		return err
+	}
+	return writer.BeginAnew(ctx, db)
+}
+
+func (s *Stack) use(db *gorm.DB) {
+	s.DB = db
+	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
+}
+
+// checkStore refuses an older schema, and data that was made with another number of partitions.
+func (s *Stack) checkStore(ctx context.Context, db *gorm.DB) error {
+	if err := CheckSchema(ctx, db); err != nil {
+		return err
+	}
+	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) { // a MySQL that takes no writes now can't be asked
+		return config.Refuse("MYSQL_DSN", "%w", err)
+	}
+	err := campaigns.CheckPartitions(ctx, db, s.Config.Partitions)
+	if err != nil || !s.TakesClaims {
+		return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
+	}
+	return config.RefuseIf(campaigns.CheckSubjectSecret(ctx, db, s.Config.SubjectSecret), campaigns.ErrSubjectSecret, "SUBJECT_SECRET")
+}
+
+// CheckSchema refuses an older schema.
+func CheckSchema(ctx context.Context, db *gorm.DB) error {
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	return migrations.Check(ctx, pool, db.Name())
+}
+
+// OpenDB opens a database; a DSN that can't be is the setting's fault.
+func OpenDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
+	db, err := sqlstore.Open(ctx, cfg)
+	return db, config.RefuseIf(err, sqlstore.ErrConfig, setting)
+}
+
+// sqliteFolder has the file of the embedded database. Embedded Redis keeps nothing, so what an earlier
+// run left there can be read but not claimed from; without a folder of the user's it is a temporary one.
+func (s *Stack) sqliteFolder() (dir string, err error) {
+	if s.Config.DataDir != "" {
+		if err := os.MkdirAll(s.Config.DataDir, 0o700); err != nil {
+			return "", config.Refuse("DATA_DIR", "%w", err)
+		}
+		return s.Config.DataDir, nil
+	}
+	dir, err = os.MkdirTemp("", "dibs-")
+	if err != nil {
+		return "", fmt.Errorf("process: %w", err)
+	}
+	s.closers = append(s.closers, func() { _ = os.RemoveAll(dir) })
+	return dir, nil
+}
+
+func (s *Stack) makeParts(context.Context) error {
+	s.Campaigns = campaigns.New(s.DB, s.Scripts, s.Logger)
+	s.Loader = lots.New(s.DB, s.Scripts, s.Logger, s.settle(), s.Registry)
+	s.mover = shards.New(s.DB, s.Scripts, s.Loader, s.Registry)
+	s.Campaigns.SettleBy(s.mover)
+	s.relay = resolve.NewRelay(s.DB, s.Scripts, s.Registry)
+	s.relay.LoadBy(s.Loader)
+	s.resolver = resolve.NewResolver(s.DB, s.relay, s.Logger)
+	return nil
+}
+
+// settle is how long processes may take to report what they saw of lots. Of an embedded Redis no other process saw anything.
+func (s *Stack) settle() time.Duration {
+	if s.Config.RedisURL == "" {
+		return 0
+	}
+	return lots.Settle
+}

@@ -1,0 +1,82 @@
+package process
+
+import (
+	"context"
+	"dibs/consumer"
+	"dibs/internal/config"
+	"dibs/internal/sleep"
+	"dibs/internal/webhooks"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+)
+
+// ReadEndpoints reads the endpoints file, before servers are asked for anything.
+func ReadEndpoints(cfg *config.Config, log *slog.Logger) (func() webhooks.Endpoints, error) {
+	if cfg.WebhooksFile == "" {
+		return nil, config.Refuse("WEBHOOKS_FILE", "is not set: where are the events to go?")
+	}
+	file, err := webhooks.ReadFile(cfg.WebhooksFile, log)
+	if err != nil {
+		return nil, config.Refuse("WEBHOOKS_FILE", "%w", err)
+	}
+	return file.Get, nil
+}
+
+// Dispatcher posts events.
+func (s *Stack) Dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispatcher {
+	return webhooks.New(webhooks.Config{
+		DB: s.DB, Endpoints: endpoints, Private: s.Config.WebhooksPrivate, Proxy: httpproxy.FromEnvironment().ProxyFunc(),
+		Logger: s.Logger, Registerer: s.Registry,
+	})
+}
+
+// runWebhooks delivers events until ctx ends.
+func (s *Stack) runWebhooks(ctx context.Context) error {
+	if !s.awaitInstallation(ctx) {
+		return nil
+	}
+	d := s.Dispatcher(s.endpoints)
+	for partition := range s.Config.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
+		_ = s.Scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
+	}
+	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
+		s.Logger.Info("delivering", "group", webhooks.Group, "partitions", s.Config.Partitions, "endpoints", slices.Sorted(maps.Keys(s.endpoints())))
+		return d.Run(ctx, func(ctx context.Context) error {
+			var replaying sync.WaitGroup
+			replaying.Go(func() { s.replayWebhooks(ctx, d) })
+			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
+			defer replaying.Wait()
+			cfg := s.reading(webhooks.Group)
+			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
+			if !s.Config.ReadAhead {
+				cfg.IsReady = consumer.IsApplied(s.Redis)
+			}
+			return consumer.ReadInOrder(ctx, cfg, s.Config.Partitions, d.Submit)
+		})
+	})
+}
+
+// replayEvery is how often the role looks for parked events that the console wants replayed.
+const replayEvery = 5 * time.Second
+
+// replayWebhooks replays what the console asks for, until ctx ends.
+func (s *Stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
+	lot := s.ParkedBy(webhooks.Group)
+	for sleep.For(ctx, replayEvery) == nil {
+		err := lot.ReplayAsked(ctx, func(ctx context.Context, id string) (left string, err error) {
+			_, n, err := d.Replay(ctx, parkedWebhookOf(id))
+			if n > 0 {
+				left = "the endpoint does not take it"
+			}
+			return left, err
+		})
+		if err != nil && ctx.Err() == nil {
+			s.Logger.Warn("parked events are not replayed yet, will try again", "error", err)
+		}
+	}
+}
