@@ -11,11 +11,12 @@ import (
 	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/compare"
 	"dibs/syncer/writer"
 )
 
 // errGap says that MySQL lacks what Redis has no more.
-func errGap(all []process.Gap) error {
+func errGap(all []compare.Gap) error {
 	var failed []error
 	for i := range all {
 		failed = append(failed, fmt.Errorf("%w: %s. Roll MySQL's binary log forward, or give up what is between with --accept-gap", ErrDrift, &all[i]))
@@ -26,7 +27,7 @@ func errGap(all []process.Gap) error {
 // acceptGaps gives up the entries that MySQL lacks and Redis has no more. A reader then begins where the stream does, as after Redis lost
 // data: each campaign of the partition is loaded again, and the claims that nobody has are counted as lost.
 func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
-	all, err := s.Gaps(ctx)
+	all, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func reconcile(ctx context.Context, s *process.Stack, w io.Writer, flags reconci
 	if err != nil {
 		return err
 	}
-	gaps, err := s.Gaps(ctx)
+	gaps, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {
 		return err
 	}

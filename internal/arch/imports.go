@@ -41,7 +41,7 @@ var imports = map[string][]string{
 	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
 	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua a few names only, see consumerNames
 	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
-	"internal/webhooks":   {"internal/sqlstore", "models"},
+	"internal/webhooks":   {"internal/sqlstore", "lua", "models"},
 	"internal/ledger":     {"internal/sqlstore", "internal/migrations", "models"},
 	"internal/config":     {"lua", "models"},
 	"cmd":                 everything,

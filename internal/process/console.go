@@ -59,7 +59,7 @@ func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	if err != nil {
 		return console.Pool{}, err
 	}
-	gaps, err := s.Gaps(ctx)
+	gaps, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	stats := pool.Stats()
 	answer := console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
 	for i := range gaps {

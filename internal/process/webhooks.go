@@ -49,7 +49,7 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
-			replaying.Go(func() { s.readAgainAfterRestores(ctx) })
+			replaying.Go(func() { d.ReadAgainAfterRestores(ctx, s.Scripts) })
 			defer replaying.Wait()
 			cfg := s.reading(webhooks.Group)
 			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }

@@ -1,4 +1,4 @@
-package process
+package compare
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"dibs/syncer/writer"
 	"fmt"
 	"time"
+
+	"gorm.io/gorm"
 )
 
 // Gap is a partition of whose claim stream MySQL lacks entries that Redis has no more.
@@ -31,12 +33,12 @@ func timeOf(at models.Offset) string {
 }
 
 // Gaps are the partitions with a gap.
-func (s *Stack) Gaps(ctx context.Context) (all []Gap, err error) {
-	partitions := make([]int, s.Scripts.Partitions())
+func Gaps(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) (all []Gap, err error) {
+	partitions := make([]int, scripts.Partitions())
 	for p := range partitions {
 		partitions[p] = p
 	}
-	offsets, err := writer.Offsets(ctx, s.DB.ConnPool, partitions...)
+	offsets, err := writer.Offsets(ctx, db.ConnPool, partitions...)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func (s *Stack) Gaps(ctx context.Context) (all []Gap, err error) {
 		if offsets[p].State != models.PartitionGap {
 			continue
 		}
-		first, err := s.Scripts.First(ctx, p)
+		first, err := scripts.First(ctx, p)
 		all = append(all, Gap{Partition: p, From: offsets[p], First: first, Err: err})
 	}
 	return all, nil
