@@ -30,12 +30,14 @@ var everything = []string{"*"}
 // imports lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
 // A package outside every package is refused, so that a new package gets its line here on the day it is built.
 var imports = map[string][]string{
-	"models":              {},
-	"internal/split":      {},
-	"lua":                 {"models"},
-	"internal/redisconn":  {},                // clients, and what is checked of servers
-	"internal/softstate":  {"lua", "models"}, // what processes share beside the claims
-	"internal/migrations": {},
+	"models":                {},
+	"internal/split":        {},
+	"lua":                   {"models"},
+	"internal/redisconn":    {}, // clients, and what is checked of servers
+	"internal/lease":        {"lua"},
+	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/campaigns"},
+	"internal/softstate":    {"lua", "models"}, // what processes share beside the claims
+	"internal/migrations":   {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "internal/softstate", "lua", "models"},
 	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody

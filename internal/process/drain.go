@@ -2,10 +2,11 @@ package process
 
 import (
 	"context"
+	"time"
+
 	"dibs/finance"
 	"dibs/internal/sleep"
 	"dibs/syncer/writer"
-	"time"
 )
 
 // drainPoll lies between two looks at what is not credited yet.

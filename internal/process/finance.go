@@ -2,10 +2,11 @@ package process
 
 import (
 	"context"
+	"errors"
+
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/config"
-	"errors"
 )
 
 func (s *Stack) openBooks(ctx context.Context) error {
@@ -46,7 +47,7 @@ func (s *Stack) runFinance(ctx context.Context) error {
 		Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
-		err = s.withConsumerLease(ctx, finance.Group, service.Run)
+		err = s.named(finance.Group).While(ctx, service.Run)
 	}
 	return errors.Join(err, s.CloseBooks(ctx, books))
 }

@@ -3,24 +3,14 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
 	"dibs/internal/config"
+	"dibs/internal/installation"
 	"dibs/internal/sleep"
-	"dibs/syncer/campaigns"
 )
-
-// Redis and MySQL carry the id of one installation. Without it, a second deployment on the same
-// Redis would read the claims of the first into a MySQL of its own.
-//
-// The id is made in MySQL, by the migration, and Redis gets it from the first process that finds
-// both. A Redis that has nothing takes that of MySQL; so does one that lost everything. Two
-// different ids end a process before it reads a stream.
 
 const (
 	installationEvery = 2 * time.Second  // between two checks of a process that runs
@@ -31,12 +21,16 @@ const (
 // reads no stream before a later check.
 func (s *Stack) checkInstallation(ctx context.Context) error {
 	s.sameInstallation = make(chan struct{})
+	s.installation = installation.Check{
+		Scripts: s.Scripts, Shared: s.shared, DB: s.DB, Name: s.Config.Name,
+		IsBooks: s.IsFinance && s.Config.FinanceDSN != "" && s.Config.FinanceDSN != s.Config.MySQLDSN,
+	}
 	if s.waits {
 		bounded, cancel := context.WithTimeout(ctx, installationFirst)
 		defer cancel()
 		ctx = bounded
 	}
-	err := s.compareInstallations(ctx)
+	err := s.installation.Compare(ctx)
 	switch {
 	case err == nil:
 		close(s.sameInstallation)
@@ -83,114 +77,12 @@ func (s *Stack) watchInstallation(ctx context.Context) error {
 func (s *Stack) keepInstallation(ctx context.Context) error {
 	select {
 	case <-s.sameInstallation:
+		return s.installation.Keep(ctx)
 	default:
-		err := s.compareInstallations(ctx)
-		if err == nil {
-			close(s.sameInstallation)
-		}
-		return err
 	}
-	if s.installation == "" { // of books whose Redis had none yet
-		return s.compareInstallations(ctx)
-	}
-	is, err := s.Scripts.Installation(ctx)
-	if err == nil && is == "" && !s.ownBooks() {
-		is, err = s.Scripts.SetInstallation(ctx, "", s.installation)
-	}
-	if err == nil && is != "" && is != s.installation {
-		err = refuseInstallation("%s", whose(s.installation, is))
-	}
-	return err
-}
-
-// compareInstallations is one comparison. Errors: ErrConfig for two installations; those of the
-// servers.
-func (s *Stack) compareInstallations(ctx context.Context) error {
-	is, err := s.Scripts.Installation(ctx)
-	if err != nil {
-		return err
-	}
-	if s.ownBooks() {
-		return s.compareBooks(ctx, is)
-	}
-	mine, err := campaigns.Installation(ctx, s.DB, s.Config.Name)
-	if err != nil {
-		return err
-	}
-	if is != mine {
-		err = s.takeRedis(ctx, mine, is)
-	}
+	err := s.installation.Compare(ctx)
 	if err == nil {
-		s.installation = mine
+		close(s.sameInstallation)
 	}
 	return err
-}
-
-// takeRedis gives a Redis of no installation, or of another one, to that of MySQL, or refuses.
-func (s *Stack) takeRedis(ctx context.Context, mine, is string) error {
-	inUse, err := s.Scripts.HasData(ctx)
-	if err == nil && inUse == "" && is != "" {
-		inUse, err = s.shared.Running(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	anyCampaign, err := campaigns.Any(ctx, s.DB)
-	switch {
-	case err != nil:
-		return err
-	case inUse != "" && !anyCampaign:
-		return refuseInstallation("%s. MySQL has no campaigns, and Redis has %s: name the MySQL that they belong to, or restore it "+
-			"from its dump; if they are to be lost, delete the keys dibs:* in Redis", whose(mine, is), inUse)
-	case inUse != "" && is != "":
-		return refuseInstallation("%s. Redis has %s", whose(mine, is), inUse)
-	}
-	now, err := s.Scripts.SetInstallation(ctx, is, mine)
-	if err == nil && now != mine {
-		err = refuseInstallation("%s", whose(mine, now))
-	}
-	return err
-}
-
-// ownBooks reports whether the database is that of a finance service, and not Dibs' own.
-func (s *Stack) ownBooks() bool {
-	return s.Campaigns == nil && s.Config.FinanceDSN != "" && s.Config.FinanceDSN != s.Config.MySQLDSN
-}
-
-// compareBooks refuses a Redis of another installation than the one whose events the books have.
-func (s *Stack) compareBooks(ctx context.Context, is string) error {
-	if is == "" {
-		return nil // it lost everything, and gets its id from a process of Dibs
-	}
-	of, err := campaigns.RecordSource(ctx, s.DB, is)
-	if err == nil && of != is {
-		err = config.Refuse("FINANCE_DSN", "and %sREDIS_URL are of two installations: the books are of %s, Redis is of %s",
-			config.Prefix, told(of), told(is))
-	}
-	if err == nil {
-		s.installation = is
-	}
-	return err
-}
-
-func refuseInstallation(wrong string, args ...any) error {
-	return config.Refuse("REDIS_URL", "and %sMYSQL_DSN are of two installations: %w", config.Prefix, fmt.Errorf(wrong, args...))
-}
-
-func whose(mine, is string) string {
-	return fmt.Sprintf("MySQL is of %s, Redis is of %s: give each installation a Redis and a MySQL of its own", told(mine), told(is))
-}
-
-// told is an installation for people: its id, when it was made and by whom.
-func told(installation string) string {
-	if installation == "" {
-		return "none"
-	}
-	text, name, _ := strings.Cut(installation, " ")
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return installation
-	}
-	made := time.Unix(id.Time().UnixTime()).UTC().Format(time.RFC3339)
-	return fmt.Sprintf("%s (made %s by %s)", text, made, name)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"dibs/internal/build"
+	"dibs/internal/lease"
 	"dibs/internal/softstate"
 	"dibs/models"
 )
@@ -35,7 +36,7 @@ func (s *Stack) announced(ctx context.Context, role string, run func(context.Con
 		compare.Do(func() { s.compareDurability(asking, &p) })
 		return nil
 	}
-	return whileRenewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.shared.Withdraw(ctx, p.ID) }, run)
+	return lease.Renewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.shared.Withdraw(ctx, p.ID) }, run)
 }
 
 // compareDurability warns of processes that answer claims by another durability than this one: callers can't tell what a yes means.

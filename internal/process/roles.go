@@ -20,6 +20,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/build"
 	"dibs/internal/config"
+	"dibs/internal/lease"
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -251,13 +252,19 @@ func (s *Stack) runConsumer(ctx context.Context) error {
 	sharing, stopSharing := context.WithCancel(context.WithoutCancel(ctx))
 	var shared sync.WaitGroup
 	shared.Go(func() { readers.Run(sharing) })
-	err = s.withConsumerLease(ctx, models.GroupSyncer, applier.Run)
+	err = s.named(models.GroupSyncer).While(ctx, applier.Run)
 	closing, cancel := s.drainContext(ctx)
 	defer cancel()
 	err = errors.Join(err, log.Close(closing))
 	stopSharing() // now others find the offset behind what this process took
 	shared.Wait()
 	return err
+}
+
+// named is the lease of this process' name in a group.
+func (s *Stack) named(group string) lease.Consumer {
+	return lease.Consumer{Scripts: s.Scripts, Group: group, Name: s.Config.Name, Taken: config.Refuse("NAME",
+		"another process reads as %q in group %s; give each process a name of its own, the same after a restart", s.Config.Name, group)}
 }
 
 // reading is how a group reads the claim streams.

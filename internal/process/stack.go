@@ -13,6 +13,7 @@ import (
 
 	"dibs/internal/build"
 	"dibs/internal/config"
+	"dibs/internal/installation"
 	"dibs/internal/migrations"
 	"dibs/internal/otlp"
 	"dibs/internal/pulse"
@@ -70,8 +71,8 @@ type Stack struct {
 	relay    *resolve.Relay
 	resolver *resolve.Resolver
 
-	installation     string        // that both servers belong to, once it was found to be the same
-	sameInstallation chan struct{} // is closed then
+	installation     installation.Check
+	sameInstallation chan struct{} // is closed once they were found to be of one
 
 	later []func(context.Context) error // checks of Redis that failed at the start
 	gate  *sqlstore.Gate                // of a MySQL that was away when the process started, else nil

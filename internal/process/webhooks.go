@@ -2,15 +2,17 @@ package process
 
 import (
 	"context"
-	"dibs/consumer"
-	"dibs/internal/config"
-	"dibs/internal/sleep"
-	"dibs/internal/webhooks"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"dibs/consumer"
+	"dibs/internal/config"
+	"dibs/internal/lease"
+	"dibs/internal/sleep"
+	"dibs/internal/webhooks"
 
 	"golang.org/x/net/http/httpproxy"
 )
@@ -44,7 +46,10 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 	for partition := range s.Config.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
 		_ = s.Scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
 	}
-	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
+	one := lease.Consumer{Scripts: s.Scripts, Group: webhooks.Group, Name: webhooks.Group, Taken: webhooks.ErrReplaced}
+	return one.Alone(ctx, func() {
+		s.Logger.WarnContext(ctx, "another process has taken over, this one stands by", "group", webhooks.Group)
+	}, func(ctx context.Context) error {
 		s.Logger.Info("delivering", "group", webhooks.Group, "partitions", s.Config.Partitions, "endpoints", slices.Sorted(maps.Keys(s.endpoints())))
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup

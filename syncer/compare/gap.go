@@ -2,11 +2,12 @@ package compare
 
 import (
 	"context"
+	"fmt"
+	"time"
+
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
-	"fmt"
-	"time"
 
 	"gorm.io/gorm"
 )
