@@ -3,15 +3,16 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dibs/internal/config"
 	"dibs/internal/printer"
@@ -129,12 +130,12 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 		if err := cfg.CheckServers(); err != nil {
 			return err
 		}
-		service, startErr := startService(ctx, env, c.Flags(), cfg)
+		service, startErr := load.StartService(ctx, serviceEnviron(env.Environ, c.Flags()), env.Stderr, cfg.ShutdownTimeout)
 		if startErr != nil {
 			return startErr
 		}
-		defer func() { err = errors.Join(err, service.stop(cfg.ShutdownTimeout)) }()
-		b.url = service.url
+		defer func() { err = errors.Join(err, service.Stop(cfg.ShutdownTimeout)) }()
+		b.url = service.URL
 		servers = "as configured"
 		if cfg.Embedded() {
 			servers = "embedded"
@@ -158,10 +159,28 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 		return err
 	}
 	report.Servers = servers
-	if err := b.print(env, &report); err != nil {
-		return err
+	if b.form == printer.JSON {
+		err = printer.PrintJSON(env.Stdout, report)
+	} else {
+		_, err = fmt.Fprintln(env.Stdout, report.Table())
 	}
-	return verdict(&report)
+	return errors.Join(err, verdict(&report))
+}
+
+// serviceEnviron hands settings that were given as flags on as variables, where other users can't read them.
+func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
+	known := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(known)
+	set := func(name, value string) string {
+		return config.Prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "=" + value
+	}
+	child := slices.Concat(environ, []string{set("http-addr", "127.0.0.1:0")})
+	flags.Visit(func(f *pflag.Flag) {
+		if known.Lookup(f.Name) != nil {
+			child = append(child, set(f.Name, f.Value.String()))
+		}
+	})
+	return append(child, set("log-level", "info"), set("log-format", "json"))
 }
 
 func verdict(r *load.Report) error {
@@ -172,13 +191,4 @@ func verdict(r *load.Report) error {
 		return fmt.Errorf("%w: no rate kept p99 below %gms", ErrBench, r.Ramp.P99LimitMS)
 	}
 	return nil
-}
-
-func (b *benchRun) print(env Env, report *load.Report) error {
-	if b.form != printer.JSON {
-		return printBench(env.Stdout, report)
-	}
-	encoder := json.NewEncoder(env.Stdout)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(report)
 }

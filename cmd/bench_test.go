@@ -60,3 +60,11 @@ func TestSettingsReachTheServiceAsVariables(t *testing.T) {
 		"A=b", "DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_LOG_LEVEL=error", "DIBS_REDIS_URL=redis://x", "DIBS_LOG_LEVEL=info", "DIBS_LOG_FORMAT=json",
 	}, serviceEnviron([]string{"A=b"}, flags))
 }
+
+func TestAServiceThatCannotStartIsAFailureOfTheBench(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := runBench(t, []string{"DIBS_HTTP_CONNS=1000", "DIBS_TLS_CERT=/none", "DIBS_TLS_KEY=/none"})
+	require.Equal(t, ExitFailed, code)
+	require.Contains(t, stderr, "DIBS_TLS_CERT", "it says why")
+	require.Contains(t, stderr, "ended before it listened")
+}

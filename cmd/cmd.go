@@ -1,4 +1,4 @@
-// Package cmd is the command line: one file a command, and the wiring of the packages (api, consumer, syncer) into roles.
+// Package cmd is the command line: its grammar, and how answers are printed. What runs is in internal/process.
 package cmd
 
 import (

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"dibs/client"
+	"dibs/internal/arch"
 	"dibs/internal/config"
 	"dibs/internal/printer"
 )
@@ -28,9 +29,7 @@ var (
 	// wantsJSON finds -o json among arguments, a line each; also among those that were refused.
 	wantsJSON = regexp.MustCompile(`(?m)^(--json(=true)?|(-o=?\n?|--output[=\n])json)$`)
 	// packages are names that errors begin with, for logs.
-	packages = regexp.MustCompile(`(^|: |; )((api|audit|auth|campaigns|claimed|claiming|client|cmd|compare|config|console|consumer|finance` +
-		`|ledger|live|load|lots|lua|migrations|models|operator|otlp|printer|redisbatch|redisconn|resolve|retention|shards` +
-		`|softstate|sqlstore|syncer|usage|webhooks|writer): )+`)
+	packages  = regexp.MustCompile(`(^|: |; )((usage|` + strings.Join(arch.Names(), "|") + `): )+`)
 	plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
 )
 

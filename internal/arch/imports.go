@@ -2,6 +2,7 @@ package arch
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -94,7 +95,7 @@ var imports = map[string][]string{
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
 	"internal/oracle":     {"lua", "models"},
-	"proof/load":          {"client"},
+	"proof/load":          {"client", "internal/printer"},
 	"proof/luadebug":      {"internal/redisconn", "lua", "models"}, // make lua-debug
 	"internal/e2e":        everything,                              // whole-pipeline tests
 	"internal/deploy":     {},                                      // checks of the Dockerfile and docker-compose.yml
@@ -120,6 +121,16 @@ var imports = map[string][]string{
 	"internal/servetest":  everything,
 	"scripts":             {},
 	"internal/apitest":    everything,
+}
+
+// Names are the names of all packages, as Go code has them.
+func Names() (names []string) {
+	for folder := range imports {
+		if folder != "" {
+			names = append(names, path.Base(folder))
+		}
+	}
+	return names
 }
 
 // redisClients are the libraries that talk to Redis.

@@ -1,8 +1,7 @@
-package cmd
+package load
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -11,11 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"dibs/internal/printer"
-	"dibs/proof/load"
 )
 
-// printBench shows a report to people.
-func printBench(w io.Writer, r *load.Report) error {
+// Table shows a report to people.
+func (r *Report) Table() string {
 	parts := []string{fmt.Sprintf("campaign %s at %s, servers %s", r.CampaignID, r.URL, r.Servers)}
 	if r.Ramp != nil {
 		parts = append(parts, rampTable(r.Ramp))
@@ -23,11 +21,10 @@ func printBench(w io.Writer, r *load.Report) error {
 	if r.Ramp == nil || r.Ramp.TopRate > 0 {
 		parts = append(parts, benchTable(r), lateWords(r), syncWords(r))
 	}
-	_, err := fmt.Fprintln(w, strings.Join(append(parts, booksWords(&r.Books)), "\n\n"))
-	return err
+	return strings.Join(append(parts, booksWords(&r.Books)), "\n\n")
 }
 
-func rampTable(r *load.RampReport) string {
+func rampTable(r *RampReport) string {
 	t := printer.NewTable()
 	t.AppendHeader(table.Row{"tried/s", "answered/s", "p99 ms", fmt.Sprintf("p99 < %gms", r.P99LimitMS)})
 	for _, s := range r.Steps {
@@ -41,7 +38,7 @@ func rampTable(r *load.RampReport) string {
 	return t.Render() + fmt.Sprintf("\n\nthe highest rate that held: %s/s", whole(r.TopRate))
 }
 
-func benchTable(r *load.Report) string {
+func benchTable(r *Report) string {
 	t := printer.NewTable()
 	row := func(name, value string) { t.AppendRow(table.Row{name, value}) }
 	row("rate asked for /s", whole(r.Plan.Rate))
@@ -65,7 +62,7 @@ func benchTable(r *load.Report) string {
 	return t.Render()
 }
 
-func lateWords(r *load.Report) string {
+func lateWords(r *Report) string {
 	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), "+
 		"%s because all %s connections were busy; both count in the latencies",
 		printer.Number(r.Late), r.LateMaxMS, printer.Number(r.Waited), printer.Number(r.Plan.Connections))
@@ -75,12 +72,12 @@ func lateWords(r *load.Report) string {
 	return words
 }
 
-func syncWords(r *load.Report) string {
+func syncWords(r *Report) string {
 	return fmt.Sprintf("on the way to the database: at most %s claims, the oldest at most %.0f ms old (p99 %.0f ms), in %s polls (%d failed)",
 		printer.Number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, printer.Number(r.Sync.Polls), r.Sync.PollFaults)
 }
 
-func booksWords(b *load.Books) string {
+func booksWords(b *Books) string {
 	if b.Agree {
 		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims",
 			b.SyncedAfterMS, printer.Number(b.Claimed))

@@ -1,19 +1,14 @@
-package cmd
+package load
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
-
-	"dibs/internal/config"
-	"dibs/internal/testenv"
 )
 
 // What a service says is read to its end, however long a line is: one that is not read blocks who writes it.
@@ -42,9 +37,9 @@ func TestTheLogOfAServiceIsReadToItsEnd(t *testing.T) {
 }
 
 // child is a service that runs a shell script.
-func child(t *testing.T, script string) *service {
+func child(t *testing.T, script string) *Service {
 	t.Helper()
-	s := &service{cmd: exec.Command("sh", "-c", script), exited: make(chan error, 1)}
+	s := &Service{cmd: exec.Command("sh", "-c", script), exited: make(chan error, 1)}
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Start())
@@ -58,30 +53,14 @@ func child(t *testing.T, script string) *service {
 
 func TestAServiceIsAskedToEndBeforeItIsKilled(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, child(t, `trap "exit 0" INT; echo; while :; do sleep 0.01; done`).stop(time.Minute))
-	require.ErrorContains(t, child(t, `trap "exit 3" INT; echo; while :; do sleep 0.01; done`).stop(time.Minute), "exit status 3")
+	require.NoError(t, child(t, `trap "exit 0" INT; echo; while :; do sleep 0.01; done`).Stop(time.Minute))
+	require.ErrorContains(t, child(t, `trap "exit 3" INT; echo; while :; do sleep 0.01; done`).Stop(time.Minute), "exit status 3")
 	ended := child(t, `echo; exit 0`)
 	ended.exited <- <-ended.exited
-	require.NoError(t, ended.stop(time.Minute), "one that has ended is what was wanted")
+	require.NoError(t, ended.Stop(time.Minute), "one that has ended is what was wanted")
 	stubborn := child(t, `trap "" INT; echo; while :; do sleep 0.01; done`)
 	started := time.Now()
-	require.ErrorContains(t, stubborn.stop(200*time.Millisecond-stopSlack), "killed")
+	require.ErrorContains(t, stubborn.Stop(200*time.Millisecond-stopSlack), "killed")
 	require.Less(t, time.Since(started), 5*time.Second)
 	require.NotNil(t, stubborn.cmd.ProcessState, "nothing is left of it")
-}
-
-func TestAServiceThatCannotStartIsAFailureOfTheBench(t *testing.T) {
-	t.Parallel()
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	config.AddFlags(flags)
-	environ := append(testenv.Environ(), "DIBS_PARTITIONS=none")
-	var problems bytes.Buffer
-	_, err := startService(t.Context(), Env{Environ: environ, Stderr: &problems}, flags, &config.Config{ShutdownTimeout: time.Second})
-	require.ErrorContains(t, err, "ended before it listened")
-	require.Equal(t, ExitFailed, exitCode(err))
-	require.Contains(t, problems.String(), "DIBS_PARTITIONS", "it says why")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = startService(ctx, Env{Environ: testenv.Environ(), Stderr: &problems}, flags, &config.Config{ShutdownTimeout: time.Second})
-	require.ErrorIs(t, err, context.Canceled)
 }
