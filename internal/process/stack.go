@@ -222,7 +222,7 @@ func (s *Stack) openSQLite(ctx context.Context) error {
 		return err
 	}
 	s.Where = "embedded Redis (memory) and SQLite (" + dir + "): for a look, not for real claims"
-	db, err := OpenDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.DB"), Logger: s.Logger})
+	db, err := OpenDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: s.Logger})
 	if err != nil {
 		return err
 	}
