@@ -15,11 +15,8 @@ import (
 	"dibs/lua"
 )
 
-// registryOf is given, or a new one with what every process tells: of Go, of itself, and of what it was built from.
-func registryOf(given *prometheus.Registry) *prometheus.Registry {
-	if given != nil {
-		return given
-	}
+// newRegistry has what every process tells: of Go, of itself, and of what it was built from.
+func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	info := build.Of()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

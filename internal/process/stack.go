@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ type Stack struct {
 // Open connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
 // schema, another number of partitions, a Redis that evicts.
 func Open(ctx context.Context, o Options) (*Stack, error) {
-	o.Registry = registryOf(o.Registry)
+	o.Registry = cmp.Or(o.Registry, newRegistry())
 	s := &Stack{Options: o}
 	check := s.Config.CheckServers
 	opening := []func(context.Context) error{
