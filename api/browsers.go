@@ -87,10 +87,7 @@ func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 	var text bytes.Buffer
 	p := wire.ReadBody(r, &text, ticketBodyMax)
 	if p == nil {
-		p = wire.ReadObject(text.Bytes(), []wire.Field{wire.ID("campaign_id", &sent.CampaignID, models.CheckCampaignID)})
-	}
-	if p == nil && sent.CampaignID == "" {
-		p = wire.Invalid("campaign_id", "is required")
+		p = wire.ReadObject(text.Bytes(), wire.FieldsOf(&sent))
 	}
 	if p != nil {
 		return p.Write(w)

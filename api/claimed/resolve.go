@@ -1,9 +1,11 @@
 package claimed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -18,22 +20,27 @@ import (
 // BodyMax is the largest body of a redeem or a release, in bytes: 200 characters, each escaped.
 const BodyMax = 8 << 10
 
-// redeemBody is the body of a redeem, as the OpenAPI document has it.
-type redeemBody struct {
-	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
-}
-
-// releaseBody is the body of a release, as the OpenAPI document has it.
-type releaseBody struct {
-	Reason string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
-}
+// The bodies, as the OpenAPI document has them.
+type (
+	redeemBody struct {
+		OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
+	}
+	releaseBody struct {
+		Reason string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
+	}
+	reopenBody struct {
+		OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"that redeemed the claim"`
+		Reason  string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
+	}
+	extendBody struct {
+		By string `json:"by" doc:"how much longer the hold lasts, such as 10m, in whole milliseconds"`
+	}
+)
 
 // PostRedeem is POST /v1/claims/{id}/redeem.
 func (s *Routes) PostRedeem(w http.ResponseWriter, r *http.Request) int {
-	order, p := readText(r, "order_id", models.UserID)
-	if p == nil && order == "" {
-		p = wire.Invalid("order_id", "is required")
-	}
+	var order string
+	p := readFields(r, wire.Visible("order_id", &order, models.UserID).Required())
 	return s.resolve(w, r, p, verbRedeem, func(ctx context.Context, id string) (models.Resolution, error) {
 		return s.cfg.Resolver.Redeem(ctx, id, order)
 	})
@@ -41,7 +48,8 @@ func (s *Routes) PostRedeem(w http.ResponseWriter, r *http.Request) int {
 
 // PostRelease is POST /v1/claims/{id}/release. It needs no body.
 func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
-	reason, p := readText(r, "reason", checkReason)
+	var reason string
+	p := readFields(r, wire.ID("reason", &reason, checkReason))
 	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
 		if err := s.mayTouch(ctx, id); err != nil {
 			return models.Resolution{}, err
@@ -50,24 +58,10 @@ func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
 	})
 }
 
-// reopenBody is the body of a reopen, as the OpenAPI document has it.
-type reopenBody struct {
-	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"that redeemed the claim"`
-	Reason  string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
-}
-
-// extendBody is the body of an extension, as the OpenAPI document has it.
-type extendBody struct {
-	By string `json:"by" doc:"how much longer the hold lasts, such as 10m, in whole milliseconds"`
-}
-
 // PostReopen is POST /v1/claims/{id}/reopen.
 func (s *Routes) PostReopen(w http.ResponseWriter, r *http.Request) int {
 	var order, reason string
-	p := readFields(r, wire.Visible("order_id", &order, models.UserID), wire.Visible("reason", &reason, checkReason))
-	if p == nil && order == "" {
-		p = wire.Invalid("order_id", "is required")
-	}
+	p := readFields(r, wire.Visible("order_id", &order, models.UserID).Required(), wire.ID("reason", &reason, checkReason))
 	return s.resolve(w, r, p, verbReopen, func(ctx context.Context, id string) (models.Resolution, error) {
 		return s.cfg.Resolver.Reopen(ctx, id, order, reason)
 	})
@@ -76,18 +70,16 @@ func (s *Routes) PostReopen(w http.ResponseWriter, r *http.Request) int {
 // PostExtend is POST /v1/claims/{id}/extend.
 func (s *Routes) PostExtend(w http.ResponseWriter, r *http.Request) int {
 	var by time.Duration
-	p := readFields(r, wire.Visible("by", new(string), func(text string) (_ string, err error) {
+	parse := func(text string) (err error) {
 		by, err = models.ParseHold(text)
-		return text, err
-	}))
-	if p == nil && by == 0 {
-		p = wire.Invalid("by", "is required")
+		if by == 0 && err == nil {
+			err = fmt.Errorf("%w: must be above 0", models.ErrID)
+		}
+		return err
 	}
-	var key string
-	if p == nil {
-		key, p = wire.IdempotencyKey(r.Header)
-	}
-	return s.resolve(w, r, p, verbExtend, func(ctx context.Context, id string) (models.Resolution, error) {
+	p := readFields(r, wire.ID("by", new(string), parse).Required())
+	key, noKey := wire.IdempotencyKey(r.Header)
+	return s.resolve(w, r, cmp.Or(p, noKey), verbExtend, func(ctx context.Context, id string) (models.Resolution, error) {
 		return s.cfg.Resolver.Extend(ctx, id, by, key)
 	})
 }
@@ -108,25 +100,22 @@ func (s *Routes) mayTouch(ctx context.Context, id string) error {
 	return err
 }
 
-func checkReason(text string) (string, error) {
+func checkReason(text string) error {
 	if text == "" {
-		return "", nil
+		return nil
 	}
-	return text, models.CheckReleaseReason(text)
+	return models.CheckReleaseReason(text)
 }
 
-// readText reads a body of one text field, which may be missing.
-func readText(r *http.Request, name string, parse func(text string) (string, error)) (text string, p *wire.Problem) {
-	p = readFields(r, wire.Visible(name, &text, parse))
-	return text, p
-}
-
-// readFields reads a body of fields that may be missing, as the body itself may.
+// readFields takes no body for one without fields.
 func readFields(r *http.Request, fields ...wire.Field) *wire.Problem {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
 	p := wire.ReadBody(r, buf, BodyMax)
-	if p == nil && buf.Len() > 0 {
+	if buf.Len() == 0 {
+		buf.WriteString("{}")
+	}
+	if p == nil {
 		p = wire.ReadObject(buf.Bytes(), fields)
 	}
 	return p

@@ -14,7 +14,6 @@ const (
 	BatchBodyMax = 4 << 20 // 1,000 claims whose ids, keys and first subject are as long as they may be
 )
 
-// claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
 	UserID   string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required, but with a token of a user, whose sub it is then"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
@@ -29,7 +28,7 @@ func (b *claimBody) fields() []wire.Field {
 	}
 }
 
-// decodeClaim reads the body of a claim. user is whose token sent it; "" when it is of no user.
+// decodeClaim takes whose token sent the body; "" when it is of no user.
 func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	var b claimBody
 	p := wire.ReadObject(body, b.fields())
@@ -44,14 +43,12 @@ func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 // batchMax is the most claims of one batch.
 const batchMax = 1000
 
-// batchBody is the body of claims:batch, as the OpenAPI document has it.
 type batchBody struct {
 	Claims []batchClaim `json:"claims" minItems:"1" maxItems:"1000" nullable:"false"`
 
-	user string // whose token sent it; "" when it is of no user
+	user string // as in decodeClaim
 }
 
-// batchClaim is one claim of a batch, as the OpenAPI document has it.
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
 	UserID         string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required as in NewClaim"`
@@ -67,7 +64,7 @@ type batchClaim struct {
 
 func (c *batchClaim) fields() []wire.Field {
 	return []wire.Field{
-		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID),
+		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID).Required(),
 		wire.Visible("user_id", &c.UserID, models.UserID),
 		wire.Integer("quantity", &c.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &c.Subjects),
 		wire.Visible("idempotency_key", &c.IdempotencyKey, models.IdempotencyKey),
@@ -79,17 +76,15 @@ func (b *batchBody) fields() []wire.Field {
 		c.UserID = cmp.Or(c.UserID, b.user)
 		return c.check(i, p)
 	}
-	return []wire.Field{wire.List("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
+	return []wire.Field{wire.Each("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
 }
 
-// check keeps what is wrong with a claim: the others go on without it.
+// check keeps what is wrong with a claim, and the others go on.
 func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	switch {
 	case p != nil && p.Field == "":
 		p = wire.Within("claims["+strconv.Itoa(i)+"]", p)
 	case p != nil:
-	case c.CampaignID == "":
-		p = wire.Invalid("campaign_id", "is required")
 	case c.UserID == "":
 		p = wire.Invalid("user_id", "is required")
 	}
@@ -98,8 +93,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch reads the body of claims:batch, as decodeClaim that of a claim. A claim that can't be accepted has its own refusal; the
-// batch is refused when it can't be read, or has no claims or too many.
+// decodeBatch refuses a batch that can't be read, or has no claims or too many.
+// A claim that can't be accepted has its own refusal.
 func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
 	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())

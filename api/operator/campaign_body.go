@@ -2,7 +2,6 @@ package operator
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -16,10 +15,9 @@ import (
 // BodyMax is the largest body of a campaign or a change, in bytes.
 const BodyMax = 1 << 20
 
-// A campaign as JSON: as it is created and changed; models.CampaignJSON is how it is shown. A new field of its definition comes in
-// all three.
-
-// campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
+// campaignBody is the body of POST /v1/campaigns. A field that is nil was not
+// sent. A new field of a definition comes into changeBody as well, and into
+// models.CampaignJSON, which shows it.
 type campaignBody struct {
 	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
 	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
@@ -46,14 +44,15 @@ type campaignBody struct {
 // publicBody is level, count, or nothing for false.
 type publicBody string
 
-// Schema says what a body may have.
+// Schema is for the document.
 func (publicBody) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{
 		{Type: huma.TypeBoolean, Enum: []any{false}}, {Type: huma.TypeString, Enum: []any{models.PublicLevel, models.PublicCount}},
 	}}
 }
 
-// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is, unless it was null.
+// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil stays
+// as it is, unless null was sent.
 type changeBody struct {
 	Name          *string     `json:"name,omitempty" maxLength:"200"`
 	Public        *publicBody `json:"public,omitempty"`
@@ -71,11 +70,11 @@ type changeBody struct {
 }
 
 func (b *campaignBody) fields() []wire.Field {
-	return wire.FieldsOf(b, limitsField(&b.Limits), wire.TextOrFalse("public", &b.Public))
+	return wire.FieldsOf(b, wire.List("limits", models.LimitsMax, &b.Limits), wire.TextOrFalse("public", &b.Public))
 }
 
 func (b *changeBody) fields() []wire.Field {
-	return wire.FieldsOf(b, limitsField(&b.Limits), wire.TextOrFalse("public", &b.Public),
+	return wire.FieldsOf(b, wire.List("limits", models.LimitsMax, &b.Limits), wire.TextOrFalse("public", &b.Public),
 		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd))
 }
 
@@ -86,46 +85,8 @@ type limitBody struct {
 	Max int64      `json:"max" minimum:"1" maximum:"1000000000000" required:"true" doc:"units"`
 }
 
-func limitsField(into *[]limitBody) wire.Field {
-	return wire.List("limits", models.LimitsMax, into, func(l *limitBody) []wire.Field {
-		return []wire.Field{
-			wire.ID("by", &l.By, checkBy), wire.ID("per", (*string)(&l.Per), checkPer), wire.Integer("max", &l.Max, 1, models.UnitsMax),
-		}
-	}, (*limitBody).check)
-}
-
-func checkBy(by string) error {
-	if !models.IsSubjectName(by) {
-		return fmt.Errorf("%w: must be user or a name of 1 to %d of a-z and _", models.ErrID, models.SubjectNameLength)
-	}
-	return nil
-}
-
-func checkPer(per string) error {
-	if !slices.Contains(models.Pers, models.Per(per)) {
-		return fmt.Errorf("%w: must be all, hour, day, week or month", models.ErrID)
-	}
-	return nil
-}
-
-// check refuses the whole list for a limit that can't be read.
-func (l *limitBody) check(i int, p *wire.Problem) *wire.Problem {
-	switch {
-	case p != nil:
-	case l.By == "":
-		p = wire.Invalid("by", "is required")
-	case l.Per == "":
-		p = wire.Invalid("per", "is required")
-	case l.Max == 0:
-		p = wire.Invalid("max", "is required")
-	}
-	if p == nil {
-		return nil
-	}
-	return wire.Within("limits["+strconv.Itoa(i)+"]", p)
-}
-
-// limitsOf are the limits of a body; nil when it has no list. A limit that is in the list and is sent by its short name, too, is refused.
+// limitsOf are the limits of a body; nil when it has no list. A limit that is
+// sent by its short name as well is refused.
 func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, *wire.Problem) {
 	if list == nil {
 		return nil, nil
@@ -144,21 +105,17 @@ func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, 
 	return &all, nil
 }
 
-// Decode reads the body and keeps its refusal for the handler: huma would answer with words of its own.
+// Decode keeps the refusal for the handler: huma would answer in its own words.
 func (b *campaignBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
-// Decode reads the body, as that of a campaign.
+// Decode is as that of a campaign.
 func (b *changeBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
-// campaign makes the campaign that the body describes.
-func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
-	if b.refused != nil {
-		return models.Campaign{}, b.refused
+func (b *campaignBody) campaign() (c models.Campaign, p *wire.Problem) {
+	if p = b.missing(); p != nil {
+		return c, p
 	}
-	if p := b.missing(); p != nil {
-		return models.Campaign{}, p
-	}
-	c := models.Campaign{
+	c = models.Campaign{
 		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
 		TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
 		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
@@ -166,7 +123,7 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	}
 	limits, p := limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
 	if p != nil {
-		return models.Campaign{}, p
+		return c, p
 	}
 	models.Change{Limits: limits, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay}.Apply(&c)
 	if c.ShardBy == models.ByUser {
@@ -178,39 +135,27 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	if c.Kind == models.KindPacket && b.PerUser == nil && c.PerUser == 0 {
 		c.PerUser = 1
 	}
-	if c.SenderID != "" {
-		sender, err := models.UserID(c.SenderID)
-		if err != nil {
-			return models.Campaign{}, wire.InvalidID("sender_id", err)
-		}
-		c.SenderID = sender
+	var noSender, noStart, noEnd, noHold, noMax, noSense *wire.Problem
+	if b.SenderID != nil {
+		var err error
+		c.SenderID, err = models.UserID(*b.SenderID)
+		noSender = wire.InvalidID("sender_id", err)
 	}
-	c.StartsAt, p = parseTime("starts_at", b.StartsAt)
-	if p == nil {
-		c.EndsAt, p = parseTime("ends_at", b.EndsAt)
-	}
-	if p == nil && b.HoldFor != nil {
-		c.HoldForMs, p = parseHold("hold_for", *b.HoldFor)
-	}
-	if p == nil && b.HoldMax != nil {
-		c.HoldMaxMs, p = parseHold("hold_max", *b.HoldMax)
-	}
-	if p != nil {
-		return models.Campaign{}, p
-	}
+	c.StartsAt, noStart = parseTime("starts_at", b.StartsAt)
+	c.EndsAt, noEnd = parseTime("ends_at", b.EndsAt)
+	c.HoldForMs, noHold = parseHold("hold_for", b.HoldFor)
+	c.HoldMaxMs, noMax = parseHold("hold_max", b.HoldMax)
 	if err := c.Validate(); err != nil {
-		return models.Campaign{}, cmp.Or(refusedField(err), wire.Refuse(wire.CodeInvalid))
+		noSense = cmp.Or(refusedField(err), wire.Refuse(wire.CodeInvalid))
 	}
-	return c, nil
+	return c, cmp.Or(noSender, noStart, noEnd, noHold, noMax, noSense)
 }
 
-// missing refuses what models.Campaign can't tell: what was not sent, and what no page can carry.
+// missing refuses what models.Campaign can't tell.
 func (b *campaignBody) missing() *wire.Problem {
 	switch {
-	case b.ID == nil:
-		return wire.Invalid("id", "is required")
-	case b.Kind == nil:
-		return wire.Invalid("kind", "is required")
+	case b.refused != nil:
+		return b.refused
 	case *b.Kind == string(models.KindCoupon) && b.Total == nil:
 		return wire.Invalid("total", "is required")
 	case *b.Kind == string(models.KindPacket) && orZero(b.Total) != 0:
@@ -226,46 +171,30 @@ func checkName(name *string) *wire.Problem {
 	return nil
 }
 
-func parseHold(field, text string) (ms int64, p *wire.Problem) {
-	d, err := models.ParseHold(text)
-	if err != nil {
-		return 0, wire.InvalidID(field, err)
+func parseHold(field string, text *string) (ms int64, p *wire.Problem) {
+	if text == nil {
+		return 0, nil
 	}
-	return d.Milliseconds(), nil
+	d, err := models.ParseHold(*text)
+	return d.Milliseconds(), wire.InvalidID(field, err)
 }
 
-// change makes the change that the body describes.
 func (b *changeBody) change() (models.Change, *wire.Problem) {
-	p := b.refused
-	if p == nil {
-		p = checkName(b.Name)
-	}
 	ch := models.Change{
 		Name: b.Name, Public: (*string)(b.Public), Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt,
+		Status: (*models.Status)(b.Status),
 	}
-	if p == nil {
-		ch.Limits, p = limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
-	}
-	if p == nil && b.Status != nil {
-		status := models.Status(*b.Status)
-		if status != models.StatusOpen && status != models.StatusPaused {
-			p = wire.Invalid("status", "must be open or paused; closing is a POST to close")
-		}
-		ch.Status = &status
-	}
-	if p == nil {
-		ch.StartsAt, p = parseTime("starts_at", b.StartsAt)
-	}
-	if p == nil {
-		ch.EndsAt, p = parseTime("ends_at", b.EndsAt)
-	}
+	var noLimits, noStart, noEnd *wire.Problem
+	ch.Limits, noLimits = limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
+	ch.StartsAt, noStart = parseTime("starts_at", b.StartsAt)
+	ch.EndsAt, noEnd = parseTime("ends_at", b.EndsAt)
 	if b.noStart {
 		ch.StartsAt = &time.Time{}
 	}
 	if b.noEnd {
 		ch.EndsAt = &time.Time{}
 	}
-	return ch, p
+	return ch, cmp.Or(b.refused, checkName(b.Name), noLimits, noStart, noEnd)
 }
 
 // parseTime reads an RFC 3339 time and cuts it to UTC milliseconds.

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"dibs/api/wire"
-	"dibs/models"
 )
 
 // PacketPostsMax is packetPostsMax.
@@ -17,7 +16,7 @@ func (s *Routes) WaitForPosts(d time.Duration) { s.postWait = d }
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{
-		"NewPackets": new(packetsBody).fields(), "NewPacket": packetFields(new(models.Packet)), "NewCampaign": new(campaignBody).fields(),
+		"NewPackets": new(packetsBody).fields(), "NewPacket": wire.FieldsOf(new(packetBody)), "NewCampaign": new(campaignBody).fields(),
 		"CampaignChange": new(changeBody).fields(),
 	} {
 		for _, f := range fields {

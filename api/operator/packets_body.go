@@ -1,16 +1,15 @@
 package operator
 
 import (
-	"strconv"
-
 	"dibs/api/wire"
 	"dibs/models"
 )
 
-// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets whose ids and amounts are as long as they may be.
+// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets whose
+// ids and amounts are as long as they may be.
 const PacketsBodyMax = 16 << 20
 
-// packetsBody is the body of POST packets, as the OpenAPI document has it: a list, or what to split.
+// packetsBody is a list, or what to split.
 type packetsBody struct {
 	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"a list of packets; excludes count, amount and split"`
 	Count     *int64       `json:"count,omitempty" nullable:"false" minimum:"1" maximum:"1000000" doc:"number of packets to split amount into"`
@@ -19,47 +18,23 @@ type packetsBody struct {
 	Min       *int64       `json:"min,omitempty" nullable:"false" minimum:"0" maximum:"999999999999999" doc:"no packet is smaller; 1 unless sent"`
 	Max       *int64       `json:"max,omitempty" nullable:"false" minimum:"0" maximum:"999999999999999" doc:"no packet is larger; 0 is no bound"`
 	ReleaseAt *string      `json:"release_at,omitempty" nullable:"false" format:"date-time" doc:"time before which none of these packets is given; default at once"`
-
-	list []models.Packet // what Packets holds
 }
 
-// packetBody is one packet of a list, as the OpenAPI document has it.
 type packetBody struct {
 	ID     string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" doc:"unique in the campaign"`
 	Amount int64  `json:"amount" minimum:"1" maximum:"999999999999999" doc:"in minor units"`
 }
 
-// packetsAdded is the answer.
 type packetsAdded struct {
 	Count  int64 `json:"count"`
 	Amount int64 `json:"amount" doc:"sum of the packets, in minor units"`
 }
 
 func (b *packetsBody) fields() []wire.Field {
-	return wire.FieldsOf(b, wire.List("packets", models.PacketListMax, &b.list, packetFields, checkPacket))
+	return wire.FieldsOf(b, wire.List("packets", models.PacketListMax, &b.Packets))
 }
 
-func packetFields(packet *models.Packet) []wire.Field {
-	return []wire.Field{
-		wire.ID("id", &packet.ID, models.CheckCampaignID), wire.Integer("amount", &packet.Amount, 1, models.AmountMax),
-	}
-}
-
-// checkPacket refuses the whole list when something is wrong with a packet.
-func checkPacket(packet *models.Packet, i int, p *wire.Problem) *wire.Problem {
-	switch {
-	case p != nil:
-	case packet.ID == "":
-		p = wire.Invalid("id", "is required")
-	case packet.Amount == 0:
-		p = wire.Invalid("amount", "is required")
-	default:
-		return nil
-	}
-	return wire.Within("packets["+strconv.Itoa(i)+"]", p)
-}
-
-// decodePackets reads the body of POST packets. Whether the packets of a list differ is checked where they are stored.
+// decodePackets leaves it to the store whether the packets of a list differ.
 func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 	var sent packetsBody
 	p := wire.ReadObject(body, sent.fields())
@@ -69,15 +44,19 @@ func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 	if p != nil {
 		return models.PacketBatch{}, p
 	}
-	batch := models.PacketBatch{List: sent.list}
+	var batch models.PacketBatch
 	batch.ReleaseAt, p = parseTime("release_at", sent.ReleaseAt)
-	if p != nil || sent.list != nil {
+	if sent.Packets != nil {
+		batch.List = make([]models.Packet, len(sent.Packets))
+		for i, one := range sent.Packets {
+			batch.List[i] = models.Packet{ID: one.ID, Amount: one.Amount}
+		}
 		return batch, p
 	}
 	batch.Split = &models.Split{
 		Count: *sent.Count, Amount: *sent.Amount, Method: *sent.Split, Min: orZero(sent.Min), Max: orZero(sent.Max),
 	}
-	return batch, nil
+	return batch, p
 }
 
 // missing refuses what is neither a list nor a split.
@@ -90,9 +69,9 @@ func (b *packetsBody) missing() *wire.Problem {
 		{"min", b.Min != nil, false}, {"max", b.Max != nil, false},
 	} {
 		switch {
-		case b.list != nil && f.sent:
+		case b.Packets != nil && f.sent:
 			return wire.Invalid(f.name, "must be left out of a list")
-		case b.list == nil && !f.sent && f.required:
+		case b.Packets == nil && !f.sent && f.required:
 			return wire.Invalid(f.name, "is required, or a list of packets")
 		}
 	}

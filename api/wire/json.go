@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"slices"
@@ -20,12 +21,20 @@ const depthMax = 32
 
 // Field is a field that a JSON object may have.
 type Field struct {
-	Name string
-	read func(r *reader) *Problem
+	Name     string
+	read     func(r *reader) *Problem
+	required bool
 }
 
-// ReadObject reads a body that is one JSON object: whole, valid UTF-8, each field known and there once. A text that is broken
-// anywhere is malformed, whatever else is wrong with it; otherwise the first field that can't be accepted is refused.
+// Required refuses an object without the field.
+func (f Field) Required() Field {
+	f.required = true
+	return f
+}
+
+// ReadObject reads a body that is one JSON object. A text that is broken
+// anywhere is malformed, whatever else is wrong with it; otherwise the first
+// field that can't be accepted is refused.
 func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
@@ -49,17 +58,6 @@ func ReadObject(body []byte, fields []Field) *Problem {
 	return refused
 }
 
-// Text is a string.
-func Text(name string, into **string) Field {
-	return Field{name, func(r *reader) *Problem {
-		t, p := r.begin(name, '"', "a string")
-		if p == nil {
-			*into = new(t.String())
-		}
-		return p
-	}}
-}
-
 // TextOrFalse is a string, or false, which is "".
 func TextOrFalse[T ~string](name string, into **T) Field {
 	return Field{name, func(r *reader) *Problem {
@@ -77,35 +75,31 @@ func TextOrFalse[T ~string](name string, into **T) Field {
 		}
 		*into = new(T(t.String()))
 		return nil
-	}}
+	}, false}
 }
 
 // TextOrNull is a string or null.
 func TextOrNull(name string, into **string, null *bool) Field {
-	text := Text(name, into)
 	return Field{name, func(r *reader) *Problem {
 		*null = r.d.PeekKind() == 'n'
 		if *null {
 			r.token()
 			return nil
 		}
-		return text.read(r)
-	}}
+		t, p := r.begin(name, '"', "a string")
+		if p == nil {
+			*into = new(t.String())
+		}
+		return p
+	}, false}
 }
 
 // ID is a string that check accepts, see models.ErrID.
 func ID(name string, into *string, check func(id string) error) Field {
-	return Field{name, func(r *reader) *Problem {
-		t, p := r.begin(name, '"', "a string")
-		if p != nil {
-			return p
-		}
-		*into = t.String()
-		return InvalidID(name, check(*into))
-	}}
+	return Visible(name, into, func(text string) (string, error) { return text, check(text) })
 }
 
-// Visible is a string in the form that parse gives it, see models.UserID and its neighbours.
+// Visible is a string in the form that parse gives it, see models.UserID.
 func Visible(name string, into *string, parse func(text string) (string, error)) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '"', "a string")
@@ -115,7 +109,7 @@ func Visible(name string, into *string, parse func(text string) (string, error))
 		text, err := parse(t.String())
 		*into = text
 		return InvalidID(name, err)
-	}}
+	}, false}
 }
 
 // Subjects is an object of texts by name, see models.Subject.
@@ -132,10 +126,9 @@ func Subjects(name string, into *models.Subjects) Field {
 		}
 		r.token()
 		return r.broken
-	}}
+	}, false}
 }
 
-// subject reads the name and the value of a subject.
 func (r *reader) subject(object string, into *models.Subjects) *Problem {
 	subject := r.token().String()
 	if r.broken != nil {
@@ -163,7 +156,8 @@ func (r *reader) subject(object string, into *models.Subjects) *Problem {
 	return nil
 }
 
-// Integer is a whole number from least to most. 1.0 and 1e0 are refused: amounts are written as what they are.
+// Integer is a whole number from least to most, written as what it is: 1.0 and
+// 1e0 are refused.
 func Integer(name string, into *int64, least, most int64) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '0', "a whole number")
@@ -180,22 +174,24 @@ func Integer(name string, into *int64, least, most int64) Field {
 		}
 		*into = n
 		return nil
-	}}
+	}, false}
 }
 
-// OptionalInteger is an Integer that leaves nil when it is not there.
-func OptionalInteger(name string, into **int64, least, most int64) Field {
-	n := new(int64)
-	number := Integer(name, n, least, most)
-	return Field{name, func(r *reader) *Problem {
-		*into = n
-		return number.read(r)
-	}}
+// List is an array of up to most objects, whose fields are FieldsOf an element.
+// The first element that can't be accepted refuses the whole.
+func List[T any](name string, most int, into *[]T) Field {
+	fields := func(element *T) []Field { return FieldsOf(element) }
+	return Each(name, most, into, fields, func(_ *T, i int, p *Problem) *Problem {
+		if p != nil {
+			p = Within(name+"["+strconv.Itoa(i)+"]", p)
+		}
+		return p
+	})
 }
 
-// List is an array of up to most objects. check is called after each, with what is wrong with it; what check returns is wrong
-// with the whole.
-func List[T any](name string, most int, into *[]T, fields func(*T) []Field, check func(element *T, i int, p *Problem) *Problem) Field {
+// Each is an array of up to most objects. check is called after each, with what
+// is wrong with it; what check returns is wrong with the whole.
+func Each[T any](name string, most int, into *[]T, fields func(*T) []Field, check func(element *T, i int, p *Problem) *Problem) Field {
 	return Field{name, func(r *reader) *Problem {
 		if _, p := r.begin(name, '[', "an array"); p != nil {
 			return p
@@ -222,7 +218,7 @@ func List[T any](name string, most int, into *[]T, fields func(*T) []Field, chec
 		}
 		r.token()
 		return r.broken
-	}}
+	}, false}
 }
 
 // reader reads one JSON text, up to what is broken in it.
@@ -232,10 +228,10 @@ type reader struct {
 	broken *Problem
 }
 
-// readers are used again. Their decoders let a name come twice: object refuses it, and says which.
+// readers let a name come twice: object refuses it, and says which.
 var readers = sync.Pool{New: func() any { return &reader{d: jsontext.NewDecoder(&bytes.Buffer{})} }}
 
-// token reads the next token; it has no kind where the text is broken.
+// token has no kind where the text is broken.
 func (r *reader) token() jsontext.Token {
 	if r.broken != nil {
 		return jsontext.Token{}
@@ -275,7 +271,7 @@ func (r *reader) object(fields []Field) *Problem {
 	for {
 		t := r.token()
 		if t.Kind() != '"' {
-			return r.broken // nil at the end
+			return cmp.Or(r.broken, missing(fields, seen))
 		}
 		name := t.String()
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
@@ -290,6 +286,16 @@ func (r *reader) object(fields []Field) *Problem {
 			return p
 		}
 	}
+}
+
+// missing refuses an object that ends without a field that it must have.
+func missing(fields []Field, seen uint64) *Problem {
+	for i := range fields {
+		if fields[i].required && seen&(1<<i) == 0 {
+			return Invalid(fields[i].Name, "is required")
+		}
+	}
+	return nil
 }
 
 // skipTo reads over what is nested deeper than depth.

@@ -16,13 +16,14 @@ import (
 
 // everything is a body of every kind of field.
 type everything struct {
-	text, note *string
-	noNote     bool
-	id         string
-	count      int64
-	bonus      *int64
-	list       []element
-	refused    []string // of the list's elements
+	Text    *string `json:"text,omitempty"`
+	Bonus   *int64  `json:"bonus,omitempty" minimum:"0" maximum:"9"`
+	note    *string
+	noNote  bool
+	id      string
+	count   int64
+	list    []element
+	refused []string // of the list's elements
 }
 
 type element struct {
@@ -31,10 +32,9 @@ type element struct {
 }
 
 func (e *everything) fields() []wire.Field {
-	return []wire.Field{
-		wire.Text("text", &e.text), wire.TextOrNull("note", &e.note, &e.noNote), wire.ID("id", &e.id, models.CheckCampaignID),
-		wire.Integer("count", &e.count, -3, 3), wire.OptionalInteger("bonus", &e.bonus, 0, 9),
-		wire.List("list", 3, &e.list, func(x *element) []wire.Field {
+	return wire.FieldsOf(e,
+		wire.TextOrNull("note", &e.note, &e.noNote), wire.ID("id", &e.id, models.CheckCampaignID), wire.Integer("count", &e.count, -3, 3),
+		wire.Each("list", 3, &e.list, func(x *element) []wire.Field {
 			return []wire.Field{wire.ID("id", &x.id, models.CheckCampaignID), wire.Integer("n", &x.n, 1, 9)}
 		}, func(_ *element, i int, p *wire.Problem) *wire.Problem {
 			if p != nil {
@@ -42,7 +42,7 @@ func (e *everything) fields() []wire.Field {
 			}
 			return nil
 		}),
-	}
+	)
 }
 
 func read(body string) (everything, *wire.Problem) {
@@ -56,7 +56,7 @@ func TestReadObject_EveryKindOfField(t *testing.T) {
 	e, p := read(` {"text":"a\u00e9\ud83d\ude00\n","note":null,"id":"x","count":-3,"bonus":0,"list":[{"id":"a","n":1},{"n":2,"id":"b"}]} `)
 	require.Nil(t, p)
 	require.Equal(t, everything{
-		text: new("aé😀\n"), noNote: true, id: "x", count: -3, bonus: new(int64(0)), list: []element{{"a", 1}, {"b", 2}},
+		Text: new("aé😀\n"), noNote: true, id: "x", count: -3, Bonus: new(int64(0)), list: []element{{"a", 1}, {"b", 2}},
 	}, e)
 	e, p = read(`{"note":"n","list":[]}`)
 	require.Nil(t, p)
@@ -148,8 +148,8 @@ func TestReadObject_KeepsNothingOfTheBody(t *testing.T) {
 					t.Errorf("%s: %v", buf, p)
 				}
 				clear(buf)
-				if *e.text != fmt.Sprintf("worker %d, %d", worker, i) || e.id != fmt.Sprintf("w%d-%d", worker, i) || e.count != int64(i%4) {
-					t.Errorf("read %q %q %d", *e.text, e.id, e.count)
+				if *e.Text != fmt.Sprintf("worker %d, %d", worker, i) || e.id != fmt.Sprintf("w%d-%d", worker, i) || e.count != int64(i%4) {
+					t.Errorf("read %q %q %d", *e.Text, e.id, e.count)
 				}
 				if _, p := read(`{"text":"broken`); p == nil {
 					t.Error("a broken text is read")
@@ -177,7 +177,7 @@ func TestReadObject_AgreesWithEncodingJSON(t *testing.T) {
 		require.Nil(t, p, "%s", body)
 		var theirs struct{ Text string }
 		require.NoError(t, json.Unmarshal(body, &theirs))
-		require.Equal(t, everything{text: &theirs.Text, id: id, count: count, list: want}, e)
+		require.Equal(t, everything{Text: &theirs.Text, id: id, count: count, list: want}, e)
 	})
 }
 

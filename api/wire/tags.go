@@ -9,60 +9,83 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"dibs/models"
 )
 
-// FieldsOf are the fields of a body by the tags of its struct, as the OpenAPI document has them: json, minLength, maxLength, pattern,
-// enum, minimum and maximum. A field of more takes the place of the one with its name. body is a pointer to a struct of *string and
-// *int64, and of what more reads.
+// FieldsOf are the fields of a body by the tags that the OpenAPI document
+// shows: json, minLength, maxLength, pattern, enum, minimum and maximum. A field
+// without omitempty is required. One of more takes the place of its namesake.
+// body points to a struct of strings, of int64 and of pointers to them.
 func FieldsOf(body any, more ...Field) []Field {
 	v := reflect.ValueOf(body).Elem()
 	fields := more
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, omits, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || slices.ContainsFunc(more, func(known Field) bool { return known.Name == name }) {
 			continue
 		}
-		switch into := v.Field(i).Addr().Interface().(type) {
-		case **string:
-			fields = append(fields, Field{name, Text(name, into).checked(func() *Problem { return checkTags(name, *into, f.Tag) })})
-		case **int64:
-			fields = append(fields, OptionalInteger(name, into, number(f.Tag, "minimum", math.MinInt64), number(f.Tag, "maximum", math.MaxInt64)))
-		default:
-			panic(fmt.Sprintf("wire: field %s is of type %T", name, into))
-		}
+		fields = append(fields, Field{name, readerOf(name, v.Field(i), f.Tag), omits == ""})
 	}
 	return fields
 }
 
-// checked reads a field and checks what was read.
-func (f Field) checked(check func() *Problem) func(r *reader) *Problem {
-	return func(r *reader) *Problem {
-		if p := f.read(r); p != nil {
+func readerOf(name string, into reflect.Value, tags reflect.StructTag) func(r *reader) *Problem {
+	kind := into.Type()
+	if kind.Kind() == reflect.Pointer {
+		kind = kind.Elem()
+	}
+	set := func(value any) {
+		v := reflect.ValueOf(value).Convert(kind)
+		if into.Kind() == reflect.Pointer {
+			into.Set(reflect.New(kind))
+			into.Elem().Set(v)
+			return
+		}
+		into.Set(v)
+	}
+	switch kind.Kind() { //nolint:exhaustive // bodies have no others
+	case reflect.String:
+		return func(r *reader) *Problem {
+			t, p := r.begin(name, '"', "a string")
+			if p == nil {
+				set(t.String())
+				p = checkTags(name, t.String(), tags)
+			}
 			return p
 		}
-		return check()
+	case reflect.Int64:
+		var n int64
+		whole := Integer(name, &n, number(tags, "minimum", math.MinInt64), number(tags, "maximum", math.MaxInt64))
+		return func(r *reader) *Problem {
+			p := whole.read(r)
+			set(n)
+			return p
+		}
 	}
+	panic(fmt.Sprintf("wire: field %s is of type %s", name, kind))
 }
 
-// checkTags refuses a text that the tags of its field do not allow; nil was not sent.
-func checkTags(name string, text *string, tags reflect.StructTag) *Problem {
-	if text == nil {
-		return nil
-	}
+// idPattern is that of campaigns' and packets' ids, which have more to them.
+const idPattern = "^[A-Za-z0-9._-]+$"
+
+func checkTags(name, text string, tags reflect.StructTag) *Problem {
 	least := number(tags, "minLength", 0)
 	most := number(tags, "maxLength", math.MaxInt64)
-	n := int64(utf8.RuneCountInString(*text))
+	n := int64(utf8.RuneCountInString(text))
 	enum := tags.Get("enum")
 	pattern := tags.Get("pattern")
 	switch {
-	case enum != "" && !slices.Contains(strings.Split(enum, ","), *text):
+	case pattern == idPattern:
+		return InvalidID(name, models.CheckCampaignID(text))
+	case enum != "" && !slices.Contains(strings.Split(enum, ","), text):
 		return Invalid(name, "must be one of "+strings.ReplaceAll(enum, ",", ", "))
 	case n > most && least == 0:
 		return Invalid(name, "must be at most "+strconv.FormatInt(most, 10)+" characters")
 	case n < least || n > most:
 		return Invalid(name, "must be "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10)+" characters")
-	case pattern != "" && !regexp.MustCompile(pattern).MatchString(*text):
+	case pattern != "" && !regexp.MustCompile(pattern).MatchString(text):
 		return Invalid(name, "must match "+pattern)
 	}
 	return nil
