@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -19,7 +20,8 @@ import (
 
 const bearerScheme = "bearer"
 
-// document puts the whole table into the OpenAPI document and returns it with huma's handlers, by pattern.
+// document puts the whole table into the OpenAPI document and returns it with
+// huma's handlers, by pattern.
 func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	handlers := humaHandlers{}
 	s.queries = make(map[string][]string, len(routes))
@@ -32,21 +34,22 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	problem := wire.SchemaOf[wire.ProblemJSON](oapi)
 	problem.Extensions = nil
 	listCodes(registry.SchemaFromRef(problem.Ref))
+	added := make(map[string]*huma.Operation, len(routes)) // by id
+	oapi.OnAddOperation = append(oapi.OnAddOperation, func(_ *huma.OpenAPI, op *huma.Operation) { added[op.OperationID] = op })
 	for i := range routes {
 		rt := &routes[i]
 		op := rt.operation(problem)
 		if rt.run.register != nil {
 			rt.run.register(api, op)
-			s.queries[rt.pattern()] = queryOf(operationOf(oapi, rt.method, rt.path))
-			continue
+		} else {
+			rt.run.document(oapi, &op)
+			oapi.AddOperation(&op)
 		}
-		rt.run.document(oapi, &op)
-		oapi.AddOperation(&op)
-		s.queries[rt.pattern()] = queryOf(&op)
+		s.queries[rt.pattern()] = queryOf(added[rt.id])
 	}
-	documentCreated(oapi)
+	documentCreated(added["create-campaign"], added["add-group"])
 	for i := range routes {
-		routes[i].annotate(operationOf(oapi, routes[i].method, routes[i].path))
+		routes[i].annotate(added[routes[i].id])
 	}
 	for name, schema := range registry.Map() {
 		if !slices.Contains(bodies, name) {
@@ -62,7 +65,6 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	return text, handlers, nil
 }
 
-// describe says what the whole is.
 func describe(oapi *huma.OpenAPI) {
 	oapi.Info.Title = "Dibs"
 	oapi.Info.Description = "Hands out a limited number of things, first come, first served: coupons, flash-sale units, red packets. " +
@@ -78,7 +80,6 @@ func describe(oapi *huma.OpenAPI) {
 	}
 }
 
-// annotate adds what texts say of a route.
 func (rt *route) annotate(op *huma.Operation) {
 	t := texts[rt.id]
 	op.Tags = []string{t.tag}
@@ -92,7 +93,7 @@ func (rt *route) annotate(op *huma.Operation) {
 		op.RequestBody.Content[wire.JSONContentType[0]].Example = example(t.body)
 	}
 	if t.answer != "" {
-		op.Responses[t.status].Content[wire.JSONContentType[0]].Example = example(t.answer)
+		cmp.Or(op.Responses["201"], op.Responses["200"]).Content[wire.JSONContentType[0]].Example = example(t.answer)
 	}
 	op.Description = strings.TrimSpace(op.Description + "\n\n" + rolesText(rt.scope))
 	if rt.scope == auth.Open {
@@ -100,7 +101,6 @@ func (rt *route) annotate(op *huma.Operation) {
 	}
 }
 
-// rolesText says who may call a route.
 func rolesText(scope auth.Scope) string {
 	if scope == auth.Open {
 		return "Needs no token."
@@ -117,24 +117,6 @@ func rolesText(scope auth.Scope) string {
 	return "Roles: " + strings.Join(roles, ", ") + "."
 }
 
-// operationOf is the operation of a route.
-func operationOf(oapi *huma.OpenAPI, method, path string) *huma.Operation {
-	item := oapi.Paths[path]
-	switch method {
-	case http.MethodGet:
-		return item.Get
-	case http.MethodPatch:
-		return item.Patch
-	case http.MethodPut:
-		return item.Put
-	case http.MethodDelete:
-		return item.Delete
-	default:
-		return item.Post
-	}
-}
-
-// listCodes closes the list of codes in the schema of problems.
 func listCodes(problem *huma.Schema) {
 	code := problem.Properties["code"]
 	for _, c := range wire.Codes() {
@@ -145,11 +127,11 @@ func listCodes(problem *huma.Schema) {
 // operation is what the table itself says of a route.
 func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	op := huma.Operation{
-		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: rt.summary,
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: texts[rt.id].summary,
 		Responses: map[string]*huma.Response{}, SkipValidateBody: true,
 		MaxBodyBytes: int64(rt.bodyMax) + 1, // beyond what viaHuma lets through: huma refuses a body of just the limit
 	}
-	codes := slices.Clone(rt.refusals)
+	codes := slices.Clone(rt.run.refusals)
 	codes = append(codes, wire.CodeInternal)
 	if rt.bodyMax > 0 || rt.method != http.MethodGet {
 		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid, wire.CodeUnsupportedMediaType)
@@ -197,19 +179,21 @@ func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
 }
 
-// documented describes an answer with a document of its own form.
-func documented(description, contentType string, schema huma.Schema) func(*huma.OpenAPI, *huma.Operation) {
+func documented(description, contentType string, schema huma.Schema) document {
 	return func(_ *huma.OpenAPI, op *huma.Operation) {
 		wire.DocumentAnswer(op, "200", description, contentType, &schema)
 	}
 }
 
-// anyObject is the schema of a document that others define.
-var anyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
+// The schemas of documents that others define.
+var (
+	anyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
+	anyText   = huma.Schema{Type: "string"}                             //nolint:gochecknoglobals // a constant
+)
 
 // documentCreated adds the answer that huma can't see in a handler: it answers 200 or 201.
-func documentCreated(oapi *huma.OpenAPI) {
-	for _, op := range []*huma.Operation{oapi.Paths["/v1/campaigns"].Post, oapi.Paths["/v1/groups/{name}"].Put} {
+func documentCreated(ops ...*huma.Operation) {
+	for _, op := range ops {
 		made := *op.Responses["200"]
 		made.Description = "Created"
 		op.Responses["201"] = &made
@@ -217,7 +201,6 @@ func documentCreated(oapi *huma.OpenAPI) {
 	}
 }
 
-// serveJSON answers with a JSON document.
 func serveJSON(text *[]byte) endpoint {
 	return func(w http.ResponseWriter, _ *http.Request) int {
 		w.Header()["Content-Type"] = wire.JSONContentType
