@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -44,16 +43,6 @@ func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 		w.Body.WriteString(spoil(w, good.Body.String()))
 		require.Error(t, apitest.Conforms(router, req, []byte(apitest.OneClaim), w), name)
 	}
-}
-
-func TestOpenAPI_HasNothingOfHumasOwn(t *testing.T) {
-	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
-	require.NotContains(t, doc.Components.Schemas, "ErrorModel")
-	require.NotContains(t, doc.Components.Schemas, "ErrorDetail")
-	text, err := json.Marshal(doc)
-	require.NoError(t, err)
-	require.NotContains(t, string(text), "$schema")
 }
 
 func TestOpenAPI_ClosedListsAreListed(t *testing.T) {

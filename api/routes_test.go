@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"reflect"
 	"strings"
@@ -39,18 +38,6 @@ func TestConfig_ARegistryIsBothHalves(t *testing.T) {
 		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, "Gatherer")
 	}
-}
-
-func TestConfig_DefaultsAreValidAndKeepWhatIsSet(t *testing.T) {
-	t.Parallel()
-	cfg := api.Config{}.WithDefaults()
-	require.NoError(t, cfg.Validate())
-	again := cfg.WithDefaults()
-	require.Equal(t, cfg.Addr, again.Addr)
-	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v", Conns: 8, MetricsCampaigns: 9, IdleTimeout: 10}
-	with := set.WithDefaults()
-	with.Logger, with.Registerer, with.Gatherer, with.Clock = nil, nil, nil, nil
-	require.Equal(t, set, with)
 }
 
 // Each route answers a method that it does not take with 405 and the methods that it does take, and refuses a body it has no use for.
@@ -152,14 +139,6 @@ func TestServe_APanicIsOneRequests(t *testing.T) {
 		`dibs_http_request_seconds_count{class="5xx",route="/v1/claims/{id}"} 1`)
 	w = apitest.Ask(abortable{h}, "GET", "/v1/claims/abort", "")
 	require.Equal(t, "aborted", w.Body.String(), "net/http's own way to hang up goes through")
-}
-
-func TestOpenAPI_NamesTheVersion(t *testing.T) {
-	t.Parallel()
-	w := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{Version: "v7.8.9"}), "GET", "/openapi.json", "")
-	var doc struct{ Info struct{ Version string } }
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &doc))
-	require.Equal(t, "v7.8.9", doc.Info.Version)
 }
 
 // panicking has a look-up that panics.

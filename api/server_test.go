@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -160,20 +159,6 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	require.Contains(t, apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail, "mysql, redis partition 3")
 }
 
-func TestServer_NotReadyWhileStopping(t *testing.T) {
-	t.Parallel()
-	room := apitest.NewFake()
-	s, err := api.New(api.Config{}, room.Deps())
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.NoError(t, s.Serve(ctx, ln))
-	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-}
-
 func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))
@@ -262,20 +247,6 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	require.Zero(t, room.Sent())
 	r.stop()
 	require.NoError(t, apitest.Receive(t, r.done))
-}
-
-func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
-	t.Parallel()
-	room := apitest.NewFake()
-	var log bytes.Buffer
-	deps := room.Deps()
-	deps.Ready = func(context.Context) error { panic("secret detail") }
-	s, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps)
-	require.NoError(t, err)
-	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
-	apitest.RequireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
-	require.NotContains(t, w.Body.String(), "secret detail")
-	require.Contains(t, log.String(), "secret detail")
 }
 
 func TestConfig_IsCheckedByName(t *testing.T) {

@@ -114,14 +114,3 @@ func TestLookup_UsersAreWhateverTheyAre(t *testing.T) {
 	require.Equal(t, 404, apitest.Ask(h, "GET", "/v1/users/%2F", "").Code)
 	require.Equal(t, 404, apitest.Ask(h, "GET", "/v1/users///claims", "").Code)
 }
-
-func TestLookup_ScopesAreThoseOfReaders(t *testing.T) {
-	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
-	for token, want := range map[string]int{"a": 200, "s": 200, "v": 200, "x": 401} {
-		require.Equal(t, want, apitest.Ask(h, "GET", "/v1/users/u/claims", "", "Authorization: Bearer "+token).Code, token)
-	}
-	for token, want := range map[string]int{"a": 404, "s": 404, "v": 404, "": 401} {
-		require.Equal(t, want, apitest.Ask(h, "GET", "/v1/claims/x", "", "Authorization: Bearer "+token).Code, token)
-	}
-}

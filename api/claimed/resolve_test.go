@@ -120,14 +120,3 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 		})
 	}
 }
-
-func TestResolve_WhoMayDoIt(t *testing.T) {
-	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
-	for token, status := range map[string]int{"a": 404, "s": 404, "v": 403, "x": 401} {
-		for _, verb := range []string{"redeem", "release"} {
-			w := apitest.Ask(h, "POST", "/v1/claims/none/"+verb, `{`+map[string]string{"redeem": `"order_id":"o"`}[verb]+`}`, "Authorization: Bearer "+token)
-			require.Equal(t, status, w.Code, "%s by %s", verb, token)
-		}
-	}
-}

@@ -42,39 +42,6 @@ func RequestFields() map[string][]string {
 	return all
 }
 
-// DecodeClaim is decodeClaim with its code; "" is accepted.
-func DecodeClaim(body []byte) (userID string, quantity int64, code wire.Code) {
-	b, p := decodeClaim(body, "")
-	if p != nil {
-		return "", 0, p.Code
-	}
-	return b.UserID, b.Quantity, ""
-}
-
-// Decoded is a claim of a batch and its code; "" is accepted.
-type Decoded struct {
-	CampaignID, UserID, Key string
-	Quantity                int64
-	Code                    wire.Code
-}
-
-// DecodeBatch is decodeBatch with its code; "" is accepted.
-func DecodeBatch(body []byte) ([]Decoded, wire.Code) {
-	claims, p := decodeBatch(body, "")
-	if p != nil {
-		return nil, p.Code
-	}
-	out := make([]Decoded, len(claims))
-	for i, c := range claims {
-		if out[i].Code = ""; c.refused != nil {
-			out[i].Code = c.refused.Code
-			continue
-		}
-		out[i] = Decoded{c.CampaignID, c.UserID, c.IdempotencyKey, c.Quantity, ""}
-	}
-	return out, ""
-}
-
 // Coalescer is a coalescer on its own.
 type Coalescer struct {
 	c     coalescer
@@ -186,7 +153,7 @@ func RefusedWhileRowsAreFull(known Rows) wire.Code {
 	cfg := Config{Rows: known, Clock: time.Now}
 	s := New(cfg)
 	for i := range rowsMax {
-		s.rows.waiting[strconv.Itoa(i)] = nil
+		s.rows.waiting[strconv.Itoa(i)] = &row{}
 	}
 	return newLane(&cfg, s.metrics, lua.Meta{ID: "c"}, &breaker{}).admit(s, &lua.ClaimRequest{Quantity: 1}, time.Now()).Code
 }

@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// rowWait is how long a claim is held for its row. The consumer flushes within milliseconds while it can.
+	// rowWait is how long a claim is held for its row.
 	rowWait = 2 * time.Second
-	// rowsMax bounds the claims that wait in this process, and so the ids of one question.
+	// rowsMax bounds the claims that wait, and so the ids of one question. Those
+	// that are on their way when it is reached come on top.
 	rowsMax = 10_000
-	// While claims wait, the signals are read so often: soon after a question, and then less often.
+	// While claims wait, signals are read so often: soon after a question, and
+	// then less often.
 	signalFirst   = 2 * time.Millisecond
 	signalSlowest = 10 * time.Millisecond
-	// askAnyway is how long after a question the next one comes without a signal.
+	// askAnyway is when the next question comes without a signal.
 	askAnyway = 100 * time.Millisecond
 	// askTimeout bounds a question.
 	askTimeout = time.Second
@@ -41,18 +43,33 @@ type Rows interface {
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows holds the answers to claims until MySQL has committed their rows. All claims that wait in this process are asked for by one
-// question, after each flush. A nil one holds nothing.
+// rows holds the answers to claims until MySQL has committed their rows. One
+// question after each flush asks for all that wait. A nil one holds nothing.
 type rows struct {
 	cfg     *Config
 	metrics *metrics
 	logSome rate.Sometimes // a MySQL that is away fails every question
 
-	mu          sync.Mutex
-	waiting     map[string][]*heldClaim // by id: a request that is sent again waits for the same claim
-	byPartition map[int]int             // how many of them
-	isAsking    bool
-	signaled    map[int]string // by partition, when MySQL was asked last; only ask uses it
+	mu       sync.Mutex
+	waiting  map[string]*row // by the claim's id
+	isAsking bool
+	signaled map[int]string // by partition, when MySQL was asked last; only ask uses it
+}
+
+// row is the row of a claim that is waited for, by each request for the claim.
+type row struct {
+	committed chan struct{} // closed when it is
+	partition int
+	waiters   int
+}
+
+func (w *row) isCommitted() bool {
+	select {
+	case <-w.committed:
+		return true
+	default:
+		return false
+	}
 }
 
 func newRows(cfg *Config, m *metrics) *rows {
@@ -60,28 +77,11 @@ func newRows(cfg *Config, m *metrics) *rows {
 		return nil
 	}
 	return &rows{
-		cfg: cfg, metrics: m, logSome: rate.Sometimes{Interval: time.Second}, waiting: make(map[string][]*heldClaim),
-		byPartition: make(map[int]int), signaled: make(map[int]string),
+		cfg: cfg, metrics: m, logSome: rate.Sometimes{Interval: time.Second}, waiting: make(map[string]*row), signaled: make(map[int]string),
 	}
 }
 
-// heldClaim is a claim that waits for its row.
-type heldClaim struct {
-	sentClaim
-
-	caller *rowWaiter
-	hasRow bool
-}
-
-func (h *heldClaim) id() string { return h.ticket.answer.reply.Claim.ID }
-
-// rowWaiter is a caller with claims that wait.
-type rowWaiter struct {
-	open int           // claims without a row
-	done chan struct{} // closed when there are none
-}
-
-// isFull reports whether so many claims wait that another one need not be sent.
+// isFull reports whether so many claims wait that another need not be sent.
 func (r *rows) isFull() bool {
 	if r == nil {
 		return false
@@ -91,98 +91,77 @@ func (r *rows) isFull() bool {
 	return len(r.waiting) >= rowsMax
 }
 
-// await waits until MySQL has the claims that were taken. Those that it is not known to have in time get the outcome unknown.
+// await waits until MySQL has the claims that were taken. Those that it is not
+// known to have in time get the outcome unknown.
 func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	if r == nil {
 		return
 	}
-	caller := &rowWaiter{done: make(chan struct{})}
-	var held []*heldClaim
-	for _, one := range sent {
-		if a := &one.ticket.answer; a.err == nil && a.reply.Outcome.Took() {
-			held = append(held, &heldClaim{sentClaim: one, caller: caller})
-		}
-	}
-	if len(held) == 0 {
+	sent = slices.DeleteFunc(slices.Clone(sent), func(c sentClaim) bool {
+		return c.ticket.answer.err != nil || !c.ticket.answer.reply.Outcome.Took()
+	})
+	if len(sent) == 0 {
 		return
 	}
 	began := r.cfg.Clock()
-	if r.enter(held) {
-		ctx, cancel := context.WithTimeout(ctx, rowWait)
-		defer cancel()
+	ctx, cancel := context.WithTimeout(ctx, rowWait)
+	defer cancel()
+	for i, w := range r.enter(sent) {
 		select {
-		case <-caller.done:
+		case <-w.committed:
 		case <-ctx.Done():
 		}
-		r.leave(held)
+		r.leave(&sent[i], w)
 	}
 	took := r.cfg.Clock().Sub(began).Seconds()
-	for _, h := range held {
-		h.answer()
+	for range sent {
 		r.metrics.rowWait.Observe(took)
 	}
 }
 
-// answer makes a claim known as answered, or its outcome unknown. A process has seen only what it answered: a claim that Redis lost and
-// nobody was told of is not missing.
-func (h *heldClaim) answer() {
-	if !h.hasRow {
-		h.ticket.answer = answer{err: errNoRow}
-		return
-	}
-	reply := &h.ticket.answer.reply
-	if reply.Outcome == models.OutcomeClaimed {
-		h.shard.latest.advance(lua.Position{Epoch: reply.Epoch, Seq: reply.Claim.Seq})
-	}
-}
-
-// enter has claims asked for; false says that too many wait.
-func (r *rows) enter(held []*heldClaim) bool {
+// enter has claims asked for.
+func (r *rows) enter(sent []sentClaim) []*row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.waiting)+len(held) > rowsMax+batchMax {
-		return false
-	}
-	for _, h := range held {
-		h.caller.open++
-		r.waiting[h.id()] = append(r.waiting[h.id()], h)
-		r.byPartition[h.shard.meta.Partition]++
+	entered := make([]*row, len(sent))
+	for i, c := range sent {
+		id := c.ticket.answer.reply.Claim.ID
+		w := r.waiting[id]
+		if w == nil {
+			w = &row{committed: make(chan struct{}), partition: c.shard.meta.Partition}
+			r.waiting[id] = w
+		}
+		w.waiters++
+		entered[i] = w
 	}
 	if !r.isAsking {
 		r.isAsking = r.cfg.Workers.Go(r.ask)
 	}
-	return true
+	return entered
 }
 
-// leave ends a wait.
-func (r *rows) leave(held []*heldClaim) {
+// leave ends a wait. A process has seen only what it answered: a claim that
+// Redis lost and nobody was told of is not missing.
+func (r *rows) leave(c *sentClaim, w *row) {
+	reply := &c.ticket.answer.reply
+	switch {
+	case w.isCommitted() && reply.Outcome == models.OutcomeClaimed:
+		c.shard.latest.advance(lua.Position{Epoch: reply.Epoch, Seq: reply.Claim.Seq})
+		return
+	case w.isCommitted():
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range held {
-		if !h.hasRow {
-			others := slices.DeleteFunc(r.waiting[h.id()], func(other *heldClaim) bool { return other == h })
-			r.set(h.id(), others)
-			r.forget(h)
-		}
+	w.waiters--
+	if w.waiters == 0 && r.waiting[reply.Claim.ID] == w {
+		delete(r.waiting, reply.Claim.ID)
 	}
+	c.ticket.answer = answer{err: errNoRow}
 }
 
-func (r *rows) set(id string, waiting []*heldClaim) {
-	r.waiting[id] = waiting
-	if len(waiting) == 0 {
-		delete(r.waiting, id)
-	}
-}
-
-func (r *rows) forget(h *heldClaim) {
-	partition := h.shard.meta.Partition
-	r.byPartition[partition]--
-	if r.byPartition[partition] == 0 {
-		delete(r.byPartition, partition)
-	}
-}
-
-// ask asks for all claims that wait, whenever MySQL has applied more, until none waits.
+// ask asks for all claims that wait, whenever MySQL has applied more, until none
+// waits.
 func (r *rows) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
@@ -202,15 +181,20 @@ func (r *rows) ask() {
 	}
 }
 
-// partitions are those with claims that wait. If there are none, nobody asks any more.
+// partitions are those with claims that wait. If there are none, nobody asks.
 func (r *rows) partitions() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.isAsking = len(r.byPartition) > 0
-	return slices.Collect(maps.Keys(r.byPartition))
+	r.isAsking = len(r.waiting) > 0
+	found := make(map[int]struct{})
+	for _, w := range r.waiting {
+		found[w.partition] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(found))
 }
 
-// hasMoved reports whether MySQL has applied more of some partition than when it was asked last.
+// hasMoved reports whether MySQL has applied more of some partition since it was
+// asked last.
 func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
 	for i, partition := range partitions {
 		moved = moved || r.signaled[partition] != signaled[i]
@@ -235,14 +219,9 @@ func (r *rows) askNow(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range there {
-		for _, h := range r.waiting[id] {
-			h.hasRow = true
-			r.forget(h)
-			h.caller.open--
-			if h.caller.open == 0 {
-				close(h.caller.done)
-			}
+		if w := r.waiting[id]; w != nil {
+			close(w.committed)
+			delete(r.waiting, id)
 		}
-		delete(r.waiting, id)
 	}
 }

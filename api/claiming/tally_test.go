@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
-	"dibs/api/wire"
 	"dibs/internal/apitest"
 	"dibs/models"
 )
@@ -39,9 +38,4 @@ func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	require.Equal(t, 409, claim("b"))
 	require.EqualValues(t, 1, s.Answered(2)["b"]["paused"])
 	require.Empty(t, s.Answered(0))
-}
-
-func TestEveryCodeHasItsPlaceInATally(t *testing.T) {
-	t.Parallel()
-	require.LessOrEqual(t, len(wire.ClaimCodes), claiming.CodesMax)
 }

@@ -3,7 +3,9 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -63,39 +65,27 @@ func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusOK
 }
 
-// publicPages are the last, which one of those who ask has read again when they are old.
+// publicPages are the last. One of those who ask reads them again when they are
+// old; the others wait only for the first, and for what is older than publicWait.
 func (s *Sampler) publicPages(now time.Time) *publicPages {
 	last := s.public.Load()
-	switch {
-	case now.Sub(last.tried) < publicEvery:
+	switch age := now.Sub(last.tried); {
+	case age < publicEvery:
 		return last
-	case now.Sub(last.tried) < publicWait:
-		if s.readingPublic.TryLock() {
-			s.readPublicApart(now)
-		}
+	case age >= publicWait:
+		s.readingPublic.Lock()
+	case !s.readingPublic.TryLock():
 		return last
 	}
-	s.readingPublic.Lock()
 	defer s.readingPublic.Unlock()
-	last = s.public.Load()
-	if now.Sub(last.tried) >= publicEvery {
+	if now.Sub(s.public.Load().tried) >= publicEvery {
 		s.readPublic(now)
 	}
 	return s.public.Load()
 }
 
-// readPublicApart is readPublic by a worker, which unlocks readingPublic.
-func (s *Sampler) readPublicApart(now time.Time) {
-	isRead := s.cfg.Workers.Go(func() {
-		defer s.readingPublic.Unlock()
-		s.readPublic(now)
-	})
-	if !isRead { // the process ends
-		s.readingPublic.Unlock()
-	}
-}
-
-// readPublic reads all public campaigns. While MySQL is away, those that it listed last; while Redis is, nothing changes.
+// readPublic reads all public campaigns. While MySQL is away, those that it
+// listed last; while Redis is, nothing changes.
 func (s *Sampler) readPublic(now time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
@@ -108,10 +98,7 @@ func (s *Sampler) readPublic(now time.Time) {
 	if s.publicBooks == nil {
 		return
 	}
-	ids := make([]string, 0, len(s.publicBooks))
-	for id := range s.publicBooks {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(s.publicBooks))
 	lots := lotsOf(ids, s.publicBooks)
 	watched, err := s.cfg.Redis.Watch(ctx, lots)
 	if err != nil && len(lots) > 0 {

@@ -200,34 +200,3 @@ func FuzzReadObject(f *testing.F) {
 		}
 	})
 }
-
-func TestWithin_NamesTheElement(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "invalid: list[2].n: must be 1 to 9", wire.Within("list[2]", wire.Invalid("n", "must be 1 to 9")).Error())
-	require.Equal(t, "invalid: list[2]: must be an object", wire.Within("list[2]", wire.Invalid("", "must be an object")).Error())
-	require.Equal(t, "list[2].n", wire.Within("list[2]", wire.Invalid("n", "x")).Field)
-}
-
-func TestInvalidID_SaysTheReasonAlone(t *testing.T) {
-	t.Parallel()
-	require.Nil(t, wire.InvalidID("id", nil))
-	p := wire.InvalidID("id", models.CheckCampaignID(""))
-	require.Equal(t, wire.CodeInvalid, p.Code)
-	require.Equal(t, "id", p.Field)
-	require.Equal(t, "id: must be 1 to 64 characters", p.Detail)
-	require.NotErrorIs(t, p, models.ErrID)
-}
-
-func TestPage_HasACursorWhenMoreFollows(t *testing.T) {
-	t.Parallel()
-	cursor := func(n *int) string { return fmt.Sprint("after ", *n) }
-	for items, want := range map[int]struct {
-		page []int
-		next string
-	}{0: {nil, ""}, 2: {[]int{1, 2}, ""}, 3: {[]int{1, 2, 3}, ""}, 4: {[]int{1, 2, 3}, "after 3"}} {
-		page, next := wire.Page([]int{1, 2, 3, 4}[:items], 3, cursor)
-		require.Equal(t, want.next, next)
-		require.Len(t, page, len(want.page))
-		require.Subset(t, want.page, page)
-	}
-}
