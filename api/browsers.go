@@ -19,7 +19,8 @@ import (
 	"dibs/models"
 )
 
-// allowOrigins lets pages of the configured origins call the API, and read the headers that a client needs.
+// allowOrigins lets pages of the configured origins call the API, and read
+// the headers that a client needs.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -59,15 +60,14 @@ const (
 	ticketTimeout = time.Second
 )
 
-// ticketBodyMax is the largest body of a ticket, in bytes.
 const ticketBodyMax = 1 << 10
 
-// ticketBody is the body of POST /v1/watch-tickets.
 type ticketBody struct {
 	CampaignID string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" doc:"the campaign that the ticket is for"`
 }
 
-// ticket stands in for an Authorization header where a browser's EventSource can't send one.
+// ticket stands in for an Authorization header where a browser's
+// EventSource can't send one.
 type ticket struct {
 	ID            string    `json:"id"`
 	CampaignID    string    `json:"campaign_id"`
@@ -75,13 +75,11 @@ type ticket struct {
 	Until         time.Time `json:"until"`
 }
 
-// ticketAnswer is what POST /v1/watch-tickets answers.
 type ticketAnswer struct {
 	Ticket    string      `json:"ticket" doc:"for the query parameter ticket of the campaign's watch route, once"`
 	ExpiresAt models.Time `json:"expires_at"`
 }
 
-// postTicket is POST /v1/watch-tickets.
 func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 	var sent ticketBody
 	var text bytes.Buffer
@@ -111,7 +109,8 @@ func documentTicket(oapi *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentAnswer(op, "200", "A ticket", wire.JSONContentType[0], wire.SchemaOf[ticketAnswer](oapi))
 }
 
-// byTicket lets a request with a ticket in its query pass as the request for the ticket would.
+// byTicket lets a request with a ticket in its query pass as the request
+// for the ticket would.
 func (s *Server) byTicket(path string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()

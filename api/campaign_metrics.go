@@ -10,10 +10,8 @@ import (
 	"dibs/api/live"
 )
 
-// scrapeTimeout bounds what a scrape asks Redis.
 const scrapeTimeout = 500 * time.Millisecond
 
-// campaignMetrics are series of the campaigns that this process is asked for most, and of no others, so that labels stay bounded.
 type campaignMetrics struct {
 	busiest func(most int) []claiming.Tally
 	redis   live.Redis
@@ -44,8 +42,9 @@ func (m *campaignMetrics) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the counts, and the stock from Redis in one round trip; that of campaigns of several shards from both servers. What a
-// server that is away should answer is left out.
+// Collect reads the counts, and the stock from Redis in one round trip;
+// that of campaigns of several shards from both servers. What a server
+// that is away should answer is left out.
 func (m *campaignMetrics) Collect(to chan<- prometheus.Metric) {
 	all := m.busiest(m.most)
 	var whole, spread []string

@@ -41,14 +41,16 @@ type Config struct {
 	Insecure  bool
 	AccessLog bool // a line for each request
 	Conns     int  // connections at once; more wait to be accepted
-	// IdleTimeout is for how long a connection may wait for its next request.
+	// IdleTimeout is for how long a connection may wait for its next
+	// request.
 	IdleTimeout time.Duration
 
 	TrustedProxies Proxies
 	CORSOrigins    []string // scheme://host[:port] of sites whose pages may call the API from a browser; "*" is refused
 
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
-	// ClaimsInFlight is script calls at once for one campaign. 2 measured no faster than 1, and claims of one batch may change places.
+	// ClaimsInFlight is script calls at once for one campaign. 2 measured
+	// no faster than 1, and claims of one batch may change places.
 	ClaimsInFlight   int
 	QueueWait        time.Duration // a claim that waited longer is refused as unavailable and not sent
 	CallTimeout      time.Duration // of one call to Redis
@@ -92,7 +94,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// ErrConfig is wrapped by every refusal of a Config; the message names the field.
+// ErrConfig is wrapped by every refusal of a Config; the message names the
+// field.
 var ErrConfig = errors.New("api: bad config")
 
 // Validate checks a Config that has its defaults.

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Serve serves srv on ln, with TLS if config is one, with so many connections at once; more wait until one ends. Who keeps them busy is a
+// Serve serves srv on ln, with TLS if config is one, with so many
+// connections at once; more wait until one ends. Who keeps them busy is a
 // matter for the proxy in front.
 func Serve(srv *http.Server, ln net.Listener, most int, config *tls.Config) error {
 	ln = netutil.LimitListener(ln, most)

@@ -10,7 +10,8 @@ import (
 	"dibs/api/wire"
 )
 
-// makeConsole makes the console, if there is to be one. It asks the routes of this process with the token of who is signed in.
+// makeConsole makes the console, if there is to be one. It asks the routes
+// of this process with the token of who is signed in.
 func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	if deps == nil {
 		return nil
@@ -27,13 +28,13 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	return err
 }
 
-// SignInPath makes the path of a link that signs in to the console of a service with these tokens by one of them, once and for a short
-// time, and leads to a page of it.
+// SignInPath makes the path of a link that signs in to the console of a
+// service with these tokens by one of them, once and for a short time, and
+// leads to a page of it.
 func SignInPath(tokens Tokens, token, to string) (string, error) {
 	return console.SignInPath(sharedSecret(&tokens), token, to)
 }
 
-// busy are the campaigns that this process was asked for the most claims.
 func (s *Server) busy(most int) []string {
 	tallies := s.claiming.Busiest(most)
 	ids := make([]string, len(tallies))
@@ -43,7 +44,6 @@ func (s *Server) busy(most int) []string {
 	return ids
 }
 
-// who is the holder of a token that was checked already.
 func (s *Server) who(r *http.Request) console.Who {
 	if s.gate.Open() {
 		return console.Who{Name: "anybody", Acts: true}
@@ -55,7 +55,8 @@ func (s *Server) who(r *http.Request) console.Who {
 	return console.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
 }
 
-// sharedSecret is what all API processes of a deployment know and no one else: its tokens. "" when it has none, or JWTs only.
+// sharedSecret is what all API processes of a deployment know and no one
+// else: its tokens. "" when it has none, or JWTs only.
 func sharedSecret(t *auth.Tokens) string {
 	known := []string{t.Admin, t.Storefront, t.Viewer}
 	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {

@@ -14,7 +14,8 @@ import (
 	"dibs/lua"
 )
 
-// Deps is what the API needs from other packages. All fields are required, except where a comment says what nil means.
+// Deps is what the API needs from other packages. All fields are required,
+// except where a comment says what nil means.
 type Deps struct {
 	Claimer   claiming.Claimer
 	States    claiming.StateReader
@@ -35,11 +36,13 @@ type Deps struct {
 	Losses claiming.Losses
 	// Ready says why no claims can be taken now; nil when some can.
 	Ready func(ctx context.Context) error
-	// Away names the servers that are away, for /readyz; nil: none are named.
+	// Away names the servers that are away, for /readyz; nil: none are
+	// named.
 	Away func(ctx context.Context) []string
 }
 
-// ConsoleDeps is what the console shows and does beyond what the API has routes for.
+// ConsoleDeps is what the console shows and does beyond what the API has
+// routes for.
 type ConsoleDeps struct {
 	Redis     console.Redis
 	MySQL     func(ctx context.Context) (console.Pool, error)
@@ -53,7 +56,8 @@ type ConsoleDeps struct {
 
 // Shared is what API processes share beside claims.
 type Shared interface {
-	// UseOnce reports whether an id was not used before by any API process, and remembers it for a time.
+	// UseOnce reports whether an id was not used before by any API
+	// process, and remembers it for a time.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 	live.Redis
 }

@@ -11,21 +11,19 @@ import (
 	"dibs/api/wire"
 )
 
-// health is the answer of /healthz and /readyz.
 type health struct {
 	Status string   `json:"status" enum:"ok,ready"`
 	Away   []string `json:"away,omitempty" doc:"servers that are away, while the rest of the service works"`
 }
 
-// readyTimeout bounds the check whether claims can be taken.
 const readyTimeout = 2 * time.Second
 
-// getHealth is GET /healthz: the process is up.
 func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) int {
 	return writeJSON(w, `{"status":"ok"}`)
 }
 
-// getReady is GET /readyz: claims can be taken, of some campaigns at least. A process that stops says no before it does anything else.
+// getReady is GET /readyz: claims can be taken, of some campaigns at
+// least. A process that stops says no before it does anything else.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	if s.stopping.Load() {
 		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "The service is stopping. Send claims to another process."}).Write(w)
@@ -43,7 +41,6 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	return writeReady(w, s.away(ctx))
 }
 
-// writeReady answers that the process is ready, and which servers are away.
 func writeReady(w http.ResponseWriter, away []string) int {
 	body, err := json.Marshal(health{Status: "ready", Away: away})
 	if err != nil { // it has nothing that JSON lacks
@@ -58,7 +55,6 @@ func writeJSON(w http.ResponseWriter, body string) int {
 	return http.StatusOK
 }
 
-// getMetrics is GET /metrics.
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) int {
 	s.scrape.ServeHTTP(w, r)
 	return http.StatusOK

@@ -17,10 +17,12 @@ import (
 	"dibs/api/wire"
 )
 
-// operation is a handler that huma calls with its input read from path, query and body.
+// operation is a handler that huma calls with its input read from path,
+// query and body.
 type operation[I, O any] = func(ctx context.Context, in *I) (*O, error)
 
-// humaHandlers are huma's handlers, by pattern. huma takes them for its mux; the table of routes puts them on the real one.
+// humaHandlers are huma's handlers, by pattern. huma takes them for its
+// mux; the table of routes puts them on the real one.
 type humaHandlers map[string]http.HandlerFunc
 
 // HandleFunc keeps a handler by its pattern.
@@ -31,8 +33,9 @@ func (c humaHandlers) HandleFunc(pattern string, h func(http.ResponseWriter, *ht
 // ServeHTTP is not used; huma's adapter asks for it.
 func (c humaHandlers) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// newHuma makes a huma API without its hooks, which put $schema into bodies, and without its documentation page, which loads from
-// a CDN. Bodies decode themselves; refusals of huma become ours.
+// newHuma makes a huma API without its hooks, which put $schema into
+// bodies, and without its documentation page, which loads from a CDN.
+// Bodies decode themselves; refusals of huma become ours.
 func newHuma(version string, into humaHandlers) huma.API {
 	config := huma.DefaultConfig("Dibs", version)
 	config.CreateHooks = nil
@@ -57,7 +60,8 @@ func marshal(w io.Writer, v any) error {
 	return err
 }
 
-// strictBody is a body that decodes itself and keeps its refusal for the handler.
+// strictBody is a body that decodes itself and keeps its refusal for the
+// handler.
 type strictBody interface{ Decode(body []byte) }
 
 func unmarshal(body []byte, v any) error {
@@ -75,7 +79,8 @@ var ourWords = strings.NewReplacer( //nolint:gochecknoglobals // nothing writes 
 	"expected ", "must be of ", "invalid ", "must be an ",
 )
 
-// ourProblem makes a problem of a refusal that huma made: of a parameter, or because there is no body.
+// ourProblem makes a problem of a refusal that huma made: of a parameter,
+// or because there is no body.
 func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	theirs, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -92,7 +97,8 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	}
 }
 
-// viaHuma makes an endpoint of a handler of huma. It reads the body itself, by the same rules as that of a claim.
+// viaHuma makes an endpoint of a handler of huma. It reads the body
+// itself, by the same rules as that of a claim.
 func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if bodyMax == 0 && r.Method != http.MethodGet {
@@ -110,9 +116,10 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			r.Header = r.Header.Clone()
 			r.Header["Content-Type"] = wire.JSONContentType // checked above; huma would check again, by other rules
 		}
-		// Each operation has a time limit of its own. A client that closed its sending half may be reading still, and net/http would
-		// cancel its request as if the client were gone.
-		// A deadline is the console's, whose pages wait for no server.
+		// Each operation has a time limit of its own. A client that closed
+		// its sending half may be reading still, and net/http would cancel
+		// its request as if the client were gone. A deadline is the
+		// console's, whose pages wait for no server.
 		ctx := context.WithoutCancel(r.Context())
 		if deadline, is := r.Context().Deadline(); is {
 			limited, cancel := context.WithDeadline(ctx, deadline)

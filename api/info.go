@@ -9,7 +9,8 @@ import (
 	"dibs/api/auth"
 )
 
-// Info is the answer of GET /v1/info: what a reader of the claim streams needs to know of the service.
+// Info is the answer of GET /v1/info: what a reader of the claim streams
+// needs to know of the service.
 type Info struct {
 	Version    string   `json:"version" doc:"of the program"`
 	Partitions int      `json:"partitions" minimum:"1" doc:"claim streams: dibs:{p0}:claims, dibs:{p1}:claims and so on"`
@@ -38,12 +39,10 @@ const infoScope = auth.Viewer | auth.Storefront | auth.User
 
 type infoOutput struct{ Body Info }
 
-// getInfo is GET /v1/info.
 func (s *Server) getInfo(ctx context.Context, _ *struct{}) (*infoOutput, error) {
 	return &infoOutput{Body: s.cfg.Info.now(ctx)}, nil
 }
 
-// serveInfo is GET /v1/info of a role without an API.
 func (s Side) serveInfo(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(s.Info.now(r.Context()))
 	if err != nil {

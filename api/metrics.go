@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are those of all routes. Label values are closed lists.
 type metrics struct {
 	duration *prometheus.HistogramVec
 }
@@ -23,7 +22,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// routeTimer observes the requests of one route by class of status, 1xx to 5xx. A class that never was is no series.
+// routeTimer observes the requests of one route by class of status, 1xx to
+// 5xx. A class that never was is no series.
 type routeTimer struct {
 	metrics *metrics
 	route   string

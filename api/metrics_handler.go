@@ -12,22 +12,26 @@ import (
 	"dibs/api/wire"
 )
 
-// Side is what a role that has no other HTTP serves: /metrics, /healthz, /readyz and /v1/info.
+// Side is what a role that has no other HTTP serves: /metrics, /healthz,
+// /readyz and /v1/info.
 type Side struct {
 	Addr     string
 	Tokens   Tokens
 	Logger   *slog.Logger
 	Gatherer prometheus.Gatherer
 	Info     Info
-	// Live reports why the process should be started again; nil: it should not.
+	// Live reports why the process should be started again; nil: it should
+	// not.
 	Live func() error
-	// Ready says why the role can't do its work now; nil: it can, or waits for a server that is away.
+	// Ready says why the role can't do its work now; nil: it can, or waits
+	// for a server that is away.
 	Ready func(ctx context.Context) error
 	// Away names the servers that are away.
 	Away func(ctx context.Context) []string
 }
 
-// Handler serves it. As on the API, /metrics needs the viewer's token when tokens are set, and /v1/info any. Errors: as of New.
+// Handler serves it. As on the API, /metrics needs the viewer's token when
+// tokens are set, and /v1/info any. Errors: as of New.
 func (s Side) Handler() (http.Handler, error) {
 	gate, err := auth.New(auth.Config{Addr: s.Addr, Tokens: s.Tokens, Logger: s.Logger})
 	if err != nil {
@@ -65,7 +69,8 @@ func Probes(all http.Handler) http.Handler {
 	return mux
 }
 
-// probe answers that all is well, or why it is not. Who may ask may know: it names loops and servers, no secrets.
+// probe answers that all is well, or why it is not. Who may ask may know:
+// it names loops and servers, no secrets.
 func probe(check func(ctx context.Context) error, well func(ctx context.Context, w http.ResponseWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)

@@ -20,7 +20,8 @@ import (
 	"dibs/internal/tracing"
 )
 
-// mux puts the table of routes on a ServeMux. What no route takes is refused as a problem.
+// mux puts the table of routes on a ServeMux. What no route takes is
+// refused as a problem.
 func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	mux := http.NewServeMux()
 	served := make(map[string]http.HandlerFunc, len(routes)) // by pattern
@@ -61,9 +62,11 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	return s.identified(allowOrigins(s.cfg.CORSOrigins, all))
 }
 
-// refuseUnknown refuses what no route takes: 405 with Allow when another method would do, else 404. ServeMux would redirect a
-// path with //, . or .. to its clean form: a client that builds such paths has a mistake in it, and one that follows redirects
-// would claim by a path that it did not ask for.
+// refuseUnknown refuses what no route takes: 405 with Allow when another
+// method would do, else 404. ServeMux would redirect a path with //, . or
+// .. to its clean form: a client that builds such paths has a mistake in
+// it, and one that follows redirects would claim by a path that it did not
+// ask for.
 func refuseUnknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
 	theirs := &headerOnly{header: http.Header{}}
 	if isClean(r.URL.EscapedPath()) {
@@ -82,10 +85,12 @@ func isClean(escaped string) bool {
 	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")
 }
 
-// statusClientGone is what metrics and logs have of a request whose client hung up before its answer: no failure of the server.
+// statusClientGone is what metrics and logs have of a request whose client
+// hung up before its answer: no failure of the server.
 const statusClientGone = 499
 
-// serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
+// serve adds to a route what all have: its time is observed, its scope is
+// checked, and a panic becomes an answer.
 func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
 	timer := s.metrics.timer(path)
 	tracer := s.tracerFor(path)
@@ -118,7 +123,8 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 	}
 }
 
-// whileAllowed has an answer that lasts end with what its caller is allowed: its token is taken away, expires, or loses the scope.
+// whileAllowed has an answer that lasts end with what its caller is
+// allowed: its token is taken away, expires, or loses the scope.
 func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		caller.Of(r.Context()).Still = func() bool { return s.gate.Check(r, need) == nil }
@@ -126,7 +132,8 @@ func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
 	}
 }
 
-// tracerFor is nil for what is no work of the service's own: probes, and streams that last for as long as someone watches.
+// tracerFor is nil for what is no work of the service's own: probes, and
+// streams that last for as long as someone watches.
 func (s *Server) tracerFor(path string) *tracing.Tracer {
 	if !strings.HasPrefix(path, "/v1/") || strings.HasSuffix(path, "/watch") {
 		return nil

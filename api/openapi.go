@@ -20,8 +20,8 @@ import (
 
 const bearerScheme = "bearer"
 
-// document puts the whole table into the OpenAPI document and returns it with
-// huma's handlers, by pattern.
+// document puts the whole table into the OpenAPI document and returns it
+// with huma's handlers, by pattern.
 func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	handlers := humaHandlers{}
 	s.queries = make(map[string][]string, len(routes))
@@ -191,7 +191,8 @@ var (
 	anyText   = huma.Schema{Type: "string"}                             //nolint:gochecknoglobals // a constant
 )
 
-// documentCreated adds the answer that huma can't see in a handler: it answers 200 or 201.
+// documentCreated adds the answer that huma can't see in a handler: it
+// answers 200 or 201.
 func documentCreated(ops ...*huma.Operation) {
 	for _, op := range ops {
 		made := *op.Responses["200"]

@@ -8,9 +8,11 @@ import (
 	"dibs/api/wire"
 )
 
-// refuseOtherSites guards a service without tokens, which listens on loopback only, against the browser on the same machine: a
-// page of another site may neither post here nor, by a name of its own that resolves to 127.0.0.1, read here. With tokens this
-// is not needed: no page can make a browser send one.
+// refuseOtherSites guards a service without tokens, which listens on
+// loopback only, against the browser on the same machine: a page of
+// another site may neither post here nor, by a name of its own that
+// resolves to 127.0.0.1, read here. With tokens this is not needed: no
+// page can make a browser send one.
 func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := &wire.Problem{

@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the proxies whose X-Forwarded-For and X-Forwarded-Host are believed.
+// Proxies are the networks of the proxies whose X-Forwarded-For and
+// X-Forwarded-Host are believed.
 type Proxies []netip.Prefix
 
-// has reports whether an address is that of a trusted proxy.
 func (p Proxies) has(ip netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
-// client is the address that a request of a trusted proxy comes from: the last one in
-// X-Forwarded-For that is not such a proxy. What stands before it was written by the client.
+// client is the address that a request of a trusted proxy comes from: the
+// last one in X-Forwarded-For that is not such a proxy. What stands before
+// it was written by the client.
 func (p Proxies) client(r *http.Request) string {
 	client := r.RemoteAddr
 	hops := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
@@ -33,8 +34,8 @@ func (p Proxies) client(r *http.Request) string {
 	return client
 }
 
-// take has a request carry what trusted proxies say of it, and nothing that a client says in their
-// place.
+// take has a request carry what trusted proxies say of it, and nothing
+// that a client says in their place.
 func (p Proxies) take(r *http.Request) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !p.has(peer.Addr().Unmap()) {
@@ -44,7 +45,6 @@ func (p Proxies) take(r *http.Request) {
 	r.RemoteAddr = p.client(r)
 }
 
-// parseHop reads an address with or without a port.
 func parseHop(hop string) (netip.Addr, error) {
 	if withPort, err := netip.ParseAddrPort(hop); err == nil {
 		return withPort.Addr().Unmap(), nil

@@ -10,7 +10,8 @@ import (
 	"dibs/api/wire"
 )
 
-// withQuery is a route that refuses what checkQuery does. Routes that are asked by tools of others take what comes.
+// withQuery is a route that refuses what checkQuery does. Routes that are
+// asked by tools of others take what comes.
 func (s *Server) withQuery(pattern string, run endpoint) endpoint {
 	known := s.queries[pattern]
 	return func(w http.ResponseWriter, r *http.Request) int {
@@ -21,8 +22,8 @@ func (s *Server) withQuery(pattern string, run endpoint) endpoint {
 	}
 }
 
-// checkQuery refuses query parameters that a route does not know: one that is misspelt would be passed over, and the answer be to
-// another question.
+// checkQuery refuses query parameters that a route does not know: one that
+// is misspelt would be passed over, and the answer be to another question.
 func checkQuery(r *http.Request, known []string) *wire.Problem {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -47,7 +48,6 @@ func checkQuery(r *http.Request, known []string) *wire.Problem {
 	return nil
 }
 
-// queryOf are the names of an operation's query parameters.
 func queryOf(op *huma.Operation) []string {
 	names := []string{}
 	for _, p := range op.Parameters {

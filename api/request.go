@@ -22,7 +22,8 @@ const (
 	requestIDMax    = 64 // characters
 )
 
-// requestIDs makes ids of requests that come without one: a part that no other process has, and a count.
+// requestIDs makes ids of requests that come without one: a part that no
+// other process has, and a count.
 type requestIDs struct {
 	start string
 	count atomic.Uint64
@@ -42,7 +43,8 @@ func (ids *requestIDs) of(h http.Header) string {
 	return ids.start + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
-// identified gives each request its id, in the answer, and in the context for the log and the audit; and the address of its client.
+// identified gives each request its id, in the answer, and in the context
+// for the log and the audit; and the address of its client.
 func (s *Server) identified(next http.Handler) http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +70,8 @@ var (
 	onlyTLS = []string{"max-age=31536000"}
 )
 
-// logAccess logs an answered request, if access logs are wanted. The query is not in it: it may name people.
+// logAccess logs an answered request, if access logs are wanted. The query
+// is not in it: it may name people.
 func (s *Server) logAccess(r *http.Request, route string, status int, took time.Duration) {
 	if !s.cfg.AccessLog {
 		return
@@ -78,17 +81,16 @@ func (s *Server) logAccess(r *http.Request, route string, status int, took time.
 		slog.String("actor", caller.Of(r.Context()).Actor), slog.String("address", r.RemoteAddr))
 }
 
-// refusal is a refused use of tokens as audit_log has it.
 type refusal struct {
 	Address string `json:"address"`
 	Reason  string `json:"reason"`
 	Count   int    `json:"count"` // since the row before of this address and reason
 }
 
-// noteTimeout bounds the writing of an audit row.
 const noteTimeout = 5 * time.Second
 
-// note writes into the audit log beside a request, which does not wait for it.
+// note writes into the audit log beside a request, which does not wait for
+// it.
 func (s *Server) note(ctx context.Context, actor, action string, what any) {
 	who := &caller.Caller{Actor: actor, RequestID: caller.Of(ctx).RequestID}
 	ctx = caller.With(context.WithoutCancel(ctx), who)
@@ -101,17 +103,14 @@ func (s *Server) note(ctx context.Context, actor, action string, what any) {
 	})
 }
 
-// noteRefusal writes a refused use of tokens into the audit log.
 func (s *Server) noteRefusal(ctx context.Context, r auth.Refusal) {
 	s.note(ctx, r.Actor, models.AuditTokenRefused, refusal{r.Address, r.Reason, r.Count})
 }
 
-// noteReload writes a reload of the tokens' files into the audit log.
 func (s *Server) noteReload(r auth.Reload) {
 	s.note(context.Background(), "", models.AuditTokensReloaded, r)
 }
 
-// noteSession writes that someone signed in to the console or out of it.
 func (s *Server) noteSession(r *http.Request, action string) {
 	s.note(r.Context(), caller.Of(r.Context()).Actor, action, map[string]string{"address": r.RemoteAddr})
 }

@@ -14,8 +14,8 @@ import (
 	"dibs/docs/asyncapi"
 )
 
-// route is a line of the table of routes. What the document says of it in words
-// is in texts.
+// route is a line of the table of routes. What the document says of it in
+// words is in texts.
 type route struct {
 	method, path string
 	scope        auth.Scope // any of these, or admin, may; none: everybody
@@ -27,8 +27,8 @@ type route struct {
 // pattern is the route as ServeMux has it.
 func (rt *route) pattern() string { return rt.method + " " + rt.path }
 
-// handler is one of two: a plain endpoint with its line of the document, or an
-// operation that huma runs and documents.
+// handler is one of two: a plain endpoint with its line of the document,
+// or an operation that huma runs and documents.
 type handler struct {
 	plain    endpoint
 	document document

@@ -30,8 +30,10 @@ const (
 	readTimeout    = 10 * time.Second // to read a whole request
 	writeTimeout   = 30 * time.Second // more than a request may wait for anything, all together
 	headerBytesMax = 16 << 10
-	// drainDelay is how long a stop goes on answering, with /readyz saying no and each answer closing its connection. Without it a
-	// request that is on its way on a kept-alive connection would meet the end of that connection.
+	// drainDelay is how long a stop goes on answering, with /readyz saying
+	// no and each answer closing its connection. Without it a request that
+	// is on its way on a kept-alive connection would meet the end of that
+	// connection.
 	drainDelay = 300 * time.Millisecond
 )
 
@@ -65,7 +67,8 @@ type Server struct {
 	headerTimeout, readTimeout time.Duration
 }
 
-// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a certificate that can't be used. A Registerer is for one Server.
+// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a
+// certificate that can't be used. A Registerer is for one Server.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -134,14 +137,17 @@ func (s *Server) makeRooms(deps *Deps) error {
 	return s.makeConsole(deps.Console)
 }
 
-// Probes answers what an orchestrator asks, for a listener of its own: one that no caller of the API can fill.
+// Probes answers what an orchestrator asks, for a listener of its own: one
+// that no caller of the API can fill.
 func (s *Server) Probes() http.Handler { return Probes(s.handler) }
 
 // Handler answers requests; it is what Serve serves.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve serves on ln until ctx ends. Then /readyz says no, and after drainDelay it accepts nothing more and finishes what it has
-// taken, all within Config.ShutdownTimeout: nil when everything was finished, workers.ErrStop when not. A Server serves once.
+// Serve serves on ln until ctx ends. Then /readyz says no, and after
+// drainDelay it accepts nothing more and finishes what it has taken, all
+// within Config.ShutdownTimeout: nil when everything was finished,
+// workers.ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	s.live.Record(s.claiming.Answered)

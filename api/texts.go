@@ -18,8 +18,9 @@ var tags = [][2]string{
 	{tagService, "For machines: probes, metrics, this document."},
 }
 
-// text is what the document says of an operation, with an example of its body
-// and of its answer; "" is none. A linter holds the examples to their schemas.
+// text is what the document says of an operation, with an example of its
+// body and of its answer; "" is none. A linter holds the examples to their
+// schemas.
 type text struct{ tag, summary, description, body, answer string }
 
 const (
@@ -144,7 +145,8 @@ var texts = map[string]text{
 		"", ""},
 }
 
-// schemaNames are the names of schemas in the document, where they are not those of Go.
+// schemaNames are the names of schemas in the document, where they are not
+// those of Go.
 var schemaNames = map[string]string{
 	"CampaignJSON": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",

@@ -9,8 +9,9 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// TLS are the files of a certificate, with those that vouch for it, and of its key, both PEM. They are read again when they change.
-// The zero value is plain HTTP.
+// TLS are the files of a certificate, with those that vouch for it, and of
+// its key, both PEM. They are read again when they change. The zero value
+// is plain HTTP.
 type TLS struct{ Cert, Key string }
 
 // Config is how connections are taken; nil for plain HTTP.

@@ -22,14 +22,16 @@ type Config struct {
 	Addr   string // that it stands before
 	Tokens Tokens
 	Logger *slog.Logger
-	// Refused is notified of tokens that were refused, seldom enough to write it down; nil is no one.
+	// Refused is notified of tokens that were refused, seldom enough to
+	// write it down; nil is no one.
 	Refused    func(context.Context, Refusal)
 	Reloaded   func(Reload)          // is notified of each change of the tokens' files; nil: no one
 	Registerer prometheus.Registerer // nil: without metrics
 	Clock      func() time.Time      // default time.Now
 }
 
-// Reload says what a change of the tokens' files changed, by the tokens' names.
+// Reload says what a change of the tokens' files changed, by the tokens'
+// names.
 type Reload struct {
 	Tokens  int      `json:"tokens"` // in force now
 	Added   []string `json:"added,omitempty"`
@@ -101,7 +103,8 @@ func New(cfg Config) (*Gate, error) {
 // Open reports whether every request may do everything: no token is set.
 func (g *Gate) Open() bool { return g.open }
 
-// Check refuses a request unless it may do what needs one of the scopes in need. It fills in the caller of the request's context.
+// Check refuses a request unless it may do what needs one of the scopes in
+// need. It fills in the caller of the request's context.
 func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	who := caller.Of(r.Context())
 	if g.open {
@@ -125,8 +128,9 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	return nil
 }
 
-// Grant is what a token from a remote address is good for now. Problems: unauthorized, rate_limited, unavailable. Whatever else its
-// address sends, a good token that was seen before passes.
+// Grant is what a token from a remote address is good for now. Problems:
+// unauthorized, rate_limited, unavailable. Whatever else its address
+// sends, a good token that was seen before passes.
 func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
@@ -143,7 +147,8 @@ func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Pr
 	return g.grantJWT(ctx, remote, token)
 }
 
-// grantJWT is Grant for a JWT. Only one whose claims are good needs its signature verified, which is what takes time.
+// grantJWT is Grant for a JWT. Only one whose claims are good needs its
+// signature verified, which is what takes time.
 func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	grant, found := g.jwts.known(ctx, token)
 	if found {
@@ -172,8 +177,8 @@ func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire
 	return grant, nil
 }
 
-// Bearer returns the token of the one Authorization header, or "". Its scheme is in either case,
-// with one blank or more behind it.
+// Bearer returns the token of the one Authorization header, or "". Its
+// scheme is in either case, with one blank or more behind it.
 func Bearer(h http.Header) string {
 	const scheme = "Bearer"
 	values := h["Authorization"]

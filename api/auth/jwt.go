@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// leeway is how far the clocks of an issuer and of this process may differ.
+	// leeway is how far the clocks of an issuer and of this process may
+	// differ.
 	leeway = 30 * time.Second
-	// verifiedMax bounds the verified tokens that are remembered. Those that were not seen for longest are forgotten first.
+	// verifiedMax bounds the verified tokens that are remembered. Those
+	// that were not seen for longest are forgotten first.
 	verifiedMax = 50_000
 )
 
@@ -33,7 +35,8 @@ const (
 type JWT struct {
 	File, URL        string // of the issuer's public keys, a JWK Set: one of them
 	Issuer, Audience string // what iss must be, and aud must hold
-	// MaxAge is for how long keys are used that can't be read again; 0 is DefaultKeysMaxAge.
+	// MaxAge is for how long keys are used that can't be read again; 0 is
+	// DefaultKeysMaxAge.
 	MaxAge time.Duration
 }
 
@@ -70,7 +73,8 @@ func (j JWT) check() error {
 	return nil
 }
 
-// checkFile refuses a file without a key that can verify a token, unless it is one that withdraws all keys.
+// checkFile refuses a file without a key that can verify a token, unless
+// it is one that withdraws all keys.
 func (j JWT) checkFile() error {
 	keys, err := readKeys(j.File)
 	if err == nil && len(keys.all) == 0 && keys.others > 0 {
@@ -80,18 +84,19 @@ func (j JWT) checkFile() error {
 	return err
 }
 
-// errKeys says that no key was read yet, or none for too long, so that nothing is known of a token.
+// errKeys says that no key was read yet, or none for too long, so that
+// nothing is known of a token.
 var errKeys = errors.New("auth: the issuer's keys can't be read")
 
-// source gives the issuer's keys.
 type source interface {
-	// keys gives the keys that are in force. A token may be signed by a key that is new: they are read again when none fits.
+	// keys gives the keys that are in force. A token may be signed by a
+	// key that is new: they are read again when none fits.
 	keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error)
-	// state is how many keys are in force, and for how long they could not be read again. It may begin to, and does not wait.
+	// state is how many keys are in force, and for how long they could not
+	// be read again. It may begin to, and does not wait.
 	state() (entries int, failing time.Duration)
 }
 
-// verifier verifies JWTs.
 type verifier struct {
 	cfg    JWT
 	source source
@@ -99,7 +104,8 @@ type verifier struct {
 	clock  func() time.Time
 }
 
-// verified is a token that was verified, by keys that are still the issuer's.
+// verified is a token that was verified, by keys that are still the
+// issuer's.
 type verified struct {
 	grant Grant
 	by    *keySet
@@ -123,10 +129,10 @@ func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, 
 	return v, err
 }
 
-// isJWT reports whether a token has the form of a signed JWT.
 func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
-// known is what a token that was verified before is good for, as long as the issuer has the keys that it had then.
+// known is what a token that was verified before is good for, as long as
+// the issuer has the keys that it had then.
 func (v *verifier) known(ctx context.Context, token string) (Grant, bool) {
 	found, ok := v.seen.Get(sha256.Sum256([]byte(token)))
 	if !ok {
@@ -136,7 +142,8 @@ func (v *verifier) known(ctx context.Context, token string) (Grant, bool) {
 	return found.grant, err == nil && now == found.by && v.clock().Before(found.grant.Until)
 }
 
-// unverified is a JWT whose claims are good and whose signature is not verified yet.
+// unverified is a JWT whose claims are good and whose signature is not
+// verified yet.
 type unverified struct {
 	claims  jwt.Token
 	payload []byte
@@ -145,8 +152,9 @@ type unverified struct {
 	alg     jwa.SignatureAlgorithm
 }
 
-// read checks what is cheap to check: the claims, and that the issuer has a key that the header fits. Errors: errKeys; any other says
-// that the token is no good, see isExpired.
+// read checks what is cheap to check: the claims, and that the issuer has
+// a key that the header fits. Errors: errKeys; any other says that the
+// token is no good, see isExpired.
 func (v *verifier) read(ctx context.Context, token string) (*unverified, error) {
 	message, err := jws.Parse([]byte(token), jws.WithCompact())
 	if err != nil {
@@ -178,10 +186,12 @@ func (v *verifier) read(ctx context.Context, token string) (*unverified, error) 
 	return u, nil
 }
 
-// errSignature says that none of the keys that a token's header fits has signed it.
+// errSignature says that none of the keys that a token's header fits has
+// signed it.
 var errSignature = errors.New("auth: the token's signature is wrong")
 
-// verify is what a token that was read is good for. Errors: errSignature; any other is about its claims.
+// verify is what a token that was read is good for. Errors: errSignature;
+// any other is about its claims.
 func (v *verifier) verify(token string, u *unverified) (Grant, error) {
 	provider := jws.KeyProviderFunc(func(_ context.Context, sink jws.KeySink, _ *jws.Signature, _ *jws.Message) error {
 		for _, k := range u.keys {
@@ -200,7 +210,6 @@ func (v *verifier) verify(token string, u *unverified) (Grant, error) {
 	return grant, err
 }
 
-// isExpired reports whether a token was good before.
 func isExpired(err error) bool { return errors.Is(err, jwt.TokenExpiredError()) }
 
 func grantOf(token jwt.Token) (Grant, error) {

@@ -13,7 +13,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 )
 
-// keySet is an issuer's public keys. It is never changed: another set is another pointer.
+// keySet is an issuer's public keys. It is never changed: another set is
+// another pointer.
 type keySet struct {
 	all    []key
 	others int // entries that can't verify a token
@@ -25,7 +26,8 @@ type key struct {
 	public any
 }
 
-// algorithms are those that a public key may be used with: never none, never one whose key is a shared secret.
+// algorithms are those that a public key may be used with: never none,
+// never one whose key is a shared secret.
 func algorithms(public any) []string {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
@@ -45,7 +47,8 @@ func algorithms(public any) []string {
 	return nil
 }
 
-// fitting are the keys that a token with this header may be signed by. Without a key id all that know the algorithm are tried.
+// fitting are the keys that a token with this header may be signed by.
+// Without a key id all that know the algorithm are tried.
 func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 	for _, k := range s.all {
 		if (id == "" || id == k.id) && slices.Contains(k.algs, alg.String()) {
@@ -55,7 +58,8 @@ func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 	return fit
 }
 
-// parseKeys reads a JWK Set. Keys that can't verify a token are passed over. A set without any other is an answer as well: the issuer has
+// parseKeys reads a JWK Set. Keys that can't verify a token are passed
+// over. A set without any other is an answer as well: the issuer has
 // withdrawn its keys, and no token is good.
 func parseKeys(text []byte) (*keySet, error) {
 	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))

@@ -11,7 +11,8 @@ import (
 var (
 	// ErrAddr says that an address can't be read.
 	ErrAddr = errors.New("auth: bad address")
-	// ErrListen says that an address may not be listened on without tokens.
+	// ErrListen says that an address may not be listened on without
+	// tokens.
 	ErrListen = errors.New("auth: refusing to listen beyond loopback without tokens")
 	// ErrPlain says that an address may not be listened on without TLS.
 	ErrPlain = errors.New("auth: refusing to listen beyond loopback without TLS")
@@ -24,8 +25,10 @@ type Door struct {
 	Insecure bool // plain HTTP beyond loopback is meant
 }
 
-// Check refuses an address that can't be read, and, when no token is set, one that other machines may reach; so it does when tokens
-// would go there in clear and no one said that they may. Errors: ErrAddr, ErrListen, ErrPlain, *SettingError.
+// Check refuses an address that can't be read, and, when no token is set,
+// one that other machines may reach; so it does when tokens would go there
+// in clear and no one said that they may. Errors: ErrAddr, ErrListen,
+// ErrPlain, *SettingError.
 func (d Door) Check(tokens Tokens) error {
 	home, err := isHome(d.Addr)
 	switch {
@@ -51,8 +54,9 @@ func shortest(home bool) int {
 	return ShortestOffLoopback
 }
 
-// isHome reports whether no one but this machine reaches an address. A host name other than localhost is not taken for home: what it
-// resolves to may change.
+// isHome reports whether no one but this machine reaches an address. A
+// host name other than localhost is not taken for home: what it resolves
+// to may change.
 func isHome(addr string) (bool, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {

@@ -26,7 +26,8 @@ func (s sources) Describe(ch chan<- *prometheus.Desc) {
 	ch <- failingDesc
 }
 
-// Collect implements prometheus.Collector. It has the sources read again, as a request would: a source that no one uses is watched, too.
+// Collect implements prometheus.Collector. It has the sources read again,
+// as a request would: a source that no one uses is watched, too.
 func (s sources) Collect(ch chan<- prometheus.Metric) {
 	entries := func(source string, n int) {
 		ch <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(n), source)

@@ -19,17 +19,21 @@ import (
 )
 
 const (
-	// guessesPerSecond and guessesAtOnce are how many unknown tokens of an address are answered 401; more are answered 429.
+	// guessesPerSecond and guessesAtOnce are how many unknown tokens of an
+	// address are answered 401; more are answered 429.
 	guessesPerSecond = 2
 	guessesAtOnce    = 50
-	// checksPerCore bounds the signatures that are verified in a second, whoever sends them: half of the cores, as each takes about 0.1 ms.
-	// A token is verified once and then known.
+	// checksPerCore bounds the signatures that are verified in a second,
+	// whoever sends them: half of the cores, as each takes about 0.1 ms. A
+	// token is verified once and then known.
 	checksPerCore = 5_000
 	// checkWait is how long a token waits for its turn.
 	checkWait = 2 * time.Second
-	// suspectsMax bounds the addresses that are remembered. Those that were quiet for longest are forgotten first.
+	// suspectsMax bounds the addresses that are remembered. Those that
+	// were quiet for longest are forgotten first.
 	suspectsMax = 4096
-	// reportEvery is how often refusals of one address and one reason are reported again.
+	// reportEvery is how often refusals of one address and one reason are
+	// reported again.
 	reportEvery = time.Minute
 	// reportedPerSecond bounds what is notified of all addresses together.
 	reportedPerSecond = 5
@@ -50,7 +54,8 @@ func reasons() []reason {
 	return []reason{reasonUnknown, reasonExpired, reasonForged, reasonForbidden, reasonThrottled}
 }
 
-// Refusal is tokens that were refused: Count of them, since they were reported the last time.
+// Refusal is tokens that were refused: Count of them, since they were
+// reported the last time.
 type Refusal struct {
 	Actor   string // of a token that is good, or was
 	Address string
@@ -58,7 +63,8 @@ type Refusal struct {
 	Count   int
 }
 
-// refusals counts refused tokens, reports them, and bounds what addresses that send wrong ones may cost. Its memory is bounded.
+// refusals counts refused tokens, reports them, and bounds what addresses
+// that send wrong ones may cost. Its memory is bounded.
 type refusals struct {
 	log      *slog.Logger
 	report   func(context.Context, Refusal)
@@ -101,7 +107,8 @@ func newRefusals(cfg *Config) *refusals {
 	return r
 }
 
-// AddressOf is where a request comes from, without the port. Whoever has an IPv6 address has a whole /64 of them.
+// AddressOf is where a request comes from, without the port. Whoever has
+// an IPv6 address has a whole /64 of them.
 func AddressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -128,7 +135,6 @@ func (r *refusals) suspect(address string) *suspect {
 	return found
 }
 
-// admit waits until a signature may be verified.
 func (r *refusals) admit(ctx context.Context, remote string) *wire.Problem {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
@@ -148,7 +154,6 @@ func (r *refusals) refuse(ctx context.Context, remote, actor string, why reason)
 	return wire.Refuse(wire.CodeUnauthorized)
 }
 
-// guessed refuses a token that is not known.
 func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 	refused := r.refuse(ctx, remote, "", reasonUnknown)
 	now := r.clock()
@@ -163,7 +168,8 @@ func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 	}
 }
 
-// note counts a refusal, and reports it unless this was notified of its address a moment ago.
+// note counts a refusal, and reports it unless this was notified of its
+// address a moment ago.
 func (r *refusals) note(ctx context.Context, refused Refusal) {
 	r.count.WithLabelValues(refused.Reason).Inc()
 	refused.Count = r.suspect(refused.Address).due(reason(refused.Reason), r.clock(), r.all)

@@ -35,10 +35,12 @@ func (s Scope) String() string {
 	return strings.Join(names, " or ")
 }
 
-// roles are the scopes that a token may have by name. User is for JWTs alone: it needs the user.
+// roles are the scopes that a token may have by name. User is for JWTs
+// alone: it needs the user.
 var roles = map[string]Scope{"admin": Admin, "storefront": Storefront, "viewer": Viewer}
 
-// scopesOf reads the scope of a JWT: words separated by blanks. Those of others are passed over.
+// scopesOf reads the scope of a JWT: words separated by blanks. Those of
+// others are passed over.
 func scopesOf(claim string) (all Scope) {
 	for word := range strings.FieldsSeq(claim) {
 		name, ours := strings.CutPrefix(word, "dibs:")
@@ -63,7 +65,8 @@ type Grant struct {
 // May reports whether the grant suffices for what needs one of the scopes.
 func (g *Grant) May(need Scope) bool { return g.Scopes&(need|Admin) != 0 }
 
-// onlyFor is the user for whom alone the grant allows what needs one of the scopes; "" is any.
+// onlyFor is the user for whom alone the grant allows what needs one of
+// the scopes; "" is any.
 func (g *Grant) onlyFor(need Scope) string {
 	if g.Scopes&(need&^User|Admin) != 0 {
 		return ""

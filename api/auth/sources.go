@@ -21,11 +21,14 @@ import (
 const (
 	// keysMax bounds a JWK Set, in bytes.
 	keysMax = 1 << 20
-	// keysFor is how long keys of a URL are used before they must be asked for again: a key that the issuer withdrew works no longer.
+	// keysFor is how long keys of a URL are used before they must be asked
+	// for again: a key that the issuer withdrew works no longer.
 	keysFor = 5 * time.Minute
-	// keysAhead is how long before that a request has them asked for without waiting.
+	// keysAhead is how long before that a request has them asked for
+	// without waiting.
 	keysAhead = time.Minute
-	// keysPause is the least time between two requests for keys, whatever tokens come.
+	// keysPause is the least time between two requests for keys, whatever
+	// tokens come.
 	keysPause = 10 * time.Second
 	// keysTimeout bounds a request for keys.
 	keysTimeout = 3 * time.Second
@@ -34,7 +37,6 @@ const (
 	logEvery     = time.Minute
 )
 
-// readKeys reads a file of keys. Errors: *SettingError.
 func readKeys(path string) (*keySet, error) {
 	text, err := reread.Text(path)
 	if err != nil {
@@ -47,7 +49,6 @@ func readKeys(path string) (*keySet, error) {
 	return keys, nil
 }
 
-// keyFile is the keys of a file.
 type keyFile struct {
 	now    *reread.Value[*keySet]
 	maxAge time.Duration
@@ -70,7 +71,6 @@ func (f *keyFile) state() (entries int, failing time.Duration) {
 	return len(f.now.Get().all), f.now.Failing()
 }
 
-// keyURL is the keys of a URL.
 type keyURL struct {
 	url     string
 	maxAge  time.Duration
@@ -98,7 +98,8 @@ func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
 	}
 }
 
-// checkRedirect follows a few redirects by HTTPS. Whoever can change an answer on plain HTTP can make tokens.
+// checkRedirect follows a few redirects by HTTPS. Whoever can change an
+// answer on plain HTTP can make tokens.
 func checkRedirect(to *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > redirectsMax:
@@ -109,8 +110,9 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// keys asks the issuer when none of the keys fits, and when they are old. While the issuer does not answer, those that were read are
-// given until they are too old. Errors: errKeys.
+// keys asks the issuer when none of the keys fits, and when they are old.
+// While the issuer does not answer, those that were read are given until
+// they are too old. Errors: errKeys.
 func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error) {
 	now, next := u.cached(fits)
 	switch next {
@@ -148,7 +150,8 @@ const (
 	readFirst
 )
 
-// cached is the keys that may be used, nil for none, and whether the issuer is to be asked.
+// cached is the keys that may be used, nil for none, and whether the
+// issuer is to be asked.
 func (u *keyURL) cached(fits func(*keySet) bool) (*keySet, next) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

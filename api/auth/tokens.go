@@ -14,11 +14,13 @@ import (
 	"dibs/models"
 )
 
-// ShortestOffLoopback is the least length of a token where other machines may send guesses.
+// ShortestOffLoopback is the least length of a token where other machines
+// may send guesses.
 const ShortestOffLoopback = 16
 
-// Tokens are the bearer tokens that a process takes; an empty one is none. Without any, and without JWT, every request may do
-// everything, see CheckListen.
+// Tokens are the bearer tokens that a process takes; an empty one is none.
+// Without any, and without JWT, every request may do everything, see
+// CheckListen.
 type Tokens struct {
 	Admin, Storefront, Viewer             string
 	AdminFile, StorefrontFile, ViewerFile string // each holds one token
@@ -26,7 +28,6 @@ type Tokens struct {
 	JWT                                   JWT
 }
 
-// none reports whether nothing is set.
 func (t Tokens) none() bool {
 	t.JWT.MaxAge = 0 // it is a detail of what is set beside it
 	return t == Tokens{}
@@ -48,7 +49,8 @@ func refuseSetting(setting, format string, args ...any) error {
 	return &SettingError{setting, fmt.Errorf(format, args...)}
 }
 
-// digest is what is kept of a token. Tokens are looked up by it: what its timing reveals is of no use without a token.
+// digest is what is kept of a token. Tokens are looked up by it: what its
+// timing reveals is of no use without a token.
 type digest [sha256.Size]byte
 
 // single is a role's one token of the settings.
@@ -65,7 +67,6 @@ func (t Tokens) singles() []single {
 	}
 }
 
-// paths are the files that hold tokens.
 func (t Tokens) paths() (paths []string) {
 	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {
 		if path != "" {
@@ -75,14 +76,15 @@ func (t Tokens) paths() (paths []string) {
 	return paths
 }
 
-// table is what tokens are good for.
 type table struct {
 	grants map[digest]Grant
 	listed int // of them stand in Tokens.File
 }
 
-// read is the grant of each token, files and all. Tokens that are readable must have at least shortest characters. Errors:
-// *SettingError; one that wraps reread.ErrPartly comes with all grants but those of lines that are wrong.
+// read is the grant of each token, files and all. Tokens that are readable
+// must have at least shortest characters. Errors: *SettingError; one that
+// wraps reread.ErrPartly comes with all grants but those of lines that are
+// wrong.
 func (t Tokens) read(shortest int) (all table, err error) {
 	all.grants = make(map[digest]Grant)
 	for _, s := range t.singles() {
@@ -148,8 +150,10 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// addLines reads a file of tokens. Empty lines, and those that begin with #, say nothing. A line that is wrong grants nothing, and the
-// others count: a mistake in one must not keep a token alive whose line was taken out. The error is the first mistake.
+// addLines reads a file of tokens. Empty lines, and those that begin with
+// #, say nothing. A line that is wrong grants nothing, and the others
+// count: a mistake in one must not keep a token alive whose line was taken
+// out. The error is the first mistake.
 func addLines(grants map[digest]Grant, text string) (first error) {
 	n := 0
 	for line := range strings.Lines(text) {

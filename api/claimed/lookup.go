@@ -50,8 +50,10 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, er
 	return &ClaimOutput{c}, nil
 }
 
-// findClaim asks MySQL, and once more when that has applied the claim streams: a claim that was answered before the call has its row
-// then. Errors: models.ErrNotFound when the claim does not exist; any other means that this is not known.
+// findClaim asks MySQL, and once more when that has applied the claim
+// streams: a claim that was answered before the call has its row then.
+// Errors: models.ErrNotFound when the claim does not exist; any other
+// means that this is not known.
 func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error) {
 	c, err := s.cfg.Claims.Claim(ctx, id)
 	if !errors.Is(err, models.ErrNotFound) {
@@ -66,7 +68,8 @@ func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error)
 // errUnsynced says that MySQL may lack rows of claims that were answered.
 var errUnsynced = errors.New("claimed: mysql has not applied the claim streams yet")
 
-// awaitApplied waits until every claim that was answered before the call has its row. Errors: errUnsynced, wrapped.
+// awaitApplied waits until every claim that was answered before the call
+// has its row. Errors: errUnsynced, wrapped.
 func (s *Routes) awaitApplied(ctx context.Context) error {
 	if _, err := s.applied.get(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errUnsynced, err)

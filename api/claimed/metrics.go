@@ -8,12 +8,12 @@ import (
 	"dibs/models"
 )
 
-// metrics are those of claims that were made. Label values are closed lists.
+// metrics are those of claims that were made. Label values are closed
+// lists.
 type metrics struct {
 	resolutions *prometheus.CounterVec
 }
 
-// The verbs of resolutions.
 const (
 	verbRedeem  = "redeem"
 	verbRelease = "release"
@@ -21,7 +21,6 @@ const (
 	verbExtend  = "extend"
 )
 
-// resolutionOutcomes are what may come of one.
 var resolutionOutcomes = []string{
 	string(models.ResolvedNow), string(models.ResolvedBefore),
 	string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased), string(wire.CodeNotRedeemed), string(wire.CodeClaimParked),
@@ -44,7 +43,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// resolved counts a resolution.
 func (m *metrics) resolved(verb, outcome string) {
 	m.resolutions.WithLabelValues(verb, outcome).Inc()
 }

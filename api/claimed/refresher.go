@@ -11,8 +11,9 @@ import (
 	"dibs/api/workers"
 )
 
-// refresher shares a refresh among all callers that wait for one. A caller that comes while a refresh runs gets the next one: the
-// running one may have read already what has changed since.
+// refresher shares a refresh among all callers that wait for one. A caller
+// that comes while a refresh runs gets the next one: the running one may
+// have read already what has changed since.
 type refresher[T any] struct {
 	refresh func() (T, error)
 	group   *workers.Group

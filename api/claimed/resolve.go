@@ -17,7 +17,8 @@ import (
 	"dibs/models"
 )
 
-// BodyMax is the largest body of a redeem or a release, in bytes: 200 characters, each escaped.
+// BodyMax is the largest body of a redeem or a release, in bytes: 200
+// characters, each escaped.
 const BodyMax = 8 << 10
 
 // The bodies, as the OpenAPI document has them.
@@ -84,10 +85,12 @@ func (s *Routes) PostExtend(w http.ResponseWriter, r *http.Request) int {
 	})
 }
 
-// errForbidden says that a claim is another user's than the caller may act for.
+// errForbidden says that a claim is another user's than the caller may act
+// for.
 var errForbidden = errors.New("claimed: the claim is another user's")
 
-// mayTouch reports whether the caller may act for the user whose claim it is. Errors: errForbidden, and those of Claims.
+// mayTouch reports whether the caller may act for the user whose claim it
+// is. Errors: errForbidden, and those of Claims.
 func (s *Routes) mayTouch(ctx context.Context, id string) error {
 	who := caller.Of(ctx)
 	if who.User == "" {
@@ -121,7 +124,6 @@ func readFields(r *http.Request, fields ...wire.Field) *wire.Problem {
 	return p
 }
 
-// decide redeems or releases a claim, see Resolver.
 type decide func(ctx context.Context, claimID string) (models.Resolution, error)
 
 // resolve answers a redeem or a release whose body may be refused already.
@@ -153,11 +155,14 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 	return http.StatusOK
 }
 
-// errParked says that MySQL refuses the row of a claim, which a decision needs.
+// errParked says that MySQL refuses the row of a claim, which a decision
+// needs.
 var errParked = errors.New("claimed: the claim is parked")
 
-// whenSynced runs a decision, which needs the row of the claim. It waits for the row of a claim that was answered a moment ago.
-// Errors: models.ErrNotFound when there is no such claim, errUnsynced; after any other it is not known what was decided.
+// whenSynced runs a decision, which needs the row of the claim. It waits
+// for the row of a claim that was answered a moment ago. Errors:
+// models.ErrNotFound when there is no such claim, errUnsynced; after any
+// other it is not known what was decided.
 func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
 	ctx, cancel := context.WithTimeout(ctx, appliedWait+resolveTimeout)
 	defer cancel()
@@ -175,7 +180,8 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 	return res, err
 }
 
-// whyNoRow is errParked when that is why a claim has no row, else what was found before. Errors: those of Claims.
+// whyNoRow is errParked when that is why a claim has no row, else what was
+// found before. Errors: those of Claims.
 func (s *Routes) whyNoRow(ctx context.Context, id string, found error) error {
 	c, err := s.cfg.Claims.Claim(ctx, id)
 	switch {
@@ -191,7 +197,8 @@ func (s *Routes) whyNoRow(ctx context.Context, id string, found error) error {
 	return err
 }
 
-// refuseResolution is the refusal of a decision, nil when the claim is as it was to be. It logs the error.
+// refuseResolution is the refusal of a decision, nil when the claim is as
+// it was to be. It logs the error.
 func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, err error) *wire.Problem {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

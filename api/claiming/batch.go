@@ -15,7 +15,8 @@ import (
 	"dibs/models"
 )
 
-// replayedClaimsHeader reports which claims of a batch are the first answer to their key, given again, when some are and some are not.
+// replayedClaimsHeader reports which claims of a batch are the first
+// answer to their key, given again, when some are and some are not.
 const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 
 // PostBatch is POST /v1/claims:batch.
@@ -57,7 +58,8 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusOK
 }
 
-// batchPart is the claims of a batch for one campaign, in order, and the lane that takes them, or why there is none.
+// batchPart is the claims of a batch for one campaign, in order, and the
+// lane that takes them, or why there is none.
 type batchPart struct {
 	campaignID string
 	claims     []*batchClaim
@@ -67,7 +69,8 @@ type batchPart struct {
 	err        error
 }
 
-// claimAll makes all claims of a batch. Each gets a refusal or a ticket with its answer.
+// claimAll makes all claims of a batch. Each gets a refusal or a ticket
+// with its answer.
 func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	parts := byCampaign(claims)
 	s.findLanes(ctx, parts)
@@ -90,7 +93,6 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	s.rows.await(ctx, sent)
 }
 
-// byCampaign sorts the claims that are not refused yet by campaign.
 func byCampaign(claims []batchClaim) []batchPart {
 	var parts []batchPart
 	places := make(map[string]int)
@@ -110,11 +112,13 @@ func byCampaign(claims []batchClaim) []batchPart {
 	return parts
 }
 
-// batchLookupsMax bounds the campaigns of one batch that are looked up at once.
+// batchLookupsMax bounds the campaigns of one batch that are looked up at
+// once.
 const batchLookupsMax = 64
 
-// findLanes finds the lanes of all parts, within the time of one look-up: campaigns that can't be found must not keep the others
-// from being claimed.
+// findLanes finds the lanes of all parts, within the time of one look-up:
+// campaigns that can't be found must not keep the others from being
+// claimed.
 func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -134,7 +138,6 @@ func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	_ = lookups.Wait() // each part has its own error
 }
 
-// admit makes tickets for the claims of a part that must be sent.
 func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	now := s.cfg.Clock()
 	var unknown *wire.Problem
@@ -159,8 +162,9 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer, and counts what took a time. replays has a 1 for each claim that is a replay and a 0 for each other;
-// nil is no replay.
+// appendResults writes the answer, and counts what took a time. replays
+// has a 1 for each claim that is a replay and a 0 for each other; nil is
+// no replay.
 func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Duration) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {
@@ -189,7 +193,6 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 	return append(out, `]}`...), replays
 }
 
-// count counts a claim of a batch that is decided.
 func (s *Routes) count(c *batchClaim, took time.Duration) {
 	var reply *lua.ClaimReply
 	if c.refused == nil {

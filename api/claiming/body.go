@@ -40,7 +40,6 @@ func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	return b, p
 }
 
-// batchMax is the most claims of one batch.
 const batchMax = 1000
 
 type batchBody struct {
@@ -93,8 +92,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch refuses a batch that can't be read, or has no claims or too many.
-// A claim that can't be accepted has its own refusal.
+// decodeBatch refuses a batch that can't be read, or has no claims or too
+// many. A claim that can't be accepted has its own refusal.
 func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
 	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())

@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// slowCall is how long a call may take before its Redis is asked whether it answers at all.
+	// slowCall is how long a call may take before its Redis is asked
+	// whether it answers at all.
 	slowCall = 250 * time.Millisecond
-	// probeTimeout is how long a Redis may take for a plain read before it counts as one that hangs.
+	// probeTimeout is how long a Redis may take for a plain read before it
+	// counts as one that hangs.
 	probeTimeout = 500 * time.Millisecond
 	// probeEvery is the pause between two questions to a Redis that hangs.
 	probeEvery = 100 * time.Millisecond
 )
 
-// errAway refuses a claim of a partition whose Redis is known to hang. It was not sent.
+// errAway refuses a claim of a partition whose Redis is known to hang. It
+// was not sent.
 var errAway = fmt.Errorf("%w: redis hangs", lua.ErrUnavailable)
 
-// breakers are those of the partitions.
 type breakers struct {
 	states StateReader
 	group  *workers.Group
@@ -45,8 +47,9 @@ func (b *breakers) of(partition int) *breaker {
 	return b.all[partition]
 }
 
-// breaker refuses the claims of a partition at once while its Redis hangs: they would wait for as long as a call may take. A read that is
-// not answered either opens it, one that is answered closes it.
+// breaker refuses the claims of a partition at once while its Redis hangs:
+// they would wait for as long as a call may take. A read that is not
+// answered either opens it, one that is answered closes it.
 type breaker struct {
 	states StateReader
 	group  *workers.Group
@@ -54,15 +57,16 @@ type breaker struct {
 	isOpen, isProbing atomic.Bool
 }
 
-// watch has the Redis of a campaign asked if what begins now takes long. done ends that.
+// watch has the Redis of a campaign asked if what begins now takes long.
+// done ends that.
 func (b *breaker) watch(campaignID string) (done func() bool) {
 	return time.AfterFunc(slowCall, func() { b.probe(campaignID) }).Stop
 }
 
-// refuses reports whether the Redis is known to hang.
 func (b *breaker) refuses() bool { return b.isOpen.Load() }
 
-// probe asks the Redis of a campaign for a state, unless somebody does, and again until it answers.
+// probe asks the Redis of a campaign for a state, unless somebody does,
+// and again until it answers.
 func (b *breaker) probe(campaignID string) {
 	if !b.isProbing.CompareAndSwap(false, true) {
 		return

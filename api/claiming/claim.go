@@ -39,7 +39,6 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusCreated
 }
 
-// readClaim reads and checks all of a request for a claim, its body into buf.
 func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.ClaimRequest, p *wire.Problem) {
 	p = wire.InvalidID("campaign_id", models.CheckCampaignID(campaignID))
 	if p != nil {
@@ -64,7 +63,6 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 	return req, p
 }
 
-// claim makes one claim.
 func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequest) (lua.ClaimReply, *wire.Problem) {
 	now := s.cfg.Clock()
 	l, err := s.lanes.get(ctx, campaignID, now)
@@ -81,7 +79,6 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 	return t.answer.reply, p
 }
 
-// outcomeOf is the outcome of a claim as it is counted.
 func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
 	if p != nil {
 		return string(p.Code)
@@ -89,7 +86,8 @@ func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
 	return string(reply.Outcome)
 }
 
-// refuseUnknown is the refusal of a campaign that was not found. It logs the error.
+// refuseUnknown is the refusal of a campaign that was not found. It logs
+// the error.
 func (s *Routes) refuseUnknown(ctx context.Context, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeCampaignNotFound)

@@ -14,7 +14,8 @@ import (
 	"dibs/lua"
 )
 
-// ticket is one claim on its way. The coalescer owns it from submit until its waiter is notified.
+// ticket is one claim on its way. The coalescer owns it from submit until
+// its waiter is notified.
 type ticket struct {
 	req    lua.ClaimRequest
 	waiter *waiter
@@ -22,14 +23,16 @@ type ticket struct {
 	answer answer
 }
 
-// answer is what became of a claim. err is as Claimer says, and lua.ErrUnavailable for a claim that was not sent.
+// answer is what became of a claim. err is as Claimer says, and
+// lua.ErrUnavailable for a claim that was not sent.
 type answer struct {
 	reply lua.ClaimReply
 	err   error
 }
 
-// waiter is a caller with its tickets. It waits until all are answered, which takes QueueWait and two calls at most. Claims of a
-// caller that leaves are dropped, unless they are sent already.
+// waiter is a caller with its tickets. It waits until all are answered,
+// which takes QueueWait and two calls at most. Claims of a caller that
+// leaves are dropped, unless they are sent already.
 type waiter struct {
 	ctx     context.Context //nolint:containedctx // the caller's, asked before its claims are sent
 	tickets []ticket
@@ -37,7 +40,6 @@ type waiter struct {
 	done    chan struct{} // receives once, when the last ticket is answered
 }
 
-// newWaiter makes a waiter with space for some tickets.
 func newWaiter(ctx context.Context, tickets int) *waiter {
 	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
 }
@@ -49,7 +51,8 @@ func (w *waiter) add(req lua.ClaimRequest) *ticket {
 	return &w.tickets[len(w.tickets)-1]
 }
 
-// answered says that n tickets have their answers. Each ticket is counted once.
+// answered says that n tickets have their answers. Each ticket is counted
+// once.
 func (w *waiter) answered(n int32) {
 	if w.open.Add(-n) == 0 {
 		w.done <- struct{}{}
@@ -63,7 +66,8 @@ var (
 	errStopping  = fmt.Errorf("%w: the service is stopping", lua.ErrUnavailable)
 )
 
-// queueMax bounds the claims that wait for one campaign: at 25,000 claims a second they wait for a third of a second.
+// queueMax bounds the claims that wait for one campaign: at 25,000 claims
+// a second they wait for a third of a second.
 const queueMax = 8192
 
 // coalescer puts the claims that come while a script call is in flight into the next one. The first claim of an idle campaign is
@@ -111,7 +115,8 @@ func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	return answered
 }
 
-// submit queues tickets of one waiter in order. Tickets that do not fit are answered at once.
+// submit queues tickets of one waiter in order. Tickets that do not fit
+// are answered at once.
 func (c *coalescer) submit(tickets []*ticket) {
 	if c.breaker.refuses() {
 		for _, t := range tickets {
@@ -149,7 +154,8 @@ func (c *coalescer) submit(tickets []*ticket) {
 
 func (c *coalescer) waiting() int { return len(c.queue) - c.head }
 
-// scratch is the memory of a worker. Workers come and go with each lull, their scratch is used again.
+// scratch is the memory of a worker. Workers come and go with each lull,
+// their scratch is used again.
 type scratch struct {
 	sending, dropped []*ticket
 	reqs             []lua.ClaimRequest
@@ -157,7 +163,8 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// release clears a scratch, so that it keeps no claim alive, and gives it back.
+// release clears a scratch, so that it keeps no claim alive, and gives it
+// back.
 func (s *scratch) release() {
 	clear(s.sending[:cap(s.sending)])
 	clear(s.dropped[:cap(s.dropped)])
@@ -165,7 +172,6 @@ func (s *scratch) release() {
 	scratches.Put(s)
 }
 
-// work makes calls until the queue is empty.
 func (c *coalescer) work() {
 	s := scratches.Get().(*scratch) //nolint:forcetypeassert // only these go in
 	defer s.release()
@@ -177,8 +183,9 @@ func (c *coalescer) work() {
 	}
 }
 
-// take moves tickets from the queue: to sending for the next call, and to dropped when they must not be sent any more. False
-// says that the queue was empty and the worker is over.
+// take moves tickets from the queue: to sending for the next call, and to
+// dropped when they must not be sent any more. False says that the queue
+// was empty and the worker is over.
 func (c *coalescer) take(s *scratch) bool {
 	s.sending = s.sending[:0]
 	s.dropped = s.dropped[:0]
@@ -223,7 +230,6 @@ func (c *coalescer) compact() {
 	}
 }
 
-// send makes one call and hands out its replies.
 func (c *coalescer) send(s *scratch) {
 	s.reqs = s.reqs[:0]
 	for _, t := range s.sending {
@@ -245,7 +251,8 @@ func (c *coalescer) send(s *scratch) {
 	notify(s.sending)
 }
 
-// trace starts the span of a call, if some of its claims are traced, and has their events carry on their traces.
+// trace starts the span of a call, if some of its claims are traced, and
+// has their events carry on their traces.
 func (c *coalescer) trace(s *scratch) *tracing.Span {
 	if c.tracer == nil {
 		return nil
@@ -279,8 +286,9 @@ func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.Claim
 	return c.call(reqs)
 }
 
-// notify tells waiters that tickets have their answers. A waiter may be gone once its last ticket is counted, so tickets of one
-// waiter that lie side by side are counted together.
+// notify tells waiters that tickets have their answers. A waiter may be
+// gone once its last ticket is counted, so tickets of one waiter that lie
+// side by side are counted together.
 func notify(tickets []*ticket) {
 	for i := 0; i < len(tickets); {
 		w := tickets[i].waiter

@@ -24,7 +24,8 @@ func codeOf(o models.Outcome) wire.Code {
 	}
 }
 
-// codeOfError is the refusal of an error of Claimer. Only lua.ErrUnavailable says that no claim was made.
+// codeOfError is the refusal of an error of Claimer. Only
+// lua.ErrUnavailable says that no claim was made.
 func codeOfError(err error) wire.Code {
 	if errors.Is(err, lua.ErrUnavailable) && !errors.Is(err, lua.ErrOutcomeUnknown) {
 		return wire.CodeUnavailable
@@ -32,8 +33,9 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusal is the refusal of a claim that went through a coalescer; nil when the user holds it. Without a key the client learns
-// which claim to look for when the outcome is unknown.
+// refusal is the refusal of a claim that went through a coalescer; nil
+// when the user holds it. Without a key the client learns which claim to
+// look for when the outcome is unknown.
 func (t *ticket) refusal() *wire.Problem {
 	code := codeOf(t.answer.reply.Outcome)
 	if t.answer.err != nil {
@@ -67,7 +69,8 @@ func soldOutWith(left int64) *wire.Problem {
 	}
 }
 
-// limitRefusal names the limit that refuses a claim, or the subject that the claim lacks for it.
+// limitRefusal names the limit that refuses a claim, or the subject that
+// the claim lacks for it.
 func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	if code == wire.CodeInvalid {
 		return lacks(limit.By)
@@ -79,7 +82,6 @@ func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	return p
 }
 
-// lacks refuses a claim without a subject.
 func lacks(subject string) *wire.Problem {
 	return wire.Invalid("subjects."+subject, "is required: the campaign limits it")
 }

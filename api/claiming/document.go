@@ -30,12 +30,10 @@ func DocumentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
 	}
 }
 
-// batchResults is the answer to claims:batch, as the OpenAPI document has it.
 type batchResults struct {
 	Results []batchResult `json:"results" nullable:"false"`
 }
 
-// batchResult is the result of one claim of a batch, as the OpenAPI document has it.
 type batchResult struct {
 	Status  int               `json:"status" doc:"the HTTP status that the claim route gives"`
 	Claim   *models.Claim     `json:"claim,omitempty"`

@@ -43,8 +43,9 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
 	return l
 }
 
-// admit refuses a claim that need not be sent, or gives it its id. It checks the sold-out memory last: a claim that it lets
-// through must be sent.
+// admit refuses a claim that need not be sent, or gives it its id. It
+// checks the sold-out memory last: a claim that it lets through must be
+// sent.
 func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Problem {
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
@@ -68,7 +69,8 @@ func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Prob
 	return nil
 }
 
-// call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
+// call makes one script call for the coalescer. It has its own time: a
+// caller that leaves must not take the others along.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
@@ -109,7 +111,8 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 
-// handleMissing reports whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
+// handleMissing reports whether Redis lacks the campaign, or a part of it.
+// All replies of a call say so, or none.
 func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false
@@ -133,10 +136,12 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 	}
 }
 
-// loadEvery bounds how often MySQL is asked for a campaign that it can't restore.
+// loadEvery bounds how often MySQL is asked for a campaign that it can't
+// restore.
 const loadEvery = 100 * time.Millisecond
 
-// load has the campaign loaded into Redis and reports whether to call again.
+// load has the campaign loaded into Redis and reports whether to call
+// again.
 func (l *lane) load() bool {
 	l.loading.Lock()
 	defer l.loading.Unlock()
@@ -158,7 +163,8 @@ func (l *lane) load() bool {
 	return l.loaded
 }
 
-// latest is the latest position of a campaign that this process saw in Redis.
+// latest is the latest position of a campaign that this process saw in
+// Redis.
 type latest struct {
 	mu sync.Mutex
 	at lua.Position

@@ -17,15 +17,18 @@ import (
 const (
 	lookupTimeout = 2 * time.Second // of finding a campaign on its first claim
 	lookupsMax    = 64              // at once
-	// definitionWait bounds how long a campaign's first claim waits for MySQL when Redis has the campaign.
+	// definitionWait bounds how long a campaign's first claim waits for
+	// MySQL when Redis has the campaign.
 	definitionWait = 250 * time.Millisecond
 
 	campaignsMax = 10_000
 	campaignIdle = 10 * time.Minute
 )
 
-// lanes are the campaigns that this process saw claims of. A campaign is looked up on its first claim, in Redis or else in MySQL.
-// What is found never changes, see lua.Meta. That a campaign does not exist is not remembered.
+// lanes are the campaigns that this process saw claims of. A campaign is
+// looked up on its first claim, in Redis or else in MySQL. What is found
+// never changes, see lua.Meta. That a campaign does not exist is not
+// remembered.
 type lanes struct {
 	cfg          Config
 	metrics      *metrics
@@ -49,7 +52,8 @@ func newLanes(cfg Config, m *metrics) *lanes {
 	}
 }
 
-// get finds the lane of a campaign. Errors: models.ErrNotFound; any other means that the campaign is not available now.
+// get finds the lane of a campaign. Errors: models.ErrNotFound; any other
+// means that the campaign is not available now.
 func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, error) {
 	if l := ls.known(id, now); l != nil {
 		return l, nil
@@ -57,7 +61,8 @@ func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, erro
 	return ls.open(ctx, id)
 }
 
-// known is the lane of a campaign, nil when this process saw no claim of it.
+// known is the lane of a campaign, nil when this process saw no claim of
+// it.
 func (ls *lanes) known(id string, now time.Time) *lane {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()
@@ -121,7 +126,8 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	return state.Meta, at.Later(knownOf(&c)), nil
 }
 
-// knownOf is what MySQL knows of a lot: what was sold has a row, was lost, or was seen by some process.
+// knownOf is what MySQL knows of a lot: what was sold has a row, was lost,
+// or was seen by some process.
 func knownOf(c *models.Campaign) lua.Position {
 	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
@@ -140,8 +146,9 @@ func (ls *lanes) add(meta lua.Meta) *lane {
 	return l
 }
 
-// drop makes space for a lane. Now and then it drops the idle lanes, and the one that is idle for longest when there are too
-// many. A lane that is in use somewhere goes on working; it is only not found again.
+// drop makes space for a lane. Now and then it drops the idle lanes, and
+// the one that is idle for longest when there are too many. A lane that is
+// in use somewhere goes on working; it is only not found again.
 func (ls *lanes) drop(now time.Time) {
 	full := len(ls.byID) >= ls.campaignsMax
 	if !full && now.Sub(ls.swept) < ls.campaignIdle {

@@ -13,17 +13,21 @@ const (
 	reportTimeout = 10 * time.Second       // of all campaigns of all partitions
 )
 
-// Losses learns of partitions that lost data and of lots that were stopped, and takes reports of what was answered before.
+// Losses learns of partitions that lost data and of lots that were
+// stopped, and takes reports of what was answered before.
 type Losses interface {
 	// Signals are those of the partitions that answer.
 	Signals(ctx context.Context) map[int]lua.Signals
-	// Report records the positions that lots had in Redis when this process last claimed from them.
+	// Report records the positions that lots had in Redis when this
+	// process last claimed from them.
 	Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
-// ReportLosses reads the signals until ctx ends. When a partition has a new generation, or a lot of it was stopped, it reports the positions
-// of all lots of that partition that this process has claimed from: no one else may know of the last claims, and perhaps no other claim
-// comes. It returns false when the process stops.
+// ReportLosses reads the signals until ctx ends. When a partition has a
+// new generation, or a lot of it was stopped, it reports the positions of
+// all lots of that partition that this process has claimed from: no one
+// else may know of the last claims, and perhaps no other claim comes. It
+// returns false when the process stops.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {
 		reporter := reporter{routes: s, losses: losses, known: make(map[int]lua.Signals)}
@@ -40,7 +44,6 @@ func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	})
 }
 
-// reporter is the state of ReportLosses.
 type reporter struct {
 	routes *Routes
 	losses Losses
@@ -68,8 +71,9 @@ func (r *reporter) check(ctx context.Context) {
 	}
 }
 
-// signals asks Redis until ctx ends. A command that a stalled Redis does not answer ends at its own timeout, whatever becomes of its
-// context, and a stop does not wait for it.
+// signals asks Redis until ctx ends. A command that a stalled Redis does
+// not answer ends at its own timeout, whatever becomes of its context, and
+// a stop does not wait for it.
 func (r *reporter) signals(ctx context.Context) map[int]lua.Signals {
 	answer := make(chan map[int]lua.Signals, 1)
 	go func() { answer <- r.losses.Signals(ctx) }()
@@ -81,7 +85,6 @@ func (r *reporter) signals(ctx context.Context) map[int]lua.Signals {
 	}
 }
 
-// report reports all lots of a partition.
 func (r *reporter) report(ctx context.Context, partition int) error {
 	seen := r.routes.lanes.positions(partition)
 	if len(seen) == 0 {
@@ -90,7 +93,8 @@ func (r *reporter) report(ctx context.Context, partition int) error {
 	return r.losses.Report(ctx, seen)
 }
 
-// positions are the latest positions of the campaigns of a partition that this process has claimed from.
+// positions are the latest positions of the campaigns of a partition that
+// this process has claimed from.
 func (ls *lanes) positions(partition int) map[string]lua.Position {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

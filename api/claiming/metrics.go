@@ -62,10 +62,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts a claim.
 func (m *metrics) count(outcome string) { m.claims[outcome].Inc() }
 
-// ofShard counts what became of claims at a shard.
 func (m *metrics) ofShard(id string, replies []lua.ClaimReply) {
 	claimed := 0
 	dry := 0

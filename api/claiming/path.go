@@ -8,15 +8,17 @@ import (
 	"dibs/models"
 )
 
-// Path is the path of a claim. A rush consists of its requests, and the ServeMux takes as long to find it as all the rest of a
-// sold-out refusal takes.
+// Path is the path of a claim. A rush consists of its requests, and the
+// ServeMux takes as long to find it as all the rest of a sold-out refusal
+// takes.
 const (
 	Path      = pathStart + "{id}" + pathEnd
 	pathStart = "/v1/campaigns/"
 	pathEnd   = "/claims"
 )
 
-// FastPath gives each request that is certainly a POST of Path to claim, and all others to mux, which finds the same.
+// FastPath gives each request that is certainly a POST of Path to claim,
+// and all others to mux, which finds the same.
 func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && campaignInPath(r.URL) != "" {
@@ -27,7 +29,8 @@ func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	})
 }
 
-// campaignInPath is the campaign id in a Path that needs neither unescaping nor cleaning; "" for any other path.
+// campaignInPath is the campaign id in a Path that needs neither
+// unescaping nor cleaning; "" for any other path.
 func campaignInPath(u *url.URL) string {
 	id, start := strings.CutPrefix(u.Path, pathStart)
 	id, end := strings.CutSuffix(id, pathEnd)

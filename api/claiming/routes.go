@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
+// Config is what the claim routes need. The API's own Config has the
+// meaning of the settings, and has checked them.
 type Config struct {
 	Claimer   Claimer
 	States    StateReader
@@ -55,7 +56,8 @@ func New(cfg Config) *Routes {
 	}
 }
 
-// Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.
+// Changed makes what is remembered of a campaign's stock invalid. It is
+// called after each change of a campaign by this process.
 func (s *Routes) Changed(campaignID string) {
 	now := s.cfg.Clock()
 	l := s.lanes.known(campaignID, now)

@@ -19,11 +19,11 @@ import (
 const (
 	// rowWait is how long a claim is held for its row.
 	rowWait = 2 * time.Second
-	// rowsMax bounds the claims that wait, and so the ids of one question. Those
-	// that are on their way when it is reached come on top.
+	// rowsMax bounds the claims that wait, and so the ids of one question.
+	// Those that are on their way when it is reached come on top.
 	rowsMax = 10_000
-	// While claims wait, signals are read so often: soon after a question, and
-	// then less often.
+	// While claims wait, signals are read so often: soon after a question,
+	// and then less often.
 	signalFirst   = 2 * time.Millisecond
 	signalSlowest = 10 * time.Millisecond
 	// askAnyway is when the next question comes without a signal.
@@ -32,19 +32,23 @@ const (
 	askTimeout = time.Second
 )
 
-// errNoRow says that a claim was made, and that MySQL is not known to have it.
+// errNoRow says that a claim was made, and that MySQL is not known to have
+// it.
 var errNoRow = fmt.Errorf("%w: mysql has not committed the claim's row in time", lua.ErrOutcomeUnknown)
 
 // Rows knows which claims MySQL has.
 type Rows interface {
-	// Committed returns those of some claims whose row MySQL has committed.
+	// Committed returns those of some claims whose row MySQL has
+	// committed.
 	Committed(ctx context.Context, ids []string) (there []string, err error)
-	// Signaled returns for partitions what changes when MySQL has applied more. It is a hint when to ask.
+	// Signaled returns for partitions what changes when MySQL has applied
+	// more. It is a hint when to ask.
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows holds the answers to claims until MySQL has committed their rows. One
-// question after each flush asks for all that wait. A nil one holds nothing.
+// rows holds the answers to claims until MySQL has committed their rows.
+// One question after each flush asks for all that wait. A nil one holds
+// nothing.
 type rows struct {
 	cfg     *Config
 	metrics *metrics
@@ -56,7 +60,8 @@ type rows struct {
 	signaled map[int]string // by partition, when MySQL was asked last; only ask uses it
 }
 
-// row is the row of a claim that is waited for, by each request for the claim.
+// row is the row of a claim that is waited for, by each request for the
+// claim.
 type row struct {
 	committed chan struct{} // closed when it is
 	partition int
@@ -81,7 +86,8 @@ func newRows(cfg *Config, m *metrics) *rows {
 	}
 }
 
-// isFull reports whether so many claims wait that another need not be sent.
+// isFull reports whether so many claims wait that another need not be
+// sent.
 func (r *rows) isFull() bool {
 	if r == nil {
 		return false
@@ -91,8 +97,8 @@ func (r *rows) isFull() bool {
 	return len(r.waiting) >= rowsMax
 }
 
-// await waits until MySQL has the claims that were taken. Those that it is not
-// known to have in time get the outcome unknown.
+// await waits until MySQL has the claims that were taken. Those that it is
+// not known to have in time get the outcome unknown.
 func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	if r == nil {
 		return
@@ -140,8 +146,8 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	return entered
 }
 
-// leave ends a wait. A process has seen only what it answered: a claim that
-// Redis lost and nobody was told of is not missing.
+// leave ends a wait. A process has seen only what it answered: a claim
+// that Redis lost and nobody was told of is not missing.
 func (r *rows) leave(c *sentClaim, w *row) {
 	reply := &c.ticket.answer.reply
 	switch {
@@ -160,8 +166,8 @@ func (r *rows) leave(c *sentClaim, w *row) {
 	c.ticket.answer = answer{err: errNoRow}
 }
 
-// ask asks for all claims that wait, whenever MySQL has applied more, until none
-// waits.
+// ask asks for all claims that wait, whenever MySQL has applied more,
+// until none waits.
 func (r *rows) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
@@ -181,7 +187,8 @@ func (r *rows) ask() {
 	}
 }
 
-// partitions are those with claims that wait. If there are none, nobody asks.
+// partitions are those with claims that wait. If there are none, nobody
+// asks.
 func (r *rows) partitions() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,8 +200,8 @@ func (r *rows) partitions() []int {
 	return slices.Collect(maps.Keys(found))
 }
 
-// hasMoved reports whether MySQL has applied more of some partition since it was
-// asked last.
+// hasMoved reports whether MySQL has applied more of some partition since
+// it was asked last.
 func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
 	for i, partition := range partitions {
 		moved = moved || r.signaled[partition] != signaled[i]

@@ -16,11 +16,13 @@ import (
 	"dibs/models"
 )
 
-// A campaign is a router over the lanes of its shards. The one shard of most campaigns is the lane
-// of the campaign itself; the lane of a campaign of several makes no calls. A user has one shard,
-// or in a campaign with another shard_by the value of that subject has. Of several shards, one that
-// has fewer units free than a claim asks for is dry, which is no refusal: the claim is held while
-// the mover searches for the units in the other shards. It is sold out only if the mover has proven
+// A campaign is a router over the lanes of its shards. The one shard of
+// most campaigns is the lane of the campaign itself; the lane of a
+// campaign of several makes no calls. A user has one shard, or in a
+// campaign with another shard_by the value of that subject has. Of several
+// shards, one that has fewer units free than a claim asks for is dry,
+// which is no refusal: the claim is held while the mover searches for the
+// units in the other shards. It is sold out only if the mover has proven
 // so. Packets stay with their shard: it says itself that they are gone.
 
 const (
@@ -32,8 +34,8 @@ const (
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
 	lua.ErrUnavailable)
 
-// byShard finds out from a shard that a campaign is spread over several, while MySQL can't be
-// asked. why is why not.
+// byShard finds out from a shard that a campaign is spread over several,
+// while MySQL can't be asked. why is why not.
 func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
 	if models.IsShardID(id) {
 		return lua.Meta{}, why
@@ -47,8 +49,8 @@ func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, e
 	return meta, nil
 }
 
-// shardOf finds the lane of a shard, which makes the calls. The one shard of a campaign is the
-// campaign itself.
+// shardOf finds the lane of a shard, which makes the calls. The one shard
+// of a campaign is the campaign itself.
 func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane, error) {
 	if !campaign.meta.IsSharded() {
 		return campaign, nil
@@ -56,7 +58,6 @@ func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane,
 	return s.lanes.get(ctx, models.ShardID(campaign.meta.ID, shard), s.cfg.Clock())
 }
 
-// send makes one claim.
 func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket {
 	shard, err := s.shardOf(ctx, l, l.meta.ShardOf(req.UserID, req.Subjects))
 	if err != nil {
@@ -74,7 +75,8 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	return t
 }
 
-// unavailable is the error of a claim whose shard was not found. It logs why.
+// unavailable is the error of a claim whose shard was not found. It logs
+// why.
 func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	l.logSome.Do(func() {
 		s.cfg.Logger.WarnContext(ctx, "a shard of a campaign could not be looked up, its claims are refused; are redis and mysql up?",
@@ -90,7 +92,6 @@ func (t *ticket) isDry() bool {
 	return t.answer.err == nil && t.answer.reply.Outcome == models.OutcomeDry
 }
 
-// byShard takes the parts of a batch apart by the shards of their users.
 func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 	var all []batchPart
 	for i := range parts {
@@ -114,13 +115,11 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 	return all
 }
 
-// sentClaim is a claim that was sent by the lane of a shard.
 type sentClaim struct {
 	campaign, shard *lane
 	ticket          *ticket
 }
 
-// sentBy are the claims of a batch that were sent.
 func sentBy(parts []batchPart) (sent []sentClaim) {
 	for i := range parts {
 		for _, t := range parts[i].tickets {
@@ -130,7 +129,6 @@ func sentBy(parts []batchPart) (sent []sentClaim) {
 	return sent
 }
 
-// waitForRefills holds the claims of a batch whose shards are dry.
 func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {
 	var dry []sentClaim
 	for _, one := range sent {
@@ -141,7 +139,8 @@ func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {
 	s.hold(ctx, dry)
 }
 
-// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait is over.
+// hold has shards refilled and sends their claims again, until they have
+// an answer or maxRefillWait is over.
 func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	if len(dry) == 0 {
 		return
@@ -161,7 +160,8 @@ func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 // refillsMax is how many shards one call of claims has refilled at once.
 const refillsMax = 8
 
-// refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
+// refillAll has the shards of claims refilled, and returns the claims that
+// are worth being sent again. The others have their answer.
 func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
@@ -189,7 +189,8 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 	return again
 }
 
-// sendAgain sends claims again under the same ids, and returns those whose shards are dry still.
+// sendAgain sends claims again under the same ids, and returns those whose
+// shards are dry still.
 func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentClaim) {
 	if len(claims) == 0 {
 		return nil
@@ -211,13 +212,15 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 	return dry
 }
 
-// tooFew says that a campaign was proven to have fewer units than a claim asks for.
+// tooFew says that a campaign was proven to have fewer units than a claim
+// asks for.
 type tooFew struct{ left int64 }
 
 func (e *tooFew) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
 
-// refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
-// were some, a tooFew, or errDry.
+// refill has units brought to the shard of a claim: once for all that need
+// as many there at the same time. It returns nil when there were some, a
+// tooFew, or errDry.
 func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
@@ -254,7 +257,6 @@ func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	return errDry
 }
 
-// refill asks the mover for what a shard needs.
 func (l *lane) refill(need models.Need) (models.Refill, error) {
 	if l.cfg.Mover == nil {
 		return models.Refill{}, errDry
@@ -268,8 +270,8 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 
-// pace is how many units a shard gives away lately, through all processes: what this one does not
-// see it knows by the shard's seq.
+// pace is how many units a shard gives away lately, through all processes:
+// what this one does not see it knows by the shard's seq.
 type pace struct {
 	mu            sync.Mutex
 	since         time.Time
@@ -279,10 +281,10 @@ type pace struct {
 	isAsking      atomic.Bool // the mover has been asked ahead
 }
 
-// perPaceSpan is the units in a models.PaceSpan.
 func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 
-// add takes the claims of a call, their units, and the seq of the shard after it.
+// add takes the claims of a call, their units, and the seq of the shard
+// after it.
 func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +307,8 @@ func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.units = 0
 }
 
-// refillAhead has a shard refilled that will soon be dry, before a claim has to wait for it.
+// refillAhead has a shard refilled that will soon be dry, before a claim
+// has to wait for it.
 func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.CampaignView) {
 	claims := int64(0)
 	units := int64(0)

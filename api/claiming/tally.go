@@ -11,10 +11,12 @@ import (
 	"dibs/models"
 )
 
-// accepted is the place of claims that were answered with yes, replays apart, in a tally; refusals follow in the order of wire.ClaimCodes.
+// accepted is the place of claims that were answered with yes, replays
+// apart, in a tally; refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
-// places are where each outcome has its count in a tally, and outcomes what is counted there.
+// places are where each outcome has its count in a tally, and outcomes
+// what is counted there.
 var places, outcomes = makePlaces() //nolint:gochecknoglobals // nothing writes to them
 
 func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
@@ -30,7 +32,8 @@ func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
 // codesMax bounds wire.ClaimCodes.
 const codesMax = 24
 
-// tally counts the claims of one campaign in this process: by what became of them, and by how long they took.
+// tally counts the claims of one campaign in this process: by what became
+// of them, and by how long they took.
 type tally struct {
 	byPlace [1 + codesMax]atomic.Int64
 	byTime  [models.TookBuckets]atomic.Uint32
@@ -48,8 +51,10 @@ func (t *tally) count(outcome string, took time.Duration) {
 	}
 }
 
-// Answered is how many claims this process answered since the call before: by campaign, and then "claimed", by the code of a refusal, and
-// by how long they took. Those of campaigns beyond most wait for the next call. It is for one caller.
+// Answered is how many claims this process answered since the call before:
+// by campaign, and then "claimed", by the code of a refusal, and by how
+// long they took. Those of campaigns beyond most wait for the next call.
+// It is for one caller.
 func (s *Routes) Answered(most int) map[string]map[string]int64 {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
@@ -90,7 +95,8 @@ func (t *tally) news() (news map[string]int64) {
 	return news
 }
 
-// Tally is what became of the claims of a campaign at this process, replays apart.
+// Tally is what became of the claims of a campaign at this process,
+// replays apart.
 type Tally struct {
 	CampaignID string
 	Shards     int              // above 1: the campaign is spread over so many
@@ -98,7 +104,8 @@ type Tally struct {
 	ByOutcome  map[string]int64 // only those above 0
 }
 
-// Busiest are the campaigns of which this process was asked for the most claims, up to most.
+// Busiest are the campaigns of which this process was asked for the most
+// claims, up to most.
 func (s *Routes) Busiest(most int) []Tally {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()

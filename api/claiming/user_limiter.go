@@ -16,20 +16,25 @@ import (
 )
 
 const (
-	// usersMax bounds the users whose rate is remembered. Those that were not seen for longest are forgotten first, and start over.
+	// usersMax bounds the users whose rate is remembered. Those that were
+	// not seen for longest are forgotten first, and start over.
 	usersMax = 100_000
-	// exchangePause lies between two exchanges with other processes, so that no claim waits for one.
+	// exchangePause lies between two exchanges with other processes, so
+	// that no claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// maxExchange bounds the users of one exchange. Others are limited by their process alone in the meantime.
+	// maxExchange bounds the users of one exchange. Others are limited by
+	// their process alone in the meantime.
 	maxExchange = 10_000
 )
 
-// AttemptCounter is where API processes tell each other how often users tried to claim. lua.Scripts implements it.
+// AttemptCounter is where API processes tell each other how often users
+// tried to claim. lua.Scripts implements it.
 type AttemptCounter interface {
 	AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
-// userLimiter bounds the claims a second of each user, in this process, and with tries in all of them. A nil one has no limit.
+// userLimiter bounds the claims a second of each user, in this process,
+// and with tries in all of them. A nil one has no limit.
 type userLimiter struct {
 	perSecond float64
 	users     *lru.Cache[string, *limitedUser]
@@ -61,7 +66,6 @@ func newUserLimiter(cfg *Config) *userLimiter {
 	}
 }
 
-// refuse returns nil when the user may claim now.
 func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 	if u == nil {
 		return nil
@@ -83,7 +87,8 @@ func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 	}
 }
 
-// note has the other processes told of a try, in a moment and not by the claim's own goroutine.
+// note has the other processes told of a try, in a moment and not by the
+// claim's own goroutine.
 func (u *userLimiter) note(userID string, user *limitedUser) {
 	if u.tries == nil {
 		return
@@ -131,7 +136,8 @@ func (u *userLimiter) exchangeAll() {
 	}
 }
 
-// charge takes from a user what other processes let through since the last exchange.
+// charge takes from a user what other processes let through since the last
+// exchange.
 func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time) {
 	others := total - user.known - here
 	if others < 0 { // the count started over

@@ -13,18 +13,21 @@ import (
 const (
 	// userMaxFor is how old the limits may be that refusals tell.
 	userMaxFor = time.Second
-	// userMaxTimeout bounds the question for them. A refusal without them is as good.
+	// userMaxTimeout bounds the question for them. A refusal without them
+	// is as good.
 	userMaxTimeout = 200 * time.Millisecond
 )
 
-// userMax remembers what per_user and per_user_per_day of a campaign are, which the replies of claims do not say.
+// userMax remembers what per_user and per_user_per_day of a campaign are,
+// which the replies of claims do not say.
 type userMax struct {
 	mu              sync.Mutex
 	readAt          time.Time
 	perUser, perDay int64
 }
 
-// nameLimit has a refusal by one of these limits say what a refusal by another limit says; nil stays nil.
+// nameLimit has a refusal by one of these limits say what a refusal by
+// another limit says; nil stays nil.
 func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
 	if p == nil || p.Code != wire.CodeUserLimit && p.Code != wire.CodeUserDayLimit {
 		return p

@@ -22,7 +22,8 @@ var doneWords = map[string]string{
 	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
-// repairTimeout bounds a comparison or a repair: a million rows take seconds.
+// repairTimeout bounds a comparison or a repair: a million rows take
+// seconds.
 const repairTimeout = 25 * time.Second
 
 // action is what someone is about to do.
@@ -57,7 +58,8 @@ func (c *Console) forActors(next handler) handler {
 	}
 }
 
-// acting is the pair of handlers of actions: GET says what will happen, POST does it.
+// acting is the pair of handlers of actions: GET says what will happen,
+// POST does it.
 func (c *Console) acting(prepare preparer) (get, post handler) {
 	get = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
 		a, p := prepare(r, r.URL.Query())
@@ -90,7 +92,6 @@ func (c *Console) acting(prepare preparer) (get, post handler) {
 	return get, post
 }
 
-// sends is a request to the API that does what an action says.
 func (c *Console) sends(r *http.Request, method, path string, body any, headers ...string) func() *wire.ProblemJSON {
 	return func() *wire.ProblemJSON {
 		_, p := c.ask(r, method, path, body, nil, headers...)
@@ -102,7 +103,6 @@ func invalid(field, reason string) *wire.ProblemJSON {
 	return new(problemOf(wire.Invalid(field, reason)))
 }
 
-// prepareCampaign prepares what is done to a campaign.
 func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
 	var k models.CampaignJSON
 	header, p := c.ask(r, http.MethodGet, campaignPath(r.PathValue("id")), nil, &k)
@@ -157,7 +157,8 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 	return a, nil
 }
 
-// describeChange says what a change of fields would do, and returns the body that makes it.
+// describeChange says what a change of fields would do, and returns the
+// body that makes it.
 func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
 	body := map[string]any{}
 	now := valuesOf(k)
@@ -196,7 +197,8 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	return body, nil
 }
 
-// keepTwice keeps which of two moments was chosen for a time that the clocks show twice.
+// keepTwice keeps which of two moments was chosen for a time that the
+// clocks show twice.
 func (a *action) keepTwice(given url.Values) (twice string) {
 	twice = given.Get(twiceName)
 	if twice != "" {
@@ -206,7 +208,6 @@ func (a *action) keepTwice(given url.Values) (twice string) {
 	return twice
 }
 
-// describeClaimed says what a total does to the units that are claimed.
 func (c *Console) describeClaimed(r *http.Request, id string, total int64) string {
 	var stock models.Stock
 	_, p := c.ask(r, http.MethodGet, campaignPath(id)+"/stock", nil, &stock)
@@ -219,7 +220,8 @@ func (c *Console) describeClaimed(r *http.Request, id string, total int64) strin
 	return plural(stock.Claimed, "unit") + " claimed now."
 }
 
-// describePackets says which packets would be added, and returns the body that adds them. The key makes sending the form twice harmless.
+// describePackets says which packets would be added, and returns the body
+// that adds them. The key makes sending the form twice harmless.
 func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
 	a.Title = "Add packets to " + k.ID
 	a.Confirm = k.ID
@@ -247,7 +249,6 @@ func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[
 	return body, nil
 }
 
-// describeBooks says what a comparison or a repair would do.
 func (c *Console) describeBooks(r *http.Request, a *action, id string) {
 	if a.Verb == "reconcile" {
 		a.Title = "Compare the books of " + id
@@ -279,7 +280,6 @@ func (c *Console) runOnBooks(r *http.Request, a *action, id string, run func(con
 	return nil
 }
 
-// prepareClaim prepares what support does to a claim.
 func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
 	var claim models.Claim
 	path := "/v1/claims/" + url.PathEscape(r.PathValue("id"))

@@ -12,7 +12,6 @@ import (
 	"dibs/internal/caller"
 )
 
-// answer is what the API answered.
 type answer struct {
 	header http.Header
 	status int
@@ -28,8 +27,9 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 // Write keeps the body.
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// ask sends a request to the API's own routes with the token of from: what the API refuses, the console refuses. The answer is decoded
-// into out, unless that is nil.
+// ask sends a request to the API's own routes with the token of from: what
+// the API refuses, the console refuses. The answer is decoded into out,
+// unless that is nil.
 func (c *Console) ask(from *http.Request, method, path string, body, out any, headers ...string) (http.Header, *wire.ProblemJSON) {
 	ctx := from.Context()
 	if method == http.MethodGet { // a page is not held up by a server that hangs; a change takes the time that it needs
@@ -94,5 +94,4 @@ func (c *Console) answered(from *http.Request, path string, out any) error {
 
 func read(text []byte, into any) bool { return json.Unmarshal(text, into) == nil }
 
-// campaignPath is the path of a campaign in the API.
 func campaignPath(id string) string { return "/v1/campaigns/" + url.PathEscape(id) }

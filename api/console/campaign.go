@@ -41,7 +41,6 @@ func timeOf(t *models.Time) *time.Time {
 	return &t.Time
 }
 
-// recordsOf are the records of a campaign.
 type recordsOf struct {
 	ID          string
 	Kind        models.Kind
@@ -114,7 +113,8 @@ func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, s *session)
 	c.fragment(w, "records", &records)
 }
 
-// read reads all records at the same time. What MySQL does not answer is not known, and the page says so.
+// read reads all records at the same time. What MySQL does not answer is
+// not known, and the page says so.
 func (c *Console) read(r *http.Request, o *recordsOf) {
 	var all errgroup.Group
 	records := c.cfg.Records
@@ -136,7 +136,6 @@ func lastOf[T any](read func(context.Context, string, int) ([]T, error), id stri
 	return func(ctx context.Context) ([]T, error) { return read(ctx, id, recordsMax) }
 }
 
-// auditPage is what the API answers about the audit log.
 type auditPage struct {
 	Entries    []models.AuditEntry `json:"entries"`
 	NextCursor string              `json:"next_cursor"`

@@ -12,7 +12,8 @@ import (
 // csvPage is how many claims a file is made of at a time.
 const csvPage = "1000"
 
-// claimsPage is what the API answers about the claims of a campaign, as its page shows it.
+// claimsPage is what the API answers about the claims of a campaign, as
+// its page shows it.
 type claimsPage struct {
 	ID, Status string
 	Claims     []models.Claim `json:"claims"`
@@ -47,7 +48,8 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 	c.show(w, s, http.StatusOK, "claims", &page)
 }
 
-// getClaimsCSV writes all claims that the filter lets through. A file that ends early, because a server does not answer, is cut off.
+// getClaimsCSV writes all claims that the filter lets through. A file that
+// ends early, because a server does not answer, is cut off.
 func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	out := csv.NewWriter(w)

@@ -27,7 +27,8 @@ const Path = "/console"
 // errNotAnswered says that the API did not answer what the console asked.
 var errNotAnswered = errors.New("console: not answered")
 
-// Records reads what MySQL holds besides the books. Errors: models.ErrNotFound; any other means that MySQL does not answer.
+// Records reads what MySQL holds besides the books. Errors:
+// models.ErrNotFound; any other means that MySQL does not answer.
 type Records interface {
 	Flushes(ctx context.Context, campaignID string, most int) ([]models.StockFlush, error)
 	Comparisons(ctx context.Context, campaignID string, most int) ([]models.Reconciliation, error)
@@ -53,16 +54,19 @@ type Books interface {
 	Repair(ctx context.Context, campaignID string) (Verdict, error)
 }
 
-// Ended remembers, for all API processes, the sessions that someone signed out of.
+// Ended remembers, for all API processes, the sessions that someone signed
+// out of.
 type Ended interface {
 	// EndSession has a session remembered for a time.
 	EndSession(ctx context.Context, id string, keep time.Duration) error
 	SessionEnded(ctx context.Context, id string) (bool, error)
-	// UseOnce reports whether an id is used for the first time, and has that remembered for a time.
+	// UseOnce reports whether an id is used for the first time, and has
+	// that remembered for a time.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 }
 
-// Live streams events of one campaign, by the id in the path, with its past first, or of some.
+// Live streams events of one campaign, by the id in the path, with its
+// past first, or of some.
 type Live interface {
 	// Look reads the stock in Redis alone.
 	Look(ctx context.Context, campaignID string) (models.Stock, error)
@@ -180,7 +184,8 @@ func (c *Console) routes() *http.ServeMux {
 	return mux
 }
 
-// Serve answers a request below Path, and returns the status that it answered with.
+// Serve answers a request below Path, and returns the status that it
+// answered with.
 func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
@@ -200,8 +205,9 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	return sw.Status
 }
 
-// asBrowsersSay is a request whose Host is written as in an Origin: that of the browser's address
-// bar, if a trusted proxy tells it, in lower case, and without the port that is usual.
+// asBrowsersSay is a request whose Host is written as in an Origin: that
+// of the browser's address bar, if a trusted proxy tells it, in lower
+// case, and without the port that is usual.
 func asBrowsersSay(r *http.Request) *http.Request {
 	host := strings.ToLower(cmp.Or(forwarded(r, "X-Forwarded-Host"), r.Host))
 	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
@@ -213,22 +219,22 @@ func asBrowsersSay(r *http.Request) *http.Request {
 	return &same
 }
 
-// forwarded is what the first of the proxies says in a header. Package api removes what no trusted
-// proxy says.
+// forwarded is what the first of the proxies says in a header. Package api
+// removes what no trusted proxy says.
 func forwarded(r *http.Request, header string) string {
 	first, _, _ := strings.Cut(r.Header.Get(header), ",")
 	return strings.TrimSpace(first)
 }
 
-// status keeps what a stream returned.
 func status(w http.ResponseWriter, is int) {
 	if sw, ours := w.(*wire.StatusWriter); ours {
 		sw.Status = is
 	}
 }
 
-// signedIn lets a request through that carries a session whose token may read. The token stands in its Authorization header then, as
-// the API wants it.
+// signedIn lets a request through that carries a session whose token may
+// read. The token stands in its Authorization header then, as the API
+// wants it.
 func (c *Console) signedIn(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.session(r)
@@ -271,10 +277,10 @@ func (c *Console) signedIn(next handler) http.HandlerFunc {
 	}
 }
 
-// isRead reports whether a request changes nothing.
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// whileSignedIn has an answer that lasts end with the session and with its token.
+// whileSignedIn has an answer that lasts end with the session and with its
+// token.
 func (c *Console) whileSignedIn(r *http.Request, s *session) {
 	caller.Of(r.Context()).Still = func() bool {
 		ended, _ := c.ended(r.Context(), s) // as for other pages, a Redis that is away ends nothing
@@ -282,7 +288,8 @@ func (c *Console) whileSignedIn(r *http.Request, s *session) {
 	}
 }
 
-// toSignIn has who is not signed in sign in first. What a script fetches is refused plainly.
+// toSignIn has who is not signed in sign in first. What a script fetches
+// is refused plainly.
 func (c *Console) toSignIn(w http.ResponseWriter, r *http.Request) {
 	if !isRead(r) || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		wire.Refuse(wire.CodeUnauthorized).Write(w)

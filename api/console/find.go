@@ -30,13 +30,13 @@ type findPage struct {
 	Problems []string // which sources were not known
 }
 
-// userClaims is what the API answers about a user.
 type userClaims struct {
 	Claims []models.Claim `json:"claims"`
 }
 
-// getFind finds a claim, a user or an order by id. The id of a claim leads to its page at once. That there is nothing is said only when
-// every source answered.
+// getFind finds a claim, a user or an order by id. The id of a claim leads
+// to its page at once. That there is nothing is said only when every
+// source answered.
 func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	page := findPage{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	id, err := models.UserID(page.Query) // or an order's
@@ -86,7 +86,6 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, s, http.StatusOK, "find", page)
 }
 
-// build puts together the lives of the claims that were found.
 func (p *findPage) build(c *Console, r *http.Request) {
 	claims := slices.Clone(p.OfUser)
 	for i := range p.OfOrder[:min(len(p.OfOrder), livesMax)] {
@@ -126,7 +125,6 @@ type claimPage struct {
 	Away  bool // MySQL did not answer: what became of it may be missing
 }
 
-// moment is a line of a claim's life.
 type moment struct {
 	At    time.Time
 	What  string
@@ -159,7 +157,8 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 	return story, err
 }
 
-// placeOf names what the seq of a claim counts in. Without its row that is not known: a campaign, or one of its shards.
+// placeOf names what the seq of a claim counts in. Without its row that is
+// not known: a campaign, or one of its shards.
 func placeOf(story *models.ClaimStory) string {
 	switch {
 	case story.Row == nil:
@@ -170,8 +169,8 @@ func placeOf(story *models.ClaimStory) string {
 	return "the campaign"
 }
 
-// lifeOf is a claim's life in order.
-// known is false when MySQL does not answer: then nothing is said of what it lacks.
+// lifeOf is a claim's life in order. known is false when MySQL does not
+// answer: then nothing is said of what it lacks.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
 		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".",

@@ -13,8 +13,9 @@ import (
 	"dibs/models"
 )
 
-// The forms are in pages/new.html and pages/fields.html; their fields are called as those of the API. changeable and packetFields have what
-// people call them, in the order in which changes are told.
+// The forms are in pages/new.html and pages/fields.html; their fields are
+// called as those of the API. changeable and packetFields have what people
+// call them, in the order in which changes are told.
 var (
 	changeable = []field{
 		{"name", "Name"}, {"public", "Public"}, {"total", "Total, units"}, {"per_user", "A user may hold, units"},
@@ -33,10 +34,12 @@ var (
 	amounts = []string{"amount", "min", "max"}               // in the campaign's currency
 )
 
-// twiceName says which of two moments times are, where the clocks show them twice: first or second; empty refuses them.
+// twiceName says which of two moments times are, where the clocks show
+// them twice: first or second; empty refuses them.
 const twiceName = "twice"
 
-// parseField reads what was typed into a field as the API takes it; nil is an empty time.
+// parseField reads what was typed into a field as the API takes it; nil is
+// an empty time.
 func parseField(name, text string, zone *time.Location, currency, twice string) (any, *wire.ProblemJSON) {
 	switch {
 	case name == "limits":
@@ -68,7 +71,6 @@ func parseField(name, text string, zone *time.Location, currency, twice string) 
 	return text, nil
 }
 
-// wordsOf show what a field holds, for people.
 func wordsOf(name, text, currency string) string {
 	switch n, err := strconv.ParseInt(text, 10, 64); {
 	case text == "":
@@ -84,8 +86,8 @@ func wordsOf(name, text, currency string) string {
 	return text
 }
 
-// zoneOf is the zone of a campaign. UTC stands for a name that only the machine of an older version
-// knew.
+// zoneOf is the zone of a campaign. UTC stands for a name that only the
+// machine of an older version knew.
 func zoneOf(k *models.CampaignJSON) *time.Location {
 	zone, err := models.LoadZone(k.TimeZone)
 	if err != nil {
@@ -94,7 +96,6 @@ func zoneOf(k *models.CampaignJSON) *time.Location {
 	return zone
 }
 
-// valuesOf are the fields of a campaign as forms show them.
 func valuesOf(k *models.CampaignJSON) map[string]string {
 	zone := zoneOf(k)
 	local := func(t *models.Time) string {
@@ -112,7 +113,8 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	}
 }
 
-// limitsOf writes the limits of a campaign: all, or those that have no field of their own.
+// limitsOf writes the limits of a campaign: all, or those that have no
+// field of their own.
 func limitsOf(k *models.CampaignJSON, all bool) string {
 	var texts []string
 	for _, l := range k.Limits {
@@ -139,7 +141,8 @@ func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 	return all, nil
 }
 
-// parseMoney reads an amount as people write it, such as 1.25, as minor units.
+// parseMoney reads an amount as people write it, such as 1.25, as minor
+// units.
 func parseMoney(text, code string) (minor int64, ok bool) {
 	digits, _ := models.MinorDigits(code) // without a currency, minor units are typed
 	whole, part, _ := strings.Cut(text, ".")
@@ -150,13 +153,13 @@ func parseMoney(text, code string) (minor int64, ok bool) {
 	return int64(n), err == nil
 }
 
-// newPage is the form of a campaign to be created.
 type newPage struct {
 	Refused *wire.ProblemJSON
 	Values  map[string]string
 }
 
-// getNew shows the form of a new campaign, like the campaign that the query names.
+// getNew shows the form of a new campaign, like the campaign that the
+// query names.
 func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
 	page := newPage{Values: map[string]string{}}
 	if like := r.URL.Query().Get("like"); like != "" {
@@ -171,7 +174,8 @@ func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, s, http.StatusOK, "new", page)
 }
 
-// postNew creates the campaign. What is empty is left out, and so is the total of packets, which comes from them.
+// postNew creates the campaign. What is empty is left out, and so is the
+// total of packets, which comes from them.
 func (c *Console) postNew(w http.ResponseWriter, r *http.Request, s *session) {
 	body := map[string]any{}
 	page := newPage{Values: map[string]string{}}

@@ -36,14 +36,16 @@ type Asked[T any] struct {
 	Took  time.Duration
 }
 
-// Pool is the connection pool of this process to MySQL, and what MySQL lacks for ever: claim streams that begin later than it has applied
-// them, each with both times.
+// Pool is the connection pool of this process to MySQL, and what MySQL
+// lacks for ever: claim streams that begin later than it has applied them,
+// each with both times.
 type Pool struct {
 	InUse, Conns int
 	Gaps         []string
 }
 
-// Stream is a claim stream and its consumer groups; unknown when Redis does not answer.
+// Stream is a claim stream and its consumer groups; unknown when Redis
+// does not answer.
 type Stream struct {
 	Partition int
 	Groups    Asked[[]Group]
@@ -79,7 +81,8 @@ type ParkedMessages interface {
 	List(ctx context.Context, group string, most int) ([]ParkedMessage, error)
 	// Replay has the group's own processes handle messages once more.
 	Replay(ctx context.Context, group string, ids []string) error
-	// Discard deletes a message for good. What is not there any more is no error.
+	// Discard deletes a message for good. What is not there any more is no
+	// error.
 	Discard(ctx context.Context, group, id string) error
 }
 
@@ -93,7 +96,8 @@ type ParkedMessage struct {
 	Left     string // why the last replay left it
 }
 
-// health asks all dependencies at the same time, so that one that hangs delays and discredits none of the others.
+// health asks all dependencies at the same time, so that one that hangs
+// delays and discredits none of the others.
 func (c *Console) health(ctx context.Context) Health {
 	redis := c.cfg.Redis
 	h := Health{Streams: make([]Stream, redis.Partitions())}
@@ -178,7 +182,8 @@ func (h *Health) Worst() Check {
 	})
 }
 
-// Checks judges each dependency by its own answer alone. What was not answered is unknown, never none.
+// Checks judges each dependency by its own answer alone. What was not
+// answered is unknown, never none.
 func (h *Health) Checks() []Check {
 	return []Check{
 		{
@@ -228,7 +233,8 @@ func (h *Health) checkMySQL() Check {
 	}
 }
 
-// notKnown is said of what a server that is away should answer: the line of that server says why.
+// notKnown is said of what a server that is away should answer: the line
+// of that server says why.
 const notKnown = "not known"
 
 func (h *Health) checkLeader() Check {
@@ -243,7 +249,8 @@ func (h *Health) checkLeader() Check {
 	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Href: Path + "/processes"}
 }
 
-// waits are how long the oldest entry of each group has waited, over the streams; known is false when a stream could not be read.
+// waits are how long the oldest entry of each group has waited, over the
+// streams; known is false when a stream could not be read.
 func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 	byGroup = make(map[string]time.Duration)
 	known = true
@@ -282,7 +289,8 @@ func (h *Health) checkConsumers() Check {
 	return check
 }
 
-// patience is for how long the oldest entry of a group may wait: that of claims on their way to MySQL, and that of another group.
+// patience is for how long the oldest entry of a group may wait: that of
+// claims on their way to MySQL, and that of another group.
 func patience(group string) (warns, isBad time.Duration) {
 	if group == models.GroupSyncer {
 		return 10 * time.Second, time.Minute
@@ -301,7 +309,8 @@ func adviceFor(group string) string {
 	return "Is its reader running? If it has none any more, remove the group."
 }
 
-// checkBacklog judges groups by the age of what they have not handled, whoever says to read.
+// checkBacklog judges groups by the age of what they have not handled,
+// whoever says to read.
 func (h *Health) checkBacklog() Check {
 	waits, known := h.waits()
 	if !known {

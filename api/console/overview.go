@@ -29,7 +29,6 @@ type overviewPage struct {
 	Table  campaignTable
 }
 
-// campaignTable is a page of the table of campaigns.
 type campaignTable struct {
 	Text, Status, Sort string
 	Page               int // from 0
@@ -38,7 +37,8 @@ type campaignTable struct {
 	Total              int64 // campaigns that the filter selects
 }
 
-// campaignRow is a campaign by MySQL; its live figures come to the page by themselves.
+// campaignRow is a campaign by MySQL; its live figures come to the page by
+// themselves.
 type campaignRow struct {
 	models.Campaign
 
@@ -59,7 +59,6 @@ func (c *Console) getTable(w http.ResponseWriter, r *http.Request, _ *session) {
 	c.fragment(w, "table", &t)
 }
 
-// table reads the page of the table that a request asks for.
 func (c *Console) table(r *http.Request) campaignTable {
 	q := r.URL.Query()
 	t := campaignTable{Text: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Sort: q.Get("sort")}
@@ -101,7 +100,8 @@ func (t *campaignTable) IDs() string {
 	return strings.Join(ids, ",")
 }
 
-// From and To are the places of the first and the last row among all that the filter selects.
+// From and To are the places of the first and the last row among all that
+// the filter selects.
 func (t *campaignTable) From() int64 { return int64(t.Page*rowsPerPage + 1) }
 
 // To is the place of the last row.

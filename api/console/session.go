@@ -18,21 +18,26 @@ import (
 
 const (
 	cookieName = "dibs_console"
-	// sessionFor is how long a session lasts after it was last used. A page that is open uses it every few seconds.
+	// sessionFor is how long a session lasts after it was last used. A
+	// page that is open uses it every few seconds.
 	sessionFor = 12 * time.Hour
 	// sessionMax is how long a session lasts at most.
 	sessionMax = 24 * time.Hour
-	// endedTimeout bounds the question whether a session was ended, which comes before each page.
+	// endedTimeout bounds the question whether a session was ended, which
+	// comes before each page.
 	endedTimeout = 400 * time.Millisecond
-	// renewAfter is how old a session's cookie may be before it is set again.
+	// renewAfter is how old a session's cookie may be before it is set
+	// again.
 	renewAfter = 10 * time.Minute
 	// tokenMax bounds a token that a cookie has to hold.
 	tokenMax = 2500
 	formMax  = 16 << 10
 )
 
-// session is who is signed in. It is kept in a cookie that only API processes can read: any of them knows it. It ends with its token, when
-// it was not used for sessionFor, after sessionMax, and when its owner signs out; the last is remembered in Redis.
+// session is who is signed in. It is kept in a cookie that only API
+// processes can read: any of them knows it. It ends with its token, when
+// it was not used for sessionFor, after sessionMax, and when its owner
+// signs out; the last is remembered in Redis.
 type session struct {
 	ID    string    `json:"id"`
 	Token string    `json:"token"` // checked by each request
@@ -52,7 +57,8 @@ func (s *session) over(now time.Time) bool {
 	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.Began) > sessionMax
 }
 
-// ended reports whether someone signed out of a session. Errors: it is not known.
+// ended reports whether someone signed out of a session. Errors: it is not
+// known.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	if s.At.IsZero() { // of a service without tokens: no cookie holds it
 		return false, nil
@@ -101,7 +107,6 @@ func (s *session) allows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.CSRF)) == 1
 }
 
-// authorize returns the request with the session's token.
 func (s *session) authorize(r *http.Request) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = r.Header.Clone()
@@ -113,7 +118,6 @@ func (s *session) authorize(r *http.Request) *http.Request {
 	return r
 }
 
-// signInPage is what the page of signing in shows.
 type signInPage struct {
 	To      string
 	Refused string
@@ -130,7 +134,8 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 		page.Refused = c.signInByLink(w, r, text)
 		if page.Refused == "" {
 			page.Next = localPath(page.To)
-			// No redirect: a browser that came from another site would send no cookie with it.
+			// No redirect: a browser that came from another site would
+			// send no cookie with it.
 			w.Header().Set("Refresh", "0; url="+page.Next)
 		}
 	}
@@ -150,8 +155,9 @@ type link struct {
 	Until time.Time `json:"until"`
 }
 
-// SignInPath makes the path of a link that signs in with a token, once within LinkFor, and leads to a page of the console. secret is that
-// of Config.
+// SignInPath makes the path of a link that signs in with a token, once
+// within LinkFor, and leads to a page of the console. secret is that of
+// Config.
 func SignInPath(secret, token, to string) (string, error) {
 	sealer, err := seal.New(secret, linkPurpose)
 	if err != nil {

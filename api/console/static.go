@@ -20,8 +20,8 @@ type asset struct {
 	version string // in its address, so that browsers keep it until it changes
 }
 
-// kinds are the types of files, whatever the tables of this machine say: browsers run no script and
-// use no style of another type.
+// kinds are the types of files, whatever the tables of this machine say:
+// browsers run no script and use no style of another type.
 var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
 }
@@ -62,7 +62,8 @@ func (c *Console) getStatic(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(file.body)
 }
 
-// parsePages makes a template of each page: its own file within the layout.
+// parsePages makes a template of each page: its own file within the
+// layout.
 func (c *Console) parsePages() (map[string]*template.Template, error) {
 	layout, err := template.New("layout").Funcs(c.functions()).ParseFS(files, "pages/layout.html", "pages/health.html", "pages/table.html",
 		"pages/records.html", "pages/fields.html")

@@ -25,7 +25,6 @@ type troublePage struct {
 	Repairs  Asked[[]models.Repair]
 }
 
-// parkedMessages are those of a group.
 type parkedMessages struct {
 	Group string
 	Count int64
@@ -36,10 +35,10 @@ type parkedMessages struct {
 // More reports whether there are more than List has.
 func (m *parkedMessages) More() bool { return m.Count > int64(len(m.List)) }
 
-// webhooksGroup is the group whose parked messages are in MySQL: posts that endpoints did not take.
+// webhooksGroup is the group whose parked messages are in MySQL: posts
+// that endpoints did not take.
 const webhooksGroup = "webhooks"
 
-// messages reads the parked messages of all groups.
 func (c *Console) messages(ctx context.Context, acts bool) ([]parkedMessages, error) {
 	counts, err := c.cfg.Parked.Counts(ctx)
 	if err != nil {
@@ -59,7 +58,8 @@ func (c *Console) messages(ctx context.Context, acts bool) ([]parkedMessages, er
 	return all, nil
 }
 
-// prepareParked prepares what is done to the parked messages of a group: to the one whose id is given, or to those that the page lists.
+// prepareParked prepares what is done to the parked messages of a group:
+// to the one whose id is given, or to those that the page lists.
 func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
 	group := r.PathValue("group")
 	a := &action{Verb: r.PathValue("verb"), Back: Path + "/trouble"}

@@ -17,7 +17,6 @@ import (
 	"dibs/models"
 )
 
-// shell is what every page shows around its own.
 type shell struct {
 	Version  string
 	SignedIn bool
@@ -27,7 +26,6 @@ type shell struct {
 	Page     any
 }
 
-// functions are what templates call.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
@@ -73,7 +71,8 @@ const silentAfter = 3 * time.Second
 // number writes thousands apart.
 func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
 
-// when shows a time in UTC, which the page's script turns into the reader's own zone.
+// when shows a time in UTC, which the page's script turns into the
+// reader's own zone.
 func when(t time.Time) template.HTML {
 	t = t.UTC()
 	text := "<time datetime=\"" + t.Format(models.TimeLayout) + "\">" + t.Format("2006-01-02 15:04:05") + " UTC</time>"
@@ -102,10 +101,8 @@ func plural(n int64, thing string) string {
 	return number(n) + " " + thing + "s"
 }
 
-// option is a choice of a form.
 type option struct{ Value, Name string }
 
-// optionsOf makes choices of values and names in turn.
 func optionsOf(pairs ...string) (all []option) {
 	for pair := range slices.Chunk(pairs, 2) {
 		all = append(all, option{pair[0], pair[1]})

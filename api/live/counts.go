@@ -8,15 +8,19 @@ import (
 	"dibs/models"
 )
 
-// countedMax bounds the campaigns whose counts are sent in one round; the others' wait for the next.
+// countedMax bounds the campaigns whose counts are sent in one round; the
+// others' wait for the next.
 const countedMax = 256
 
-// Counts is what was counted at this process since the call before, of up to most campaigns: by campaign, and then by name.
+// Counts is what was counted at this process since the call before, of up
+// to most campaigns: by campaign, and then by name.
 type Counts func(most int) map[string]map[string]int64
 
-// Record sends how this process answers claims to Redis once a second, where the counts of all API processes add up, until Stop. What
-// Redis does not take is lost: it is for people who watch. Campaigns that are claimed from here are sampled from then on, watched or not,
-// so that a watch begins with their past.
+// Record sends how this process answers claims to Redis once a second,
+// where the counts of all API processes add up, until Stop. What Redis
+// does not take is lost: it is for people who watch. Campaigns that are
+// claimed from here are sampled from then on, watched or not, so that a
+// watch begins with their past.
 func (s *Sampler) Record(counts Counts) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +28,8 @@ func (s *Sampler) Record(counts Counts) bool {
 	return s.runLocked()
 }
 
-// record sends what was counted since the last round. The sample that follows has it.
+// record sends what was counted since the last round. The sample that
+// follows has it.
 func (s *Sampler) record() {
 	s.mu.Lock()
 	counts := s.counts
@@ -50,7 +55,8 @@ func (s *Sampler) countAnswers(news map[string]map[string]int64) {
 	}
 }
 
-// Snapshot reads how campaigns are, once; their rates are 0. Campaigns that neither server knows are left out.
+// Snapshot reads how campaigns are, once; their rates are 0. Campaigns
+// that neither server knows are left out.
 func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
 	all, err := books.BooksOfAll(ctx, ids)
 	if err != nil {
@@ -70,7 +76,6 @@ func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (even
 	return events, nil
 }
 
-// eventOnce is how a campaign is, without rates.
 func eventOnce(now time.Time, seen map[string]*softstate.Watched, id string, books *models.CampaignBooks) (e Event) {
 	if len(books.Shards) > 0 {
 		e = (&history{}).aggregateShards(now, seen[id], books, func(lot string) (*softstate.Watched, *history) { return seen[lot], &history{} })

@@ -6,7 +6,8 @@ import (
 	"dibs/models"
 )
 
-// Event is how a campaign is at one moment. Figures are units, but for those a second, which are claims.
+// Event is how a campaign is at one moment. Figures are units, but for
+// those a second, which are claims.
 type Event struct {
 	CampaignID string        `json:"campaign_id"`
 	At         models.Time   `json:"at"`
@@ -38,7 +39,6 @@ type Event struct {
 	Shards    []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each one; the figures above are their sums"`
 }
 
-// frame is an event as it is sent.
 func (e *Event) frame() []byte { return frameOf("", e) }
 
 // frameOf is what is sent of a type of event; "" is that of a Event.

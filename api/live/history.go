@@ -19,16 +19,17 @@ type history struct {
 	waiting []mark // positions that MySQL had not reached, the oldest first
 }
 
-// mark is how many claims Redis had accepted at a moment.
 type mark struct {
 	at  time.Time
 	seq int64
 }
 
-// marksMax bounds the marks of a campaign. A backlog of more seconds keeps its oldest mark, so its age stays right.
+// marksMax bounds the marks of a campaign. A backlog of more seconds keeps
+// its oldest mark, so its age stays right.
 const marksMax = 120
 
-// addRates adds to an event what happened since the last sample; zeros at first.
+// addRates adds to an event what happened since the last sample; zeros at
+// first.
 func (h *history) addRates(e *Event, now time.Time, w *softstate.Watched) {
 	e.RefusedPerS = map[string]float64{}
 	took := now.Sub(h.at).Seconds()
@@ -50,7 +51,8 @@ func (h *history) addRates(e *Event, now time.Time, w *softstate.Watched) {
 	h.answers = w.Answers
 }
 
-// since is what was counted between two samples. Counts that fell began at 0 again.
+// since is what was counted between two samples. Counts that fell began at
+// 0 again.
 func since(before, now map[string]int64) map[string]int64 {
 	news := make(map[string]int64)
 	for name, n := range now {
@@ -64,7 +66,8 @@ func since(before, now map[string]int64) map[string]int64 {
 	return news
 }
 
-// percentilesOf reads percentiles from the buckets of times among counts; nil: there is none.
+// percentilesOf reads percentiles from the buckets of times among counts;
+// nil: there is none.
 func percentilesOf(counts map[string]int64) (p50, p99 *float64) {
 	var buckets [models.TookBuckets]int64
 	all := int64(0)
@@ -86,12 +89,12 @@ func percentilesOf(counts map[string]int64) (p50, p99 *float64) {
 	return p50, p99
 }
 
-// perSecond rounds to tenths.
 func perSecond(n int64, seconds float64) float64 {
 	return math.Round(10*max(0, float64(n))/seconds) / 10
 }
 
-// backlogAge is for how long the oldest claim that MySQL lacks has waited, as far as samples saw it.
+// backlogAge is for how long the oldest claim that MySQL lacks has waited,
+// as far as samples saw it.
 func (h *history) backlogAge(now time.Time, seq int64, books *models.Books) time.Duration {
 	inMySQL := books.SyncedSeq + books.ParkedClaims
 	for len(h.waiting) > 0 && h.waiting[0].seq <= inMySQL {

@@ -10,13 +10,14 @@ import (
 const (
 	// pastMax is how many points of a campaign are kept, one a second.
 	pastMax = 600
-	// sampledFor is how long a campaign is sampled after its last claim at this process.
+	// sampledFor is how long a campaign is sampled after its last claim at
+	// this process.
 	sampledFor = pastMax * Every
-	// sampledMax bounds the campaigns that are sampled without a watcher: those that were claimed from last.
+	// sampledMax bounds the campaigns that are sampled without a watcher:
+	// those that were claimed from last.
 	sampledMax = 64
 )
 
-// point is how a campaign was at one sample.
 type point struct {
 	at                     time.Time
 	left, backlog, flushMs int64
@@ -26,7 +27,8 @@ type point struct {
 	p50, p99               *float64
 }
 
-// past are the last points of a campaign. Once it is full, a new one takes the place of the oldest.
+// past are the last points of a campaign. Once it is full, a new one takes
+// the place of the oldest.
 type past struct {
 	points []point
 	oldest int
@@ -41,7 +43,8 @@ func (p *past) add(one *point) {
 	p.oldest = (p.oldest + 1) % pastMax
 }
 
-// pastEvent is the past of a campaign, column by column. What is not known is null.
+// pastEvent is the past of a campaign, column by column. What is not known
+// is null.
 type pastEvent struct {
 	At      []int64              `json:"at"` // milliseconds since 1970
 	Left    []int64              `json:"left"`
@@ -88,7 +91,8 @@ func known(n int64, is bool) *int64 {
 	return &n
 }
 
-// remember adds the events of a sample to the pasts of their campaigns, and forgets campaigns that are sampled no more.
+// remember adds the events of a sample to the pasts of their campaigns,
+// and forgets campaigns that are sampled no more.
 func (s *Sampler) remember(sampled []string, events []Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +112,6 @@ func (s *Sampler) remember(sampled []string, events []Event) {
 	}
 }
 
-// pastOf is what a watcher is sent first of a campaign; nil: nothing.
 func (s *Sampler) pastOf(id string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +122,6 @@ func (s *Sampler) pastOf(id string) []byte {
 	return frameOf("past", p.event())
 }
 
-// keepSampling has campaigns that were claimed from sampled from now on.
 func (s *Sampler) keepSampling(now time.Time, claimedFrom map[string]map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +130,6 @@ func (s *Sampler) keepSampling(now time.Time, claimedFrom map[string]map[string]
 	}
 }
 
-// sampledLocked are the campaigns that are sampled without a watcher.
 func (s *Sampler) sampledLocked(now time.Time) []string {
 	maps.DeleteFunc(s.sampledUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
 	ids := slices.SortedFunc(maps.Keys(s.sampledUntil), func(a, b string) int {

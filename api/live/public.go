@@ -15,19 +15,21 @@ import (
 )
 
 const (
-	// publicEvery is how old what the public reads may be while people ask, and how often it is read then, whoever asks for what.
+	// publicEvery is how old what the public reads may be while people
+	// ask, and how often it is read then, whoever asks for what.
 	publicEvery = time.Second
 	// publicWait is how old it may be for somebody to wait for the news.
 	publicWait = 5 * time.Second
 	// publicKeep is for how long it is given out while a server is away.
 	publicKeep = time.Minute
-	// PublicMax bounds the campaigns that the public may read: those that changed last.
+	// PublicMax bounds the campaigns that the public may read: those that
+	// changed last.
 	PublicMax = 1000
-	// fewOf is the part of the total that few are, of a campaign without low_stock_at: a tenth.
+	// fewOf is the part of the total that few are, of a campaign without
+	// low_stock_at: a tenth.
 	fewOf = 10
 )
 
-// publicCampaign is what anybody may read of a campaign.
 type publicCampaign struct {
 	ID        string        `json:"id"`
 	Name      string        `json:"name,omitempty"`
@@ -39,7 +41,6 @@ type publicCampaign struct {
 	Remaining *int64        `json:"remaining,omitempty" doc:"units, where public is count"`
 }
 
-// publicPages are the answers of all public campaigns at one moment.
 type publicPages struct {
 	read  time.Time // when the servers answered
 	tried time.Time
@@ -49,7 +50,8 @@ type publicPages struct {
 // publicHeader lets everybody on the way keep an answer for a second.
 var publicHeader = []string{"public, max-age=1"}
 
-// GetPublic is GET /v1/campaigns/{id}/public. No request asks a server: all are answered from what was read last.
+// GetPublic is GET /v1/campaigns/{id}/public. No request asks a server:
+// all are answered from what was read last.
 func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
 	pages := s.publicPages(time.Now())
 	if pages.byID == nil || time.Since(pages.read) > publicKeep {
@@ -65,8 +67,9 @@ func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusOK
 }
 
-// publicPages are the last. One of those who ask reads them again when they are
-// old; the others wait only for the first, and for what is older than publicWait.
+// publicPages are the last. One of those who ask reads them again when
+// they are old; the others wait only for the first, and for what is older
+// than publicWait.
 func (s *Sampler) publicPages(now time.Time) *publicPages {
 	last := s.public.Load()
 	switch age := now.Sub(last.tried); {
@@ -84,8 +87,8 @@ func (s *Sampler) publicPages(now time.Time) *publicPages {
 	return s.public.Load()
 }
 
-// readPublic reads all public campaigns. While MySQL is away, those that it
-// listed last; while Redis is, nothing changes.
+// readPublic reads all public campaigns. While MySQL is away, those that
+// it listed last; while Redis is, nothing changes.
 func (s *Sampler) readPublic(now time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()

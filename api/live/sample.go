@@ -11,11 +11,13 @@ import (
 	"dibs/models"
 )
 
-// sample reads the campaigns that are watched and sends their events. Each server has half of the time: one that hangs does not make the
-// other look silent.
+// sample reads the campaigns that are watched and sends their events. Each
+// server has half of the time: one that hangs does not make the other look
+// silent.
 func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	now := time.Now()
-	// MySQL first, as for the stock: Redis, read later, is then never behind it.
+	// MySQL first, as for the stock: Redis, read later, is then never
+	// behind it.
 	inMySQL, cancel := context.WithTimeout(ctx, askTimeout/2)
 	defer cancel()
 	ids := one
@@ -44,7 +46,8 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	s.broadcast(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
 }
 
-// lotsOf lists what is read in Redis: campaigns, and the shards of those that have several.
+// lotsOf lists what is read in Redis: campaigns, and the shards of those
+// that have several.
 func lotsOf(ids []string, books map[string]models.CampaignBooks) []string {
 	lots := slices.Clone(ids)
 	for _, id := range ids {
@@ -99,8 +102,9 @@ func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate
 	return frames, events
 }
 
-// together is what a watcher of many is sent: their events, and then each problem once, so that it is what stays. isMySQL is whether
-// MySQL answered.
+// together is what a watcher of many is sent: their events, and then each
+// problem once, so that it is what stays. isMySQL is whether MySQL
+// answered.
 func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 	all := []byte(": all\n\n") // shows that the sampler runs where nothing is active
 	isOneAway := false
@@ -126,7 +130,8 @@ func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 // lookupFunc finds what was seen of a campaign or shard, and its history.
 type lookupFunc func(id string) (*softstate.Watched, *history)
 
-// eventOf makes the event of a campaign, or says what is the problem; neither where no server says anything of it.
+// eventOf makes the event of a campaign, or says what is the problem;
+// neither where no server says anything of it.
 func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, problem []byte) {
 	books, known := s.books[id]
 	w, h := find(id)
@@ -147,7 +152,6 @@ func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, 
 	return &e, nil
 }
 
-// event puts together what both servers say.
 func (h *history) event(now time.Time, w *softstate.Watched, books *models.CampaignBooks) Event {
 	e := Event{
 		At: models.NewTime(now), Name: books.Campaign.Name, Status: books.Campaign.Status, InRedis: w.Err == nil,
@@ -190,8 +194,9 @@ func (h *history) event(now time.Time, w *softstate.Watched, books *models.Campa
 	return e
 }
 
-// refreshActive asks MySQL now and then which campaigns are active. While it does not answer the last list holds, or else the campaigns
-// that this process serves; complete is false then.
+// refreshActive asks MySQL now and then which campaigns are active. While
+// it does not answer the last list holds, or else the campaigns that this
+// process serves; complete is false then.
 func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []string, complete bool) {
 	if now.Sub(s.activeAt) < activeEvery && s.active != nil {
 		return s.active, true
@@ -212,7 +217,8 @@ func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []st
 	return active, false
 }
 
-// refreshBooks reads the books. While MySQL is away the last answer holds: it is behind, and a watcher sees since when.
+// refreshBooks reads the books. While MySQL is away the last answer holds:
+// it is behind, and a watcher sees since when.
 func (s *Sampler) refreshBooks(ctx context.Context, ids []string) {
 	books, err := s.cfg.Books.BooksOfAll(ctx, ids)
 	s.booksFailed = err != nil
@@ -223,7 +229,6 @@ func (s *Sampler) refreshBooks(ctx context.Context, ids []string) {
 	s.books = books
 }
 
-// failed informs watchers that Redis does not answer.
 func (s *Sampler) failed(err error, one []string) {
 	if s.ctx.Err() != nil {
 		return

@@ -22,15 +22,18 @@ import (
 const (
 	// Every is the time between two events of a campaign.
 	Every = time.Second
-	// askTimeout bounds what a sample may take, so that a server that hangs is reported before the next one is due.
+	// askTimeout bounds what a sample may take, so that a server that
+	// hangs is reported before the next one is due.
 	askTimeout = 900 * time.Millisecond
-	// ActiveMax bounds the campaigns that a watcher of all is notified of: those whose books moved last.
+	// ActiveMax bounds the campaigns that a watcher of all is notified of:
+	// those whose books moved last.
 	ActiveMax = 256
 	// activeEvery is how often MySQL is asked which campaigns are active.
 	activeEvery = 5 * time.Second
 	// WatchersMax bounds the watchers of a process.
 	WatchersMax = 500
-	// WatchersOfActorMax bounds those of one actor, so that one token does not keep the others from watching.
+	// WatchersOfActorMax bounds those of one actor, so that one token does
+	// not keep the others from watching.
 	WatchersOfActorMax = WatchersMax / 2
 )
 
@@ -44,13 +47,15 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// errFull says that a process, or the actor, has as many watchers as it may have.
+// errFull says that a process, or the actor, has as many watchers as it
+// may have.
 var errFull = errors.New("live: too many watchers")
 
 // errStopping says that the process ends.
 var errStopping = errors.New("live: stopping")
 
-// Sampler records how claims were answered and samples the campaigns that are watched, or were claimed from lately, once a second.
+// Sampler records how claims were answered and samples the campaigns that
+// are watched, or were claimed from lately, once a second.
 type Sampler struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // ends with Stop
@@ -75,7 +80,8 @@ type Sampler struct {
 
 	sampledUntil map[string]time.Time // campaigns that are sampled without a watcher
 
-	// What follows is the loop's alone, which writes it under mu when it ends.
+	// What follows is the loop's alone, which writes it under mu when it
+	// ends.
 	histories map[string]*history
 	books     map[string]models.CampaignBooks // the last that MySQL said
 	active    []string
@@ -84,7 +90,8 @@ type Sampler struct {
 	booksFailed bool // MySQL did not answer the last time
 }
 
-// watcher gets the events of some campaigns, or of all active ones. A watcher that is slow misses events, it does not delay others.
+// watcher gets the events of some campaigns, or of all active ones. A
+// watcher that is slow misses events, it does not delay others.
 type watcher struct {
 	actor   string
 	ids     []string // nil: all
@@ -141,7 +148,6 @@ func (s *Sampler) runLocked() bool {
 	return s.running
 }
 
-// unwatch removes a watcher.
 func (s *Sampler) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +169,6 @@ func (s *Sampler) wakeUp() {
 	}
 }
 
-// run samples until there is nothing to sample.
 func (s *Sampler) run() {
 	ticker := time.NewTicker(Every)
 	defer ticker.Stop()
@@ -194,8 +199,9 @@ func (s *Sampler) isRunning() bool {
 	return s.running
 }
 
-// wanted lists the campaigns that are sampled by id, and whether someone watches all. When there is nothing to sample the loop ends,
-// unless it records: the next watcher starts a new one.
+// wanted lists the campaigns that are sampled by id, and whether someone
+// watches all. When there is nothing to sample the loop ends, unless it
+// records: the next watcher starts a new one.
 func (s *Sampler) wanted() (one []string, all, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +228,8 @@ func (s *Sampler) wanted() (one []string, all, wanted bool) {
 	return slices.Sorted(maps.Keys(ids)), all, true
 }
 
-// broadcast sends frames to the watchers. One who has not taken the last yet gets the newer in its place.
+// broadcast sends frames to the watchers. One who has not taken the last
+// yet gets the newer in its place.
 func (s *Sampler) broadcast(frames map[string][]byte, all []byte, isMySQL bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,9 @@ func isAway(w *softstate.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }
 
-// aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than
-// its refusals.
+// aggregateShards is the event of a campaign of several shards: the sums
+// of theirs. The campaign's own place in Redis holds no more than its
+// refusals.
 func (h *history) aggregateShards(now time.Time, w *softstate.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{
@@ -58,7 +59,6 @@ func (h *history) aggregateShards(now time.Time, w *softstate.Watched, books *mo
 	return e
 }
 
-// add adds the figures of a shard.
 func (e *Event) add(o *Event) {
 	e.Claimed += o.Claimed
 	e.Synced += o.Synced
@@ -72,7 +72,6 @@ func (e *Event) add(o *Event) {
 	e.InRedis = e.InRedis || o.InRedis
 }
 
-// shardOf is a shard as it is shown, by its own event.
 func shardOf(e *Event, w *softstate.Watched, c *models.Campaign) Shard {
 	_, number := models.SplitShardID(c.ID)
 	s := Shard{

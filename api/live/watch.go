@@ -16,15 +16,17 @@ import (
 )
 
 const (
-	// writeTimeout is how long a watcher's connection may take what is written to it.
+	// writeTimeout is how long a watcher's connection may take what is
+	// written to it.
 	writeTimeout = 10 * time.Second
-	// heartbeat is how often a comment is sent, so that no proxy takes the connection for dead, and how often it is checked whether the
-	// caller may still watch.
+	// heartbeat is how often a comment is sent, so that no proxy takes the
+	// connection for dead, and how often it is checked whether the caller
+	// may still watch.
 	heartbeat = 10 * time.Second
-	// findTimeout bounds what each server is given to say whether there is such a campaign.
+	// findTimeout bounds what each server is given to say whether there is
+	// such a campaign.
 	findTimeout = time.Second
-	// SomeMax bounds the campaigns of one watcher of some.
-	SomeMax = 200
+	SomeMax     = 200
 )
 
 // GetWatch is GET /v1/campaigns/{id}/watch.
@@ -39,7 +41,8 @@ func (s *Sampler) GetWatch(w http.ResponseWriter, r *http.Request) int {
 	return s.stream(w, r, &watcher{ids: []string{id}})
 }
 
-// GetWatchPast is GetWatch with the past first: an event of type past. It is for the console.
+// GetWatchPast is GetWatch with the past first: an event of type past. It
+// is for the console.
 func (s *Sampler) GetWatchPast(w http.ResponseWriter, r *http.Request) int {
 	id := r.PathValue("id")
 	if p := s.find(r.Context(), id); p != nil {
@@ -53,14 +56,16 @@ func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int {
 	return s.stream(w, r, &watcher{})
 }
 
-// GetWatchSome streams the events of up to SomeMax campaigns, those of the query parameter ids. It is for the console.
+// GetWatchSome streams the events of up to SomeMax campaigns, those of the
+// query parameter ids. It is for the console.
 func (s *Sampler) GetWatchSome(w http.ResponseWriter, r *http.Request) int {
 	ids := strings.Split(r.URL.Query().Get("ids"), ",")
 	ids = slices.DeleteFunc(ids, func(id string) bool { return models.CheckCampaignID(id) != nil })
 	return s.stream(w, r, &watcher{ids: ids[:min(len(ids), SomeMax)], several: true})
 }
 
-// find refuses a campaign that does not exist. Each server is asked within its own time.
+// find refuses a campaign that does not exist. Each server is asked within
+// its own time.
 func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 	inRedis, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -80,10 +85,12 @@ func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 	return wire.Refuse(wire.CodeUnavailable)
 }
 
-// Streamed is the status of a request that was answered with events for as long as its client stayed.
+// Streamed is the status of a request that was answered with events for as
+// long as its client stayed.
 const Streamed = 0
 
-// stream sends events until the client leaves, may not watch any more, or the process ends.
+// stream sends events until the client leaves, may not watch any more, or
+// the process ends.
 func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watcher) int {
 	h := w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}

@@ -10,7 +10,8 @@ import (
 
 // Audit reads who changed what.
 type Audit interface {
-	// List gives the newest entries first. An error means that MySQL does not answer.
+	// List gives the newest entries first. An error means that MySQL does
+	// not answer.
 	List(ctx context.Context, q models.AuditQuery) ([]models.AuditEntry, error)
 }
 
@@ -24,7 +25,6 @@ type auditInput struct {
 // AuditOutput is the answer of ListAudit.
 type AuditOutput struct{ Body auditList }
 
-// auditList is a page of entries.
 type auditList struct {
 	Entries    []models.AuditEntry `json:"entries" nullable:"false" doc:"newest first"`
 	NextCursor string              `json:"next_cursor,omitempty" doc:"absent on the last page"`

@@ -15,9 +15,9 @@ import (
 // BodyMax is the largest body of a campaign or a change, in bytes.
 const BodyMax = 1 << 20
 
-// campaignBody is the body of POST /v1/campaigns. A field that is nil was not
-// sent. A new field of a definition comes into changeBody as well, and into
-// models.CampaignJSON, which shows it.
+// campaignBody is the body of POST /v1/campaigns. A field that is nil was
+// not sent. A new field of a definition comes into changeBody as well, and
+// into models.CampaignJSON, which shows it.
 type campaignBody struct {
 	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
 	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
@@ -51,8 +51,8 @@ func (publicBody) Schema(huma.Registry) *huma.Schema {
 	}}
 }
 
-// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil stays
-// as it is, unless null was sent.
+// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil
+// stays as it is, unless null was sent.
 type changeBody struct {
 	Name          *string     `json:"name,omitempty" maxLength:"200"`
 	Public        *publicBody `json:"public,omitempty"`
@@ -85,8 +85,8 @@ type limitBody struct {
 	Max int64      `json:"max" minimum:"1" maximum:"1000000000000" required:"true" doc:"units"`
 }
 
-// limitsOf are the limits of a body; nil when it has no list. A limit that is
-// sent by its short name as well is refused.
+// limitsOf are the limits of a body; nil when it has no list. A limit that
+// is sent by its short name as well is refused.
 func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, *wire.Problem) {
 	if list == nil {
 		return nil, nil
@@ -105,7 +105,8 @@ func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, 
 	return &all, nil
 }
 
-// Decode keeps the refusal for the handler: huma would answer in its own words.
+// Decode keeps the refusal for the handler: huma would answer in its own
+// words.
 func (b *campaignBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
 // Decode is as that of a campaign.

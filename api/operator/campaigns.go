@@ -128,7 +128,8 @@ func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*Campaig
 	return answerOf(&c), nil
 }
 
-// hiddenFrom reports whether the caller is a user and the campaign not open: it is as good as not there.
+// hiddenFrom reports whether the caller is a user and the campaign not
+// open: it is as good as not there.
 func hiddenFrom(ctx context.Context, c *models.Campaign) bool {
 	return caller.Of(ctx).User != "" && c.Status != models.StatusOpen
 }
@@ -210,7 +211,8 @@ func (s *Routes) CloseCampaign(ctx context.Context, in *definitionInput) (*Campa
 	return s.change(ctx, in.ID, in.IfMatch, models.Change{Status: new(models.StatusClosed)})
 }
 
-// change changes a campaign that is not closed. Closing it again, and changing nothing, only show the campaign.
+// change changes a campaign that is not closed. Closing it again, and
+// changing nothing, only show the campaign.
 func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.Change) (*CampaignOutput, error) {
 	change.IfVersion = matching(ifMatch)
 	c, p := s.campaign(ctx, id)

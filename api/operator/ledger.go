@@ -32,10 +32,12 @@ const (
 	byteOrderMark  = "\ufeff"
 )
 
-// streamed is the status of an answer that lasted as long as its client took.
+// streamed is the status of an answer that lasted as long as its client
+// took.
 const streamed = 0
 
-// Ledger reads what happened to claims. Errors: models.ErrNotFound, *models.ArchivedError; any other means that MySQL does not answer.
+// Ledger reads what happened to claims. Errors: models.ErrNotFound,
+// *models.ArchivedError; any other means that MySQL does not answer.
 type Ledger interface {
 	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
 	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
@@ -52,7 +54,8 @@ type LedgerPage struct {
 	Upto   models.Time   `json:"upto" doc:"no event before this time will ever follow"`
 }
 
-// GetLedger is GET /v1/campaigns/{id}/ledger: a page as JSON, or all as CSV.
+// GetLedger is GET /v1/campaigns/{id}/ledger: a page as JSON, or all as
+// CSV.
 func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	id := r.PathValue("id")
 	query := r.URL.Query()
@@ -91,7 +94,8 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	return writeJSON(w, page)
 }
 
-// wantsCSV reports whether a request asks for CSV: by its name, and rather than JSON. Case and q are as in RFC 9110.
+// wantsCSV reports whether a request asks for CSV: by its name, and rather
+// than JSON. Case and q are as in RFC 9110.
 func wantsCSV(h http.Header) bool {
 	var csv, other float64
 	for _, accepted := range h.Values("Accept") {
@@ -129,7 +133,8 @@ func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.P
 	return s.refuse(ctx, "ledger", id, err, "MySQL does not answer. Send the request again.")
 }
 
-// ledgerCSV streams a ledger. What fails after the first byte cuts the answer off, so that no client takes a part for the whole.
+// ledgerCSV streams a ledger. What fails after the first byte cuts the
+// answer off, so that no client takes a part for the whole.
 func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace, forSheet bool) int {
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
@@ -166,21 +171,23 @@ type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// ledgerColumns are the columns of the CSV, named as the fields of the events.
+// ledgerColumns are the columns of the CSV, named as the fields of the
+// events.
 var ledgerColumns = []string{
 	"at", "type", "id", "claim_id", "user_id", "quantity", "shard", "seq", "claimed_at", "packet_id", "amount", "currency", "order_id",
 	"reason", "ids", "seqs",
 }
 
-// formula is what a spreadsheet may take for the beginning of one. Where cells are separated by
-// semicolons or tabs, as in many countries, one text may become several cells.
+// formula is what a spreadsheet may take for the beginning of one. Where
+// cells are separated by semicolons or tabs, as in many countries, one
+// text may become several cells.
 var formula = regexp.MustCompile(`(^|[;\t\r\n])([=+@＝＋－＠-])`)
 
 // cell is a text of others as a cell that is no formula.
 func cell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
 
-// writeLedger writes events as CSV. For a spreadsheet, which would run a formula in it, it begins
-// with a byte order mark and its texts are cells.
+// writeLedger writes events as CSV. For a spreadsheet, which would run a
+// formula in it, it begins with a byte order mark and its texts are cells.
 func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
 	text := func(of string) string { return of }
 	to := "-"

@@ -45,7 +45,8 @@ func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
 	return status
 }
 
-// readPackets reads and checks all of a request for packets. Its body and its answer may take longer than those of others.
+// readPackets reads and checks all of a request for packets. Its body and
+// its answer may take longer than those of others.
 func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *wire.Problem) {
 	if p := wire.InvalidID("id", models.CheckCampaignID(r.PathValue("id"))); p != nil {
 		return models.PacketBatch{}, p
@@ -70,8 +71,9 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 	return batch, p
 }
 
-// addPackets stores packets and has the campaign loaded into Redis. When that fails they are safe in MySQL, and the syncer brings
-// them to Redis later.
+// addPackets stores packets and has the campaign loaded into Redis. When
+// that fails they are safe in MySQL, and the syncer brings them to Redis
+// later.
 func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, *wire.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, packetsTimeout)
 	defer cancel()

@@ -5,8 +5,8 @@ import (
 	"dibs/models"
 )
 
-// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets whose
-// ids and amounts are as long as they may be.
+// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets
+// whose ids and amounts are as long as they may be.
 const PacketsBodyMax = 16 << 20
 
 // packetsBody is a list, or what to split.
@@ -34,7 +34,8 @@ func (b *packetsBody) fields() []wire.Field {
 	return wire.FieldsOf(b, wire.List("packets", models.PacketListMax, &b.Packets))
 }
 
-// decodePackets leaves it to the store whether the packets of a list differ.
+// decodePackets leaves it to the store whether the packets of a list
+// differ.
 func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 	var sent packetsBody
 	p := wire.ReadObject(body, sent.fields())

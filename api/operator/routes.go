@@ -29,9 +29,11 @@ type Config struct {
 	Audit     Audit
 	Groups    Groups
 	Ledger    Ledger
-	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent, and those of a Redis that is away.
+	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent,
+	// and those of a Redis that is away.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
-	// Load loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.
+	// Load loads a campaign into Redis when that is safe. Errors:
+	// models.ErrNotFound; any other leaves Redis as it is.
 	Load func(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
@@ -57,7 +59,8 @@ func New(cfg Config) *Routes {
 	}
 }
 
-// refuseChange is the refusal of an error of Campaigns. It logs the error when the client can't mend it.
+// refuseChange is the refusal of an error of Campaigns. It logs the error
+// when the client can't mend it.
 func (s *Routes) refuseChange(ctx context.Context, verb, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
 		return s.refuse(ctx, verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
@@ -67,7 +70,6 @@ func (s *Routes) refuseChange(ctx context.Context, verb, campaignID string, err 
 		"are not those that its data was made with: its log says which. Send the request again: a second time does no harm.")
 }
 
-// refuse is refuseChange with the words for a service that is away.
 func (s *Routes) refuse(ctx context.Context, verb, campaignID string, err error, away string) *wire.Problem {
 	if p := refusedField(err); p != nil {
 		return p
@@ -87,7 +89,8 @@ func (s *Routes) refuse(ctx context.Context, verb, campaignID string, err error,
 	return &wire.Problem{Code: wire.CodeUnavailable, Detail: away}
 }
 
-// refusedField is the refusal of a *models.FieldError; nil for any other error.
+// refusedField is the refusal of a *models.FieldError; nil for any other
+// error.
 func refusedField(err error) *wire.Problem {
 	if refused, ok := errors.AsType[*models.FieldError](err); ok {
 		return wire.Invalid(refused.Field, refused.Reason)

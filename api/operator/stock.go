@@ -17,13 +17,14 @@ import (
 type StockOutput struct{ Body models.Stock }
 
 const (
-	// stockReads is how often MySQL and Redis are read until both are at one watermark.
+	// stockReads is how often MySQL and Redis are read until both are at
+	// one watermark.
 	stockReads = 4
-	// stockPause between two reads is shorter than a flush takes: during a rush they may never be at one watermark.
+	// stockPause between two reads is shorter than a flush takes: during a
+	// rush they may never be at one watermark.
 	stockPause = 5 * time.Millisecond
 )
 
-// errLag says that MySQL and Redis were not read at one watermark.
 var errLag = errors.New("operator: mysql and redis are not at one watermark")
 
 // GetStock is GET /v1/campaigns/{id}/stock.
@@ -61,8 +62,10 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	return &StockOutput{stock}, nil
 }
 
-// readStock reads MySQL first: Redis, read later, is then never behind it. MySQL learns of a load later than claims are made. A campaign that
-// was evicted, or never claimed from, is not loaded for someone who looks: MySQL has all of it.
+// readStock reads MySQL first: Redis, read later, is then never behind it.
+// MySQL learns of a load later than claims are made. A campaign that was
+// evicted, or never claimed from, is not loaded for someone who looks:
+// MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
 	if err == nil && books.Shards > 1 {

@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// buffers hold a body, and then the answer. Those that grew beyond bufferKeep are not kept.
+// buffers hold a body, and then the answer. Those that grew beyond
+// bufferKeep are not kept.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 const bufferKeep = 64 << 10
@@ -29,7 +30,8 @@ func PutBuffer(b *bytes.Buffer) {
 	}
 }
 
-// ReadBody reads a JSON body of at most limit bytes into buf. It does not look at the JSON.
+// ReadBody reads a JSON body of at most limit bytes into buf. It does not
+// look at the JSON.
 func ReadBody(r *http.Request, buf *bytes.Buffer, limit int) *Problem {
 	if p := checkContentType(r.Header); p != nil {
 		return p
@@ -51,10 +53,12 @@ func tooLarge(limit int) *Problem {
 	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", HangUp: true}
 }
 
-// emptyBodyMax bounds the body of a request that takes none. It leaves space for blanks, and for the name of a field to refuse.
+// emptyBodyMax bounds the body of a request that takes none. It leaves
+// space for blanks, and for the name of a field to refuse.
 const emptyBodyMax = 1 << 10
 
-// NoBody refuses a body where none is taken; {} and null are as good as none.
+// NoBody refuses a body where none is taken; {} and null are as good as
+// none.
 func NoBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -89,7 +93,6 @@ func isUTF8(charset string) bool {
 	return slices.Contains([]string{"", "utf-8", "utf8", "us-ascii"}, strings.ToLower(charset))
 }
 
-// keyHeader is the header of an idempotency key.
 const keyHeader = "Idempotency-Key"
 
 // IdempotencyKey is the key of a request, "" without one.
@@ -106,7 +109,8 @@ func IdempotencyKey(h http.Header) (string, *Problem) {
 	}
 }
 
-// NoIdempotencyKey refuses a key where it would be ignored: who sends one counts on it. reason follows its name.
+// NoIdempotencyKey refuses a key where it would be ignored: who sends one
+// counts on it. reason follows its name.
 func NoIdempotencyKey(h http.Header, reason string) *Problem {
 	if len(h[keyHeader]) == 0 {
 		return nil

@@ -20,7 +20,8 @@ func DocumentAnswer(op *huma.Operation, status, description, contentType string,
 	return r
 }
 
-// DocumentReplay adds to an answer that it may be the first one, given again.
+// DocumentReplay adds to an answer that it may be the first one, given
+// again.
 func DocumentReplay(r *huma.Response, description string) {
 	r.Headers = map[string]*huma.Param{replayedHeader: {Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: description}}
 }

@@ -33,8 +33,8 @@ func (f Field) Required() Field {
 }
 
 // ReadObject reads a body that is one JSON object. A text that is broken
-// anywhere is malformed, whatever else is wrong with it; otherwise the first
-// field that can't be accepted is refused.
+// anywhere is malformed, whatever else is wrong with it; otherwise the
+// first field that can't be accepted is refused.
 func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
@@ -156,8 +156,8 @@ func (r *reader) subject(object string, into *models.Subjects) *Problem {
 	return nil
 }
 
-// Integer is a whole number from least to most, written as what it is: 1.0 and
-// 1e0 are refused.
+// Integer is a whole number from least to most, written as what it is: 1.0
+// and 1e0 are refused.
 func Integer(name string, into *int64, least, most int64) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '0', "a whole number")
@@ -177,8 +177,8 @@ func Integer(name string, into *int64, least, most int64) Field {
 	}, false}
 }
 
-// List is an array of up to most objects, whose fields are FieldsOf an element.
-// The first element that can't be accepted refuses the whole.
+// List is an array of up to most objects, whose fields are FieldsOf an
+// element. The first element that can't be accepted refuses the whole.
 func List[T any](name string, most int, into *[]T) Field {
 	fields := func(element *T) []Field { return FieldsOf(element) }
 	return Each(name, most, into, fields, func(_ *T, i int, p *Problem) *Problem {
@@ -189,8 +189,8 @@ func List[T any](name string, most int, into *[]T) Field {
 	})
 }
 
-// Each is an array of up to most objects. check is called after each, with what
-// is wrong with it; what check returns is wrong with the whole.
+// Each is an array of up to most objects. check is called after each, with
+// what is wrong with it; what check returns is wrong with the whole.
 func Each[T any](name string, most int, into *[]T, fields func(*T) []Field, check func(element *T, i int, p *Problem) *Problem) Field {
 	return Field{name, func(r *reader) *Problem {
 		if _, p := r.begin(name, '[', "an array"); p != nil {

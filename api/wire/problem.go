@@ -53,7 +53,6 @@ const (
 	CodeInternal             Code = "internal"
 )
 
-// refusal is a line of the table of refusals.
 type refusal struct {
 	status     int
 	title      string
@@ -63,96 +62,54 @@ type refusal struct {
 
 // refusals maps every code to what HTTP says. It is the only such table.
 var refusals = map[Code]refusal{
-	CodeSoldOut: {status: 409, title: "Sold out", detail: "The campaign has no units left.", retryAfter: 0},
-	CodeUserLimit: {
-		status: 409, title: "User limit reached",
-		detail: "The claim would give this user more units of the campaign than per_user allows.", retryAfter: 0,
-	},
-	CodeUserDayLimit: {status: 409, title: "User's limit for today reached",
-		detail: "The claim would give this user more units today than per_user_per_day allows. " +
-			"The next day begins at midnight in the campaign's time zone.", retryAfter: 0},
-	CodeLimit: {
-		status: 409, title: "Limit reached",
-		detail:     "The claim would give a subject more units than a limit of the campaign allows: by says which, per and max how many.",
-		retryAfter: 0,
-	},
-	CodeNotStarted: {
-		status: 409, title: "Not started", detail: "The campaign has not started: its starts_at has not come.", retryAfter: 0,
-	},
-	CodeNotReleased: {
-		status: 409, title: "Not released", detail: "The packets that are left are not released: their release_at has not come.",
-		retryAfter: 0,
-	},
-	CodeEnded:  {status: 409, title: "Ended", detail: "The campaign has ended: its ends_at has passed.", retryAfter: 0},
-	CodePaused: {status: 409, title: "Paused", detail: "An operator has paused the campaign.", retryAfter: 0},
-	CodeClosed: {status: 409, title: "Closed", detail: "The campaign is closed and can't be opened again.", retryAfter: 0},
-	CodeCampaignExists: {
-		status: 409, title: "Campaign exists", detail: "Another campaign has this id. Choose another id, or change that campaign.",
-		retryAfter: 0,
-	},
-	CodeAlreadyRedeemed: {status: 409, title: "Already redeemed", detail: "The claim was redeemed.", retryAfter: 0},
-	CodeAlreadyReleased: {status: 409, title: "Already released", detail: "The claim was released.", retryAfter: 0},
-	CodeNotRedeemed:     {status: 409, title: "Not redeemed", detail: "No order has redeemed the claim.", retryAfter: 0},
-	CodeClaimParked: {
-		status: 409, title: "Claim parked",
-		detail:     "The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.",
-		retryAfter: 0,
-	},
-	CodeCampaignNotFound: {status: 404, title: "Campaign not found", detail: "No campaign has this id.", retryAfter: 0},
-	CodeClaimNotFound:    {status: 404, title: "Claim not found", detail: "No claim has this id.", retryAfter: 0},
-	CodeGroupNotFound: {
-		status: 404, title: "Group not found", detail: "No consumer group of this name is registered.", retryAfter: 0,
-	},
-	CodeGroupInUse: {
-		status: 409, title: "Group in use",
-		detail:     "A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed.",
-		retryAfter: 0,
-	},
-	CodeInvalid: {status: 422, title: "Invalid", detail: "A field has a value that is not allowed.", retryAfter: 0},
-	CodeIdempotencyMismatch: {
-		status: 422, title: "Idempotency key used for another body",
-		detail: "An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", retryAfter: 0,
-	},
-	CodePreconditionFailed: {
-		status: 412, title: "Precondition failed",
-		detail:     "The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide again.",
-		retryAfter: 0,
-	},
-	CodeMalformed: {status: 400, title: "Malformed request", detail: "The service can't read the request.", retryAfter: 0},
-	CodeUnsupportedMediaType: {
-		status: 415, title: "Unsupported media type",
-		detail: "The body must be JSON, as it is: Content-Type application/json, no Content-Encoding.", retryAfter: 0,
-	},
-	CodeUnauthorized: {
-		status: 401, title: "Unauthorized", detail: "The request has no valid token. Send one as Authorization: Bearer.", retryAfter: 0,
-	},
-	CodeForbidden: {
-		status: 403, title: "Forbidden", detail: "The token does not allow this request. Send the token of a role that may do it.",
-		retryAfter: 0,
-	},
-	CodeTooLarge: {status: 413, title: "Too large", detail: "The body is too large.", retryAfter: 0},
-	CodeRateLimited: {
-		status: 429, title: "Rate limited", detail: "This user sends too many claims. Wait as long as Retry-After says.", retryAfter: 1,
-	},
-	CodeUnavailable: {
-		status: 503, title: "Unavailable",
-		detail:     "The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.",
-		retryAfter: 1,
-	},
-	CodeOutcomeUnknown: {
-		status: 503, title: "Outcome unknown",
-		detail: "The claim may have been made. Send it again with its Idempotency-Key to find out.", retryAfter: 1,
-	},
-	CodeTooManyWatchers: {
-		status: 503, title: "Too many watchers",
-		detail: "This process tells as many watchers as it may. Watch another process, or wait until someone leaves.", retryAfter: 5,
-	},
-	CodeNotFound: {status: 404, title: "Not found", detail: "This path does not exist.", retryAfter: 0},
-	CodeMethodNotAllowed: {
-		status: 405, title: "Method not allowed", detail: "This path does not take this method. Allow lists those that it takes.",
-		retryAfter: 0,
-	},
-	CodeInternal: {status: 500, title: "Internal error", detail: "The service failed. Its log has the cause.", retryAfter: 0},
+	CodeSoldOut: {409, "Sold out", "The campaign has no units left.", 0},
+	CodeUserLimit: {409, "User limit reached",
+		"The claim would give this user more units of the campaign than per_user allows.", 0},
+	CodeUserDayLimit: {409, "User's limit for today reached",
+		"The claim would give this user more units today than per_user_per_day allows. The next day begins at midnight in the campaign's time zone.", 0},
+	CodeLimit: {409, "Limit reached",
+		"The claim would give a subject more units than a limit of the campaign allows: by says which, per and max how many.", 0},
+	CodeNotStarted: {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
+	CodeNotReleased: {409, "Not released",
+		"The packets that are left are not released: their release_at has not come.", 0},
+	CodeEnded:  {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
+	CodePaused: {409, "Paused", "An operator has paused the campaign.", 0},
+	CodeClosed: {409, "Closed", "The campaign is closed and can't be opened again.", 0},
+	CodeCampaignExists: {409, "Campaign exists",
+		"Another campaign has this id. Choose another id, or change that campaign.", 0},
+	CodeAlreadyRedeemed: {409, "Already redeemed", "The claim was redeemed.", 0},
+	CodeAlreadyReleased: {409, "Already released", "The claim was released.", 0},
+	CodeNotRedeemed:     {409, "Not redeemed", "No order has redeemed the claim.", 0},
+	CodeClaimParked: {409, "Claim parked",
+		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.", 0},
+	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
+	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id.", 0},
+	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered.", 0},
+	CodeGroupInUse: {409, "Group in use",
+		"A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed.", 0},
+	CodeInvalid: {422, "Invalid", "A field has a value that is not allowed.", 0},
+	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
+		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
+	CodePreconditionFailed: {412, "Precondition failed",
+		"The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide again.", 0},
+	CodeMalformed: {400, "Malformed request", "The service can't read the request.", 0},
+	CodeUnsupportedMediaType: {415, "Unsupported media type",
+		"The body must be JSON, as it is: Content-Type application/json, no Content-Encoding.", 0},
+	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
+	CodeForbidden: {403, "Forbidden",
+		"The token does not allow this request. Send the token of a role that may do it.", 0},
+	CodeTooLarge:    {413, "Too large", "The body is too large.", 0},
+	CodeRateLimited: {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
+	CodeUnavailable: {503, "Unavailable",
+		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
+	CodeOutcomeUnknown: {503, "Outcome unknown",
+		"The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
+	CodeTooManyWatchers: {503, "Too many watchers",
+		"This process tells as many watchers as it may. Watch another process, or wait until someone leaves.", 5},
+	CodeNotFound: {404, "Not found", "This path does not exist.", 0},
+	CodeMethodNotAllowed: {405, "Method not allowed",
+		"This path does not take this method. Allow lists those that it takes.", 0},
+	CodeInternal: {500, "Internal error", "The service failed. Its log has the cause.", 0},
 }
 
 // ClaimCodes are the refusals that a claim may get once its token is good.
@@ -165,7 +122,8 @@ var ClaimCodes = []Code{
 // Codes lists all codes, sorted.
 func Codes() []Code { return slices.Sorted(maps.Keys(refusals)) }
 
-// Problem is a refusal, an RFC 9457 problem. The zero values of Detail and RetryAfter stand for those of the table.
+// Problem is a refusal, an RFC 9457 problem. The zero values of Detail and
+// RetryAfter stand for those of the table.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code       Code
 	Detail     string
@@ -186,7 +144,8 @@ type Limit struct {
 	ResetsAt models.Time `json:"resets_at,omitzero" doc:"of these codes, unless per is all: when the next window begins"`
 }
 
-// Rate is so many requests in so many seconds, for what it is called after.
+// Rate is so many requests in so many seconds, for what it is called
+// after.
 type Rate struct {
 	Of             string
 	Quota, Seconds int
@@ -214,7 +173,8 @@ type ProblemJSON struct {
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"a retry may help, but not sooner than this; like Retry-After, for each claim of a batch"`
 }
 
-// Refuse is the problem of a code that has nothing to add. It is shared: no one may change it.
+// Refuse is the problem of a code that has nothing to add. It is shared:
+// no one may change it.
 func Refuse(code Code) *Problem { return refused[code].problem }
 
 // Invalid refuses a field.
@@ -222,7 +182,8 @@ func Invalid(field, reason string) *Problem {
 	return &Problem{Code: CodeInvalid, Field: field, Detail: field + ": " + reason}
 }
 
-// InvalidID refuses a field whose value is no id, see models.ErrID; nil when err is nil.
+// InvalidID refuses a field whose value is no id, see models.ErrID; nil
+// when err is nil.
 func InvalidID(field string, err error) *Problem {
 	if err == nil {
 		return nil
@@ -263,7 +224,8 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// RetrySeconds is when to ask again; 0 says that asking again is of no use.
+// RetrySeconds is when to ask again; 0 says that asking again is of no
+// use.
 func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, refusals[p.Code].retryAfter) }
 
 // ContentType replaces JSON's own, in huma's words.
@@ -298,7 +260,6 @@ func (p *Problem) Write(w http.ResponseWriter) int {
 // Append adds the problem's JSON to b.
 func (p *Problem) Append(b []byte) []byte { return append(b, p.answer().body...) }
 
-// answer is a problem as it is sent.
 type answer struct {
 	problem *Problem
 	status  int
@@ -306,7 +267,8 @@ type answer struct {
 	body    []byte
 }
 
-// refused are the answers of the problems that have nothing to add, by code: a rush is full of them.
+// refused are the answers of the problems that have nothing to add, by
+// code: a rush is full of them.
 var refused = renderAll() //nolint:gochecknoglobals // nothing writes to it
 
 func renderAll() map[Code]answer {

@@ -14,9 +14,10 @@ import (
 )
 
 // FieldsOf are the fields of a body by the tags that the OpenAPI document
-// shows: json, minLength, maxLength, pattern, enum, minimum and maximum. A field
-// without omitempty is required. One of more takes the place of its namesake.
-// body points to a struct of strings, of int64 and of pointers to them.
+// shows: json, minLength, maxLength, pattern, enum, minimum and maximum. A
+// field without omitempty is required. One of more takes the place of its
+// namesake. body points to a struct of strings, of int64 and of pointers
+// to them.
 func FieldsOf(body any, more ...Field) []Field {
 	v := reflect.ValueOf(body).Elem()
 	fields := more
@@ -67,7 +68,8 @@ func readerOf(name string, into reflect.Value, tags reflect.StructTag) func(r *r
 	panic(fmt.Sprintf("wire: field %s is of type %s", name, kind))
 }
 
-// idPattern is that of campaigns' and packets' ids, which have more to them.
+// idPattern is that of campaigns' and packets' ids, which have more to
+// them.
 const idPattern = "^[A-Za-z0-9._-]+$"
 
 func checkTags(name, text string, tags reflect.StructTag) *Problem {

@@ -1,4 +1,5 @@
-// Package workers counts the goroutines that outlive a request, so that a stop can wait for the last of them.
+// Package workers counts the goroutines that outlive a request, so that a
+// stop can wait for the last of them.
 package workers
 
 import (
@@ -18,7 +19,8 @@ type Group struct {
 	running sync.WaitGroup
 }
 
-// Go runs work in a goroutine of its own; false says that the group is stopped, and work does not run.
+// Go runs work in a goroutine of its own; false says that the group is
+// stopped, and work does not run.
 func (g *Group) Go(work func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -28,7 +30,8 @@ func (g *Group) Go(work func()) bool {
 	return !g.stopped
 }
 
-// Stop starts no goroutine any more and waits for those that run. It may be called again.
+// Stop starts no goroutine any more and waits for those that run. It may
+// be called again.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true
