@@ -113,7 +113,8 @@ func (b *campaignBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b
 func (b *changeBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
 func (b *campaignBody) campaign() (c models.Campaign, p *wire.Problem) {
-	if p = b.missing(); p != nil {
+	p = b.missing()
+	if p != nil {
 		return c, p
 	}
 	c = models.Campaign{

@@ -54,63 +54,66 @@ const (
 )
 
 type refusal struct {
-	status     int
-	title      string
-	detail     string // unless the Problem has its own
-	retryAfter int    // seconds; above 0 says that asking again may help
+	status int
+	title  string
+	detail string // unless the Problem has its own
 }
 
 // refusals maps every code to what HTTP says. It is the only such table.
 var refusals = map[Code]refusal{
-	CodeSoldOut: {409, "Sold out", "The campaign has no units left.", 0},
+	CodeSoldOut: {409, "Sold out", "The campaign has no units left."},
 	CodeUserLimit: {409, "User limit reached",
-		"The claim would give this user more units of the campaign than per_user allows.", 0},
+		"The claim would give this user more units of the campaign than per_user allows."},
 	CodeUserDayLimit: {409, "User's limit for today reached",
-		"The claim would give this user more units today than per_user_per_day allows. The next day begins at midnight in the campaign's time zone.", 0},
+		"The claim would give this user more units today than per_user_per_day allows. The next day begins at midnight in the campaign's time zone."},
 	CodeLimit: {409, "Limit reached",
-		"The claim would give a subject more units than a limit of the campaign allows: by says which, per and max how many.", 0},
-	CodeNotStarted: {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
+		"The claim would give a subject more units than a limit of the campaign allows: by says which, per and max how many."},
+	CodeNotStarted: {409, "Not started", "The campaign has not started: its starts_at has not come."},
 	CodeNotReleased: {409, "Not released",
-		"The packets that are left are not released: their release_at has not come.", 0},
-	CodeEnded:  {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
-	CodePaused: {409, "Paused", "An operator has paused the campaign.", 0},
-	CodeClosed: {409, "Closed", "The campaign is closed and can't be opened again.", 0},
+		"The packets that are left are not released: their release_at has not come."},
+	CodeEnded:  {409, "Ended", "The campaign has ended: its ends_at has passed."},
+	CodePaused: {409, "Paused", "An operator has paused the campaign."},
+	CodeClosed: {409, "Closed", "The campaign is closed and can't be opened again."},
 	CodeCampaignExists: {409, "Campaign exists",
-		"Another campaign has this id. Choose another id, or change that campaign.", 0},
-	CodeAlreadyRedeemed: {409, "Already redeemed", "The claim was redeemed.", 0},
-	CodeAlreadyReleased: {409, "Already released", "The claim was released.", 0},
-	CodeNotRedeemed:     {409, "Not redeemed", "No order has redeemed the claim.", 0},
+		"Another campaign has this id. Choose another id, or change that campaign."},
+	CodeAlreadyRedeemed: {409, "Already redeemed", "The claim was redeemed."},
+	CodeAlreadyReleased: {409, "Already released", "The claim was released."},
+	CodeNotRedeemed:     {409, "Not redeemed", "No order has redeemed the claim."},
 	CodeClaimParked: {409, "Claim parked",
-		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.", 0},
-	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
-	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id.", 0},
-	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered.", 0},
+		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile."},
+	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id."},
+	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id."},
+	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered."},
 	CodeGroupInUse: {409, "Group in use",
-		"A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed.", 0},
-	CodeInvalid: {422, "Invalid", "A field has a value that is not allowed.", 0},
+		"A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed."},
+	CodeInvalid: {422, "Invalid", "A field has a value that is not allowed."},
 	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
-		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
+		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request."},
 	CodePreconditionFailed: {412, "Precondition failed",
-		"The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide again.", 0},
-	CodeMalformed: {400, "Malformed request", "The service can't read the request.", 0},
+		"The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide again."},
+	CodeMalformed: {400, "Malformed request", "The service can't read the request."},
 	CodeUnsupportedMediaType: {415, "Unsupported media type",
-		"The body must be JSON, as it is: Content-Type application/json, no Content-Encoding.", 0},
-	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
+		"The body must be JSON, as it is: Content-Type application/json, no Content-Encoding."},
+	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer."},
 	CodeForbidden: {403, "Forbidden",
-		"The token does not allow this request. Send the token of a role that may do it.", 0},
-	CodeTooLarge:    {413, "Too large", "The body is too large.", 0},
-	CodeRateLimited: {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
+		"The token does not allow this request. Send the token of a role that may do it."},
+	CodeTooLarge:    {413, "Too large", "The body is too large."},
+	CodeRateLimited: {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says."},
 	CodeUnavailable: {503, "Unavailable",
-		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
+		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again."},
 	CodeOutcomeUnknown: {503, "Outcome unknown",
-		"The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
+		"The claim may have been made. Send it again with its Idempotency-Key to find out."},
 	CodeTooManyWatchers: {503, "Too many watchers",
-		"This process tells as many watchers as it may. Watch another process, or wait until someone leaves.", 5},
-	CodeNotFound: {404, "Not found", "This path does not exist.", 0},
+		"This process tells as many watchers as it may. Watch another process, or wait until someone leaves."},
+	CodeNotFound: {404, "Not found", "This path does not exist."},
 	CodeMethodNotAllowed: {405, "Method not allowed",
-		"This path does not take this method. Allow lists those that it takes.", 0},
-	CodeInternal: {500, "Internal error", "The service failed. Its log has the cause.", 0},
+		"This path does not take this method. Allow lists those that it takes."},
+	CodeInternal: {500, "Internal error", "The service failed. Its log has the cause."},
 }
+
+// retryAfter is in how many seconds asking again may help; 0 says that it does
+// not.
+var retryAfter = map[Code]int{CodeRateLimited: 1, CodeUnavailable: 1, CodeOutcomeUnknown: 1, CodeTooManyWatchers: 5}
 
 // ClaimCodes are the refusals that a claim may get once its token is good.
 var ClaimCodes = []Code{
@@ -226,7 +229,7 @@ func (p *Problem) GetHeaders() http.Header {
 
 // RetrySeconds is when to ask again; 0 says that asking again is of no
 // use.
-func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, refusals[p.Code].retryAfter) }
+func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, retryAfter[p.Code]) }
 
 // ContentType replaces JSON's own, in huma's words.
 func (p *Problem) ContentType(string) string { return ProblemContentType[0] }
