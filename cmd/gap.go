@@ -13,6 +13,8 @@ import (
 	"dibs/models"
 	"dibs/syncer/compare"
 	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
 )
 
 // errGap says that MySQL lacks what Redis has no more.
@@ -42,7 +44,7 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 		to := g.First
 		to.Generation = g.From.Generation + 1 // of which no reader has taken care
 		to.State = models.PartitionRecovering
-		moved, err := writer.MoveOffset(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *sqlstore.Tx) error {
+		moved, err := writer.MoveOffset(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
 			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID}, map[string]string{"offset": to.EntryID})
 		})
 		if err == nil && !moved {

@@ -54,7 +54,7 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 // selects is how many SELECTs the connection has run.
 func selects(t *testing.T, h *syncertest.Stack) (n int64) {
 	t.Helper()
-	require.NoError(t, h.DB.ConnPool.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Com_select'").Scan(new(string), &n))
+	require.NoError(t, h.DB.WithContext(t.Context()).Raw("SHOW SESSION STATUS LIKE 'Com_select'").Row().Scan(new(string), &n))
 	return n
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Put writes that the caller of ctx did something, in the transaction that does it. before and after are marshalled to JSON objects;
 // nil is none.
-func Put(ctx context.Context, tx sqlstore.Execer, action, campaignID string, before, after any) error {
+func Put(ctx context.Context, tx *gorm.DB, action, campaignID string, before, after any) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
@@ -34,7 +34,7 @@ func Put(ctx context.Context, tx sqlstore.Execer, action, campaignID string, bef
 		return err
 	}
 	who := caller.Of(ctx)
-	_, err = tx.ExecContext(ctx, "INSERT INTO audit_log (id, at, actor, request_id, action, campaign_id, `before`, `after`)"+
+	_, err = sqlstore.Exec(ctx, tx, "INSERT INTO audit_log (id, at, actor, request_id, action, campaign_id, `before`, `after`)"+
 		" VALUES (?, ?, ?, ?, ?, ?, ?, ?)", id.String(), sqlstore.Now().Format(sqlstore.TimeLayout), sqlstore.Cut(who.Actor, models.UserIDLength),
 		sqlstore.Cut(who.RequestID, models.CampaignIDLength), action, campaignID, was, is)
 	if err != nil {
@@ -103,7 +103,7 @@ func NewLog(db *gorm.DB) *Log { return &Log{db} }
 
 // Note writes what no transaction of MySQL does, such as a sign-in or the use of a token that is refused.
 func (l *Log) Note(ctx context.Context, action string, after any) error {
-	return sqlstore.InTx(ctx, l.db, func(tx *sqlstore.Tx) error { return Put(ctx, tx, action, "", nil, after) })
+	return l.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return Put(ctx, tx, action, "", nil, after) })
 }
 
 // List returns the newest entries first, by their time: who can only insert into the table chooses ids as he likes.
@@ -125,7 +125,7 @@ func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.A
 	}
 	query := "SELECT id, at, actor, request_id, action, campaign_id, `before`, `after` FROM audit_log WHERE " +
 		strings.Join(where, " AND ") + " ORDER BY at DESC, id DESC LIMIT ?"
-	err = sqlstore.ScanAll(ctx, l.db.ConnPool, query, append(args, q.Limit), func(scan func(...any) error) error {
+	err = sqlstore.ScanAll(ctx, l.db, query, append(args, q.Limit), func(scan func(...any) error) error {
 		var e models.AuditEntry
 		var at time.Time
 		var was, is sql.NullString

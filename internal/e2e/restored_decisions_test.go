@@ -147,7 +147,7 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	eventually(t, drainWithin, "webhooks are missing", func() bool { return hook.count() == claims+len(redeemed) })
 	var entries, users int
 	eventually(t, drainWithin, "credits are missing", func() bool {
-		require.NoError(t, store.ConnPool.QueryRowContext(t.Context(), "SELECT COUNT(*), COUNT(DISTINCT user_id) FROM account_entries").Scan(&entries, &users))
+		require.NoError(t, store.WithContext(t.Context()).Raw("SELECT COUNT(*), COUNT(DISTINCT user_id) FROM account_entries").Row().Scan(&entries, &users))
 		return users == len(redeemed)
 	})
 	require.Equal(t, users, entries, "each once")

@@ -34,13 +34,13 @@ func scanBound(row *sql.Row) (time.Time, error) {
 // moveBound moves the bound up to a time, once all transactions that read an older one have ended, and returns it. One that lasts leaves
 // it where it is.
 func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Time, err error) {
-	bound, err = scanBound(db.ConnPool.QueryRowContext(ctx, readBound))
+	bound, err = scanBound(db.WithContext(ctx).Raw(readBound).Row())
 	if err != nil || !bound.Before(upto) {
 		return bound, err
 	}
 	text := upto.UTC().Format(sqlstore.TimeLayout)
-	err = sqlstore.InTxBrief(ctx, db, func(tx *sqlstore.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE settings SET value = ? WHERE name = ? AND value < ?", text, boundSetting, text)
+	err = sqlstore.InTxBrief(ctx, db, func(tx *gorm.DB) error {
+		_, err := sqlstore.Exec(ctx, tx, "UPDATE settings SET value = ? WHERE name = ? AND value < ?", text, boundSetting, text)
 		return err
 	})
 	switch {
@@ -66,12 +66,12 @@ const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims
 
 // Put books those of the events that a ledger shows, in the transaction that applies them: at their times, but after every time that a
 // reader of a ledger was told to be complete. It holds a shared lock until the transaction ends, for which moveBound waits.
-func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
+func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
 	if len(events) == 0 {
 		return nil
 	}
-	bound, err := scanBound(tx.QueryRowContext(ctx, readBound+sqlstore.InShareMode(tx)))
+	bound, err := scanBound(tx.Raw(readBound + sqlstore.InShareMode(tx)).Row())
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func Put(ctx context.Context, tx *sqlstore.Tx, events []models.Event) error {
 		rows = append(rows, "(?, ?, ?, ?, ?, ?, ?, ?),"...)
 		args = append(args, e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID, string(e.Type), claimsOf(e), e.Quantity, amount, payload)
 	}
-	if _, err := tx.ExecContext(ctx, putColumns+string(rows[:len(rows)-1]), args...); err != nil {
+	if _, err := sqlstore.Exec(ctx, tx, putColumns+string(rows[:len(rows)-1]), args...); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (b *book) bound(l *lot, s *stream) {
 func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
 	known := make(map[int]*stream)
 	query := "SELECT partition_no, complete_at FROM streams WHERE state = 'ok'"
-	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, nil, func(scan func(...any) error) error {
+	err := sqlstore.ScanAll(ctx, r.db, query, nil, func(scan func(...any) error) error {
 		var partition int
 		s := &stream{}
 		err := scan(&partition, &s.at)
@@ -197,7 +197,7 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 		return nil
 	}
 	query := "SELECT payload, discarded_at IS NOT NULL, COUNT(*) OVER () FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(ids))
-	err := sqlstore.ScanCounted(ctx, r.db.ConnPool, query, ids, func(scan func(...any) error) error {
+	err := sqlstore.ScanCounted(ctx, r.db, query, ids, func(scan func(...any) error) error {
 		var payload []byte
 		var discarded bool
 		if err := scan(&payload, &discarded); err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"dibs/internal/ledger"
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 // told are the events of the streams that a ledger has, in its order, as JSON.
@@ -195,7 +195,7 @@ func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	for _, id := range []string{"late", "later"} {
 		e.ID = id
 		var upto time.Time
-		require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sqlstore.Tx) error {
+		require.NoError(t, h.DB.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
 			err := ledger.Put(t.Context(), tx, []models.Event{e})
 			require.NoError(t, err)
 			_, upto, err = ledger.New(h.DB).Page(t.Context(), e.CampaignID, models.LedgerPlace{}, 10)

@@ -29,7 +29,7 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	const created = " FROM definitions WHERE created_at < ?"
 	before := day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout)
 	all := 0
-	if err := r.db.ConnPool.QueryRowContext(ctx, "SELECT COUNT(*)"+created, before).Scan(&all); err != nil {
+	if err := r.db.WithContext(ctx).Raw("SELECT COUNT(*)"+created, before).Row().Scan(&all); err != nil {
 		return s, fmt.Errorf("ledger: settle: %w", err)
 	}
 	fetch := func(after string) (ids []string, err error) {
@@ -133,9 +133,9 @@ func (r *Reader) accepted(
 		const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq < ?"
 		one := []any{b.id, l.shard, first[i], end[i]}
 		var claims, units, amount int64
-		err := r.db.ConnPool.QueryRowContext(ctx, "SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
+		err := r.db.WithContext(ctx).Raw("SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
 			sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
-			append(slices.Clone(one), one...)...).Scan(&claims, &units, &amount)
+			append(slices.Clone(one), one...)...).Row().Scan(&claims, &units, &amount)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (r *Reader) decided(
 		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"
 	// An extension of a hold moves no unit.
 	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout), models.EventClaimExtended)
-	return sqlstore.ScanCounted(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+	return sqlstore.ScanCounted(ctx, r.db, query, args, func(scan func(...any) error) error {
 		var id string
 		var kind models.EventType
 		var claims, units, amount int64

@@ -7,7 +7,6 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/ledger"
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
@@ -81,7 +80,7 @@ func (d *day) decide(e models.Event, at string) {
 	when, err := time.Parse(time.RFC3339Nano, at)
 	require.NoError(d.t, err)
 	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), "EUR"
-	require.NoError(d.t, sqlstore.InTx(d.t.Context(), d.db, func(tx *sqlstore.Tx) error {
+	require.NoError(d.t, d.db.WithContext(d.t.Context()).Transaction(func(tx *gorm.DB) error {
 		return ledger.Put(d.t.Context(), tx, []models.Event{e})
 	}))
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))

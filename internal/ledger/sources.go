@@ -89,7 +89,7 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 	return func(ctx context.Context) (events []models.Event, err error) {
 		at := after.At.UTC().Format(sqlstore.TimeLayout)
 		args := []any{b.id, at, at, after.ID, b.upto.UTC().Format(sqlstore.TimeLayout), atOnce}
-		err = sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+		err = sqlstore.ScanAll(ctx, r.db, query, args, func(scan func(...any) error) error {
 			var payload []byte
 			if err := scan(&payload); err != nil {
 				return err
@@ -163,7 +163,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 // read appends rows to events, up to the first that must not be shown yet.
 func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
 	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
-	err = sqlstore.ScanAll(ctx, s.r.db.ConnPool, query, args, func(scan func(...any) error) error {
+	err = sqlstore.ScanAll(ctx, s.r.db, query, args, func(scan func(...any) error) error {
 		var packet *string
 		e := models.Event{V: models.EventVersion, Type: models.EventClaimAccepted, CampaignID: s.b.id, Shard: s.l.shard}
 		if err := scan(&e.ID, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Subjects, &e.Epoch, &packet, &e.Amount, &e.At.Time); err != nil {
@@ -258,7 +258,7 @@ func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[in
 		return found, nil
 	}
 	rows := 0
-	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+	err := sqlstore.ScanAll(ctx, r.db, query, args, func(scan func(...any) error) error {
 		var i int
 		var seq sql.NullInt64
 		var at sql.NullTime

@@ -347,7 +347,7 @@ func (s *Stack) trimming() retention.TrimmerConfig {
 	return retention.TrimmerConfig{
 		Streams: s.Scripts, Registry: s.groups(), Keep: keep, KeepBytes: s.Config.StreamKeepBytes, Logger: s.Logger, Registerer: s.Registry,
 		Applied: func(ctx context.Context, partition int) (lua.EntryID, error) {
-			return writer.Applied(ctx, s.DB.ConnPool, partition)
+			return writer.Applied(ctx, s.DB, partition)
 		},
 	}
 }

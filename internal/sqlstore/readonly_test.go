@@ -53,7 +53,7 @@ func TestOpen_AReadOnlyServerIsQuotedAndEveryConnectionToItIsLeft(t *testing.T) 
 	syncertest.AddCampaign(t, root, "c", 1)
 	db := openAsUser(t, server, root)
 	change := func(query string) error {
-		return sqlstore.InTx(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(context.Background(), tx, query) })
+		return db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error { return exec(context.Background(), tx, query) })
 	}
 	require.NoError(t, change("UPDATE lots SET total = 2"))
 	before := connections(t, db, 5)

@@ -2,27 +2,19 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 	"time"
 
 	"dibs/internal/migrations"
+
+	"gorm.io/gorm"
 )
 
-// Querier reads: a pool, a transaction, or the ConnPool of a gorm.DB.
-type Querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// Execer writes: a Tx, or tx.Statement.ConnPool of a gorm transaction.
-type Execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// Exec runs a statement and returns how many rows it changed.
-func Exec(ctx context.Context, on Execer, query string, args ...any) (changed int64, err error) {
-	result, err := on.ExecContext(ctx, query, args...)
+// Exec runs a statement as it is written, with a placeholder for each argument, and returns how many rows it changed. So gorm does not
+// parse it: see tx.Exec for statements that are short, or have lists.
+func Exec(ctx context.Context, on *gorm.DB, query string, args ...any) (changed int64, err error) {
+	result, err := on.Statement.ConnPool.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -30,8 +22,8 @@ func Exec(ctx context.Context, on Execer, query string, args ...any) (changed in
 }
 
 // ScanAll runs a query and calls take for each row.
-func ScanAll(ctx context.Context, q Querier, query string, args []any, take func(scan func(...any) error) error) error {
-	rows, err := q.QueryContext(ctx, query, args...)
+func ScanAll(ctx context.Context, on *gorm.DB, query string, args []any, take func(scan func(...any) error) error) error {
+	rows, err := on.Statement.ConnPool.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -46,10 +38,10 @@ func ScanAll(ctx context.Context, q Querier, query string, args []any, take func
 
 // ScanCounted is ScanAll of a query whose last column is COUNT(*) OVER (), which scan does not show. It fails with ErrShort if the
 // database returned fewer rows than it counted.
-func ScanCounted(ctx context.Context, q Querier, query string, args []any, take func(scan func(...any) error) error) error {
+func ScanCounted(ctx context.Context, on *gorm.DB, query string, args []any, take func(scan func(...any) error) error) error {
 	read := 0
 	counted := 0
-	err := ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
+	err := ScanAll(ctx, on, query, args, func(scan func(...any) error) error {
 		read++
 		return take(func(into ...any) error { return scan(append(into, &counted)...) })
 	})
@@ -60,7 +52,7 @@ func ScanCounted(ctx context.Context, q Querier, query string, args []any, take 
 }
 
 // ByIndex has a query go by an index of the table before it, whatever the server thinks of its statistics.
-func ByIndex(on Database, index string) string {
+func ByIndex(on *gorm.DB, index string) string {
 	if on.Name() == migrations.SQLite {
 		return " INDEXED BY " + index
 	}
@@ -68,7 +60,7 @@ func ByIndex(on Database, index string) string {
 }
 
 // ByKey is ByIndex for the primary key: a scan of a small table would lock all its rows.
-func ByKey(on Database) string {
+func ByKey(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
 	}
@@ -76,7 +68,7 @@ func ByKey(on Database) string {
 }
 
 // ForUpdate ends a query whose rows are locked until the transaction ends. In SQLite a transaction that writes is alone.
-func ForUpdate(on Database) string {
+func ForUpdate(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
 	}
@@ -84,7 +76,7 @@ func ForUpdate(on Database) string {
 }
 
 // InShareMode ends a query whose rows no other transaction changes until this one ends. In SQLite a transaction that writes is alone.
-func InShareMode(on Database) string {
+func InShareMode(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
 	}

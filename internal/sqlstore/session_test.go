@@ -13,6 +13,7 @@ import (
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 // odd are global defaults of a server, each of which would break Dibs, and what a connection has instead.
@@ -98,12 +99,12 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 	require.NoError(t, other.Raw("SELECT user_id FROM claims ORDER BY CONCAT(user_id, '')").Scan(&users).Error) // by no index
 	require.Len(t, users, len(events))
 	require.IsIncreasing(t, users)
-	require.NoError(t, sqlstore.InTxBrief(t.Context(), other, func(tx *sqlstore.Tx) error {
+	require.NoError(t, sqlstore.InTxBrief(t.Context(), other, func(tx *gorm.DB) error {
 		return exec(t.Context(), tx, "UPDATE lots SET redis_total = 1 WHERE id = 'c'")
 	}))
 	require.NoError(t, other.Exec("UPDATE lots SET total = total + 1 WHERE total > 0").Error)
 	require.EqualValues(t, 1001, totalOf(t, db), "it is committed at once, after a transaction too")
-	require.NoError(t, sqlstore.InTx(t.Context(), other, func(tx *sqlstore.Tx) error {
+	require.NoError(t, other.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
 		require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 7"))
 		require.EqualValues(t, 1001, totalOf(t, db), "what is not committed is not seen")
 		return exec(t.Context(), tx, "UPDATE lots SET total = 1001")

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"dibs/internal/migrations"
+
+	"gorm.io/gorm"
 )
 
 // Now is the time as the database holds it: UTC, in milliseconds.
@@ -19,7 +21,7 @@ const (
 )
 
 // RowsPerInsert is the most rows of one INSERT: well below the packet limit of MySQL and the statement limit of SQLite.
-func RowsPerInsert(on Database) int {
+func RowsPerInsert(on *gorm.DB) int {
 	if on.Name() == migrations.SQLite {
 		return 500
 	}

@@ -14,8 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-func exec(ctx context.Context, tx *sqlstore.Tx, query string) error {
-	_, err := tx.ExecContext(ctx, query)
+func exec(ctx context.Context, tx *gorm.DB, query string) error {
+	_, err := sqlstore.Exec(ctx, tx, query)
 	return err
 }
 
@@ -30,7 +30,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 1)
 		set := func(query string, then error) error {
-			return sqlstore.InTx(t.Context(), db, func(tx *sqlstore.Tx) error {
+			return db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
 				require.NoError(t, exec(t.Context(), tx, query))
 				return then
 			})
@@ -41,7 +41,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 		refused := errors.New("refused")
 		require.Equal(t, refused, set("UPDATE lots SET total = 3", refused), "as it is")
 		require.PanicsWithValue(t, "stop", func() {
-			_ = sqlstore.InTx(t.Context(), db, func(tx *sqlstore.Tx) error {
+			_ = db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
 				require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 4"))
 				panic("stop")
 			})
@@ -49,7 +49,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 		require.EqualValues(t, 2, totalOf(t, db))
 
 		ended, end := context.WithCancel(t.Context())
-		err := sqlstore.InTx(ended, db, func(tx *sqlstore.Tx) error {
+		err := db.WithContext(ended).Transaction(func(tx *gorm.DB) error {
 			err := exec(ended, tx, "UPDATE lots SET total = 5")
 			end()
 			return err
@@ -65,15 +65,15 @@ func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1)
 	var first, second int64
-	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *sqlstore.Tx) error {
+	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *gorm.DB) error {
 		read := "SELECT total FROM campaigns"
-		require.NoError(t, tx.QueryRowContext(t.Context(), read).Scan(&first))
+		require.NoError(t, tx.Raw(read).Row().Scan(&first))
 		require.NoError(t, db.Exec("UPDATE lots SET total = 2").Error)
-		return tx.QueryRowContext(t.Context(), read).Scan(&second)
+		return tx.Raw(read).Row().Scan(&second)
 	}))
 	require.Equal(t, []int64{1, 1, 2}, []int64{first, second, totalOf(t, db)})
 
-	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
+	err := sqlstore.InSnapshot(t.Context(), db, func(tx *gorm.DB) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.ErrorContains(t, err, "1792", "read-only")
 }
 
@@ -84,13 +84,13 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	stranger := db.Begin()
 	require.NoError(t, stranger.Exec("UPDATE lots SET total = 2").Error)
 	started := time.Now()
-	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
+	err := sqlstore.InTxBrief(t.Context(), db, func(tx *gorm.DB) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
 	require.Less(t, time.Since(started), 8*time.Second)
 	var wait int
 	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error) // on the one connection that is free
 	require.Equal(t, 10, wait)
 	require.NoError(t, stranger.Commit().Error)
-	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *sqlstore.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))
+	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *gorm.DB) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))
 	require.EqualValues(t, 3, totalOf(t, db))
 }

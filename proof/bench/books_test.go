@@ -129,7 +129,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 		r.fill(b, m, "user-2", 1, true)
 		claims++
 		require.Eventually(b, func() bool { // it has found out
-			offsets, err := writer.Offsets(ctx, st.gorm.ConnPool, 0)
+			offsets, err := writer.Offsets(ctx, st.gorm, 0)
 			there = offsets[0].Read
 			return err == nil && there > 0
 		}, time.Minute, time.Millisecond)

@@ -23,7 +23,7 @@ type mutant struct {
 var allMutants = []mutant{
 	{name: "the offset is moved before the rows are written", seeds: 3, only: []string{"kill consumer"}, edits: []edit{{
 		"syncer/writer/writer.go", "\t\t\tw.flush(ctx, taken)", `
-			_ = sqlstore.InTx(ctx, w.db, func(tx *sqlstore.Tx) error { return moveOffsets(ctx, tx, taken, w.clock.Now()) })
+			_ = moveOffsets(ctx, w.db, taken, w.clock.Now())
 			for i := range taken {
 				taken[i].From = taken[i].Upto
 			}

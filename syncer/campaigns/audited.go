@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"dibs/internal/audit"
-	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // auditChanged records who changed what, in the transaction of the change.
-func auditChanged(ctx context.Context, tx sqlstore.Execer, before, after *models.Campaign) error {
+func auditChanged(ctx context.Context, tx *gorm.DB, before, after *models.Campaign) error {
 	was, is, err := audit.Differences(before.DefinitionJSON(), after.DefinitionJSON())
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ type packetsAdded struct {
 	ReleaseAt *models.Time `json:"release_at,omitempty"`
 }
 
-func (b *packetBatch) audit(ctx context.Context, tx sqlstore.Execer, total int64) error {
+func (b *packetBatch) audit(ctx context.Context, tx *gorm.DB, total int64) error {
 	added := packetsAdded{Total: total + b.count(), Count: b.count(), Amount: b.sum}
 	if b.release != nil {
 		added.ReleaseAt = new(models.NewTime(*b.release))

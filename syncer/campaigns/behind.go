@@ -44,7 +44,7 @@ func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) erro
 	slices.Sort(partitions)
 	partitions = slices.Compact(partitions)
 	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
-		offsets, err := writer.Offsets(ctx, r.db.ConnPool, partitions...)
+		offsets, err := writer.Offsets(ctx, r.db, partitions...)
 		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
 			isBehind, err = r.applier.scripts.IsBehind(partitions[i], offsets[partitions[i]])
 		}

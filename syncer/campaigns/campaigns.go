@@ -68,7 +68,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 			if err != nil || !created {
 				return err
 			}
-			return audit.Put(ctx, tx.Statement.ConnPool, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
+			return audit.Put(ctx, tx, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
 		})
 	})
 	if err != nil {

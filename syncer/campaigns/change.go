@@ -136,7 +136,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	if err := writeChange(tx, &c); err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}
-	return c, auditChanged(tx.Statement.Context, tx.Statement.ConnPool, &before, &c)
+	return c, auditChanged(tx.Statement.Context, tx, &before, &c)
 }
 
 // lockCampaign locks the rows of a change before the first read, so that the snapshot has
@@ -194,7 +194,7 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 		}
 		rows = append(rows, row)
 	}
-	return PutOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
+	return PutOutbox(tx.Statement.Context, tx, rows)
 }
 
 // crossed returns the stock lines that a change crosses, as adjust.lua does.

@@ -56,7 +56,7 @@ func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, e
 		marks := sqlstore.Marks(len(some))
 		query := "SELECT id FROM claims WHERE id IN " + marks + " UNION ALL SELECT id FROM claims_archive WHERE id IN " + marks
 		args := sqlstore.Args(some)
-		err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, append(args, args...), func(scan func(...any) error) error {
+		err := sqlstore.ScanAll(ctx, r.db, query, append(args, args...), func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			there = append(there, id)

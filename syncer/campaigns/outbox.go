@@ -10,6 +10,7 @@ import (
 	"dibs/models"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
@@ -45,7 +46,7 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 
 // PutOutbox inserts rows in the transaction that causes them. After the commit the caller
 // delivers them by resolve.Relay.Apply. If it dies before, the leader's relay does.
-func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
+func PutOutbox(ctx context.Context, tx *gorm.DB, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), OutboxAtOnce)]
 		rows = rows[len(part):]
@@ -56,7 +57,7 @@ func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow)
 			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, created)
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
-		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
+		if _, err := sqlstore.Exec(ctx, tx, query[:len(query)-1], args...); err != nil {
 			return fmt.Errorf("campaigns: outbox: %w", err)
 		}
 	}

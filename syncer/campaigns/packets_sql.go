@@ -26,7 +26,7 @@ const (
 // positions: the second finds another total, or a duplicate position.
 func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
-	return sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
+	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := b.insertRows(ctx, tx, at); err != nil {
 			return err
 		}
@@ -60,10 +60,10 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 }
 
 // deal adds the packets to the totals of their shards, if there are several.
-func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx) error {
+func (b *packetBatch) deal(ctx context.Context, tx *gorm.DB) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
 		packets := models.DealtTo(shard, b.shards, b.after+b.count()) - models.DealtTo(shard, b.shards, b.after)
-		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?",
+		_, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?",
 			packets, b.campaignID, shard)
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (b *packetBatch) deal(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, at time.Time) error {
+func (b *packetBatch) insertBatch(ctx context.Context, tx *gorm.DB, at time.Time) error {
 	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
 	s.BeginRow(0)
 	s.Text(b.campaignID)
@@ -84,13 +84,13 @@ func (b *packetBatch) insertBatch(ctx context.Context, tx *sqlstore.Tx, at time.
 	s.Text(b.digest)
 	s.Time(at)
 	s.EndRow()
-	if _, err := tx.ExecContext(ctx, s.SQL(), s.Args...); err != nil {
+	if _, err := sqlstore.Exec(ctx, tx, s.SQL(), s.Args...); err != nil {
 		return fmt.Errorf("packet_batches: %w", err)
 	}
 	return nil
 }
 
-func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, at time.Time) error {
+func (b *packetBatch) insertRows(ctx context.Context, tx *gorm.DB, at time.Time) error {
 	most := sqlstore.RowsPerInsert(tx)
 	n := int(b.count())
 	for from := 0; from < n; from += most {
@@ -103,7 +103,7 @@ func (b *packetBatch) insertRows(ctx context.Context, tx *sqlstore.Tx, at time.T
 			s.Time(at)
 			s.EndRow()
 		}
-		if _, err := tx.ExecContext(ctx, s.SQL(), s.Args...); err != nil {
+		if _, err := sqlstore.Exec(ctx, tx, s.SQL(), s.Args...); err != nil {
 			return fmt.Errorf("packets: %w", err)
 		}
 	}

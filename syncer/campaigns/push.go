@@ -9,6 +9,8 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
 )
 
 // TellPackets appends a lot's packets to its claim stream, and returns the last position.
@@ -64,7 +66,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 	if state.Pushed >= last {
 		return nil
 	}
-	parked, err := writer.ReadParked(ctx, a.db.ConnPool, c.ID)
+	parked, err := writer.ReadParked(ctx, a.db, c.ID)
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 }
 
 // ByPosition makes a query on packets use the index of positions.
-func ByPosition(on sqlstore.Database) string { return sqlstore.ByIndex(on, "packets_place") }
+func ByPosition(on *gorm.DB) string { return sqlstore.ByIndex(on, "packets_place") }
 
 // pusher sends packets in runs: one call per run, and one time of release.
 type pusher struct {
@@ -109,7 +111,7 @@ func (p *pusher) addAll(ctx context.Context, last int64) error {
 	campaignID, shard := models.SplitShardID(p.c.ID)
 	query := "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets" + ByPosition(p.db) +
 		" WHERE campaign_id = ? AND shard = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position"
-	return sqlstore.ScanAll(ctx, p.db.ConnPool, query, []any{campaignID, shard, p.pushed, last},
+	return sqlstore.ScanAll(ctx, p.db, query, []any{campaignID, shard, p.pushed, last},
 		func(scan func(...any) error) error {
 			var row pushRow
 			var release sql.NullTime

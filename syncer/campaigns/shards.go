@@ -46,7 +46,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.ParkedClaims, error) {
 	all := &writer.ParkedClaims{}
 	for _, id := range c.ShardIDs() {
-		one, err := writer.ReadParked(ctx, db.ConnPool, id)
+		one, err := writer.ReadParked(ctx, db, id)
 		if err != nil {
 			return nil, err
 		}

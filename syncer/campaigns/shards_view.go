@@ -48,7 +48,7 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 }
 
 func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
-	parked, err := writer.ReadParked(ctx, r.db.ConnPool, c.ID)
+	parked, err := writer.ReadParked(ctx, r.db, c.ID)
 	if err != nil {
 		return f, err
 	}

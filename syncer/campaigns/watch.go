@@ -115,7 +115,7 @@ func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]
 	}
 	parked := make(map[string]*writer.ParkedClaims, len(with))
 	for _, id := range with {
-		parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id)
+		parked[id], err = writer.ReadParked(ctx, r.db, id)
 		if err != nil && !errors.Is(err, writer.ErrParked) {
 			return nil, err
 		}

@@ -133,14 +133,14 @@ type books struct {
 
 func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books, error) {
 	b := &books{}
-	err := sqlstore.InSnapshot(ctx, c.db, func(tx *sqlstore.Tx) error {
+	err := sqlstore.InSnapshot(ctx, c.db, func(tx *gorm.DB) error {
 		const query = "SELECT id, kind, status, shards, partition_no, total, version, applied_version, epoch, residency," +
 			" redis_total, remaining, claimed, synced_seq, sold, released_claims, lost_claims, lost_units," +
 			" given_up_claims, given_up_units, seen_units, archived_claims, archived_units, archived_sold, archived_released," +
 			" (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?)," +
 			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id" +
 			" WHERE o.campaign_id = lots.id AND o.kind = ?) FROM defined_lots AS lots WHERE id = ?"
-		err := tx.QueryRowContext(ctx, query, models.OutboxRelease, models.OutboxRelease, id).
+		err := tx.Raw(query, models.OutboxRelease, models.OutboxRelease, id).Row().
 			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch,
 				&b.Residency, &b.RedisTotal, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims,
 				&b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits, &b.SeenUnits, &b.ArchivedClaims,
@@ -176,13 +176,13 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 	return b, err
 }
 
-func (b *books) count(ctx context.Context, tx *sqlstore.Tx) error {
+func (b *books) count(ctx context.Context, tx *gorm.DB) error {
 	const live = "CASE WHEN status IN ('claimed', 'redeemed') THEN "
 	campaignID, shard := models.SplitShardID(b.ID)
 	r := &RowFigures{Archived: b.ArchivedClaims}
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(quantity), 0),"+
+	err := tx.Raw("SELECT COUNT(*), COALESCE(SUM(quantity), 0),"+
 		" COALESCE(SUM("+live+"quantity ELSE 0 END), 0), COALESCE(SUM("+live+"0 ELSE 1 END), 0), COALESCE(MAX(seq), 0)"+
-		" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+		" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Row().
 		Scan(&r.Claims, &r.sold, &r.Units, &r.Released, &r.Last)
 	r.Units += b.untoldUnits // a release counts once its entry is applied
 	r.Released -= b.untold
@@ -192,9 +192,9 @@ func (b *books) count(ctx context.Context, tx *sqlstore.Tx) error {
 	r.Released += b.ArchivedReleased
 	b.rows = r
 	if err == nil && b.Kind == models.KindPacket {
-		err = tx.QueryRowContext(ctx, "SELECT COUNT(claim_id),"+
+		err = tx.Raw("SELECT COUNT(claim_id),"+
 			" COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0)"+
-			" FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&b.ownedPackets, &b.packets)
+			" FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).Row().Scan(&b.ownedPackets, &b.packets)
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func Gaps(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) (all []Gap, er
 	for p := range partitions {
 		partitions[p] = p
 	}
-	offsets, err := writer.Offsets(ctx, db.ConnPool, partitions...)
+	offsets, err := writer.Offsets(ctx, db, partitions...)
 	if err != nil {
 		return nil, err
 	}

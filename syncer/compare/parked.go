@@ -10,6 +10,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
 )
 
 // ErrNoParked reports an id without a parked event.
@@ -72,8 +74,8 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 			return steps, err
 		}
 	}
-	return nil, sqlstore.InTx(ctx, c.db, func(tx *sqlstore.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id = ?",
+	return nil, c.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		_, err := sqlstore.Exec(ctx, tx, "UPDATE parked_events SET discarded_at = ? WHERE id = ?",
 			sqlstore.Now().Format(sqlstore.TimeLayout), id)
 		if err != nil {
 			return err
@@ -99,7 +101,7 @@ func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repai
 // retryParked writes a lot's parked claims if MySQL accepts them; with givesUp it gives up
 // others.
 func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
-	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
+	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
 		var written, refused []writer.ParkedClaim
 		for i := range parked {
 			one := &parked[i]
@@ -131,16 +133,16 @@ func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error 
 	if len(parked) == 0 {
 		return nil
 	}
-	return r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
+	return r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
 		query := "DELETE FROM parked_events WHERE id IN " + sqlstore.Marks(len(parked))
-		_, err := tx.ExecContext(ctx, query, sqlstore.Args(idsOf(parked))...)
+		_, err := sqlstore.Exec(ctx, tx, query, sqlstore.Args(idsOf(parked))...)
 		return "rows of claims", err
 	})
 }
 
 // discardOne gives up a parked claim by id, unless it has a row by now.
 func (r *repair) discardOne(ctx context.Context, id string) error {
-	return writer.EachParked(ctx, r.c.db.ConnPool, r.id, func(parked []writer.ParkedClaim) error {
+	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
 		for i := range parked {
 			switch one := parked[i : i+1]; {
 			case one[0].ID != id:
@@ -170,14 +172,14 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 			e.Amount = &amount
 		}
 	}
-	err := r.change(ctx, RepairParked, named(parked), func(tx *sqlstore.Tx) (string, error) {
+	err := r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
 		args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, sqlstore.Args(idsOf(parked))...)
 		query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(parked))
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		if _, err := sqlstore.Exec(ctx, tx, query, args...); err != nil {
 			return "", err
 		}
 		query = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
-		if _, err := tx.ExecContext(ctx, query, len(parked), e.Quantity, r.id); err != nil {
+		if _, err := sqlstore.Exec(ctx, tx, query, len(parked), e.Quantity, r.id); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), r.publish(ctx, tx, &e)

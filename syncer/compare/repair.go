@@ -13,6 +13,7 @@ import (
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 // Values of repairs.what.
@@ -105,7 +106,7 @@ func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	if !found.Agrees() {
 		before = found.Differences[0]
 	}
-	return r.change(ctx, RepairRedis, before, func(*sqlstore.Tx) (string, error) {
+	return r.change(ctx, RepairRedis, before, func(*gorm.DB) (string, error) {
 		return "loaded again from the rows of claims", nil
 	})
 }
@@ -118,7 +119,7 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 		return false, err
 	}
 	before := fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits)
-	err = r.change(ctx, RepairLost, before, func(tx *sqlstore.Tx) (string, error) {
+	err = r.change(ctx, RepairLost, before, func(tx *gorm.DB) (string, error) {
 		seqs, err := missingSeqs(ctx, tx, r.id)
 		if err != nil {
 			return "", err
@@ -142,10 +143,10 @@ const seqsMax = 10_000 // ranges of one event
 
 // missingSeqs returns ranges of seqs, up to the highest seen, without a row or a parked
 // claim, and that were not given up before.
-func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]int64, err error) {
+func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int64, err error) {
 	campaignID, shard := models.SplitShardID(id)
 	var highest int64
-	if err := tx.QueryRowContext(ctx, "SELECT seen_seq FROM lots WHERE id = ?", id).Scan(&highest); err != nil {
+	if err := tx.Raw("SELECT seen_seq FROM lots WHERE id = ?", id).Row().Scan(&highest); err != nil {
 		return nil, err
 	}
 	parked, err := writer.ReadParked(ctx, tx, id)
@@ -200,11 +201,11 @@ func missingSeqs(ctx context.Context, tx *sqlstore.Tx, id string) (missing [][2]
 }
 
 // publish puts claims.given_up into the outbox: a restored MySQL gets it from the stream.
-func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) error {
+func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) error {
 	e.Type = models.EventClaimsGivenUp
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
 	e.GivenUp = &models.GivenUp{}
-	err := tx.QueryRowContext(ctx, "SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).
+	err := tx.Raw("SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).Row().
 		Scan(&e.GivenUp.Claims, &e.GivenUp.Units)
 	if err != nil {
 		return err
@@ -218,12 +219,12 @@ func (r *repair) publish(ctx context.Context, tx *sqlstore.Tx, e *models.Event) 
 
 // change does and records one step in a transaction that locks the lot's row.
 // do returns the value after it.
-func (r *repair) change(ctx context.Context, what, before string, do func(tx *sqlstore.Tx) (after string, err error)) error {
+func (r *repair) change(ctx context.Context, what, before string, do func(tx *gorm.DB) (after string, err error)) error {
 	var step models.Repair
 	err := sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, r.c.db, func(tx *sqlstore.Tx) error {
+		return r.c.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			// Lock before the first read: the snapshot then has all flushes but those that wait for it.
-			if _, err := tx.ExecContext(ctx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
+			if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
 				return err
 			}
 			after, err := do(tx)
@@ -250,8 +251,8 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *sq
 	return nil
 }
 
-func writeStep(ctx context.Context, tx *sqlstore.Tx, step *models.Repair) error {
-	_, err := tx.ExecContext(ctx,
+func writeStep(ctx context.Context, tx *gorm.DB, step *models.Repair) error {
+	_, err := sqlstore.Exec(ctx, tx,
 		"INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
 		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
 	if err != nil {

@@ -240,5 +240,5 @@ func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 
 // Parked reads a lot's parked claims. Errors as writer.ReadParked.
 func (l *Loader) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
-	return writer.ReadParked(ctx, l.db.ConnPool, id)
+	return writer.ReadParked(ctx, l.db, id)
 }

@@ -146,7 +146,7 @@ const reportsAtOnce = 200
 func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), reportsAtOnce) {
 		err := sqlstore.Retry(ctx, func() error {
-			return sqlstore.InTx(ctx, l.db, func(tx *sqlstore.Tx) error {
+			return l.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 				for _, id := range some {
 					if err := see(ctx, tx, id, seen[id]); err != nil {
 						return err
@@ -162,8 +162,8 @@ func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error
 	return nil
 }
 
-func see(ctx context.Context, tx *sqlstore.Tx, id string, at lua.Position) error {
-	_, err := tx.ExecContext(ctx, "UPDATE lots SET"+
+func see(ctx context.Context, tx *gorm.DB, id string, at lua.Position) error {
+	_, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET"+
 		" seen_epoch = CASE WHEN seen_epoch < ? THEN ? ELSE seen_epoch END,"+
 		" seen_seq = CASE WHEN seen_seq < ? THEN ? ELSE seen_seq END,"+
 		" seen_units = CASE WHEN seen_units < ? THEN ? ELSE seen_units END"+
@@ -377,7 +377,7 @@ func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bo
 		return false, nil
 	}
 	var known counted
-	err = sqlstore.InSnapshot(ctx, l.db, func(tx *sqlstore.Tx) error {
+	err = sqlstore.InSnapshot(ctx, l.db, func(tx *gorm.DB) error {
 		known, err = l.known(ctx, tx, o, token)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
 )
 
 // lot is a lot to be loaded: MySQL's row, and what Redis had when it was fenced.
@@ -96,14 +98,14 @@ func (o *lot) loadOf(known *counted, token string) *lua.Load {
 
 // known reads a lot by its counters and refreshes o.row.
 // Errors: lua.ErrOther if another loader has numbered it.
-func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader string) (known counted, err error) {
+func (l *Loader) known(ctx context.Context, tx *gorm.DB, o *lot, loader string) (known counted, err error) {
 	c := &o.row.Campaign
 	hasParked := false
-	err = tx.QueryRowContext(ctx, "SELECT total, synced_seq, sold, claimed, released_claims,"+
+	err = tx.Raw("SELECT total, synced_seq, sold, claimed, released_claims,"+
 		" lost_claims, lost_units, given_up_claims, given_up_units, seen_epoch, seen_seq, seen_units,"+
 		" archived_claims, archived_units, archived_sold, archived_released, load_attempts, loader,"+
 		" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"+
-		" FROM lots WHERE id = ?", c.ID).
+		" FROM lots WHERE id = ?", c.ID).Row().
 		Scan(&known.total, &c.SyncedSeq, &c.Sold, &c.Claimed, &c.ReleasedClaims,
 			&c.LostClaims, &c.LostUnits, &c.GivenUpClaims, &c.GivenUpUnits, &c.SeenEpoch, &c.SeenSeq, &c.SeenUnits,
 			&c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedSold, &c.ArchivedReleased, &c.LoadAttempts, &o.row.Loader,
@@ -124,15 +126,15 @@ func (l *Loader) known(ctx context.Context, tx *sqlstore.Tx, o *lot, loader stri
 	campaignID, shard := models.SplitShardID(c.ID)
 	waiting, err := writer.ReadWaiting(ctx, tx, c.ID)
 	if err == nil && shard > 0 {
-		err = tx.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
+		err = tx.Raw("SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN to_shard = ? AND credited_at IS NOT NULL THEN units ELSE 0 END), 0)"+
-			" FROM stock_moves WHERE campaign_id = ? AND from_shard > 0 AND to_shard > 0", shard, shard, campaignID).
+			" FROM stock_moves WHERE campaign_id = ? AND from_shard > 0 AND to_shard > 0", shard, shard, campaignID).Row().
 			Scan(&known.shares.Out, &known.shares.In)
 	}
 	var untold int64
 	if err == nil && c.Kind == models.KindPacket {
-		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >"+
-			" (SELECT told_position FROM lots WHERE id = ?)", campaignID, shard, c.ID).Scan(&untold)
+		err = tx.Raw("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >"+
+			" (SELECT told_position FROM lots WHERE id = ?)", campaignID, shard, c.ID).Row().Scan(&untold)
 	}
 	if err != nil {
 		return known, fmt.Errorf("lots: sums of %s: %w", c.ID, err)
@@ -166,7 +168,7 @@ func (l *Loader) put(ctx context.Context, o *lot, token string) error {
 // stage stages one snapshot of a lot, and corrects its counters in MySQL.
 func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token string) error {
 	var counters, rows sums
-	err := sqlstore.InSnapshot(ctx, l.db, func(tx *sqlstore.Tx) error {
+	err := sqlstore.InSnapshot(ctx, l.db, func(tx *gorm.DB) error {
 		known, err := l.known(ctx, tx, o, token)
 		if err != nil {
 			return err
@@ -233,7 +235,7 @@ const stagePage = 5000 // rows between two test steps
 // stageClaims streams claims: MySQL is read no faster than Redis is written.
 // Redis does not know yet of the releases that wait in the outbox.
 func (l *Loader) stageClaims(
-	ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
+	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
 ) (highest int64, err error) {
 	id := o.row.ID
 	pending, err := pendingReleases(ctx, tx, id)
@@ -242,8 +244,7 @@ func (l *Loader) stageClaims(
 	}
 	if o.row.ArchivedClaims > 0 {
 		campaignID, shard := models.SplitShardID(id)
-		err = tx.QueryRowContext(ctx,
-			"SELECT COALESCE(MAX(seq), 0) FROM claims_archive WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+		err = tx.Raw("SELECT COALESCE(MAX(seq), 0) FROM claims_archive WHERE campaign_id = ? AND shard = ?", campaignID, shard).Row().
 			Scan(&highest)
 	}
 	if err != nil {
@@ -272,7 +273,7 @@ func (l *Loader) stageClaims(
 	return highest, err
 }
 
-func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[string]bool, error) {
+func pendingReleases(ctx context.Context, tx *gorm.DB, id string) (map[string]bool, error) {
 	pending := make(map[string]bool)
 	err := sqlstore.ScanAll(ctx, tx,
 		"SELECT claim_id FROM outbox WHERE campaign_id = ? AND kind = ?", []any{id, string(models.OutboxRelease)},
@@ -291,14 +292,14 @@ func pendingReleases(ctx context.Context, tx *sqlstore.Tx, id string) (map[strin
 // EachClaim calls each for every claim of a lot, rows and parked ones, in order of seq.
 // The record is reused after each returns. MySQL is read no faster than each takes.
 func EachClaim(
-	ctx context.Context, tx *sqlstore.Tx, id string, parked []*writer.ParkedClaim,
+	ctx context.Context, tx *gorm.DB, id string, parked []*writer.ParkedClaim,
 	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)
 	// By this index: sorting a million rows would take longer than all else here.
-	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
+	rows, err := tx.Raw("SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
 		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
-		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
+		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard).Rows()
 	if err != nil {
 		return fmt.Errorf("lots: claims of %s: %w", id, err)
 	}
@@ -329,7 +330,7 @@ func EachClaim(
 		return fmt.Errorf("lots: claims of %s: %w", id, err)
 	}
 	var all int
-	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&all)
+	err = tx.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Row().Scan(&all)
 	if err == nil && all != n {
 		err = fmt.Errorf("%w: claims of %s: %d of %d", sqlstore.ErrShort, id, n, all)
 	}
@@ -356,14 +357,14 @@ func eachParked(
 // stagePackets stages free packets that the stream already has; the others follow.
 // As many as were lost are withheld, from the highest position down.
 func (l *Loader) stagePackets(
-	ctx context.Context, tx *sqlstore.Tx, o *lot, staging *lua.Staging, taken map[string]bool,
+	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, taken map[string]bool,
 ) error {
 	campaignID, shard := models.SplitShardID(o.row.ID)
 	const free = " WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	var n, pushed int64
-	err := tx.QueryRowContext(ctx, "SELECT told_position FROM lots WHERE id = ?", o.row.ID).Scan(&pushed)
+	err := tx.Raw("SELECT told_position FROM lots WHERE id = ?", o.row.ID).Row().Scan(&pushed)
 	if err == nil {
-		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM packets"+free, campaignID, shard, pushed).Scan(&n)
+		err = tx.Raw("SELECT COUNT(*) FROM packets"+free, campaignID, shard, pushed).Row().Scan(&n)
 	}
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
@@ -371,8 +372,8 @@ func (l *Loader) stagePackets(
 	staging.SetPushed(pushed)
 	lost := staging.Sold - staging.RowUnits - o.row.GivenUpUnits
 	left := max(0, n-int64(len(taken))-lost)
-	rows, err := tx.QueryContext(ctx, "SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
-		free+" ORDER BY position", campaignID, shard, pushed)
+	rows, err := tx.Raw("SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
+		free+" ORDER BY position", campaignID, shard, pushed).Rows()
 	if err != nil {
 		return fmt.Errorf("lots: packets of %s: %w", o.row.ID, err)
 	}

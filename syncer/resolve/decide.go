@@ -70,7 +70,7 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 			return found[0], result, err
 		}
 		r.steps.At("found")
-		err = sqlstore.InTx(ctx, r.db, func(tx *sqlstore.Tx) error {
+		err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			if err := d.apply(found, sqlstore.Now()); err != nil {
 				return err
 			}
@@ -245,7 +245,7 @@ func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, erro
 }
 
 // write writes the decision in tx. It fails with errRaced if another one was first.
-func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, decided []heldClaim, at *steps.Steps) error {
+func (d *decision) write(ctx context.Context, tx *gorm.DB, db *gorm.DB, decided []heldClaim, at *steps.Steps) error {
 	rows := make([]models.OutboxRow, len(decided))
 	byNumber := make(map[int64][]string)
 	events := make(map[int64]*models.Event)
@@ -276,7 +276,7 @@ func (d *decision) write(ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, deci
 }
 
 // audit records who reopened or extended a claim.
-func (d *decision) audit(ctx context.Context, tx *sqlstore.Tx, decided []heldClaim) error {
+func (d *decision) audit(ctx context.Context, tx *gorm.DB, decided []heldClaim) error {
 	var action string
 	switch d.event {
 	case models.EventClaimReopened:

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
+	"gorm.io/gorm"
 )
 
 const (
@@ -134,7 +135,7 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 // goOver ends holds and moves the cursors of lots in one transaction.
 func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	for {
-		err = e.inTx(ctx, func(tx *sqlstore.Tx) (err error) {
+		err = e.inTx(ctx, func(tx *gorm.DB) (err error) {
 			if err := lock(ctx, tx, lots); err != nil {
 				return err
 			}
@@ -160,7 +161,7 @@ func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now tim
 }
 
 // end decides that claims have expired.
-func (e *Expirer) end(ctx context.Context, tx *sqlstore.Tx, claims []heldClaim) error {
+func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -192,12 +193,12 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 	claims = slices.DeleteFunc(claims, func(c heldClaim) bool {
 		return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket
 	})
-	txErr := e.inTx(ctx, func(tx *sqlstore.Tx) error {
+	txErr := e.inTx(ctx, func(tx *gorm.DB) error {
 		if err := e.end(ctx, tx, claims); err != nil {
 			return err
 		}
 		query := "DELETE FROM hold_dues WHERE claim_id IN " + sqlstore.Marks(len(ids))
-		_, err := tx.ExecContext(ctx, query, sqlstore.Args(ids)...)
+		_, err := sqlstore.Exec(ctx, tx, query, sqlstore.Args(ids)...)
 		return err
 	})
 	if txErr != nil {

@@ -35,7 +35,7 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 }
 
 // lock locks and reads the cursors of lots.
-func lock(ctx context.Context, tx *sqlstore.Tx, lots []heldLot) error {
+func lock(ctx context.Context, tx *gorm.DB, lots []heldLot) error {
 	at := make(map[string]*heldLot, len(lots))
 	args := make([]any, 0, 2*len(lots))
 	for i := range lots {
@@ -61,7 +61,7 @@ const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key
 
 // walk scans up to share claims of each lot, moves the locked cursors, and returns claims
 // whose hold has ended. Reopened and extended ones have a row of hold_dues instead.
-func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
+func walk(ctx context.Context, tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	at := make(map[string]*heldLot, len(lots))
 	seen := make(map[string]int, len(lots))
 	for i := range lots {
@@ -93,7 +93,7 @@ func walk(ctx context.Context, tx *sqlstore.Tx, lots []heldLot, share int, now t
 }
 
 // walkQuery reads one claim more than share of each lot.
-func walkQuery(db sqlstore.Database, lots []heldLot, share int) (query string, args []any) {
+func walkQuery(db *gorm.DB, lots []heldLot, share int) (query string, args []any) {
 	parts := make([]string, len(lots))
 	for i := range lots {
 		l := &lots[i]
@@ -105,10 +105,10 @@ func walkQuery(db sqlstore.Database, lots []heldLot, share int) (query string, a
 	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq", args
 }
 
-func move(ctx context.Context, db *gorm.DB, tx *sqlstore.Tx, lots []heldLot) error {
+func move(ctx context.Context, db *gorm.DB, tx *gorm.DB, lots []heldLot) error {
 	cursors := make([]models.HoldCursor, len(lots))
 	for i := range lots {
 		cursors[i] = lots[i].HoldCursor
 	}
-	return tx.Gorm(ctx, db).Save(&cursors).Error
+	return tx.Save(&cursors).Error
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"dibs/internal/sqlstore"
+
+	"gorm.io/gorm"
 )
 
 // apart does something for all, in order of campaigns. If that waits for a lock,
@@ -34,7 +36,7 @@ func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) 
 }
 
 // inTx retries a transaction, except after a lock wait.
-func (e *Expirer) inTx(ctx context.Context, change func(tx *sqlstore.Tx) error) error {
+func (e *Expirer) inTx(ctx context.Context, change func(tx *gorm.DB) error) error {
 	return sqlstore.Retry(ctx, func() error {
 		err := sqlstore.InTxBrief(ctx, e.relay.db, change)
 		if sqlstore.IsLockWait(err) {

@@ -9,6 +9,7 @@ import (
 	"dibs/syncer/campaigns"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 // closedEventID derives the id of the event that ends a campaign.
@@ -20,8 +21,7 @@ func closedEventID(campaignID string) string {
 // Positions may have gaps, as restored packets keep their own.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
 	var last int64
-	err := f.relay.db.ConnPool.QueryRowContext(ctx,
-		"SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&last)
+	err := f.relay.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Row().Scan(&last)
 	if err != nil {
 		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
@@ -31,7 +31,7 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 		upto := min(from+int64(f.batch), last)
 		var n int64
 		err := sqlstore.Retry(ctx, func() (err error) {
-			n, err = sqlstore.Exec(ctx, f.relay.db.ConnPool, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
+			n, err = sqlstore.Exec(ctx, f.relay.db, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
 			return err
 		})
 		if err != nil {
@@ -61,7 +61,7 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 }
 
 func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.OutboxRow, ended bool, err error) {
-	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sqlstore.Tx) error {
+	err = f.relay.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		at := sqlstore.Now()
 		e.At = models.NewTime(at)
 		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
@@ -95,10 +95,10 @@ func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*model
 	}
 	if c.Kind == models.KindPacket {
 		var open, returned, amount int64
-		err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT"+
+		err := f.relay.db.WithContext(ctx).Raw("SELECT"+
 			" COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN 1 ELSE 0 END), 0),"+
-			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN amount ELSE 0 END), 0) FROM packets WHERE campaign_id = ?", c.ID).
+			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN amount ELSE 0 END), 0) FROM packets WHERE campaign_id = ?", c.ID).Row().
 			Scan(&open, &returned, &amount)
 		switch {
 		case err != nil:

@@ -180,7 +180,7 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	if len(partitions) == 0 {
 		return nil, nil
 	}
-	all, err := writer.Offsets(ctx, r.db.ConnPool, slices.Collect(maps.Keys(partitions))...)
+	all, err := writer.Offsets(ctx, r.db, slices.Collect(maps.Keys(partitions))...)
 	if err != nil {
 		return nil, fmt.Errorf("resolve: relay: %w", err)
 	}

@@ -23,7 +23,7 @@ func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
 	require.NoError(t, err)
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
-		return campaigns.PutOutbox(t.Context(), tx.Statement.ConnPool, []models.OutboxRow{row})
+		return campaigns.PutOutbox(t.Context(), tx, []models.OutboxRow{row})
 	}))
 	return row.ID
 }

@@ -87,7 +87,7 @@ func TestRestore_NoClaimIsRedeemedTwice(t *testing.T) {
 		require.NoError(t, err)
 	}
 	h.Sync()
-	offsets, err := writer.Offsets(t.Context(), h.DB.ConnPool, 0)
+	offsets, err := writer.Offsets(t.Context(), h.DB, 0)
 	require.NoError(t, err)
 	require.NoError(t, h.Scripts.Signal(t.Context(), offsets))
 	h.Scripts.Signals(t.Context()) // as each API process does five times a second

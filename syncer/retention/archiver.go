@@ -136,7 +136,7 @@ func (a *Archiver) page(
 	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
 ) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, a.db, func(tx *sqlstore.Tx) error {
+		return a.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			claims, err := a.read(ctx, tx, lotID, after, before)
 			moved = int64(len(claims))
 			if err != nil || moved == 0 {
@@ -164,7 +164,7 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 // read locks and reads the next claims, in order of seq. It skips open holds,
 // and decisions that are still in the outbox, which the counters lack.
 func (a *Archiver) read(
-	ctx context.Context, tx *sqlstore.Tx, lotID string, after int64, before time.Time,
+	ctx context.Context, tx *gorm.DB, lotID string, after int64, before time.Time,
 ) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
@@ -185,7 +185,7 @@ func (a *Archiver) read(
 	return claims, err
 }
 
-func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, claims []models.ClaimRow) error {
+func (a *Archiver) move(ctx context.Context, tx *gorm.DB, lotID string, claims []models.ClaimRow) error {
 	var units, sold, released int64
 	ids := make([]any, len(claims))
 	var orders, ordered []any
@@ -206,19 +206,19 @@ func (a *Archiver) move(ctx context.Context, tx *sqlstore.Tx, lotID string, clai
 	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
 		" FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
 	args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, ids...)
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+	if _, err := sqlstore.Exec(ctx, tx, query, args...); err != nil {
 		return err
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
 		query = "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) +
 			" AND claim_id IN " + sqlstore.Marks(len(ordered))
-		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil {
+		if _, err := sqlstore.Exec(ctx, tx, query, append(orders, ordered...)...); err != nil {
 			return err
 		}
 	}
 	query = "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
-	if _, err := tx.ExecContext(ctx, query, ids...); err != nil {
+	if _, err := sqlstore.Exec(ctx, tx, query, ids...); err != nil {
 		return err
 	}
 	a.steps.At("deleted")

@@ -131,7 +131,7 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 		if !added {
 			return nil
 		}
-		return audit.Put(ctx, tx.Statement.ConnPool, models.AuditGroupAdded, "", nil, map[string]string{"name": name})
+		return audit.Put(ctx, tx, models.AuditGroupAdded, "", nil, map[string]string{"name": name})
 	})
 	if err != nil {
 		return false, fmt.Errorf("retention: add group %q: %w", name, err)
@@ -168,7 +168,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 		if err := tx.Delete(&models.ConsumerGroup{Name: name}).Error; err != nil {
 			return err
 		}
-		return audit.Put(ctx, tx.Statement.ConnPool, models.AuditGroupRemoved, "", map[string]string{"name": name}, nil)
+		return audit.Put(ctx, tx, models.AuditGroupRemoved, "", map[string]string{"name": name}, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("retention: remove group %q: %w", name, err)

@@ -9,6 +9,8 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+
+	"gorm.io/gorm"
 )
 
 // line is a stock level of a campaign, as in definitions.told_line. With one shard,
@@ -110,10 +112,10 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 		rows = append(rows, row)
 	}
 	return wrapped(sqlstore.Retry(ctx, func() error {
-		return sqlstore.InTx(ctx, m.db, func(tx *sqlstore.Tx) error {
+		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			var total int64
 			query := "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0" + sqlstore.ForUpdate(tx)
-			err := tx.QueryRowContext(ctx, query, c.ID).Scan(&total)
+			err := tx.Raw(query, c.ID).Row().Scan(&total)
 			if err != nil || total != c.Total { // it changed: the next round publishes
 				return err
 			}

@@ -58,7 +58,7 @@ type application struct {
 	applied
 
 	ctx      context.Context //nolint:containedctx // lives as long as the transaction
-	tx       *sqlstore.Tx
+	tx       *gorm.DB
 	b        *batch
 	started  time.Time
 	lots     map[adder.Lot]lotRow
@@ -82,7 +82,7 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	defer cancel()
 	a := &application{store: s, ctx: ctx, b: b, started: s.clock.Now()}
 	s.steps.At("begin")
-	err := sqlstore.InTxBrief(ctx, s.db, func(tx *sqlstore.Tx) error {
+	err := sqlstore.InTxBrief(ctx, s.db, func(tx *gorm.DB) error {
 		a.tx = tx
 		return a.run()
 	})

@@ -69,7 +69,7 @@ func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, p
 	if len(partitions) == 0 {
 		return nil, nil
 	}
-	offsets, err := Offsets(ctx, a.db.ConnPool, partitions...)
+	offsets, err := Offsets(ctx, a.db, partitions...)
 	if err != nil {
 		return partitions, err
 	}

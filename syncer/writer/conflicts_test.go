@@ -172,9 +172,7 @@ func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	}
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = ?", time.Now(), discarded.ID).Error)
 	require.NoError(t, db.Exec("UPDATE parked_events SET campaign_id = 'c#1'").Error)
-	pool, err := db.DB()
-	require.NoError(t, err)
-	parked, err := writer.ReadParked(t.Context(), pool, "c#1")
+	parked, err := writer.ReadParked(t.Context(), db, "c#1")
 	require.NoError(t, err)
 	counts := make(map[string]bool)
 	isWritten := make(map[string]bool)

@@ -9,6 +9,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // countersAtOnce is how many lots a statement updates: each row searches a list of them.
@@ -27,7 +29,7 @@ func (d *delta) id() string { return d.LotID }
 // moveCounters adds deltas, one a lot, to lots and to campaigns of several shards.
 // It comes last in a transaction: hot rows are locked for these statements only.
 // Lots come before campaigns, in order of their ids, so that no two writers deadlock.
-func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []delta, now time.Time) error {
+func moveCounters(ctx context.Context, tx *gorm.DB, deltas []delta, now time.Time) error {
 	var lots, whole []delta
 	for _, d := range deltas {
 		campaignID, shard := models.SplitShardID(d.LotID)
@@ -49,7 +51,7 @@ func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []delta, now t
 		slices.SortFunc(part, func(a, b delta) int { return cmp.Compare(a.LotID, b.LotID) })
 		for some := range slices.Chunk(part, countersAtOnce) {
 			query, args := moveQuery(some, now)
-			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			if _, err := sqlstore.Exec(ctx, tx, query, args...); err != nil {
 				return err
 			}
 		}

@@ -15,9 +15,9 @@ import (
 // With follows it skips claims of which e is not the next decision.
 // If decided is less than the number of ids, the caller rolls back.
 func WriteDecision(
-	ctx context.Context, tx *sqlstore.Tx, db *gorm.DB, e *models.Event, ids []string, follows bool,
+	ctx context.Context, tx *gorm.DB, db *gorm.DB, e *models.Event, ids []string, follows bool,
 ) (decided int64, err error) {
-	in := tx.Gorm(ctx, db)
+	in := tx
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)
 	set := map[string]any{

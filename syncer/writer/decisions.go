@@ -66,7 +66,7 @@ func (a *application) readOutbox() error {
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
 		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
-		_, err := a.tx.ExecContext(a.ctx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+		_, err := sqlstore.Exec(a.ctx, a.tx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (a *application) refuse(e *models.RawEvent, c *decidedClaim) error {
 }
 
 func (a *application) reload(lotID string) error {
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID)
+	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID)
 	return err
 }
 
@@ -185,11 +185,11 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	_, err = a.tx.ExecContext(a.ctx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
+	_, err = sqlstore.Exec(a.ctx, a.tx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
 	slices.SortFunc(others, func(x, y models.Event) int { return cmp.Compare(y.Decision, x.Decision) }) // the last first
 	for i := range others {
 		if err == nil {
-			err = undoBeside(a.tx.Gorm(a.ctx, a.db), &others[i])
+			err = undoBeside(a.tx, &others[i])
 		}
 	}
 	if err == nil {

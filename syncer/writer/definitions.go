@@ -70,7 +70,7 @@ func (a *application) define() error {
 	if err != nil {
 		return err
 	}
-	db := a.tx.Gorm(a.ctx, a.db)
+	db := a.tx
 	for id, d := range newest {
 		var err error
 		switch version := versions[id]; {

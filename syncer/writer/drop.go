@@ -114,7 +114,7 @@ func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	if err != nil {
 		return fmt.Errorf("claims.dropped: %w", err)
 	}
-	_, err = a.tx.ExecContext(a.ctx,
+	_, err = sqlstore.Exec(a.ctx, a.tx,
 		"INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES (?, ?, ?, ?, ?)",
 		e.ID, lot.ID(), models.OutboxEvent, payload, now.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {

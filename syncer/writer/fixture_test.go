@@ -70,7 +70,7 @@ func (f *feed) applied() {
 }
 
 func (f *feed) isApplied() bool {
-	offsets, err := writer.Offsets(f.t.Context(), f.db.ConnPool, f.partition)
+	offsets, err := writer.Offsets(f.t.Context(), f.db, f.partition)
 	return err == nil && offsets[f.partition] == f.at
 }
 

@@ -15,6 +15,7 @@ import (
 	"dibs/syncer/adder"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
@@ -82,7 +83,7 @@ func (a *application) findLocked(lots []adder.Lot) error {
 }
 
 // lockFree locks the lots that are not locked, and campaigns together with their shards.
-func lockFree(ctx context.Context, tx *sqlstore.Tx, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
+func lockFree(ctx context.Context, tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
 	free = make(map[adder.Lot]bool, len(lots))
 	if tx.Name() == migrations.SQLite {
 		for _, lot := range lots {
@@ -128,7 +129,7 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 		err := a.addToLots([]string{flushes[lot]})
 		if sqlstore.FailureOf(err) == sqlstore.FailureData {
 			a.waiting[lot] = err
-			_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_flushes SET waiting = 1 WHERE id = ?", flushes[lot])
+			_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE stock_flushes SET waiting = 1 WHERE id = ?", flushes[lot])
 		}
 		if err != nil {
 			return err
@@ -152,19 +153,19 @@ const (
 		" FROM (" + flushSums + ") AS f WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
 )
 
-func addFlushes(ctx context.Context, tx *sqlstore.Tx, ids []string, now time.Time) error {
+func addFlushes(ctx context.Context, tx *gorm.DB, ids []string, now time.Time) error {
 	list := "('" + strings.Join(ids, "','") + "')" // UUIDs need no escaping
 	query := fmt.Sprintf(addFlushesMySQL, list)
 	if tx.Name() == migrations.SQLite {
 		query = fmt.Sprintf(addFlushesSQLite, list)
 	}
-	_, err := tx.ExecContext(ctx, query, now.UTC().Format(sqlstore.TimeLayout))
+	_, err := sqlstore.Exec(ctx, tx, query, now.UTC().Format(sqlstore.TimeLayout))
 	return err
 }
 
 // insertFlushes inserts one row per lot into stock_flushes, and returns their ids.
 func insertFlushes(
-	ctx context.Context, tx *sqlstore.Tx, sums map[adder.Lot]*adder.Tally, waiting map[adder.Lot]error,
+	ctx context.Context, tx *gorm.DB, sums map[adder.Lot]*adder.Tally, waiting map[adder.Lot]error,
 	took time.Duration, now time.Time,
 ) (ids map[adder.Lot]string, err error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
@@ -194,7 +195,7 @@ func insertFlushes(
 	if len(ids) == 0 {
 		return ids, nil
 	}
-	_, err = tx.ExecContext(ctx, s.SQL(), s.Args...)
+	_, err = sqlstore.Exec(ctx, tx, s.SQL(), s.Args...)
 	return ids, err
 }
 
@@ -230,7 +231,7 @@ func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err e
 	if err != nil || len(lots) == 0 {
 		return nil, err
 	}
-	err = sqlstore.InTxBrief(ctx, w.db, func(tx *sqlstore.Tx) error {
+	err = sqlstore.InTxBrief(ctx, w.db, func(tx *gorm.DB) error {
 		left = make(map[adder.Lot]bool)
 		free, err := lockFree(ctx, tx, lots)
 		if err != nil {
@@ -255,7 +256,7 @@ func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err e
 
 func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) {
 	query := "SELECT DISTINCT campaign_id, shard FROM stock_flushes WHERE waiting = 1"
-	err = sqlstore.ScanAll(ctx, w.db.ConnPool, query, nil, func(scan func(...any) error) error {
+	err = sqlstore.ScanAll(ctx, w.db, query, nil, func(scan func(...any) error) error {
 		var lot adder.Lot
 		err := scan(&lot.CampaignID, &lot.Shard)
 		lots = append(lots, lot)
@@ -266,7 +267,7 @@ func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) 
 }
 
 // addWaitingOf adds the sums of a lot. Its row is locked, so no other process does.
-func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) error {
+func (w *Writer) addWaitingOf(ctx context.Context, tx *gorm.DB, lot adder.Lot) error {
 	ids, err := waitingOf(ctx, tx, lot)
 	if err != nil || len(ids) == 0 {
 		return err
@@ -275,11 +276,11 @@ func (w *Writer) addWaitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lo
 		return err
 	}
 	query := "UPDATE stock_flushes SET waiting = NULL WHERE id IN " + sqlstore.Marks(len(ids))
-	_, err = tx.ExecContext(ctx, query, sqlstore.Args(ids)...)
+	_, err = sqlstore.Exec(ctx, tx, query, sqlstore.Args(ids)...)
 	return err
 }
 
-func waitingOf(ctx context.Context, tx *sqlstore.Tx, lot adder.Lot) (ids []string, err error) {
+func waitingOf(ctx context.Context, tx *gorm.DB, lot adder.Lot) (ids []string, err error) {
 	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
 	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
 		var id string

@@ -14,7 +14,7 @@ func (a *application) giveUp() error {
 		}
 		if len(e.IDs) > 0 {
 			args := append([]any{e.At.UTC().Format(sqlstore.TimeLayout)}, sqlstore.Args(e.IDs)...)
-			_, err := a.tx.ExecContext(a.ctx, "UPDATE parked_events SET discarded_at = ? WHERE discarded_at IS NULL AND id IN "+
+			_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE parked_events SET discarded_at = ? WHERE discarded_at IS NULL AND id IN "+
 				sqlstore.Marks(len(e.IDs)), args...)
 			if err != nil {
 				return err
@@ -28,7 +28,7 @@ func (a *application) giveUp() error {
 }
 
 func (a *application) giveUpOf(lot adder.Lot, now *models.GivenUp) error {
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET"+
+	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET"+
 		" lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
 		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+
 		", given_up_claims = ?, given_up_units = ?"+

@@ -35,7 +35,7 @@ func (a *application) lockHolds() error {
 	} else {
 		query += " ON DUPLICATE KEY UPDATE due_ms = COALESCE(due_ms, VALUES(due_ms))"
 	}
-	if _, err := a.tx.ExecContext(a.ctx, query, put...); err != nil {
+	if _, err := sqlstore.Exec(a.ctx, a.tx, query, put...); err != nil {
 		return err
 	}
 	query = "SELECT campaign_id, shard, seq FROM hold_cursors WHERE " +
@@ -62,5 +62,5 @@ func (a *application) putDues() error {
 	if len(dues) == 0 {
 		return nil
 	}
-	return a.tx.Gorm(a.ctx, a.db).Save(&dues).Error
+	return a.tx.Save(&dues).Error
 }

@@ -65,7 +65,7 @@ func (a *application) execInsert(rows []*models.RawEvent) error {
 	for i, r := range rows {
 		addClaim(s, i, &r.Event, synced)
 	}
-	_, err := a.tx.ExecContext(a.ctx, s.SQL(), s.Args...)
+	_, err := sqlstore.Exec(a.ctx, a.tx, s.SQL(), s.Args...)
 	return err
 }
 
@@ -137,7 +137,7 @@ func (a *application) remove(ids map[string]bool) error {
 	for id := range ids {
 		args = append(args, id)
 	}
-	_, err := a.tx.ExecContext(a.ctx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(args)), args...)
+	_, err := sqlstore.Exec(a.ctx, a.tx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(args)), args...)
 	a.written = slices.DeleteFunc(a.written, func(r *models.RawEvent) bool { return ids[r.ID] })
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
+
+	"gorm.io/gorm"
 )
 
 // position is what MySQL has of a lot at an event of the stream, parked claims included.
@@ -92,7 +94,7 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 }
 
 // parkedOf reads the parked claims of the lots that have any.
-func parkedOf(ctx context.Context, tx *sqlstore.Tx, lots []string) (map[string]*ParkedClaims, error) {
+func parkedOf(ctx context.Context, tx *gorm.DB, lots []string) (map[string]*ParkedClaims, error) {
 	parked := make(map[string]*ParkedClaims)
 	query := "SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(lots))
 	err := sqlstore.ScanAll(ctx, tx, query, sqlstore.Args(lots), func(scan func(...any) error) error {
@@ -149,7 +151,7 @@ func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEven
 	id := e.LotID()
 	switch e.Type {
 	case models.EventLotEvicted:
-		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
+		_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
 			" WHERE id = ? AND epoch <= ? AND residency = ?",
 			models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
 		return err
@@ -159,7 +161,7 @@ func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEven
 		return a.countPackets(e)
 	case models.EventCampaignChanged:
 		set, args := a.follow(e)
-		_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
+		_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
 		return err
 	}
 	// Dropped claims leave gaps in seq, but no units: they are not lost.
@@ -170,7 +172,7 @@ func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEven
 		reload = e.Epoch
 	}
 	set, args := a.follow(e)
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET residency = ?, residency_at = ?, generation = ?"+
+	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET residency = ?, residency_at = ?, generation = ?"+
 		", reload_upto = "+a.greatest("reload_upto", "?")+
 		", lost_units = "+lostUnits+", lost_claims = "+lostClaims+
 		", seen_epoch = "+a.greatest("seen_epoch", "?")+", seen_seq = "+a.greatest("seen_seq", "?")+
@@ -206,7 +208,7 @@ func (a *application) sumLost(campaignID string) error {
 		return "(SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots" +
 			" WHERE campaign_id = ? AND shard > 0) AS all_" + column + ")"
 	}
-	_, err := a.tx.ExecContext(a.ctx, "UPDATE lots SET lost_claims = "+sum("lost_claims")+", lost_units = "+sum("lost_units")+
+	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET lost_claims = "+sum("lost_claims")+", lost_units = "+sum("lost_units")+
 		" WHERE campaign_id = ? AND shard = 0", campaignID, campaignID, campaignID)
 	return err
 }

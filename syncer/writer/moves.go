@@ -58,12 +58,12 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 // The mark is in the move, as the giver's row may be locked.
 func (a *application) reloadGiver(e *models.Event) error {
 	var epoch int64
-	err := a.tx.QueryRowContext(a.ctx, "SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?",
-		e.CampaignID, e.Peer).Scan(&epoch)
+	err := a.tx.Raw("SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?",
+		e.CampaignID, e.Peer).Row().Scan(&epoch)
 	if err != nil {
 		return err
 	}
-	_, err = a.tx.ExecContext(a.ctx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
+	_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
 	return err
 }
 

@@ -24,7 +24,7 @@ const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_re
 	" FROM streams WHERE partition_no IN "
 
 // Offsets returns MySQL's offsets of claim streams, by partition; NoOffset if it has none.
-func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[int]models.Offset, error) {
+func Offsets(ctx context.Context, q *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
 	offsets, err := readOffsets(ctx, q, partitions, "")
 	if err != nil {
 		return nil, fmt.Errorf("writer: offsets: %w", err)
@@ -37,7 +37,7 @@ func Offsets(ctx context.Context, q sqlstore.Querier, partitions ...int) (map[in
 	return offsets, nil
 }
 
-func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock string) (map[int]models.Offset, error) {
+func readOffsets(ctx context.Context, q *gorm.DB, partitions []int, lock string) (map[int]models.Offset, error) {
 	offsets := make(map[int]models.Offset, len(partitions))
 	query := selectOffset + sqlstore.Marks(len(partitions)) + " ORDER BY partition_no" + lock
 	err := sqlstore.ScanAll(ctx, q, query, sqlstore.Args(partitions), func(scan func(...any) error) error {
@@ -51,7 +51,7 @@ func readOffsets(ctx context.Context, q sqlstore.Querier, partitions []int, lock
 }
 
 // Applied returns the id of the last applied entry of a claim stream; zero is none.
-func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryID, error) {
+func Applied(ctx context.Context, q *gorm.DB, partition int) (lua.EntryID, error) {
 	offsets, err := Offsets(ctx, q, partition)
 	if err != nil {
 		return lua.EntryID{}, err
@@ -60,14 +60,14 @@ func Applied(ctx context.Context, q sqlstore.Querier, partition int) (lua.EntryI
 }
 
 // newOffset inserts the row of a stream.
-func newOffset(ctx context.Context, db sqlstore.Execer, dialect string, partition int) error {
+func newOffset(ctx context.Context, db *gorm.DB, dialect string, partition int) error {
 	query := "INSERT INTO streams (partition_no) VALUES (?)"
 	if dialect == migrations.SQLite {
 		query += " ON CONFLICT DO NOTHING"
 	} else {
 		query += " ON DUPLICATE KEY UPDATE partition_no = partition_no"
 	}
-	_, err := db.ExecContext(ctx, query, partition)
+	_, err := sqlstore.Exec(ctx, db, query, partition)
 	return err
 }
 
@@ -104,7 +104,7 @@ func (e *errMoved) Error() string {
 
 // lockOffsets locks streams until the transaction ends.
 // It fails with a final errMoved unless each offset is where its entries begin.
-func lockOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken) error {
+func lockOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken) error {
 	if len(streams) == 0 {
 		return nil
 	}
@@ -133,7 +133,7 @@ func lockOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken) er
 }
 
 // moveOffsets moves locked streams to the end of their entries.
-func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
+func moveOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now time.Time) error {
 	if len(streams) == 0 {
 		return nil
 	}
@@ -153,7 +153,7 @@ func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, no
 	for i := range streams {
 		args = append(args, streams[i].Partition)
 	}
-	_, err := tx.ExecContext(ctx, query, args...)
+	_, err := sqlstore.Exec(ctx, tx, query, args...)
 	if err != nil {
 		return fmt.Errorf("streams: %w", err)
 	}
@@ -161,7 +161,7 @@ func moveOffsets(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, no
 }
 
 // putPositions stores the offsets as the position of this second.
-func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, now time.Time) error {
+func putPositions(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now time.Time) error {
 	if len(streams) == 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, n
 		s.Int(streams[i].Upto.Read)
 		s.EndRow()
 	}
-	_, err := tx.ExecContext(ctx, s.SQL(), s.Args...)
+	_, err := sqlstore.Exec(ctx, tx, s.SQL(), s.Args...)
 	if err != nil {
 		return fmt.Errorf("stream_positions: %w", err)
 	}
@@ -186,7 +186,7 @@ func putPositions(ctx context.Context, tx *sqlstore.Tx, streams []adder.Taken, n
 // Positions returns recent offsets of a stream, newest first: Redis may have lost some.
 func (w *Writer) Positions(ctx context.Context, partition int) (positions []models.Offset, err error) {
 	query := "SELECT entry_id, event_id, entries_read FROM stream_positions WHERE partition_no = ? ORDER BY entries_read DESC"
-	err = sqlstore.ScanAll(ctx, w.db.ConnPool, query, []any{partition}, func(scan func(...any) error) error {
+	err = sqlstore.ScanAll(ctx, w.db, query, []any{partition}, func(scan func(...any) error) error {
 		var o models.Offset
 		err := scan(&o.EntryID, &o.EventID, &o.Read)
 		positions = append(positions, o)
@@ -201,14 +201,14 @@ func (w *Writer) Positions(ctx context.Context, partition int) (positions []mode
 // Move sets the offset, generation and state of a partition by compare-and-set.
 // After a move back, entries are read again, and rows that exist are left alone.
 func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
-	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*sqlstore.Tx) error { return nil })
+	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
 }
 
 // MoveOffset is Writer.Move without a Writer; and runs in the same transaction.
 func MoveOffset(
-	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *sqlstore.Tx) error,
+	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *gorm.DB) error,
 ) (moved bool, err error) {
-	err = sqlstore.InTx(ctx, db, func(tx *sqlstore.Tx) error {
+	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		stream := []adder.Taken{{Partition: partition, From: from, Upto: to}}
 		if err := lockOffsets(ctx, tx, stream); err != nil {
 			return err
@@ -216,7 +216,7 @@ func MoveOffset(
 		if err := moveOffsets(ctx, tx, stream, now); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read)
+		_, err := sqlstore.Exec(ctx, tx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read)
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func TestOffset_AnotherEntryOfTheSameIDIsNotTheOffset(t *testing.T) {
 	moved, err := w.Move(t.Context(), 0, at, models.NoOffset())
 	require.NoError(t, err)
 	require.False(t, moved, "it is not there")
-	offsets, err := writer.Offsets(t.Context(), db.ConnPool, 0, 1)
+	offsets, err := writer.Offsets(t.Context(), db, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, map[int]models.Offset{0: f.at, 1: models.NoOffset()}, offsets)
 }

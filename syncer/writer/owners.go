@@ -7,6 +7,8 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // errPacketTaken reports a packet that the claim can't have: it is missing, taken,
@@ -24,7 +26,7 @@ const (
 )
 
 // ownPackets assigns packets to the users of inserted claims, and returns how many.
-func ownPackets(ctx context.Context, tx *sqlstore.Tx, claims []any) (int64, error) {
+func ownPackets(ctx context.Context, tx *gorm.DB, claims []any) (int64, error) {
 	query := setOwnersMySQL
 	if tx.Name() == migrations.SQLite {
 		query = setOwnersSQLite

@@ -3,6 +3,7 @@ package writer
 import (
 	"fmt"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -19,14 +20,14 @@ func (a *application) addPackets() error {
 		of := e.Pushed
 		var known int64
 		const count = "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >= ? AND position <= ?"
-		err := a.tx.QueryRowContext(a.ctx, count, e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Scan(&known)
+		err := a.tx.Raw(count, e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Row().Scan(&known)
 		if err != nil {
 			return err
 		}
 		if known == int64(len(of.Packets)) {
 			continue
 		}
-		added, err := insertPackets(a.tx.Gorm(a.ctx, a.db), e)
+		added, err := insertPackets(a.tx, e)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.LotID(), err)
 		}
@@ -56,11 +57,11 @@ func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
 // countPackets records which packets the stream has, and counts restored ones.
 func (a *application) countPackets(e *models.RawEvent) error {
 	query := "UPDATE lots SET told_position = " + a.greatest("told_position", "?") + ", total = total + ? WHERE id = ?"
-	_, err := a.tx.ExecContext(a.ctx, query, e.Pushed.Upto, a.added[e], e.LotID())
+	_, err := sqlstore.Exec(a.ctx, a.tx, query, e.Pushed.Upto, a.added[e], e.LotID())
 	if err != nil || e.Shard == 0 || a.added[e] == 0 {
 		return err
 	}
 	query = "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0"
-	_, err = a.tx.ExecContext(a.ctx, query, a.added[e], e.CampaignID)
+	_, err = sqlstore.Exec(a.ctx, a.tx, query, a.added[e], e.CampaignID)
 	return err
 }

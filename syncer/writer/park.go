@@ -10,6 +10,8 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // Reasons for parking an event, as a label of a metric.
@@ -48,10 +50,10 @@ func (a *application) insertParked() error {
 	return nil
 }
 
-func insertParked(ctx context.Context, on sqlstore.Execer, dialect string, parked *models.ParkedEvent, at time.Time) error {
+func insertParked(ctx context.Context, on *gorm.DB, dialect string, parked *models.ParkedEvent, at time.Time) error {
 	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at)" +
 		" VALUES (?, ?, ?, ?, ?, ?)" + orKnown(dialect)
-	_, err := on.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
+	_, err := sqlstore.Exec(ctx, on, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
 		at.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {
 		return fmt.Errorf("writer: park: %w", err)

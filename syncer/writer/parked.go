@@ -10,6 +10,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // ErrParked reports parked claims, which were accepted, that would lose their units.
@@ -59,7 +61,7 @@ type ParkedClaims struct {
 
 // ReadParked reads a campaign's parked claims. Errors: ErrParked if there are more
 // than 10,000, and the database's.
-func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*ParkedClaims, error) {
+func ReadParked(ctx context.Context, q *gorm.DB, campaignID string) (*ParkedClaims, error) {
 	all, next, err := readParked(ctx, q, campaignID, "", parkedMax)
 	if err == nil && next != "" {
 		return nil, fmt.Errorf("%w: %s has more than %d; `dibs reconcile --repair` writes those that the database takes by now,"+
@@ -70,7 +72,7 @@ func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*Pa
 
 // EachParked passes all parked claims of a campaign to do, some at a time.
 // do may write or discard them. It does not know which of them count.
-func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do func([]ParkedClaim) error) error {
+func EachParked(ctx context.Context, q *gorm.DB, campaignID string, do func([]ParkedClaim) error) error {
 	for after := ""; ; {
 		some, next, err := readParked(ctx, q, campaignID, after, parkedAtOnce)
 		if err == nil && len(some.All) > 0 {
@@ -85,7 +87,7 @@ func EachParked(ctx context.Context, q sqlstore.Querier, campaignID string, do f
 
 // readParked reads up to limit parked events after an id. next is empty after the last one.
 func readParked(
-	ctx context.Context, q sqlstore.Querier, campaignID, after string, limit int,
+	ctx context.Context, q *gorm.DB, campaignID, after string, limit int,
 ) (all *ParkedClaims, next string, err error) {
 	all = &ParkedClaims{}
 	n := 0
@@ -121,7 +123,7 @@ func readParked(
 }
 
 // classify finds which claims have a row, and which count.
-func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campaignID string) error {
+func (all *ParkedClaims) classify(ctx context.Context, q *gorm.DB, campaignID string) error {
 	rows, seqs, err := all.rows(ctx, q, campaignID)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 
 // rows reads the claims with the id of a parked one, or its seq, by id; and these seqs.
 func (all *ParkedClaims) rows(
-	ctx context.Context, q sqlstore.Querier, campaignID string,
+	ctx context.Context, q *gorm.DB, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
 	rows = make(map[string]models.ClaimRow)
 	seqs = make(map[int64]bool)

@@ -18,7 +18,7 @@ func (a *application) pause(e *models.RawEvent) error {
 	if err != nil || paused == 0 {
 		return err
 	}
-	_, err = a.tx.ExecContext(a.ctx, "UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
+	_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
 		" AND (shard > 0 OR 1 = (SELECT shards FROM definitions d WHERE d.campaign_id = lots.campaign_id))", e.CampaignID)
 	if err != nil {
 		return err

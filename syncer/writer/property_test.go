@@ -21,7 +21,6 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/consumer"
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -261,7 +260,7 @@ func (w *world) decideOf(which int, redeems bool) {
 	out, err := campaigns.NewOutboxRow(kind, &e)
 	require.NoError(w.t, err)
 	out.ClaimID = &row.ID
-	err = sqlstore.InTx(w.ctx, w.db, func(tx *sqlstore.Tx) error {
+	err = w.db.WithContext(w.ctx).Transaction(func(tx *gorm.DB) error {
 		n, err := writer.WriteDecision(w.ctx, tx, w.db, &e, []string{row.ID}, true)
 		if err == nil && n == 0 {
 			err = errTooLate
@@ -353,7 +352,7 @@ func (w *world) rest() {
 		if len(last) == 0 {
 			return
 		}
-		offsets, err := writer.Offsets(w.ctx, w.db.ConnPool, 0)
+		offsets, err := writer.Offsets(w.ctx, w.db, 0)
 		require.NoError(w.t, err)
 		var waiting int
 		require.NoError(w.t, w.db.Raw("SELECT (SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1) + (SELECT COUNT(*) FROM outbox)").Scan(&waiting).Error)

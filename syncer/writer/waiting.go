@@ -5,6 +5,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // Waiting are sums that are not in a lot's counters yet, as its row is locked.
@@ -14,7 +16,7 @@ type Waiting struct {
 }
 
 // ReadWaiting reads a lot's waiting sums.
-func ReadWaiting(ctx context.Context, q sqlstore.Querier, lotID string) (w Waiting, err error) {
+func ReadWaiting(ctx context.Context, q *gorm.DB, lotID string) (w Waiting, err error) {
 	campaignID, shard := models.SplitShardID(lotID)
 	const query = "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0)" +
 		" FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"

@@ -73,11 +73,11 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
-	offsets, err := readOffsets(ctx, w.db.ConnPool, []int{partition}, "")
+	offsets, err := readOffsets(ctx, w.db, []int{partition}, "")
 	at, known := offsets[partition]
 	if err == nil && !known {
 		at = models.NoOffset()
-		err = newOffset(ctx, w.db.ConnPool, w.db.Name(), partition)
+		err = newOffset(ctx, w.db, w.db.Name(), partition)
 	}
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
@@ -141,7 +141,7 @@ func (w *Writer) endMoved(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
 	defer cancel()
-	offsets, err := Offsets(ctx, w.db.ConnPool, partitions...)
+	offsets, err := Offsets(ctx, w.db, partitions...)
 	if err != nil {
 		return // MySQL is away: the next check or flush reports it
 	}
