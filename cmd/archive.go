@@ -67,8 +67,8 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 	}
 	evictor := lots.NewKeeper(s.Loader, lots.MinIdle, nil)
 	var total, done int // for people: without a total it is 0
-	_ = sqlstore.On(s.DB.WithContext(ctx)).Scan(&total,
-		"SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, ""))
+	_ = s.DB.WithContext(ctx).Raw("SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, "")).
+		Scan(&total).Error
 	bar := printer.NewProgress(env.Stderr, "claims archived", total)
 	archiver := retention.NewArchiver(s.DB, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
@@ -102,7 +102,7 @@ func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archi
 		case err != nil:
 			return err
 		}
-		if err := sqlstore.On(s.DB.WithContext(ctx)).Scan(&one.Left, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id); err != nil {
+		if err := s.DB.WithContext(ctx).Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id).Scan(&one.Left).Error; err != nil {
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
 		if err := tell(one); err != nil {
@@ -118,9 +118,9 @@ func closedIDs(ctx context.Context, s *process.Stack, one string) (ids []string,
 		return campaignIDs(ctx, s, one)
 	}
 	for page, err := range sqlstore.Pages(sqlstore.Itself, func(after string) (page []string, err error) {
-		err = sqlstore.On(s.DB.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
+		err = s.DB.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM defined_lots WHERE status = ? AND campaign_id > ?"+
 			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims"+
-			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
+			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
 		return page, err
 	}) {
 		if err != nil {

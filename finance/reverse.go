@@ -53,9 +53,9 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
 	for _, places := range e.Seqs {
 		var some []string
-		err := sqlstore.On(b.cfg.DB.WithContext(ctx)).Scan(&some, "SELECT claim_id FROM account_entries"+
+		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries"+
 			" WHERE campaign_id = ? AND shard = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
-			e.CampaignID, e.Shard, places[0], places[1])
+			e.CampaignID, e.Shard, places[0], places[1]).Scan(&some).Error
 		if err != nil {
 			return nil, fmt.Errorf("finance: reverse: %w", err)
 		}
@@ -115,7 +115,7 @@ func vacate(tx *gorm.DB, reversals []Entry) error {
 	if tx.Name() == sqlite {
 		named = "? || claim_id"
 	}
-	return sqlstore.On(tx).Run("UPDATE account_entries SET seq = NULL, packet_id = "+named+" WHERE claim_id IN ?", reversed, ids)
+	return tx.Exec("UPDATE account_entries SET seq = NULL, packet_id = "+named+" WHERE claim_id IN ?", reversed, ids).Error
 }
 
 // reversal is the entry that takes a credit back. It has no packet: the packet may be another claim's.

@@ -3,7 +3,6 @@ package audit
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -17,6 +16,21 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 )
+
+// auditRow is a row of audit_log. Before and After are text, as MySQL takes no bytes for JSON.
+type auditRow struct {
+	ID         string `gorm:"primaryKey"`
+	At         time.Time
+	Actor      string
+	RequestID  string
+	Action     string
+	CampaignID string
+	Before     *string
+	After      *string
+}
+
+// TableName names the table for gorm.
+func (auditRow) TableName() string { return "audit_log" }
 
 // Put writes that the caller of ctx did something, in the transaction that does it. before and after are marshalled to JSON objects;
 // nil is none.
@@ -34,25 +48,26 @@ func Put(ctx context.Context, tx *gorm.DB, action, campaignID string, before, af
 		return err
 	}
 	who := caller.Of(ctx)
-	_, err = sqlstore.Exec(ctx, tx, "INSERT INTO audit_log (id, at, actor, request_id, action, campaign_id, `before`, `after`)"+
-		" VALUES (?, ?, ?, ?, ?, ?, ?, ?)", id.String(), sqlstore.Now().Format(sqlstore.TimeLayout), sqlstore.Cut(who.Actor, models.UserIDLength),
-		sqlstore.Cut(who.RequestID, models.CampaignIDLength), action, campaignID, was, is)
-	if err != nil {
+	row := auditRow{
+		ID: id.String(), At: sqlstore.Now(), Actor: sqlstore.Cut(who.Actor, models.UserIDLength),
+		RequestID: sqlstore.Cut(who.RequestID, models.CampaignIDLength), Action: action, CampaignID: campaignID,
+		Before: was, After: is,
+	}
+	if err := tx.WithContext(ctx).Create(&row).Error; err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	return nil
 }
 
-// marshal is a text, as MySQL takes no bytes for JSON.
-func marshal(v any) (text sql.NullString, err error) {
+func marshal(v any) (*string, error) {
 	if v == nil {
-		return text, nil
+		return nil, nil //nolint:nilnil // there is none
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return text, fmt.Errorf("audit: %w", err)
+		return nil, fmt.Errorf("audit: %w", err)
 	}
-	return sql.NullString{String: string(b), Valid: true}, nil
+	return new(string(b)), nil
 }
 
 // Differences are the fields, by their JSON names, in which two values of one type differ.
@@ -103,50 +118,38 @@ func NewLog(db *gorm.DB) *Log { return &Log{db} }
 
 // Note writes what no transaction of MySQL does, such as a sign-in or the use of a token that is refused.
 func (l *Log) Note(ctx context.Context, action string, after any) error {
-	return l.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return Put(ctx, tx, action, "", nil, after) })
+	return Put(ctx, l.db, action, "", nil, after)
 }
 
 // List returns the newest entries first, by their time: who can only insert into the table chooses ids as he likes.
 func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.AuditEntry, err error) {
-	where := []string{"TRUE"}
-	var args []any
+	find := l.db.WithContext(ctx).Order("at DESC, id DESC").Limit(q.Limit)
 	if !q.Since.IsZero() {
-		where = append(where, "at >= ?")
-		args = append(args, q.Since.UTC().Format(sqlstore.TimeLayout))
+		find = find.Where("at >= ?", q.Since.UTC().Format(sqlstore.TimeLayout))
 	}
 	if q.CampaignID != "" {
-		where = append(where, "campaign_id = ?")
-		args = append(args, q.CampaignID)
+		find = find.Where("campaign_id = ?", q.CampaignID)
 	}
 	if q.Before != "" {
 		const at = "(SELECT at FROM audit_log WHERE id = ?)"
-		where = append(where, "at <= "+at+" AND (at < "+at+" OR id < ?)")
-		args = append(args, q.Before, q.Before, q.Before)
+		find = find.Where("at <= "+at+" AND (at < "+at+" OR id < ?)", q.Before, q.Before, q.Before)
 	}
-	query := "SELECT id, at, actor, request_id, action, campaign_id, `before`, `after` FROM audit_log WHERE " +
-		strings.Join(where, " AND ") + " ORDER BY at DESC, id DESC LIMIT ?"
-	err = sqlstore.ScanAll(ctx, l.db, query, append(args, q.Limit), func(scan func(...any) error) error {
-		var e models.AuditEntry
-		var at time.Time
-		var was, is sql.NullString
-		if err := scan(&e.ID, &at, &e.Actor, &e.RequestID, &e.Action, &e.CampaignID, &was, &is); err != nil {
-			return err
-		}
-		e.At = models.NewTime(at)
-		e.Before = raw(was)
-		e.After = raw(is)
-		entries = append(entries, e)
-		return nil
-	})
-	if err != nil {
-		err = fmt.Errorf("audit: list: %w", err)
+	var rows []auditRow
+	if err := find.Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("audit: list: %w", err)
 	}
-	return entries, err
+	for _, r := range rows {
+		entries = append(entries, models.AuditEntry{
+			ID: r.ID, At: models.NewTime(r.At), Actor: r.Actor, RequestID: r.RequestID, Action: r.Action,
+			CampaignID: r.CampaignID, Before: raw(r.Before), After: raw(r.After),
+		})
+	}
+	return entries, nil
 }
 
-func raw(text sql.NullString) json.RawMessage {
-	if !text.Valid {
+func raw(text *string) json.RawMessage {
+	if text == nil {
 		return nil
 	}
-	return json.RawMessage(text.String)
+	return json.RawMessage(*text)
 }

@@ -41,11 +41,6 @@ type lot struct {
 // ever is later than any claim.
 func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// stream is what is known of a claim stream: every claim that was made before a time has its row, or is parked.
-type stream struct {
-	at time.Time
-}
-
 // books reads campaigns, those of the ids that exist, and how far the ledger of each goes.
 func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, error) {
 	streams, err := r.streams(ctx) // before the rows, which then have no less
@@ -90,11 +85,7 @@ func (b *book) end(at time.Time) {
 
 // bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest
 // row, as a missing seq below it shows, and the time up to which MySQL last had every claim of the stream.
-func (b *book) bound(l *lot, s *stream) {
-	var recorded time.Time
-	if s != nil {
-		recorded = s.at
-	}
+func (b *book) bound(l *lot, recorded time.Time) {
 	l.gapsFrom = recorded
 	upto := recorded
 	booked := recorded
@@ -113,18 +104,15 @@ func (b *book) bound(l *lot, s *stream) {
 	}
 }
 
-func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
-	known := make(map[int]*stream)
-	query := "SELECT partition_no, complete_at FROM streams WHERE state = 'ok'"
-	err := sqlstore.ScanAll(ctx, r.db, query, nil, func(scan func(...any) error) error {
-		var partition int
-		s := &stream{}
-		err := scan(&partition, &s.at)
-		known[partition] = s
-		return err
-	})
-	if err != nil {
+// streams reads up to when every claim of a stream has its row, or is parked, by partition.
+func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
+	var rows []models.StreamRecord
+	if err := r.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
 		return nil, fmt.Errorf("ledger: streams: %w", err)
+	}
+	known := make(map[int]time.Time, len(rows))
+	for i := range rows {
+		known[rows[i].Partition] = rows[i].CompleteAt
 	}
 	return known, nil
 }
@@ -185,7 +173,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 // parked reads the parked claims of campaigns. One that waits for a decision ends the ledger; one that was given up is an event of it.
 func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	lots := make(map[string]*lot)
-	var ids []any
+	var ids []string
 	for _, b := range of {
 		for _, l := range b.lots {
 			id := models.ShardID(b.id, l.shard)
@@ -196,32 +184,35 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	query := "SELECT payload, discarded_at IS NOT NULL, COUNT(*) OVER () FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(ids))
-	err := sqlstore.ScanCounted(ctx, r.db, query, ids, func(scan func(...any) error) error {
-		var payload []byte
-		var discarded bool
-		if err := scan(&payload, &discarded); err != nil {
-			return err
-		}
-		e, err := models.DecodeEvent(payload)
+	const query = "SELECT payload, discarded_at IS NOT NULL AS discarded, COUNT(*) OVER () AS all_rows" +
+		" FROM parked_events WHERE campaign_id IN ?"
+	var rows []struct {
+		Payload   []byte
+		Discarded bool
+		AllRows   int
+	}
+	if err := r.db.WithContext(ctx).Raw(query, ids).Scan(&rows).Error; err != nil {
+		return fmt.Errorf("ledger: parked events: %w", err)
+	}
+	if len(rows) > 0 && len(rows) != rows[0].AllRows {
+		return fmt.Errorf("ledger: %w: parked events", sqlstore.ErrShort)
+	}
+	for i := range rows {
+		e, err := models.DecodeEvent(rows[i].Payload)
 		if err != nil || e.Type != models.EventClaimAccepted || lots[e.LotID()] == nil {
-			return nil //nolint:nilerr // it is no claim
+			continue // it is no claim
 		}
 		b := of[e.CampaignID]
 		l := lots[e.LotID()]
-		if discarded {
+		if rows[i].Discarded {
 			b.discarded = append(b.discarded, e)
-			return nil
+			continue
 		}
 		if e.Seq <= l.highest {
 			l.parked++
 		}
 		b.parked = b.parked || e.At.Before(b.upto)
 		b.end(e.At.Time)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("ledger: parked events: %w", err)
 	}
 	return nil
 }

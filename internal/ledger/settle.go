@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -159,26 +160,28 @@ func (r *Reader) accepted(
 func (r *Reader) decided(
 	ctx context.Context, found map[string]*book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {
-	args := make([]any, 0, len(found)+2)
-	for id := range found {
-		args = append(args, id)
-	}
-	if len(args) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	query := "SELECT campaign_id, type, SUM(claims), SUM(units), SUM(amount), COUNT(*) OVER ()" +
-		" FROM ledger_events WHERE campaign_id IN " +
-		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"
 	// An extension of a hold moves no unit.
-	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout), models.EventClaimExtended)
-	return sqlstore.ScanCounted(ctx, r.db, query, args, func(scan func(...any) error) error {
-		var id string
-		var kind models.EventType
-		var claims, units, amount int64
-		err := scan(&id, &kind, &claims, &units, &amount)
-		if err == nil {
-			add(found[id], kind, claims, units, amount)
-		}
+	const query = "SELECT campaign_id, type, SUM(claims) AS claims, SUM(units) AS units, SUM(amount) AS amount," +
+		" COUNT(*) OVER () AS all_rows" +
+		" FROM ledger_events WHERE campaign_id IN ? AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"
+	var sums []struct {
+		models.SettlementSum `gorm:"embedded"`
+
+		AllRows int
+	}
+	err := r.db.WithContext(ctx).Raw(query, slices.Collect(maps.Keys(found)), s.From.UTC().Format(sqlstore.TimeLayout),
+		s.To.UTC().Format(sqlstore.TimeLayout), models.EventClaimExtended).Scan(&sums).Error
+	if err != nil {
 		return err
-	})
+	}
+	if len(sums) > 0 && len(sums) != sums[0].AllRows {
+		return fmt.Errorf("%w: sums of decisions", sqlstore.ErrShort)
+	}
+	for _, sum := range sums {
+		add(found[sum.CampaignID], sum.Type, sum.Claims, sum.Units, sum.Amount)
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"time"
@@ -88,20 +87,21 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 		" WHERE campaign_id = ? AND at >= ? AND (at > ? OR id > ?) AND at < ? ORDER BY at, id LIMIT ?"
 	return func(ctx context.Context) (events []models.Event, err error) {
 		at := after.At.UTC().Format(sqlstore.TimeLayout)
-		args := []any{b.id, at, at, after.ID, b.upto.UTC().Format(sqlstore.TimeLayout), atOnce}
-		err = sqlstore.ScanAll(ctx, r.db, query, args, func(scan func(...any) error) error {
-			var payload []byte
-			if err := scan(&payload); err != nil {
-				return err
-			}
-			e, err := models.DecodeEvent(payload)
-			events = append(events, e)
-			return err
-		})
-		if len(events) > 0 {
-			after = models.LedgerPlaceOf(&events[len(events)-1])
+		upto := b.upto.UTC().Format(sqlstore.TimeLayout)
+		var payloads [][]byte
+		err = r.db.WithContext(ctx).Raw(query, b.id, at, at, after.ID, upto, atOnce).Scan(&payloads).Error
+		if err != nil {
+			return nil, err
 		}
-		return events, err
+		for _, payload := range payloads {
+			e, err := models.DecodeEvent(payload)
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, e)
+			after = models.LedgerPlaceOf(&e)
+		}
+		return events, nil
 	}
 }
 
@@ -163,20 +163,23 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 // read appends rows to events, up to the first that must not be shown yet.
 func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
 	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
-	err = sqlstore.ScanAll(ctx, s.r.db, query, args, func(scan func(...any) error) error {
-		var packet *string
-		e := models.Event{V: models.EventVersion, Type: models.EventClaimAccepted, CampaignID: s.b.id, Shard: s.l.shard}
-		if err := scan(&e.ID, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Subjects, &e.Epoch, &packet, &e.Amount, &e.At.Time); err != nil {
-			return err
+	var claims []models.ClaimRow
+	if err := s.r.db.WithContext(ctx).Raw(query, args...).Scan(&claims).Error; err != nil {
+		return 0, err
+	}
+	for i := range claims {
+		c := &claims[i]
+		e := models.Event{
+			V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: s.b.id, Shard: s.l.shard, Seq: c.Seq,
+			UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, Amount: c.Amount,
+			At: models.NewTime(c.ClaimedAt),
 		}
-		e.At = models.NewTime(e.At.Time)
-		if packet != nil {
-			e.PacketID = *packet
+		if c.PacketID != nil {
+			e.PacketID = *c.PacketID
 		}
 		if e.Amount != nil {
 			e.Currency = s.b.currency
 		}
-		rows++
 		s.ended = s.ended || s.isEnd(&e)
 		if !s.ended {
 			*events = append(*events, e)
@@ -184,9 +187,8 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 		s.last = e.At.Time
 		s.before = e.Seq
 		s.seq = e.Seq + 1
-		return nil
-	})
-	return rows, err
+	}
+	return len(claims), nil
 }
 
 // isEnd reports whether the ledger ends before a claim: it is too young, or claims before it may be on their way.
@@ -257,20 +259,21 @@ func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[in
 	if len(found) == 0 {
 		return found, nil
 	}
-	rows := 0
-	err := sqlstore.ScanAll(ctx, r.db, query, args, func(scan func(...any) error) error {
-		var i int
-		var seq sql.NullInt64
-		var at sql.NullTime
-		err := scan(&i, &seq, &at)
-		if seq.Int64 < upto[i] {
-			found[i] = probed{seq.Int64, at.Time}
-		}
-		rows++
-		return err
-	})
-	if err == nil && rows != len(found) {
-		err = fmt.Errorf("%w: lots of %s", sqlstore.ErrShort, b.id)
+	var rows []struct {
+		Lot       int
+		Seq       int64
+		ClaimedAt time.Time
 	}
-	return found, err
+	if err := r.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error; err != nil {
+		return nil, err
+	}
+	if len(rows) != len(found) {
+		return nil, fmt.Errorf("%w: lots of %s", sqlstore.ErrShort, b.id)
+	}
+	for _, row := range rows {
+		if row.Seq < upto[row.Lot] {
+			found[row.Lot] = probed{row.Seq, row.ClaimedAt}
+		}
+	}
+	return found, nil
 }

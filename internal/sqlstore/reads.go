@@ -45,7 +45,7 @@ func CheckReads(ctx context.Context, db *gorm.DB) error {
 		return fmt.Errorf("sqlstore: write the token: %w", err)
 	}
 	var read string
-	err = On(db.WithContext(ctx)).Scan(&read, "SELECT value FROM settings WHERE name = ?", settingReadBack)
+	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingReadBack).Scan(&read).Error
 	if err != nil {
 		return fmt.Errorf("sqlstore: read the token: %w", err)
 	}

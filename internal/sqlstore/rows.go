@@ -36,21 +36,6 @@ func ScanAll(ctx context.Context, on *gorm.DB, query string, args []any, take fu
 	return rows.Err()
 }
 
-// ScanCounted is ScanAll of a query whose last column is COUNT(*) OVER (), which scan does not show. It fails with ErrShort if the
-// database returned fewer rows than it counted.
-func ScanCounted(ctx context.Context, on *gorm.DB, query string, args []any, take func(scan func(...any) error) error) error {
-	read := 0
-	counted := 0
-	err := ScanAll(ctx, on, query, args, func(scan func(...any) error) error {
-		read++
-		return take(func(into ...any) error { return scan(append(into, &counted)...) })
-	})
-	if err == nil && read != counted {
-		err = fmt.Errorf("%w: %d of %d", ErrShort, read, counted)
-	}
-	return err
-}
-
 // ByIndex has a query go by an index of the table before it, whatever the server thinks of its statistics.
 func ByIndex(on *gorm.DB, index string) string {
 	if on.Name() == migrations.SQLite {

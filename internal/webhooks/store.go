@@ -85,8 +85,8 @@ type left struct {
 // lanes are all that have events.
 func (s store) lanes(ctx context.Context) (all []left, err error) {
 	var rows []models.WebhookEvent
-	err = sqlstore.On(s.db.WithContext(ctx)).Scan(&rows, "SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events"+
-		" GROUP BY endpoint, campaign_id")
+	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +
+		" GROUP BY endpoint, campaign_id").Scan(&rows).Error
 	for i := range rows {
 		l := left{key: laneKey{rows[i].Endpoint, rows[i].CampaignID}, lastNo: rows[i].No}
 		if err == nil {

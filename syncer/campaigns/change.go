@@ -150,7 +150,7 @@ func lockCampaign(tx *gorm.DB, id string) error {
 		"SELECT version FROM definitions WHERE campaign_id = ? FOR UPDATE",
 	} {
 		var n int64
-		if err := sqlstore.On(tx).Scan(&n, query, id); err != nil {
+		if err := tx.Raw(query, id).Scan(&n).Error; err != nil {
 			return fmt.Errorf("campaigns: lock %s: %w", id, err)
 		}
 	}
@@ -162,19 +162,19 @@ const untold = "CASE WHEN shard > 0 OR ? = 1 THEN 1 END"
 
 // writeChange writes the definition, and the total. Shards keep their units.
 func writeChange(tx *gorm.DB, c *models.Campaign) error {
-	db := sqlstore.On(tx)
-	err := db.Run("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?,"+
+	db := tx
+	err := db.Exec("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?,"+
 		" starts_at = ?, ends_at = ?, low_stock_at = ?, status = ?, version = ?, changes = ? WHERE campaign_id = ?",
 		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt),
-		c.LowStockAt, c.Status, c.Version, c.Changes, c.ID)
+		c.LowStockAt, c.Status, c.Version, c.Changes, c.ID).Error
 	if err != nil {
 		return err
 	}
 	c.UpdatedAt = sqlstore.Now()
-	return db.Run("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
+	return db.Exec("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
 		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, untold = "+untold+
 		", updated_at = ? WHERE campaign_id = ?",
-		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID)
+		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID).Error
 }
 
 // publishCrossed puts the stock lines that a change crosses into the outbox, unless Redis

@@ -53,18 +53,12 @@ const idsPerQuery = 1000
 // Committed returns those of the claims that have a row.
 func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, err error) {
 	for some := range slices.Chunk(ids, idsPerQuery) {
-		marks := sqlstore.Marks(len(some))
-		query := "SELECT id FROM claims WHERE id IN " + marks + " UNION ALL SELECT id FROM claims_archive WHERE id IN " + marks
-		args := sqlstore.Args(some)
-		err := sqlstore.ScanAll(ctx, r.db, query, append(args, args...), func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			there = append(there, id)
-			return err
-		})
-		if err != nil {
+		var found []string
+		const query = "SELECT id FROM claims WHERE id IN ? UNION ALL SELECT id FROM claims_archive WHERE id IN ?"
+		if err := r.db.WithContext(ctx).Raw(query, some, some).Scan(&found).Error; err != nil {
 			return there, fmt.Errorf("campaigns: committed claims: %w", err)
 		}
+		there = append(there, found...)
 	}
 	return there, nil
 }

@@ -60,13 +60,13 @@ func firstSetting(ctx context.Context, db *gorm.DB, name, mine string) (value st
 }
 
 func readSetting(ctx context.Context, db *gorm.DB, name string, value *string) error {
-	return sqlstore.On(db.WithContext(ctx)).Scan(value, "SELECT value FROM settings WHERE name = ?", name)
+	return db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", name).Scan(value).Error
 }
 
 // Any reports whether a database has campaigns.
 func Any(ctx context.Context, db *gorm.DB) (bool, error) {
 	var ids []string
-	err := sqlstore.On(db.WithContext(ctx)).Scan(&ids, "SELECT id FROM lots LIMIT 1")
+	err := db.WithContext(ctx).Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error
 	if err != nil {
 		return false, fmt.Errorf("campaigns: any: %w", err)
 	}

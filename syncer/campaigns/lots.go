@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -19,7 +18,7 @@ func Lots(
 	query := "SELECT " + columns + " FROM defined_lots AS lot WHERE id > ? AND (" + where + ") ORDER BY id LIMIT ?"
 	return func(after string) (page []models.Campaign, err error) {
 		values := slices.Concat([]any{after}, args, []any{size})
-		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, query, values...)
+		err = db.WithContext(ctx).Raw(query, values...).Scan(&page).Error
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: read lots: %w", err)
 		}

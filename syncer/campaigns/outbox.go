@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -12,8 +11,6 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 )
-
-const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
 
 // OutboxAtOnce is the most rows of a statement.
 const OutboxAtOnce = 500
@@ -47,19 +44,11 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 // PutOutbox inserts rows in the transaction that causes them. After the commit the caller
 // delivers them by resolve.Relay.Apply. If it dies before, the leader's relay does.
 func PutOutbox(ctx context.Context, tx *gorm.DB, rows []models.OutboxRow) error {
-	for len(rows) > 0 {
-		part := rows[:min(len(rows), OutboxAtOnce)]
-		rows = rows[len(part):]
-		args := make([]any, 0, 6*len(part))
-		for i := range part {
-			r := &part[i]
-			created := r.CreatedAt.UTC().Format(sqlstore.TimeLayout)
-			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, created)
-		}
-		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
-		if _, err := sqlstore.Exec(ctx, tx, query[:len(query)-1], args...); err != nil {
-			return fmt.Errorf("campaigns: outbox: %w", err)
-		}
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := tx.WithContext(ctx).CreateInBatches(rows, OutboxAtOnce).Error; err != nil {
+		return fmt.Errorf("campaigns: outbox: %w", err)
 	}
 	return nil
 }

@@ -184,9 +184,8 @@ func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err err
 		Packets, Amount int64
 		Digest          string
 	}
-	err = sqlstore.On(db).Scan(&rows,
-		"SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
-		b.campaignID, b.requestKey, byContent)
+	err = db.Raw("SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
+		b.campaignID, b.requestKey, byContent).Scan(&rows).Error
 	for i := range rows {
 		if rows[i].Digest != b.digest {
 			return models.AddedPackets{}, sqlstore.Final(models.ErrKeyMismatch)
@@ -206,15 +205,15 @@ func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 		return refusal(b.field("packets", "count"), "of a campaign may be %d, it has %d already", models.PacketsMax, c.Total)
 	}
 	var sum, otherWaves int64
-	err := sqlstore.On(db).Row("SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
-		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Scan(&sum, &otherWaves)
+	err := db.Raw("SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
+		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Row().Scan(&sum, &otherWaves)
 	if err != nil {
 		return err
 	}
 	if b.release != nil && otherWaves >= models.WavesMax {
 		return refusal("release_at", "may have %d values in a campaign", models.WavesMax)
 	}
-	err = sqlstore.On(db).Row("SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Scan(&b.after)
+	err = db.Raw("SELECT COALESCE(MAX(position), 0) FROM packets WHERE campaign_id = ?", c.ID).Row().Scan(&b.after)
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,6 @@ import (
 
 const (
 	insertPacketsHead = "INSERT INTO packets (campaign_id, id, position, shard, amount, release_at, created_at) VALUES "
-	insertBatchHead   = "INSERT INTO packet_batches (campaign_id, first_position, packets, amount, release_at, request_key," +
-		" digest, created_at) VALUES "
-
 	// idsPerLookup bounds the ids of a list in a statement.
 	idsPerLookup = 500
 )
@@ -30,11 +27,11 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		if err := b.insertRows(ctx, tx, at); err != nil {
 			return err
 		}
-		if err := b.insertBatch(ctx, tx, at); err != nil {
+		if err := b.insertBatch(tx, at); err != nil {
 			return err
 		}
 		newest := versionAfter(0)
-		if err := b.deal(ctx, tx); err != nil { // shards before the campaign, in the writer's order
+		if err := b.deal(tx); err != nil { // shards before the campaign, in the writer's order
 			return fmt.Errorf("campaigns: %w", err)
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET updated_at = ?, total = total + ?, untold = "+untold+
@@ -60,11 +57,11 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 }
 
 // deal adds the packets to the totals of their shards, if there are several.
-func (b *packetBatch) deal(ctx context.Context, tx *gorm.DB) error {
+func (b *packetBatch) deal(tx *gorm.DB) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
 		packets := models.DealtTo(shard, b.shards, b.after+b.count()) - models.DealtTo(shard, b.shards, b.after)
-		_, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?",
-			packets, b.campaignID, shard)
+		err := tx.Exec("UPDATE lots SET total = total + ?, untold = 1 WHERE campaign_id = ? AND shard = ?",
+			packets, b.campaignID, shard).Error
 		if err != nil {
 			return err
 		}
@@ -72,19 +69,12 @@ func (b *packetBatch) deal(ctx context.Context, tx *gorm.DB) error {
 	return nil
 }
 
-func (b *packetBatch) insertBatch(ctx context.Context, tx *gorm.DB, at time.Time) error {
-	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
-	s.BeginRow(0)
-	s.Text(b.campaignID)
-	s.Int(b.after + 1)
-	s.Int(b.count())
-	s.Int(b.sum)
-	s.TimeOrNull(b.release)
-	s.Text(b.requestKey)
-	s.Text(b.digest)
-	s.Time(at)
-	s.EndRow()
-	if _, err := sqlstore.Exec(ctx, tx, s.SQL(), s.Args...); err != nil {
+func (b *packetBatch) insertBatch(tx *gorm.DB, at time.Time) error {
+	row := models.PacketBatchRow{
+		CampaignID: b.campaignID, FirstPosition: b.after + 1, Packets: b.count(), Amount: b.sum, ReleaseAt: b.release,
+		RequestKey: b.requestKey, Digest: b.digest, CreatedAt: at,
+	}
+	if err := tx.Create(&row).Error; err != nil {
 		return fmt.Errorf("packet_batches: %w", err)
 	}
 	return nil
@@ -159,7 +149,7 @@ func (b *packetBatch) firstTaken(db *gorm.DB, from, to int) (int, error) {
 		ids = append(ids, b.list[i].ID)
 	}
 	var taken []string
-	err := sqlstore.On(db).Scan(&taken, "SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids)
+	err := db.Raw("SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids).Scan(&taken).Error
 	if err != nil {
 		return -1, err
 	}

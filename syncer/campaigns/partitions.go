@@ -63,8 +63,8 @@ func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duratio
 
 func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 	var recorded []string
-	err := sqlstore.On(db.WithContext(ctx)).Scan(&recorded,
-		"SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions)
+	err := db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions).
+		Scan(&recorded).Error
 	if err != nil || len(recorded) == 0 || recorded[0] == strconv.Itoa(n) {
 		return err
 	}
@@ -82,7 +82,7 @@ func fixPartitions(tx *gorm.DB, n int) error {
 		return err
 	}
 	var ids []string
-	if err := sqlstore.On(tx).Scan(&ids, "SELECT id FROM lots LIMIT 1"); err != nil {
+	if err := tx.Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error; err != nil {
 		return err
 	}
 	if len(ids) > 0 {
@@ -105,6 +105,6 @@ func (r *Repository) samePartitions(ctx context.Context) error {
 }
 
 func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
-	err = sqlstore.On(db.WithContext(ctx)).Scan(&value, "SELECT value FROM settings WHERE name = ?", settingPartitions)
+	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingPartitions).Scan(&value).Error
 	return value, err
 }

@@ -19,7 +19,7 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 	campaignID, shard := models.SplitShardID(c.ID)
 	db := a.db.WithContext(ctx)
 	var told int64
-	err = sqlstore.On(db).Scan(&told, "SELECT told_position FROM lots WHERE id = ?", c.ID)
+	err = db.Raw("SELECT told_position FROM lots WHERE id = ?", c.ID).Scan(&told).Error
 	if err != nil {
 		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
 	}

@@ -34,7 +34,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 			if err := LockLots(tx, &c); err != nil {
 				return err
 			}
-			return sqlstore.On(tx).Run(query, append(args, campaignID)...)
+			return tx.Exec(query, append(args, campaignID)...).Error
 		})
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error
 		" + COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = w.campaign_id), 0)" +
 		" - w.total AS units FROM lots w JOIN definitions d ON d.campaign_id = w.campaign_id WHERE w.shard = 0" +
 		" AND (w.campaign_id = ? OR ? = '') AND d.shards > 1 AND d.kind <> ? AND d.status <> ?) x WHERE units <> 0"
-	err = sqlstore.On(db).Scan(&rows, query, from, id, id, models.KindPacket, models.StatusClosed)
+	err = db.Raw(query, from, id, id, models.KindPacket, models.StatusClosed).Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: units of shards: %w", err)
 	}

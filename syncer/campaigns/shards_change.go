@@ -28,7 +28,7 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	if c.Total <= before.Total || c.Total-c.Claimed <= c.LowStockAt {
 		return nil
 	}
-	err := sqlstore.On(tx).Run("UPDATE definitions SET told_line = 0 WHERE campaign_id = ?", c.ID)
+	err := tx.Exec("UPDATE definitions SET told_line = 0 WHERE campaign_id = ?", c.ID).Error
 	if err != nil {
 		return fmt.Errorf("campaigns: lines of %s: %w", c.ID, err)
 	}
@@ -43,7 +43,7 @@ func LockLots(tx *gorm.DB, c *models.Campaign) error {
 	}
 	var n int
 	query := "SELECT COUNT(total) FROM lots" + sqlstore.ByKey(tx) + " WHERE campaign_id = ? AND shard > 0 FOR UPDATE"
-	err := sqlstore.On(tx).Scan(&n, query, c.ID)
+	err := tx.Raw(query, c.ID).Scan(&n).Error
 	if err != nil {
 		return fmt.Errorf("campaigns: lock lots of %s: %w", c.ID, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
@@ -23,8 +22,8 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 			rows = []models.Campaign{c}
 			return err
 		}
-		err = sqlstore.On(tx).Scan(&of.MovesOpen,
-			"SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL AND campaign_id = ?", id)
+		err = tx.Raw("SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL AND campaign_id = ?", id).
+			Scan(&of.MovesOpen).Error
 		if err != nil {
 			return err
 		}

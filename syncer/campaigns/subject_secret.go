@@ -28,12 +28,12 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 	err := sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			var recorded string
-			err := sqlstore.On(tx).Scan(&recorded, "SELECT value FROM settings WHERE name = ?", settingSubjectSecret)
+			err := tx.Raw("SELECT value FROM settings WHERE name = ?", settingSubjectSecret).Scan(&recorded).Error
 			if err != nil || recorded == mine {
 				return err
 			}
 			var used []string
-			err = sqlstore.On(tx).Scan(&used, "SELECT campaign_id FROM definitions WHERE "+namesSubjects+" LIMIT 1")
+			err = tx.Raw("SELECT campaign_id FROM definitions WHERE " + namesSubjects + " LIMIT 1").Scan(&used).Error
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/writer"
 )
@@ -16,10 +15,9 @@ import (
 // A campaign of several shards is evicted when all of them are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
-	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
-		"SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS (SELECT 1"+
-			" FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
-		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most)
+	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS (SELECT 1"+
+		" FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
+		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list active campaigns: %w", err)
 	}
@@ -29,8 +27,8 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 // Public lists the campaigns that the public may read, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
-	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
-		"SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, campaign_id LIMIT ?", most)
+	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, campaign_id LIMIT ?", most).
+		Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list public campaigns: %w", err)
 	}
@@ -108,8 +106,8 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 // parkedOfAll reads parked claims by lot: nil for a lot with too many.
 func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
 	var with []string
-	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&with,
-		"SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids)
+	err := r.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids).
+		Scan(&with).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: parked claims: %w", err)
 	}
@@ -129,8 +127,8 @@ func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since tim
 		CampaignID string
 		TookMs     int64
 	}
-	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
-		" WHERE campaign_id IN ? AND flushed_at > ? GROUP BY campaign_id", ids, since)
+	err := r.db.WithContext(ctx).Raw("SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
+		" WHERE campaign_id IN ? AND flushed_at > ? GROUP BY campaign_id", ids, since).Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: flushes: %w", err)
 	}

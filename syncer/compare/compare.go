@@ -321,12 +321,12 @@ func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Compa
 func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error {
 	var claimed, synced, released, units int64
 	for try := 1; ; try++ {
-		err := sqlstore.On(c.db.WithContext(ctx)).Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
+		err := c.db.WithContext(ctx).Raw("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
 			" c.released_claims - SUM(s.released_claims), c.total - SUM(s.total)"+
 			" - COALESCE((SELECT SUM(m.units) FROM stock_moves m WHERE m.credited_at IS NULL AND m.campaign_id = ?), 0)"+
 			" - COALESCE((SELECT SUM(f.moved) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = ?), 0)"+
 			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
-			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", b.ID, b.ID, b.ID).
+			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", b.ID, b.ID, b.ID).Row().
 			Scan(&claimed, &synced, &released, &units)
 		if err != nil {
 			return fmt.Errorf("compare: shards of %s: %w", b.ID, err)

@@ -72,7 +72,7 @@ func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 
 // due returns campaigns with flushes since the last round, different ones, and some others.
 func (c *Comparer) due(ctx context.Context) ([]string, error) {
-	db := sqlstore.On(c.db.WithContext(ctx))
+	db := c.db.WithContext(ctx)
 	due := make(map[string]bool)
 	add := func(ids []string) {
 		for _, id := range ids {
@@ -80,12 +80,13 @@ func (c *Comparer) due(ctx context.Context) ([]string, error) {
 		}
 	}
 	var newest string
-	if err := db.Scan(&newest, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
+	if err := db.Raw("SELECT COALESCE(MAX(id), '') FROM stock_flushes").Scan(&newest).Error; err != nil {
 		return nil, err
 	}
 	if c.loop.flushed != "" && newest != c.loop.flushed {
 		var moved []string
-		err := db.Scan(&moved, "SELECT DISTINCT campaign_id FROM stock_flushes WHERE id > ? LIMIT ?", c.loop.flushed, movedMax)
+		err := db.Raw("SELECT DISTINCT campaign_id FROM stock_flushes WHERE id > ? LIMIT ?", c.loop.flushed, movedMax).
+			Scan(&moved).Error
 		if err != nil {
 			return nil, err
 		}
@@ -99,8 +100,8 @@ func (c *Comparer) due(ctx context.Context) ([]string, error) {
 	}
 	var still []string
 	for range 2 { // start over at the end
-		err := db.Scan(&still, "SELECT id FROM campaigns WHERE id > ? AND (residency = ? OR shards > 1)"+
-			" ORDER BY id LIMIT ?", c.loop.last, models.ResidencyResident, stillMax)
+		err := db.Raw("SELECT id FROM campaigns WHERE id > ? AND (residency = ? OR shards > 1)"+
+			" ORDER BY id LIMIT ?", c.loop.last, models.ResidencyResident, stillMax).Scan(&still).Error
 		if err != nil {
 			return nil, err
 		}
@@ -216,12 +217,12 @@ func (c *Comparer) insert(ctx context.Context, rows []models.Reconciliation) err
 }
 
 func (c *Comparer) prune(ctx context.Context, id string) error {
-	db := sqlstore.On(c.db.WithContext(ctx))
+	db := c.db.WithContext(ctx)
 	var oldest []string // of those that are kept
-	err := db.Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ?"+
-		" ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", id, recordedMax-1)
+	err := db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ?"+
+		" ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", id, recordedMax-1).Scan(&oldest).Error
 	if err == nil && len(oldest) > 0 {
-		err = db.Run("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest[0])
+		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest[0]).Error
 	}
 	if err != nil {
 		return fmt.Errorf("compare: prune reconciliations: %w", err)

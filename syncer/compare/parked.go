@@ -75,9 +75,7 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 		}
 	}
 	return nil, c.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		_, err := sqlstore.Exec(ctx, tx, "UPDATE parked_events SET discarded_at = ? WHERE id = ?",
-			sqlstore.Now().Format(sqlstore.TimeLayout), id)
-		if err != nil {
+		if err := tx.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = ?", sqlstore.Now(), id).Error; err != nil {
 			return err
 		}
 		was := map[string]string{"id": id, "reason": row.Reason}
@@ -134,9 +132,7 @@ func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error 
 		return nil
 	}
 	return r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
-		query := "DELETE FROM parked_events WHERE id IN " + sqlstore.Marks(len(parked))
-		_, err := sqlstore.Exec(ctx, tx, query, sqlstore.Args(idsOf(parked))...)
-		return "rows of claims", err
+		return "rows of claims", tx.Where("id IN ?", idsOf(parked)).Delete(&models.ParkedEvent{}).Error
 	})
 }
 
@@ -173,13 +169,12 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 		}
 	}
 	err := r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
-		args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, sqlstore.Args(idsOf(parked))...)
-		query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(parked))
-		if _, err := sqlstore.Exec(ctx, tx, query, args...); err != nil {
+		err := tx.Exec("UPDATE parked_events SET discarded_at = ? WHERE id IN ?", sqlstore.Now(), idsOf(parked)).Error
+		if err != nil {
 			return "", err
 		}
-		query = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
-		if _, err := sqlstore.Exec(ctx, tx, query, len(parked), e.Quantity, r.id); err != nil {
+		const give = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
+		if err := tx.Exec(give, len(parked), e.Quantity, r.id).Error; err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), r.publish(ctx, tx, &e)

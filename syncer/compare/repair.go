@@ -157,20 +157,20 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int6
 	for _, p := range parked.BySeq() {
 		known = append(known, [2]int64{p.Event.Seq, p.Event.Seq})
 	}
-	err = sqlstore.ScanAll(ctx, tx, "SELECT payload FROM ledger_events WHERE campaign_id = ? AND type = ?",
-		[]any{campaignID, string(models.EventClaimsGivenUp)}, func(scan func(...any) error) error {
-			var payload []byte
-			if err := scan(&payload); err != nil {
-				return err
-			}
-			e, err := models.DecodeEvent(payload)
-			if err == nil && e.Shard == shard {
-				known = append(known, e.Seqs...)
-			}
-			return err
-		})
+	var payloads [][]byte
+	err = tx.Raw("SELECT payload FROM ledger_events WHERE campaign_id = ? AND type = ?", campaignID, models.EventClaimsGivenUp).
+		Scan(&payloads).Error
 	if err != nil {
 		return nil, err
+	}
+	for _, payload := range payloads {
+		e, err := models.DecodeEvent(payload)
+		if err != nil {
+			return nil, err
+		}
+		if e.Shard == shard {
+			known = append(known, e.Seqs...)
+		}
 	}
 	for _, table := range []string{"claims", "claims_archive"} {
 		query := "SELECT seq FROM " + table + " WHERE campaign_id = ? AND shard = ? ORDER BY seq"
@@ -239,7 +239,11 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *go
 				ID: id.String(), CampaignID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
 				ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
 			}
-			return writeStep(ctx, tx, &step)
+			if err := tx.Create(&step).Error; err != nil {
+				return err
+			}
+			return audit.Put(ctx, tx, models.AuditBooksRepaired, r.id,
+				map[string]string{what: step.ValueBefore}, map[string]string{what: step.ValueAfter})
 		})
 	})
 	if err != nil {
@@ -249,15 +253,4 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *go
 		slog.String("before", step.ValueBefore), slog.String("after", step.ValueAfter))
 	r.done.Steps = append(r.done.Steps, step)
 	return nil
-}
-
-func writeStep(ctx context.Context, tx *gorm.DB, step *models.Repair) error {
-	_, err := sqlstore.Exec(ctx, tx,
-		"INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
-		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
-	if err != nil {
-		return err
-	}
-	return audit.Put(ctx, tx, models.AuditBooksRepaired, step.CampaignID,
-		map[string]string{step.What: step.ValueBefore}, map[string]string{step.What: step.ValueAfter})
 }

@@ -99,10 +99,11 @@ func (k *Keeper) Attend(ctx context.Context) error {
 }
 
 func (k *Keeper) measure(ctx context.Context) error {
-	db := sqlstore.On(k.l.db.WithContext(ctx))
+	db := k.l.db.WithContext(ctx)
 	var lost struct{ Claims, Units, Parked int64 }
-	err := db.Scan(&lost, "SELECT COALESCE(SUM(lost_claims), 0) AS claims, COALESCE(SUM(lost_units), 0) AS units,"+
-		" (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked FROM lots WHERE shard = 0")
+	err := db.Raw("SELECT COALESCE(SUM(lost_claims), 0) AS claims, COALESCE(SUM(lost_units), 0) AS units," +
+		" (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked FROM lots WHERE shard = 0").
+		Scan(&lost).Error
 	if err != nil {
 		return fmt.Errorf("lots: what is lost: %w", err)
 	}
@@ -113,7 +114,7 @@ func (k *Keeper) measure(ctx context.Context) error {
 		State models.PartitionState
 		N     int64
 	}
-	if err := db.Scan(&states, "SELECT state, COUNT(*) AS n FROM streams GROUP BY state"); err != nil {
+	if err := db.Raw("SELECT state, COUNT(*) AS n FROM streams GROUP BY state").Scan(&states).Error; err != nil {
 		return fmt.Errorf("lots: states of partitions: %w", err)
 	}
 	k.metrics.partitions.Reset()
@@ -159,8 +160,7 @@ func (k *Keeper) Complete(ctx context.Context) error {
 	if len(complete) == 0 {
 		return nil
 	}
-	err = sqlstore.On(k.l.db.WithContext(ctx)).
-		Run("UPDATE streams SET complete_at = ? WHERE partition_no IN ?", now, complete)
+	err = k.l.db.WithContext(ctx).Exec("UPDATE streams SET complete_at = ? WHERE partition_no IN ?", now, complete).Error
 	if err != nil {
 		return fmt.Errorf("lots: streams: %w", err)
 	}

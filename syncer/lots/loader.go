@@ -318,8 +318,8 @@ func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, er
 		return []int{o.row.Partition}, nil
 	}
 	campaignID, _ := models.SplitShardID(o.row.ID)
-	err = sqlstore.On(l.db.WithContext(ctx)).Scan(&partitions,
-		"SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID)
+	err = l.db.WithContext(ctx).Raw("SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID).
+		Scan(&partitions).Error
 	if err != nil {
 		return nil, fmt.Errorf("lots: shards of %s: %w", campaignID, err)
 	}
@@ -338,8 +338,8 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	err := sqlstore.Retry(ctx, func() error {
 		highest := "CASE WHEN load_attempts >= epoch AND load_attempts >= seen_epoch AND load_attempts >= ? THEN load_attempts" +
 			" WHEN epoch >= seen_epoch AND epoch >= ? THEN epoch WHEN seen_epoch >= ? THEN seen_epoch ELSE ? END"
-		return sqlstore.On(l.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = 1 + "+highest+", loader = ? WHERE id IN ?",
-			held, held, held, held, token, idsOf(lots))
+		return l.db.WithContext(ctx).Exec("UPDATE lots SET load_attempts = 1 + "+highest+", loader = ? WHERE id IN ?",
+			held, held, held, held, token, idsOf(lots)).Error
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lots: number the load of %s: %w", idsOf(lots), err)
@@ -409,8 +409,8 @@ func (l *Loader) follow(ctx context.Context, lots []*lot) {
 		ID      string
 		Version int64
 	}
-	err := sqlstore.On(l.db.WithContext(ctx)).
-		Scan(&versions, "SELECT id, version FROM defined_lots WHERE id IN ?", idsOf(lots))
+	err := l.db.WithContext(ctx).Raw("SELECT id, version FROM defined_lots WHERE id IN ?", idsOf(lots)).
+		Scan(&versions).Error
 	for _, now := range versions {
 		at := slices.IndexFunc(lots, func(o *lot) bool { return o.row.ID == now.ID })
 		if at >= 0 && lots[at].row.Version != now.Version {

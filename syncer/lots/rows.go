@@ -214,7 +214,7 @@ func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token
 	l.log.LogAttrs(ctx, slog.LevelWarn, "the counters of a campaign in MySQL are put right by its rows",
 		slog.String("campaign_id", id),
 		slog.String("counters", fmt.Sprintf("%+v", counters)), slog.String("rows", fmt.Sprintf("%+v", rows)))
-	changed, err := sqlstore.On(l.db.WithContext(ctx)).Exec("UPDATE lots SET synced_seq = synced_seq + ?,"+
+	changed, err := sqlstore.Exec(ctx, l.db, "UPDATE lots SET synced_seq = synced_seq + ?,"+
 		" sold = sold + ?, claimed = claimed + ?, released_claims = released_claims + ?, updated_at = ?"+
 		" WHERE id = ? AND loader = ?", rows.claims-counters.claims, rows.units-counters.units,
 		rows.live-counters.live, rows.released-counters.released, sqlstore.Now(), id, token)
@@ -238,7 +238,7 @@ func (l *Loader) stageClaims(
 	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
 ) (highest int64, err error) {
 	id := o.row.ID
-	pending, err := pendingReleases(ctx, tx, id)
+	pending, err := pendingReleases(tx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -273,18 +273,16 @@ func (l *Loader) stageClaims(
 	return highest, err
 }
 
-func pendingReleases(ctx context.Context, tx *gorm.DB, id string) (map[string]bool, error) {
-	pending := make(map[string]bool)
-	err := sqlstore.ScanAll(ctx, tx,
-		"SELECT claim_id FROM outbox WHERE campaign_id = ? AND kind = ?", []any{id, string(models.OutboxRelease)},
-		func(scan func(...any) error) error {
-			var claim string
-			err := scan(&claim)
-			pending[claim] = true
-			return err
-		})
+func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
+	var claims []string
+	err := tx.Model(&models.OutboxRow{}).Where("campaign_id = ? AND kind = ?", id, models.OutboxRelease).
+		Pluck("claim_id", &claims).Error
 	if err != nil {
 		return nil, fmt.Errorf("lots: outbox of %s: %w", id, err)
+	}
+	pending := make(map[string]bool, len(claims))
+	for _, claim := range claims {
+		pending[claim] = true
 	}
 	return pending, nil
 }

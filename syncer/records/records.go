@@ -58,25 +58,26 @@ const comparedWithin = 20 * time.Minute
 // Trouble counts what needs a person, over all campaigns.
 func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
 	from := sqlstore.FirstIDAt(time.Now().Add(-comparedWithin))
-	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&t, "SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
+	err = r.db.WithContext(ctx).Raw("SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
 		" (SELECT COUNT(DISTINCT r.campaign_id) FROM reconciliations r WHERE r.id > ? AND r.drift <> 0 AND NOT EXISTS"+
 		" (SELECT 1 FROM reconciliations later WHERE later.campaign_id = r.campaign_id AND later.at > r.at AND later.drift = 0)) AS drifting,"+
-		" (SELECT at FROM reconciliations ORDER BY id DESC LIMIT 1) AS compared_at", from)
+		" (SELECT at FROM reconciliations ORDER BY id DESC LIMIT 1) AS compared_at", from).Scan(&t).Error
 	return t, wrap("trouble", err)
 }
 
 // Webhooks lists the endpoints that have not taken every event, by name. One whose events wait only in the memory of `dibs webhooks`, which
 // is where they are before a delivery fails, is not among them.
 func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err error) {
-	db := sqlstore.On(r.db.WithContext(ctx))
-	if err := db.Scan(&all, "SELECT DISTINCT endpoint FROM webhook_events ORDER BY endpoint"); err != nil {
+	db := r.db.WithContext(ctx)
+	if err := db.Raw("SELECT DISTINCT endpoint FROM webhook_events ORDER BY endpoint").Scan(&all).Error; err != nil {
 		return nil, wrap("webhooks", err)
 	}
 	for i := range all {
 		const some = "(SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE endpoint = ? AND parked_at "
-		err := db.Scan(&all[i], "SELECT ? AS endpoint, "+some+"IS NULL LIMIT ?) w) AS waiting, "+some+"IS NOT NULL LIMIT ?) p) AS parked,"+
+		err := db.Raw("SELECT ? AS endpoint, "+some+"IS NULL LIMIT ?) w) AS waiting, "+some+"IS NOT NULL LIMIT ?) p) AS parked,"+
 			" (SELECT at FROM webhook_events WHERE endpoint = ? AND parked_at IS NULL ORDER BY at LIMIT 1) AS oldest",
-			all[i].Endpoint, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint)
+			all[i].Endpoint, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint).
+			Scan(&all[i]).Error
 		if err != nil {
 			return nil, wrap("webhooks", err)
 		}

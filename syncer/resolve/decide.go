@@ -74,7 +74,7 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 			if err := d.apply(found, sqlstore.Now()); err != nil {
 				return err
 			}
-			return d.write(ctx, tx, r.db, found, &r.steps)
+			return d.write(ctx, tx, found, &r.steps)
 		})
 		if !errors.Is(err, errRaced) {
 			return found[0], result, err
@@ -245,7 +245,7 @@ func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, erro
 }
 
 // write writes the decision in tx. It fails with errRaced if another one was first.
-func (d *decision) write(ctx context.Context, tx *gorm.DB, db *gorm.DB, decided []heldClaim, at *steps.Steps) error {
+func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, at *steps.Steps) error {
 	rows := make([]models.OutboxRow, len(decided))
 	byNumber := make(map[int64][]string)
 	events := make(map[int64]*models.Event)
@@ -256,7 +256,7 @@ func (d *decision) write(ctx context.Context, tx *gorm.DB, db *gorm.DB, decided 
 		events[number] = rows[i].Event
 	}
 	for number, ids := range byNumber {
-		n, err := writer.WriteDecision(ctx, tx, db, events[number], ids, true)
+		n, err := writer.WriteDecision(tx, events[number], ids, true)
 		if err != nil {
 			return err
 		}

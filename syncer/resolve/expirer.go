@@ -136,10 +136,10 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	for {
 		err = e.inTx(ctx, func(tx *gorm.DB) (err error) {
-			if err := lock(ctx, tx, lots); err != nil {
+			if err := lock(tx, lots); err != nil {
 				return err
 			}
-			ended, err = walk(ctx, tx, lots, share, now)
+			ended, err = walk(tx, lots, share, now)
 			if err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now tim
 			if err := e.end(ctx, tx, ended); err != nil {
 				return err
 			}
-			return move(ctx, e.relay.db, tx, lots)
+			return move(tx, lots)
 		})
 		if !errors.Is(err, errRaced) { // after a race fewer claims are undecided
 			break
@@ -169,7 +169,7 @@ func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) erro
 	if err := d.apply(claims, sqlstore.Now()); err != nil {
 		return err
 	}
-	return d.write(ctx, tx, e.relay.db, claims, &e.steps)
+	return d.write(ctx, tx, claims, &e.steps)
 }
 
 // singles ends the holds in hold_dues.

@@ -27,7 +27,7 @@ const dueHolds = "SELECT campaign_id, shard, seq, due_ms," +
 
 // due reads the lots in which a hold has ended, the most overdue first.
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
-	err = sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&lots, dueHolds, now.UnixMilli(), e.lots)
+	err = e.relay.db.WithContext(ctx).Raw(dueHolds, now.UnixMilli(), e.lots).Scan(&lots).Error
 	if err != nil {
 		return nil, fmt.Errorf("resolve: due holds: %w", err)
 	}
@@ -35,7 +35,7 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 }
 
 // lock locks and reads the cursors of lots.
-func lock(ctx context.Context, tx *gorm.DB, lots []heldLot) error {
+func lock(tx *gorm.DB, lots []heldLot) error {
 	at := make(map[string]*heldLot, len(lots))
 	args := make([]any, 0, 2*len(lots))
 	for i := range lots {
@@ -44,16 +44,14 @@ func lock(ctx context.Context, tx *gorm.DB, lots []heldLot) error {
 	}
 	query := "SELECT campaign_id, shard, seq FROM hold_cursors" + sqlstore.ByKey(tx) + " WHERE " +
 		strings.TrimPrefix(strings.Repeat("OR (campaign_id = ? AND shard = ?) ", len(lots)), "OR ") + sqlstore.ForUpdate(tx)
-	return sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
-		var id string
-		var shard int
-		var seq int64
-		err := scan(&id, &shard, &seq)
-		if l := at[models.ShardID(id, shard)]; l != nil {
-			l.Seq = seq
+	var locked []heldLot
+	err := tx.Raw(query, args...).Scan(&locked).Error
+	for i := range locked {
+		if l := at[locked[i].id()]; l != nil {
+			l.Seq = locked[i].Seq
 		}
-		return err
-	})
+	}
+	return err
 }
 
 const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects," +
@@ -61,7 +59,7 @@ const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key
 
 // walk scans up to share claims of each lot, moves the locked cursors, and returns claims
 // whose hold has ended. Reopened and extended ones have a row of hold_dues instead.
-func walk(ctx context.Context, tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
+func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	at := make(map[string]*heldLot, len(lots))
 	seen := make(map[string]int, len(lots))
 	for i := range lots {
@@ -69,26 +67,24 @@ func walk(ctx context.Context, tx *gorm.DB, lots []heldLot, share int, now time.
 		at[lots[i].id()] = &lots[i]
 	}
 	query, args := walkQuery(tx, lots, share)
-	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
-		var c heldClaim
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest,
-			&c.Subjects, &c.PacketID, &c.ClaimedAt, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
+	var claims []heldClaim
+	err = tx.Raw(query, args...).Scan(&claims).Error
+	for _, c := range claims {
 		l := at[c.LotID()]
-		if err != nil || l.DueMs != nil {
-			return err
+		if l.DueMs != nil {
+			continue
 		}
 		due := c.ClaimedAt.UnixMilli() + l.HoldForMs
 		if due > now.UnixMilli() || seen[l.id()] == share {
 			l.DueMs = &due
-			return nil
+			continue
 		}
 		seen[l.id()]++
 		l.Seq = c.Seq
 		if c.Status == models.ClaimClaimed && c.PacketID == nil && c.ReopenedAt == nil && c.HeldUntil == nil {
 			ended = append(ended, c)
 		}
-		return nil
-	})
+	}
 	return ended, err
 }
 
@@ -105,7 +101,7 @@ func walkQuery(db *gorm.DB, lots []heldLot, share int) (query string, args []any
 	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq", args
 }
 
-func move(ctx context.Context, db *gorm.DB, tx *gorm.DB, lots []heldLot) error {
+func move(tx *gorm.DB, lots []heldLot) error {
 	cursors := make([]models.HoldCursor, len(lots))
 	for i := range lots {
 		cursors[i] = lots[i].HoldCursor

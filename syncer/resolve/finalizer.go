@@ -129,7 +129,7 @@ func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (
 	seen := f.drained[c.ID]
 	epoch := c.Epoch
 	if c.IsSharded() { // a load of any shard raises the sum
-		err := sqlstore.On(f.relay.db.WithContext(ctx)).Row("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Scan(&epoch)
+		err := f.relay.db.WithContext(ctx).Raw("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Row().Scan(&epoch)
 		if err != nil {
 			return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		}

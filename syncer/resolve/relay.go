@@ -160,8 +160,9 @@ func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.Outb
 	return func(after string) (page []models.OutboxRow, err error) {
 		const query = "SELECT id, campaign_id, kind, payload FROM outbox" +
 			" WHERE id > ? AND (created_at <= ? OR created_at > ?) ORDER BY id LIMIT ?"
-		err = sqlstore.On(r.db.WithContext(ctx)).Scan(&page, query,
-			after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage)
+		err = r.db.WithContext(ctx).Raw(query,
+			after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage).
+			Scan(&page).Error
 		return page, err
 	}
 }
@@ -306,7 +307,7 @@ func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[str
 
 func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	var rows []models.OutboxRow
-	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT id, created_at FROM outbox ORDER BY id LIMIT 1")
+	err = r.db.WithContext(ctx).Raw("SELECT id, created_at FROM outbox ORDER BY id LIMIT 1").Scan(&rows).Error
 	if err != nil {
 		return false, fmt.Errorf("resolve: read outbox: %w", err)
 	}

@@ -67,7 +67,7 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 	for end := time.Now().Add(evictedWait); time.Now().Before(end); {
 		var residency models.Residency
-		err := sqlstore.On(a.db.WithContext(ctx)).Scan(&residency, "SELECT residency FROM lots WHERE id = ?", lotID)
+		err := a.db.WithContext(ctx).Raw("SELECT residency FROM lots WHERE id = ?", lotID).Scan(&residency).Error
 		if err != nil {
 			return fmt.Errorf("retention: archive %s: %w", lotID, err)
 		}
@@ -106,7 +106,8 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 		Shards int
 	}
 	db := a.db.WithContext(ctx)
-	err = sqlstore.On(db).Scan(&c, "SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id)
+	err = db.Raw("SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id).
+		Scan(&c).Error
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("retention: archive %s: %w", id, err)
@@ -119,8 +120,8 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 	}
 	var parked int64
 	shards = (&models.Campaign{ID: id, Shards: c.Shards}).ShardIDs()
-	err = sqlstore.On(db).Scan(&parked,
-		"SELECT COUNT(*) FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", append(shards, id))
+	err = db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", append(shards, id)).
+		Scan(&parked).Error
 	if err != nil {
 		return nil, fmt.Errorf("retention: archive %s: %w", id, err)
 	}
@@ -137,7 +138,7 @@ func (a *Archiver) page(
 ) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return a.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			claims, err := a.read(ctx, tx, lotID, after, before)
+			claims, err := a.read(tx, lotID, after, before)
 			moved = int64(len(claims))
 			if err != nil || moved == 0 {
 				return err
@@ -149,7 +150,7 @@ func (a *Archiver) page(
 					return err
 				}
 			}
-			return a.move(ctx, tx, lotID, claims)
+			return a.move(tx, lotID, claims)
 		})
 	})
 	if err != nil {
@@ -163,9 +164,7 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 
 // read locks and reads the next claims, in order of seq. It skips open holds,
 // and decisions that are still in the outbox, which the counters lack.
-func (a *Archiver) read(
-	ctx context.Context, tx *gorm.DB, lotID string, after int64, before time.Time,
-) (claims []models.ClaimRow, err error) {
+func (a *Archiver) read(tx *gorm.DB, lotID string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
 		" WHERE campaign_id = ? AND shard = ? AND seq > ? AND claimed_at < ?" +
@@ -173,22 +172,14 @@ func (a *Archiver) read(
 		" AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.campaign_id = ? AND o.claim_id = claims.id)" +
 		" ORDER BY seq LIMIT ?" + sqlstore.ForUpdate(a.db)
 	madeBefore := before.UTC().Format(sqlstore.TimeLayout)
-	args := []any{id, shard, after, madeBefore, string(models.ClaimClaimed), id, lotID, a.pageSize}
-	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
-		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest,
-			&c.Subjects, &c.Epoch, &c.PacketID, &c.Amount, &c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt,
-			&c.ReleaseReason, &c.Decisions, &c.ReopenedAt, &c.HeldUntil)
-		claims = append(claims, c)
-		return err
-	})
+	err = tx.Raw(query, id, shard, after, madeBefore, models.ClaimClaimed, id, lotID, a.pageSize).Scan(&claims).Error
 	return claims, err
 }
 
-func (a *Archiver) move(ctx context.Context, tx *gorm.DB, lotID string, claims []models.ClaimRow) error {
+func (a *Archiver) move(tx *gorm.DB, lotID string, claims []models.ClaimRow) error {
 	var units, sold, released int64
-	ids := make([]any, len(claims))
-	var orders, ordered []any
+	ids := make([]string, len(claims))
+	var orders, ordered []string
 	for i := range claims {
 		c := &claims[i]
 		ids[i] = c.ID
@@ -204,35 +195,32 @@ func (a *Archiver) move(ctx context.Context, tx *gorm.DB, lotID string, claims [
 		}
 	}
 	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
-		" FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
-	args := append([]any{sqlstore.Now().Format(sqlstore.TimeLayout)}, ids...)
-	if _, err := sqlstore.Exec(ctx, tx, query, args...); err != nil {
+		" FROM claims WHERE id IN ?"
+	if err := tx.Exec(query, sqlstore.Now().Format(sqlstore.TimeLayout), ids).Error; err != nil {
 		return err
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
-		query = "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) +
-			" AND claim_id IN " + sqlstore.Marks(len(ordered))
-		if _, err := sqlstore.Exec(ctx, tx, query, append(orders, ordered...)...); err != nil {
+		err := tx.Where("order_id IN ? AND claim_id IN ?", orders, ordered).Delete(&models.ClaimOrder{}).Error
+		if err != nil {
 			return err
 		}
 	}
-	query = "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids))
-	if _, err := sqlstore.Exec(ctx, tx, query, ids...); err != nil {
+	if err := tx.Where("id IN ?", ids).Delete(&models.ClaimRow{}).Error; err != nil {
 		return err
 	}
 	a.steps.At("deleted")
 	// A load reads counters and rows from one snapshot, so it sees all of this or nothing.
-	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?,"+
+	counted := tx.Exec("UPDATE lots SET archived_claims = archived_claims + ?,"+
 		" archived_units = archived_units + ?, archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
 		" WHERE id = ? AND residency IN (?, ?)"+
 		" AND (SELECT status FROM definitions d WHERE d.campaign_id = lots.campaign_id) = ?",
 		len(ids), units, sold, released, lotID,
-		string(models.ResidencyEvicted), string(models.ResidencyNone), string(models.StatusClosed))
-	if err != nil {
-		return err
+		models.ResidencyEvicted, models.ResidencyNone, models.StatusClosed)
+	if counted.Error != nil {
+		return counted.Error
 	}
-	if n == 0 {
+	if counted.RowsAffected == 0 {
 		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis in the meantime: someone asks for it; try again",
 			ErrNotArchivable, lotID))
 	}

@@ -77,9 +77,8 @@ func (p *Pruner) untilDone(
 // page, since it would find rows that stay again and again.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
-	err = sqlstore.On(p.db.WithContext(ctx)).Scan(&page,
-		"SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting IS NULL ORDER BY id LIMIT ?",
-		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage)
+	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting IS NULL ORDER BY id LIMIT ?",
+		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
 	if err == nil {
 		n, err = p.flushPage(ctx, page)
 	}
@@ -106,52 +105,52 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	}
 	slices.Sort(campaigns)
 	db := p.db.WithContext(ctx)
-	err = sqlstore.On(db).Scan(&old,
-		"SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes"+
-			" WHERE campaign_id IN ? GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id"+
-			" WHERE f.id IN ? AND f.flushed_at < m.newest",
-		slices.Compact(campaigns), ids)
+	err = db.Raw("SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes"+
+		" WHERE campaign_id IN ? GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id"+
+		" WHERE f.id IN ? AND f.flushed_at < m.newest",
+		slices.Compact(campaigns), ids).Scan(&old).Error
 	if err != nil || len(old) == 0 {
 		return 0, err
 	}
-	changed, err := sqlstore.On(db).Exec("DELETE FROM stock_flushes WHERE id IN ?", old)
-	return int(changed), err
+	done := db.Exec("DELETE FROM stock_flushes WHERE id IN ?", old)
+	return int(done.RowsAffected), done.Error
 }
 
 func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
-	db := sqlstore.On(p.db.WithContext(ctx))
+	db := p.db.WithContext(ctx)
 	var ended []string
-	err = db.Scan(&ended, "SELECT campaign_id FROM definitions WHERE shards > 1 AND closed_told_at < ? AND EXISTS"+
-		" (SELECT 1 FROM stock_moves m WHERE m.campaign_id = definitions.campaign_id) LIMIT 1", sqlstore.Now().Add(-movesKept))
+	err = db.Raw("SELECT campaign_id FROM definitions WHERE shards > 1 AND closed_told_at < ? AND EXISTS"+
+		" (SELECT 1 FROM stock_moves m WHERE m.campaign_id = definitions.campaign_id) LIMIT 1", sqlstore.Now().Add(-movesKept)).
+		Scan(&ended).Error
 	if err != nil || len(ended) == 0 {
 		return 0, false, err
 	}
 	var page []string
-	err = db.Scan(&page, "SELECT id FROM stock_moves WHERE campaign_id = ? LIMIT ?", ended[0], prunePage)
+	err = db.Raw("SELECT id FROM stock_moves WHERE campaign_id = ? LIMIT ?", ended[0], prunePage).Scan(&page).Error
 	if err != nil || len(page) == 0 {
 		return 0, false, err
 	}
-	changed, err := db.Exec("DELETE FROM stock_moves WHERE id IN ?", page)
-	return int(changed), true, err
+	done := db.Exec("DELETE FROM stock_moves WHERE id IN ?", page)
+	return int(done.RowsAffected), true, done.Error
 }
 
 func (p *Pruner) repairs(ctx context.Context) (n int, more bool, err error) {
 	db := p.db.WithContext(ctx)
 	var many []string
-	err = sqlstore.On(db).Scan(&many, "SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
-		p.repairsKept, prunePage)
+	err = db.Raw("SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
+		p.repairsKept, prunePage).Scan(&many).Error
 	for _, id := range many {
 		var oldest string // of those that are kept
-		err = sqlstore.On(db).Scan(&oldest, "SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
-			id, p.repairsKept-1)
+		err = db.Raw("SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
+			id, p.repairsKept-1).Scan(&oldest).Error
 		if err != nil {
 			return n, false, err
 		}
-		changed, err := sqlstore.On(db).Exec("DELETE FROM repairs WHERE campaign_id = ? AND id < ?", id, oldest)
-		if err != nil {
-			return n, false, err
+		done := db.Exec("DELETE FROM repairs WHERE campaign_id = ? AND id < ?", id, oldest)
+		if done.Error != nil {
+			return n, false, done.Error
 		}
-		n += int(changed)
+		n += int(done.RowsAffected)
 	}
 	return n, len(many) == prunePage, err
 }

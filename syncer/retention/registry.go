@@ -46,7 +46,7 @@ func (r *Registry) Names(ctx context.Context) ([]string, error) {
 }
 
 func (r *Registry) read(ctx context.Context) (names []string, err error) {
-	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&names, "SELECT name FROM consumer_groups ORDER BY name")
+	err = r.db.WithContext(ctx).Raw("SELECT name FROM consumer_groups ORDER BY name").Scan(&names).Error
 	return names, err
 }
 

@@ -99,8 +99,8 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 			units, err := excessOf(tx, c.ID)
 			for shard := 1; shard <= c.Shards && err == nil; shard++ {
 				if part := models.DealtTo(shard, c.Shards, -units); part > 0 {
-					err = sqlstore.On(tx).Run("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
-						" VALUES (?, ?, 0, ?, ?, ?)", uuid.NewString(), c.ID, shard, part, sqlstore.Now())
+					err = tx.Exec("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
+						" VALUES (?, ?, 0, ?, ?, ?)", uuid.NewString(), c.ID, shard, part, sqlstore.Now()).Error
 				}
 			}
 			return err

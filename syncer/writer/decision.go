@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"context"
 	"database/sql"
 
 	"dibs/internal/sqlstore"
@@ -14,10 +13,7 @@ import (
 // WriteDecision writes decision e of each of the claims; only the id differs.
 // With follows it skips claims of which e is not the next decision.
 // If decided is less than the number of ids, the caller rolls back.
-func WriteDecision(
-	ctx context.Context, tx *gorm.DB, db *gorm.DB, e *models.Event, ids []string, follows bool,
-) (decided int64, err error) {
-	in := tx
+func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)
 	set := map[string]any{
@@ -35,7 +31,7 @@ func WriteDecision(
 	case status == models.ClaimReleased:
 		set["release_reason"] = sqlstore.Cut(e.Reason, models.ReasonLength)
 	}
-	claims := in.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
+	claims := tx.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
 	if follows { // a different decision may have this number by now
 		claims = claims.Where("COALESCE(decisions, 0) = ?", e.Decision-1)
 		if e.Type == models.EventClaimReopened {
@@ -49,7 +45,7 @@ func WriteDecision(
 		return 0, done.Error
 	}
 	for _, id := range ids {
-		if err := putDecided(in, e, id); err != nil {
+		if err := putDecided(tx, e, id); err != nil {
 			return 0, err
 		}
 	}

@@ -136,7 +136,7 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 	}
 	again := e.Event
 	again.Decision = number
-	if _, err := WriteDecision(a.ctx, a.tx, a.db, &again, []string{e.ClaimID}, false); err != nil {
+	if _, err := WriteDecision(a.tx, &again, []string{e.ClaimID}, false); err != nil {
 		return err
 	}
 	c.made = number

@@ -261,7 +261,7 @@ func (w *world) decideOf(which int, redeems bool) {
 	require.NoError(w.t, err)
 	out.ClaimID = &row.ID
 	err = w.db.WithContext(w.ctx).Transaction(func(tx *gorm.DB) error {
-		n, err := writer.WriteDecision(w.ctx, tx, w.db, &e, []string{row.ID}, true)
+		n, err := writer.WriteDecision(tx, &e, []string{row.ID}, true)
 		if err == nil && n == 0 {
 			err = errTooLate
 		}
