@@ -68,8 +68,8 @@ fuzz: servers ## every fuzz target with so many inputs (INPUTS=10000000)
 torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
 	go run ./proof/trials/dibs-trials torture $(ARGS)
 
-bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1, BEFORE=commit)
-	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./proof/bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(BEFORE:%=-before=%) $(if $(WRITE),-write)
+bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./proof/bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(if $(WRITE),-write)
 
 lua-debug: ## step through a script of lua/ in Redis' debugger, on a campaign that has claims: make lua-debug SCRIPT=claim
 	@go run ./proof/luadebug '$(SCRIPT)'

@@ -84,10 +84,9 @@ func (s *sheet) best(name string, connections []int, run func(connections int) f
 
 // pipelineRun is what bringing claims from the stream into MySQL took.
 type pipelineRun struct {
-	claims          int64
-	took            time.Duration
-	mallocs, malloc uint64 // number and bytes
-	cpu             cpuTimes
+	claims int64
+	took   time.Duration
+	cpu    cpuTimes
 }
 
 // cpuTimes are what the processes of a pipeline have used.
@@ -162,19 +161,12 @@ func startReader(b *testing.B, reader *consumer.Applier) (ctx context.Context, s
 	}
 }
 
-// measure times run and counts what it allocates.
+// measure times run.
 func measure(claims int64, run func()) pipelineRun {
-	var before, after runtime.MemStats
 	runtime.GC()
-	runtime.ReadMemStats(&before)
 	start := time.Now()
 	run()
-	took := time.Since(start)
-	runtime.ReadMemStats(&after)
-	return pipelineRun{
-		claims: claims, took: took,
-		mallocs: after.Mallocs - before.Mallocs, malloc: after.TotalAlloc - before.TotalAlloc,
-	}
+	return pipelineRun{claims: claims, took: time.Since(start)}
 }
 
 // metaFor is a campaign for the sides that know no Redis.

@@ -39,7 +39,6 @@ var parts = []struct {
 	run   func(b *testing.B, s *sheet)
 }{
 	{"script", "The claim script against the article's script", benchScript},
-	{"limits", "Limits as data against two fixed limits", benchLimits},
 	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
 	{"tokens", "What a user's own token costs over HTTP", benchTokens},
 	{"durability", "What a durable answer costs over HTTP", benchDurability},
@@ -61,9 +60,7 @@ var parts = []struct {
 	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
 	{"ledger", "A ledger out of MySQL over HTTP", benchLedger},
 	{"beside", "Claims over HTTP while others follow them", benchBeside},
-	{"adder", "Claims between readers and flushes, with a cell for each reader and with one mutex", benchAdder},
 	{"memory", "Redis memory", benchMemory},
-	{"allocations", "Allocations in Go", benchAllocations},
 }
 
 // BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends with the tables of all of them.

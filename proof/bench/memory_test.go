@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // benchMemory fills a campaign and asks Redis for the size of each key.
@@ -62,4 +63,22 @@ func (r *broker) sizeOf(b *testing.B, key string) int64 {
 	require.NotErrorIs(b, err, redis.Nil)
 	require.NoError(b, err)
 	return size
+}
+
+// carry has claims carry the subjects that the broker's campaigns limit, each its own.
+func (r *broker) carry(reqs []lua.ClaimRequest) []lua.ClaimRequest {
+	for i := range reqs {
+		for _, name := range r.subjects {
+			reqs[i].Subjects = models.Subjects{name: name + "-" + reqs[i].UserID}
+		}
+	}
+	return reqs
+}
+
+// limits are the limits by the broker's subjects.
+func (r *broker) limits() (all models.Limits) {
+	for _, name := range r.subjects {
+		all = append(all, models.Limit{By: name, Per: models.PerDay, Max: plenty})
+	}
+	return all
 }

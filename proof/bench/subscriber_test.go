@@ -2,12 +2,7 @@ package bench_test
 
 import (
 	"context"
-	"encoding/json"
-	"flag"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,8 +19,6 @@ import (
 	"dibs/models"
 	"dibs/syncer/writer"
 )
-
-var beforeFlag = flag.String("before", "", "a commit whose consumer is measured in turns with this one's")
 
 // benchSubscriber brings claims into MySQL through watermill's Router with one handler for both subscribers: package redisbatch and the
 // stock one. The handler returns, and the message is acknowledged, when its claim is committed.
@@ -44,24 +37,12 @@ func benchSubscriber(b *testing.B, s *sheet) {
 			Client: lent{r.rdb}, ConsumerGroup: group, Consumer: "one", DisableIndefiniteInitialBlock: true,
 		}, watermill.NopLogger{})
 	}
-	sides := []func(){
+	s.takeTurns([]func(){
 		func() { s.routed(b, r, st, "redisbatch", amount(100_000), ours) },
 		func() { s.routed(b, r, st, "stock subscriber", amount(5_000), stock) },
-	}
-	now, before := "consumer and writer", "consumer and writer of "+*beforeFlag
-	if *beforeFlag != "" {
-		self, err := os.Executable()
-		require.NoError(b, err)
-		old := buildBench(b, *beforeFlag)
-		sides = append(sides, func() { s.books(b, self, ".", now) }, func() { s.books(b, filepath.Join(old, "bench.test"), filepath.Join(old, "bench"), before) })
-	}
-	s.takeTurns(sides)
+	})
 	s.ratio(b, "redisbatch / stock subscriber", "redisbatch", "stock subscriber", 10)
-	if *beforeFlag != "" {
-		s.ratio(b, now+" / of "+*beforeFlag, now, before, 0.97)
-	}
 	s.note("One handler, which reads the event. From the first read to the last acknowledgement.")
-	s.note("Against the consumer of another commit: `make bench BENCH=/subscriber BEFORE=<commit>`; part books of both, each in a process and with servers of its own.")
 }
 
 // lent is a client that the stock subscriber cannot close: it closes what it was given.
@@ -97,42 +78,4 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 	s.add(name, "claims/s", float64(claims)/time.Since(started).Seconds())
 	s.add(name+": CPU in Go", "µs/claim", perClaim(timesOf(b, r, st).since(before).here, int64(claims)))
 	r.forget(b, m)
-}
-
-// buildBench compiles this benchmark as it was in another commit, and returns the folder of that commit.
-func buildBench(b *testing.B, commit string) string {
-	b.Helper()
-	folder := filepath.Join(b.TempDir(), "before")
-	for _, command := range [][]string{
-		{"git", "worktree", "add", "--detach", folder, commit},
-		{"go", "test", "-C", folder, "-c", "-o", "bench.test", "./proof/bench"},
-	} {
-		out, err := exec.CommandContext(b.Context(), command[0], command[1:]...).CombinedOutput()
-		require.NoError(b, err, string(out))
-	}
-	b.Cleanup(func() { _ = exec.Command("git", "worktree", "remove", "--force", folder).Run() })
-	return folder
-}
-
-// books runs one round of part books in a process of its own, and adds what it says of consumer and writer.
-func (s *sheet) books(b *testing.B, program, folder, name string) {
-	b.Helper()
-	file := filepath.Join(b.TempDir(), "books.json")
-	cmd := exec.CommandContext(b.Context(), program, "-test.run", "^$", "-test.bench", "^BenchmarkDibs$/^books$", "-test.benchtime", "1x",
-		"-rounds", "1", "-json", file, "-test.short="+map[bool]string{true: "true", false: "false"}[testing.Short()])
-	cmd.Dir = folder
-	out, err := cmd.CombinedOutput()
-	require.NoError(b, err, string(out))
-	text, err := os.ReadFile(file)
-	require.NoError(b, err)
-	var sheets []sheet
-	require.NoError(b, json.Unmarshal(text, &sheets))
-	for _, one := range sheets[0].Series {
-		switch one.Name {
-		case "MariaDB: consumer and writer", "MySQL: consumer and writer":
-			s.add(name, one.Unit, one.Values[0])
-		case "MariaDB: consumer and writer: CPU in Go", "MySQL: consumer and writer: CPU in Go":
-			s.add(name+": CPU in Go", one.Unit, one.Values[0])
-		}
-	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkAdder adds reads of 100 claims, a reader for each partition, while a flush takes all of it each millisecond: with a cell for
-// each, and with one mutex for all. `make bench BENCH=/adder` shows ns/claim in a table.
+// each, and with one mutex for all.
 func BenchmarkAdder(b *testing.B) {
 	for _, partitions := range []int{1, 2, 12} {
 		b.Run(fmt.Sprintf("partitions=%d/cells", partitions), func(b *testing.B) {
