@@ -122,8 +122,8 @@ func (s *Stack) Close() {
 }
 
 // openTraces has spans sent where OTEL_* say, if they say so.
-func (s *Stack) openTraces(context.Context) error {
-	provider, end, err := otlp.Open(s.Environ, build.Of().Version, s.Logger)
+func (s *Stack) openTraces(ctx context.Context) error {
+	provider, err := otlp.Open(ctx, s.Environ, build.Of().Version, s.Logger)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrConfig, err)
 	}
@@ -134,7 +134,7 @@ func (s *Stack) openTraces(context.Context) error {
 	s.closers = append(s.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = end(ctx) // what is lost is logged
+		_ = provider.Shutdown(ctx) // what is lost is logged
 	})
 	return nil
 }
