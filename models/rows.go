@@ -58,6 +58,20 @@ type StockFlush struct {
 // TableName names the table for gorm.
 func (StockFlush) TableName() string { return "stock_flushes" }
 
+// StockMove is a row of stock_moves: units on their way from one shard to another, or out of the campaign.
+type StockMove struct {
+	ID         string `gorm:"primaryKey"` // UUIDv7
+	CampaignID string
+	FromShard  int // 0: the campaign's total
+	ToShard    int // likewise
+	Units      int64
+	DebitedAt  time.Time
+	CreditedAt *time.Time // nil: they are in no shard
+}
+
+// TableName names the table for gorm.
+func (StockMove) TableName() string { return "stock_moves" }
+
 // HoldCursor is a row of hold_cursors: how far the holds of a lot have been gone over.
 type HoldCursor struct {
 	CampaignID string `gorm:"primaryKey"`
@@ -168,6 +182,11 @@ type StreamRecord struct {
 
 // TableName names the table for gorm.
 func (StreamRecord) TableName() string { return "streams" }
+
+// Offset returns how far the stream is applied.
+func (r *StreamRecord) Offset() Offset {
+	return Offset{EntryID: r.OffsetID, EventID: r.OffsetEventID, Read: r.OffsetRead, Generation: r.Generation, State: r.State}
+}
 
 // PacketRow is a row of MySQL's packets table: one red packet, written before Redis knows it.
 type PacketRow struct {

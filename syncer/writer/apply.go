@@ -70,9 +70,10 @@ type application struct {
 
 // lotRow is what a flush reads of a lot.
 type lotRow struct {
-	isArchived bool // all its claims have been written before
-	holdForMs  int64
-	free       int64 // units, before the batch
+	adder.Lot  `gorm:"embedded"`
+	IsArchived bool // all its claims have been written before
+	HoldForMs  int64
+	Free       int64 // units, before the batch
 }
 
 // apply applies a batch in one transaction. It may be called again after an unknown
@@ -190,20 +191,18 @@ func (a *application) readLots() error {
 	if len(a.b.sums) == 0 {
 		return nil
 	}
-	query := "SELECT campaign_id, shard, archived_claims > 0," +
-		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id)," +
-		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed FROM lots WHERE campaign_id IN "
-	args := make([]any, 0, len(a.b.sums)) // by primary key; other shards are ignored
+	ids := make([]string, 0, len(a.b.sums)) // by primary key; other shards are ignored
 	for lot := range a.b.sums {
-		args = append(args, lot.CampaignID)
+		ids = append(ids, lot.CampaignID)
 	}
-	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.Marks(len(args)), args, func(scan func(...any) error) error {
-		var lot adder.Lot
-		var row lotRow
-		err := scan(&lot.CampaignID, &lot.Shard, &row.isArchived, &row.holdForMs, &row.free)
-		a.lots[lot] = row
-		return err
-	})
+	var rows []lotRow
+	err := a.tx.Table("lots").Where("campaign_id IN ?", ids).Select("campaign_id, shard, archived_claims > 0 AS is_archived," +
+		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) AS hold_for_ms," +
+		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed AS free").Scan(&rows).Error
+	for _, row := range rows {
+		a.lots[row.Lot] = row
+	}
+	return err
 }
 
 // split separates claims from moves, and parks what can't be written.
@@ -220,7 +219,7 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 			a.park(r, parkedUnknownCampaign, "no such campaign")
 		case r.IsMove():
 			moves = append(moves, r)
-		case lot.isArchived:
+		case lot.IsArchived:
 			a.known++
 		default:
 			claims = append(claims, r)

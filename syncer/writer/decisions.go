@@ -7,6 +7,8 @@ import (
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm/clause"
 )
 
 // decide applies decisions that the outbox has brought to Redis: they enter the ledger,
@@ -47,16 +49,12 @@ func (a *application) book(e *models.RawEvent) {
 func (a *application) readOutbox() error {
 	a.inOutbox = make(map[string]bool)
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
-		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
-		query := "SELECT id FROM outbox WHERE id IN " + sqlstore.Marks(len(ids))
-		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
+		var waiting []string
+		if err := a.tx.Model(&models.OutboxRow{}).Where("id IN ?", idsOf(some)).Pluck("id", &waiting).Error; err != nil {
+			return err
+		}
+		for _, id := range waiting {
 			a.inOutbox[id] = true
-			return err
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -65,28 +63,31 @@ func (a *application) readOutbox() error {
 // confirm deletes applied events from the outbox.
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
-		ids := sqlstore.Keys(some, func(e **models.RawEvent) string { return (*e).ID })
-		_, err := sqlstore.Exec(a.ctx, a.tx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
-		if err != nil {
+		if err := a.tx.Where("id IN ?", idsOf(some)).Delete(&models.OutboxRow{}).Error; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func idsOf(events []*models.RawEvent) []string {
+	return sqlstore.Keys(events, func(e **models.RawEvent) string { return (*e).ID })
+}
+
 type decidedClaim struct {
-	made    int64 // decisions
-	status  models.ClaimStatus
-	orderID string
+	ID      string
+	Made    int64 // decisions
+	Status  models.ClaimStatus
+	OrderID string
 }
 
 // fits reports whether a decision may follow.
 // One of a lost history, after a decision that lost, may not.
 func (c *decidedClaim) fits(e *models.RawEvent) bool {
 	if e.Type == models.EventClaimReopened {
-		return c.status == models.ClaimRedeemed && c.orderID == e.OrderID
+		return c.Status == models.ClaimRedeemed && c.OrderID == e.OrderID
 	}
-	return c.status == models.ClaimClaimed
+	return c.Status == models.ClaimClaimed
 }
 
 // readForgotten locks and reads the claims of decisions that are not in the outbox.
@@ -99,17 +100,15 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 		}
 	}
 	for some := range slices.Chunk(ids, sqlstore.PageSize) {
-		query := "SELECT id, COALESCE(decisions, 0), status, COALESCE(order_id, '') FROM claims" +
-			" WHERE packet_id IS NULL AND id IN " + sqlstore.Marks(len(some)) + sqlstore.ForUpdate(a.tx)
-		err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(some), func(scan func(...any) error) error {
-			var id string
-			var c decidedClaim
-			err := scan(&id, &c.made, &c.status, &c.orderID)
-			claims[id] = &c
-			return err
-		})
+		var rows []*decidedClaim
+		err := a.tx.Table("claims").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+			Select("id, COALESCE(decisions, 0) AS made, status, COALESCE(order_id, '') AS order_id").
+			Where("packet_id IS NULL AND id IN ?", some).Scan(&rows).Error
 		if err != nil {
 			return nil, err
+		}
+		for _, c := range rows {
+			claims[c.ID] = c
 		}
 	}
 	return claims, nil
@@ -123,8 +122,8 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 		return nil
 	}
 	number := max(1, e.Decision)
-	counts := number > c.made && c.fits(e)
-	if number <= c.made {
+	counts := number > c.Made && c.fits(e)
+	if number <= c.Made {
 		var err error
 		counts, err = a.dropFrom(e, number)
 		if err != nil {
@@ -139,66 +138,63 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 	if _, err := WriteDecision(a.tx, &again, []string{e.ClaimID}, false); err != nil {
 		return err
 	}
-	c.made = number
-	c.status, c.orderID = statusAfter(&e.Event)
+	c.Made = number
+	c.Status, c.OrderID = statusAfter(&e.Event)
 	a.book(e)
 	return nil
 }
 
 // refuse reloads a lot if Redis freed units of a claim that is not released.
 func (a *application) refuse(e *models.RawEvent, c *decidedClaim) error {
-	if e.Type != models.EventClaimReleased || c.status == models.ClaimReleased || c.status == models.ClaimExpired {
+	if e.Type != models.EventClaimReleased || c.Status == models.ClaimReleased || c.Status == models.ClaimExpired {
 		return nil
 	}
 	return a.reload(e.LotID())
 }
 
 func (a *application) reload(lotID string) error {
-	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID)
-	return err
+	return a.tx.Exec("UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID).Error
 }
 
 // dropFrom deletes a claim's unconfirmed decisions from a number on, and reports whether
 // there were any. Redis may have applied them, so the lot is reloaded.
 func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
-	var ids []string
-	var others []models.Event
+	var rows []models.OutboxRow
 	// A locking read sees commits after this transaction began, as that of the claim did.
-	query := "SELECT id, payload FROM outbox WHERE campaign_id = ? AND claim_id = ?" + sqlstore.ForUpdate(a.tx)
-	err = sqlstore.ScanAll(a.ctx, a.tx, query, []any{e.LotID(), e.ClaimID},
-		func(scan func(...any) error) error {
-			var id string
-			var payload []byte
-			if err := scan(&id, &payload); err != nil {
-				return err
-			}
-			if isWaiting, isKnown := a.inOutbox[id]; isKnown && !isWaiting { // this batch has applied it
-				return nil
-			}
-			other, err := models.DecodeEvent(payload)
-			if err == nil && id != e.ID && max(1, other.Decision) >= number {
-				ids = append(ids, id)
-				others = append(others, other)
-			}
-			return nil // the relay reports unreadable rows
-		})
-	if err != nil || len(ids) == 0 {
+	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("campaign_id = ? AND claim_id = ?", e.LotID(), e.ClaimID).Find(&rows).Error
+	if err != nil {
 		return false, err
 	}
-	_, err = sqlstore.Exec(a.ctx, a.tx, "DELETE FROM outbox WHERE id IN "+sqlstore.Marks(len(ids)), sqlstore.Args(ids)...)
-	slices.SortFunc(others, func(x, y models.Event) int { return cmp.Compare(y.Decision, x.Decision) }) // the last first
-	for i := range others {
-		if err == nil {
-			err = undoBeside(a.tx, &others[i])
+	var others []models.Event
+	for i := range rows {
+		id := rows[i].ID
+		if isWaiting, isKnown := a.inOutbox[id]; isKnown && !isWaiting { // this batch has applied it
+			continue
+		}
+		other, err := models.DecodeEvent(rows[i].Payload)
+		if err != nil { // the relay reports it
+			continue
+		}
+		if id != e.ID && max(1, other.Decision) >= number {
+			other.ID = id
+			others = append(others, other)
 		}
 	}
-	if err == nil {
-		err = a.reload(e.LotID())
+	slices.SortFunc(others, func(x, y models.Event) int { return cmp.Compare(y.Decision, x.Decision) }) // the last first
+	for i := range others {
+		if err := a.tx.Delete(&models.OutboxRow{ID: others[i].ID}).Error; err != nil {
+			return false, err
+		}
+		if err := undoBeside(a.tx, &others[i]); err != nil {
+			return false, err
+		}
+		delete(a.inOutbox, others[i].ID) // its entry may follow the winner in the stream
 	}
-	for _, id := range ids {
-		delete(a.inOutbox, id) // its entry may follow the winner in the stream
+	if len(others) == 0 {
+		return false, nil
 	}
-	return true, err
+	return true, a.reload(e.LotID())
 }
 
 func addRelease(deltas []delta, e *models.RawEvent) []delta {

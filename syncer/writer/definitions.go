@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 
@@ -70,14 +69,13 @@ func (a *application) define() error {
 	if err != nil {
 		return err
 	}
-	db := a.tx
 	for id, d := range newest {
 		var err error
 		switch version := versions[id]; {
 		case version == 0:
-			_, err = InsertDefinition(db, d, a.partitions)
+			_, err = InsertDefinition(a.tx, d, a.partitions)
 		case version < d.Version:
-			err = redefine(db, d)
+			err = redefine(a.tx, d)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
@@ -92,14 +90,11 @@ func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	if len(ids) == 0 {
 		return versions, nil
 	}
-	query := "SELECT campaign_id, version FROM definitions WHERE campaign_id IN " + sqlstore.Marks(len(ids))
-	err := sqlstore.ScanAll(a.ctx, a.tx, query, sqlstore.Args(ids), func(scan func(...any) error) error {
-		var id string
-		var version int64
-		err := scan(&id, &version)
-		versions[id] = version
-		return err
-	})
+	var known []models.Definition
+	err := a.tx.Select("campaign_id, version").Where("campaign_id IN ?", ids).Find(&known).Error
+	for i := range known {
+		versions[known[i].CampaignID] = known[i].Version
+	}
 	return versions, err
 }
 

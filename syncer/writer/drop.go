@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
 
@@ -75,7 +74,7 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 // freeBut returns the units that a lot has for unanswered claims, with those that
 // this flush credits, adds or releases.
 func (a *application) freeBut(lot adder.Lot) int64 {
-	free := a.lots[lot].free
+	free := a.lots[lot].Free
 	for _, r := range a.moves {
 		if adder.LotOf(&r.Event) == lot && r.Type == models.EventUnitsCredited {
 			free += r.Quantity
@@ -114,9 +113,9 @@ func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	if err != nil {
 		return fmt.Errorf("claims.dropped: %w", err)
 	}
-	_, err = sqlstore.Exec(a.ctx, a.tx,
-		"INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES (?, ?, ?, ?, ?)",
-		e.ID, lot.ID(), models.OutboxEvent, payload, now.UTC().Format(sqlstore.TimeLayout))
+	err = a.tx.Create(&models.OutboxRow{
+		ID: e.ID, CampaignID: lot.ID(), Kind: models.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,
+	}).Error
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
@@ -73,7 +74,7 @@ func (a *application) findLocked(lots []adder.Lot) error {
 	if !a.b.careful {
 		return nil
 	}
-	free, err := lockFree(a.ctx, a.tx, lots)
+	free, err := lockFree(a.tx, lots)
 	for _, lot := range lots {
 		if !free[lot] {
 			a.waiting[lot] = nil
@@ -83,29 +84,19 @@ func (a *application) findLocked(lots []adder.Lot) error {
 }
 
 // lockFree locks the lots that are not locked, and campaigns together with their shards.
-func lockFree(ctx context.Context, tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
+func lockFree(tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
 	free = make(map[adder.Lot]bool, len(lots))
-	if tx.Name() == migrations.SQLite {
-		for _, lot := range lots {
-			free[lot] = true
-		}
-		return free, nil
-	}
-	found := make(map[string]bool)
-	var args []any
+	var ids, unlocked []string
 	for _, lot := range lots {
-		args = append(args, lot.ID())
-		if lot.Shard > 0 {
-			args = append(args, lot.CampaignID)
-		}
+		ids = append(ids, lot.ID(), lot.CampaignID)
 	}
-	query := "SELECT id FROM lots WHERE id IN " + sqlstore.Marks(len(args)) + " ORDER BY id FOR UPDATE SKIP LOCKED"
-	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
+	err = tx.Table("lots").Where("id IN ?", ids).Order("id").
+		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked}).
+		Pluck("id", &unlocked).Error
+	found := make(map[string]bool, len(unlocked))
+	for _, id := range unlocked {
 		found[id] = true
-		return err
-	})
+	}
 	for _, lot := range lots {
 		free[lot] = found[lot.ID()] && found[lot.CampaignID]
 	}
@@ -129,7 +120,7 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 		err := a.addToLots([]string{flushes[lot]})
 		if sqlstore.FailureOf(err) == sqlstore.FailureData {
 			a.waiting[lot] = err
-			_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE stock_flushes SET waiting = 1 WHERE id = ?", flushes[lot])
+			err = a.tx.Table("stock_flushes").Where("id = ?", flushes[lot]).Update("waiting", 1).Error
 		}
 		if err != nil {
 			return err
@@ -233,7 +224,7 @@ func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err e
 	}
 	err = sqlstore.InTxBrief(ctx, w.db, func(tx *gorm.DB) error {
 		left = make(map[adder.Lot]bool)
-		free, err := lockFree(ctx, tx, lots)
+		free, err := lockFree(tx, lots)
 		if err != nil {
 			return err
 		}
@@ -255,40 +246,22 @@ func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err e
 }
 
 func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) {
-	query := "SELECT DISTINCT campaign_id, shard FROM stock_flushes WHERE waiting = 1"
-	err = sqlstore.ScanAll(ctx, w.db, query, nil, func(scan func(...any) error) error {
-		var lot adder.Lot
-		err := scan(&lot.CampaignID, &lot.Shard)
-		lots = append(lots, lot)
-		return err
-	})
+	err = w.db.WithContext(ctx).Table("stock_flushes").Where("waiting = 1").Distinct("campaign_id", "shard").Scan(&lots).Error
 	slices.SortFunc(lots, compareLots)
 	return lots, err
 }
 
 // addWaitingOf adds the sums of a lot. Its row is locked, so no other process does.
 func (w *Writer) addWaitingOf(ctx context.Context, tx *gorm.DB, lot adder.Lot) error {
-	ids, err := waitingOf(ctx, tx, lot)
-	if err != nil || len(ids) == 0 {
+	var ids []string
+	waiting := tx.Table("stock_flushes").Where("waiting = 1 AND campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
+	if err := waiting.Pluck("id", &ids).Error; err != nil || len(ids) == 0 {
 		return err
 	}
 	if err := addFlushes(ctx, tx, ids, w.clock.Now()); err != nil {
 		return err
 	}
-	query := "UPDATE stock_flushes SET waiting = NULL WHERE id IN " + sqlstore.Marks(len(ids))
-	_, err = sqlstore.Exec(ctx, tx, query, sqlstore.Args(ids)...)
-	return err
-}
-
-func waitingOf(ctx context.Context, tx *gorm.DB, lot adder.Lot) (ids []string, err error) {
-	query := "SELECT id FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
-	err = sqlstore.ScanAll(ctx, tx, query, []any{lot.CampaignID, lot.Shard}, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return tx.Table("stock_flushes").Where("id IN ?", ids).Update("waiting", nil).Error
 }
 
 // setLocked records that a lot's sums wait, and reports whether that is new.

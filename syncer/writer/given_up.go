@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
 )
@@ -13,9 +12,8 @@ func (a *application) giveUp() error {
 			continue
 		}
 		if len(e.IDs) > 0 {
-			args := append([]any{e.At.UTC().Format(sqlstore.TimeLayout)}, sqlstore.Args(e.IDs)...)
-			_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE parked_events SET discarded_at = ? WHERE discarded_at IS NULL AND id IN "+
-				sqlstore.Marks(len(e.IDs)), args...)
+			err := a.tx.Model(&models.ParkedEvent{}).Where("discarded_at IS NULL AND id IN ?", e.IDs).
+				Update("discarded_at", e.At.UTC()).Error
 			if err != nil {
 				return err
 			}
@@ -28,12 +26,12 @@ func (a *application) giveUp() error {
 }
 
 func (a *application) giveUpOf(lot adder.Lot, now *models.GivenUp) error {
-	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET"+
+	err := a.tx.Exec("UPDATE lots SET"+
 		" lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
 		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+
 		", given_up_claims = ?, given_up_units = ?"+
 		" WHERE campaign_id = ? AND shard = ? AND given_up_units < ?",
-		now.Claims, now.Units, now.Claims, now.Units, lot.CampaignID, lot.Shard, now.Units)
+		now.Claims, now.Units, now.Claims, now.Units, lot.CampaignID, lot.Shard, now.Units).Error
 	if err != nil || lot.Shard == 0 {
 		return err
 	}

@@ -2,12 +2,13 @@ package writer
 
 import (
 	"slices"
-	"strings"
 
 	"dibs/internal/migrations"
-	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // lateHoldMs is the least hold of a claim written late: its user may just have heard of it.
@@ -17,36 +18,36 @@ const lateHoldMs = 30_000
 // meanwhile. A cursor that was not due becomes due with the first of the claims.
 func (a *application) lockHolds() error {
 	lots := slices.DeleteFunc(sortedLots(a.b.sums), func(lot adder.Lot) bool {
-		return a.lots[lot].holdForMs == 0 || a.b.sums[lot].Claims == 0
+		return a.lots[lot].HoldForMs == 0 || a.b.sums[lot].Claims == 0
 	})
 	a.heldUpto = make(map[adder.Lot]int64, len(lots))
 	if len(lots) == 0 {
 		return nil
 	}
-	var put, all []any
+	var cursors []models.HoldCursor
+	these := a.tx.Session(&gorm.Session{NewDB: true})
 	for _, lot := range lots {
-		put = append(put, lot.CampaignID, lot.Shard, a.b.sums[lot].FirstMs+a.lots[lot].holdForMs)
-		all = append(all, lot.CampaignID, lot.Shard)
+		due := a.b.sums[lot].FirstMs + a.lots[lot].HoldForMs
+		cursors = append(cursors, models.HoldCursor{CampaignID: lot.CampaignID, Shard: lot.Shard, DueMs: &due})
+		these = these.Or("campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
 	}
-	query := "INSERT INTO hold_cursors (campaign_id, shard, seq, due_ms) VALUES " +
-		strings.TrimPrefix(strings.Repeat(", (?, ?, 0, ?)", len(lots)), ", ")
+	proposed := "VALUES(due_ms)"
 	if a.tx.Name() == migrations.SQLite {
-		query += " ON CONFLICT (campaign_id, shard) DO UPDATE SET due_ms = COALESCE(due_ms, excluded.due_ms)"
-	} else {
-		query += " ON DUPLICATE KEY UPDATE due_ms = COALESCE(due_ms, VALUES(due_ms))"
+		proposed = "excluded.due_ms"
 	}
-	if _, err := sqlstore.Exec(a.ctx, a.tx, query, put...); err != nil {
+	err := a.tx.Clauses(clause.OnConflict{
+		Columns:   []clause.Column{{Name: "campaign_id"}, {Name: "shard"}},
+		DoUpdates: clause.Assignments(map[string]any{"due_ms": gorm.Expr("COALESCE(hold_cursors.due_ms, " + proposed + ")")}),
+	}).Create(&cursors).Error
+	if err != nil {
 		return err
 	}
-	query = "SELECT campaign_id, shard, seq FROM hold_cursors WHERE " +
-		strings.TrimPrefix(strings.Repeat("OR (campaign_id = ? AND shard = ?) ", len(lots)), "OR ")
-	return sqlstore.ScanAll(a.ctx, a.tx, query+sqlstore.ForUpdate(a.tx), all, func(scan func(...any) error) error {
-		var lot adder.Lot
-		var seq int64
-		err := scan(&lot.CampaignID, &lot.Shard, &seq)
-		a.heldUpto[lot] = seq
-		return err
-	})
+	var locked []models.HoldCursor
+	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where(these).Find(&locked).Error
+	for _, c := range locked {
+		a.heldUpto[adder.Lot{CampaignID: c.CampaignID, Shard: c.Shard}] = c.Seq
+	}
+	return err
 }
 
 // putDues writes hold_dues for claims behind the expirer's cursor.
@@ -56,7 +57,7 @@ func (a *application) putDues() error {
 	for _, r := range a.written {
 		lot := adder.LotOf(&r.Event)
 		if upto, isHeld := a.heldUpto[lot]; isHeld && r.Seq <= upto {
-			dues = append(dues, models.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].holdForMs)})
+			dues = append(dues, models.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].HoldForMs)})
 		}
 	}
 	if len(dues) == 0 {

@@ -2,10 +2,13 @@ package writer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm/clause"
 )
 
 const insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch," +
@@ -88,13 +91,8 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// selectKnown reads what identifies the claim of an event.
-const selectKnown = "SELECT id, campaign_id, shard, seq, user_id, quantity FROM claims WHERE "
-
-func scanKnown(scan func(...any) error) (k models.ClaimRow, err error) {
-	err = scan(&k.ID, &k.CampaignID, &k.Shard, &k.Seq, &k.UserID, &k.Quantity)
-	return k, err
-}
+// identity is what identifies the claim of an event.
+const identity = "id, campaign_id, shard, seq, user_id, quantity"
 
 // isOf reports whether a claim is that of an event. A repair may have changed its seq.
 func isOf(k *models.ClaimRow, e *models.Event) bool {
@@ -103,17 +101,13 @@ func isOf(k *models.ClaimRow, e *models.Event) bool {
 
 // dropKnown drops duplicates, and parks claims whose id a different claim has.
 func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
+	var known []models.ClaimRow
+	err = a.tx.Select(identity).Where("id IN ?", idsOf(rows)).
+		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Find(&known).Error
 	there := make(map[string]models.ClaimRow)
-	ids := make([]any, len(rows))
-	for i, r := range rows {
-		ids[i] = r.ID
+	for i := range known {
+		there[known[i].ID] = known[i]
 	}
-	query := selectKnown + "id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(a.tx)
-	err = sqlstore.ScanAll(a.ctx, a.tx, query, ids, func(scan func(...any) error) error {
-		k, err := scanKnown(scan)
-		there[k.ID] = k
-		return err
-	})
 	for _, r := range rows {
 		k, exists := there[r.ID]
 		switch {
@@ -133,11 +127,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 
 // remove deletes claims that this transaction has inserted.
 func (a *application) remove(ids map[string]bool) error {
-	args := make([]any, 0, len(ids))
-	for id := range ids {
-		args = append(args, id)
-	}
-	_, err := sqlstore.Exec(a.ctx, a.tx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(args)), args...)
+	err := a.tx.Where("id IN ?", slices.Collect(maps.Keys(ids))).Delete(&models.ClaimRow{}).Error
 	a.written = slices.DeleteFunc(a.written, func(r *models.RawEvent) bool { return ids[r.ID] })
 	return err
 }

@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -9,8 +8,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
-
-	"gorm.io/gorm"
 )
 
 // position is what MySQL has of a lot at an event of the stream, parked claims included.
@@ -57,62 +54,39 @@ func (a *application) countBefore() (map[*models.RawEvent]position, error) {
 
 func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error) {
 	sums := make(map[adder.Lot]position, len(lots))
-	marks := strings.TrimPrefix(strings.Repeat(", (?, ?)", len(lots)), ", ")
-	args := make([]any, 0, 2*len(lots))
-	var ids []string
+	var campaigns, ids []string
 	for _, lot := range lots {
-		sums[lot] = position{}
-		args = append(args, lot.CampaignID, lot.Shard)
+		campaigns = append(campaigns, lot.CampaignID)
 		ids = append(ids, lot.ID())
 	}
-	for _, query := range []string{
-		"SELECT campaign_id, shard, synced_seq, sold FROM lots WHERE (campaign_id, shard) IN (VALUES " + marks + ")",
-		"SELECT campaign_id, shard, claims, units FROM stock_flushes" +
-			" WHERE waiting = 1 AND (campaign_id, shard) IN (VALUES " + marks + ")",
-	} {
-		if a.tx.Name() != migrations.SQLite {
-			query = strings.Replace(query, "(VALUES "+marks+")", "("+marks+")", 1)
-		}
-		err := sqlstore.ScanAll(a.ctx, a.tx, query, args, func(scan func(...any) error) error {
-			var lot adder.Lot
-			var p position
-			err := scan(&lot.CampaignID, &lot.Shard, &p.claims, &p.units)
-			sums[lot] = position{sums[lot].claims + p.claims, sums[lot].units + p.units}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	var counted []struct {
+		adder.Lot     `gorm:"embedded"`
+		Claims, Units int64
 	}
-	parked, err := parkedOf(a.ctx, a.tx, ids)
-	for id, p := range parked {
-		var lot adder.Lot
-		lot.CampaignID, lot.Shard = models.SplitShardID(id)
-		sums[lot] = position{sums[lot].claims + p.Claims, sums[lot].units + p.Units}
-	}
-	return sums, err
-}
-
-// parkedOf reads the parked claims of the lots that have any.
-func parkedOf(ctx context.Context, tx *gorm.DB, lots []string) (map[string]*ParkedClaims, error) {
-	parked := make(map[string]*ParkedClaims)
-	query := "SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(lots))
-	err := sqlstore.ScanAll(ctx, tx, query, sqlstore.Args(lots), func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		parked[id] = nil
-		return err
-	})
+	err := a.tx.Raw("SELECT campaign_id, shard, synced_seq AS claims, sold AS units FROM lots WHERE campaign_id IN ?"+
+		" UNION ALL SELECT campaign_id, shard, claims, units FROM stock_flushes WHERE waiting = 1 AND campaign_id IN ?",
+		campaigns, campaigns).Scan(&counted).Error
 	if err != nil {
 		return nil, err
 	}
-	for id := range parked {
-		parked[id], err = ReadParked(ctx, tx, id)
+	for _, c := range counted {
+		sums[c.Lot] = position{sums[c.Lot].claims + c.Claims, sums[c.Lot].units + c.Units}
+	}
+	var withParked []string
+	err = a.tx.Model(&models.ParkedEvent{}).Where("campaign_id IN ?", ids).Distinct().Pluck("campaign_id", &withParked).Error
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range withParked {
+		parked, err := ReadParked(a.ctx, a.tx, id)
 		if err != nil {
 			return nil, err
 		}
+		var lot adder.Lot
+		lot.CampaignID, lot.Shard = models.SplitShardID(id)
+		sums[lot] = position{sums[lot].claims + parked.Claims, sums[lot].units + parked.Units}
 	}
-	return parked, nil
+	return sums, nil
 }
 
 // applyLots applies the events of lots. A load of other claims than MySQL has at its
@@ -151,18 +125,16 @@ func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEven
 	id := e.LotID()
 	switch e.Type {
 	case models.EventLotEvicted:
-		_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
+		return a.tx.Exec("UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
 			" WHERE id = ? AND epoch <= ? AND residency = ?",
-			models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident)
-		return err
+			models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident).Error
 	case models.EventCampaignPaused:
 		return a.pause(e)
 	case models.EventPacketsPushed:
 		return a.countPackets(e)
 	case models.EventCampaignChanged:
 		set, args := a.follow(e)
-		_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...)
-		return err
+		return a.tx.Exec("UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...).Error
 	}
 	// Dropped claims leave gaps in seq, but no units: they are not lost.
 	lostUnits := a.greatest("0", "? - given_up_units")

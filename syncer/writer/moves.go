@@ -3,8 +3,9 @@ package writer
 import (
 	"fmt"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm/clause"
 )
 
 // applyMoves writes new halves of moves: a debit inserts the row, a credit ends it.
@@ -58,25 +59,23 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 // The mark is in the move, as the giver's row may be locked.
 func (a *application) reloadGiver(e *models.Event) error {
 	var epoch int64
-	err := a.tx.Raw("SELECT COALESCE(MAX(epoch), 0) FROM lots WHERE campaign_id = ? AND shard = ?",
-		e.CampaignID, e.Peer).Row().Scan(&epoch)
+	err := a.tx.Table("lots").Where("campaign_id = ? AND shard = ?", e.CampaignID, e.Peer).
+		Select("COALESCE(MAX(epoch), 0)").Scan(&epoch).Error
 	if err != nil {
 		return err
 	}
-	_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE stock_moves SET reload_upto = ? WHERE id = ?", epoch, e.Move)
-	return err
+	return a.tx.Model(&models.StockMove{ID: e.Move}).Update("reload_upto", epoch).Error
 }
 
 // insertMove reports whether the move is new. A read before it would lock the gap.
 func (a *application) insertMove(e *models.Event, from, to int) (isNew bool, err error) {
-	changed, err := sqlstore.Exec(a.ctx, a.tx,
-		"INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES (?, ?, ?, ?, ?, ?)"+
-			orKnown(a.tx.Name()), e.Move, e.CampaignID, from, to, e.Quantity, e.At.UTC().Format(sqlstore.TimeLayout))
-	return changed > 0, err
+	put := a.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&models.StockMove{
+		ID: e.Move, CampaignID: e.CampaignID, FromShard: from, ToShard: to, Units: e.Quantity, DebitedAt: e.At.Time,
+	})
+	return put.RowsAffected > 0, put.Error
 }
 
 func (a *application) creditMove(e *models.Event) (isNew bool, err error) {
-	changed, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE stock_moves SET credited_at = ? WHERE id = ? AND credited_at IS NULL",
-		e.At.UTC().Format(sqlstore.TimeLayout), e.Move)
-	return changed > 0, err
+	done := a.tx.Model(&models.StockMove{}).Where("id = ? AND credited_at IS NULL", e.Move).Update("credited_at", e.At.Time)
+	return done.RowsAffected > 0, done.Error
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -20,12 +20,9 @@ import (
 // positionSlots bounds the stored positions of a stream: one per second, modulo it.
 const positionSlots = 100
 
-const selectOffset = "SELECT partition_no, offset_id, offset_event_id, offset_read, generation, state" +
-	" FROM streams WHERE partition_no IN "
-
 // Offsets returns MySQL's offsets of claim streams, by partition; NoOffset if it has none.
-func Offsets(ctx context.Context, q *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
-	offsets, err := readOffsets(ctx, q, partitions, "")
+func Offsets(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
+	offsets, err := readOffsets(db.WithContext(ctx), partitions)
 	if err != nil {
 		return nil, fmt.Errorf("writer: offsets: %w", err)
 	}
@@ -37,22 +34,19 @@ func Offsets(ctx context.Context, q *gorm.DB, partitions ...int) (map[int]models
 	return offsets, nil
 }
 
-func readOffsets(ctx context.Context, q *gorm.DB, partitions []int, lock string) (map[int]models.Offset, error) {
-	offsets := make(map[int]models.Offset, len(partitions))
-	query := selectOffset + sqlstore.Marks(len(partitions)) + " ORDER BY partition_no" + lock
-	err := sqlstore.ScanAll(ctx, q, query, sqlstore.Args(partitions), func(scan func(...any) error) error {
-		var p int
-		var o models.Offset
-		err := scan(&p, &o.EntryID, &o.EventID, &o.Read, &o.Generation, &o.State)
-		offsets[p] = o
-		return err
-	})
+func readOffsets(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
+	var rows []models.StreamRecord
+	err := db.Where("partition_no IN ?", partitions).Order("partition_no").Find(&rows).Error
+	offsets := make(map[int]models.Offset, len(rows))
+	for i := range rows {
+		offsets[rows[i].Partition] = rows[i].Offset()
+	}
 	return offsets, err
 }
 
 // Applied returns the id of the last applied entry of a claim stream; zero is none.
-func Applied(ctx context.Context, q *gorm.DB, partition int) (lua.EntryID, error) {
-	offsets, err := Offsets(ctx, q, partition)
+func Applied(ctx context.Context, db *gorm.DB, partition int) (lua.EntryID, error) {
+	offsets, err := Offsets(ctx, db, partition)
 	if err != nil {
 		return lua.EntryID{}, err
 	}
@@ -60,15 +54,9 @@ func Applied(ctx context.Context, q *gorm.DB, partition int) (lua.EntryID, error
 }
 
 // newOffset inserts the row of a stream.
-func newOffset(ctx context.Context, db *gorm.DB, dialect string, partition int) error {
-	query := "INSERT INTO streams (partition_no) VALUES (?)"
-	if dialect == migrations.SQLite {
-		query += " ON CONFLICT DO NOTHING"
-	} else {
-		query += " ON DUPLICATE KEY UPDATE partition_no = partition_no"
-	}
-	_, err := sqlstore.Exec(ctx, db, query, partition)
-	return err
+func newOffset(db *gorm.DB, partition int) error {
+	return db.Clauses(clause.OnConflict{DoNothing: true}).Select("partition_no").
+		Create(&models.StreamRecord{Partition: partition}).Error
 }
 
 // BeginAnew resets the streams for an embedded Redis, which starts empty.
@@ -112,7 +100,7 @@ func lockOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken) error 
 	for i := range streams {
 		partitions[i] = streams[i].Partition
 	}
-	offsets, err := readOffsets(ctx, tx, partitions, sqlstore.ForUpdate(tx))
+	offsets, err := readOffsets(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), partitions)
 	if err != nil {
 		return fmt.Errorf("streams: %w", err)
 	}
@@ -185,13 +173,8 @@ func putPositions(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now t
 
 // Positions returns recent offsets of a stream, newest first: Redis may have lost some.
 func (w *Writer) Positions(ctx context.Context, partition int) (positions []models.Offset, err error) {
-	query := "SELECT entry_id, event_id, entries_read FROM stream_positions WHERE partition_no = ? ORDER BY entries_read DESC"
-	err = sqlstore.ScanAll(ctx, w.db, query, []any{partition}, func(scan func(...any) error) error {
-		var o models.Offset
-		err := scan(&o.EntryID, &o.EventID, &o.Read)
-		positions = append(positions, o)
-		return err
-	})
+	err = w.db.WithContext(ctx).Table("stream_positions").Where("partition_no = ?", partition).
+		Select("entry_id, event_id, entries_read AS `read`").Order("entries_read DESC").Scan(&positions).Error
 	if err != nil {
 		return nil, fmt.Errorf("writer: positions of partition %d: %w", partition, err)
 	}
@@ -216,7 +199,7 @@ func MoveOffset(
 		if err := moveOffsets(ctx, tx, stream, now); err != nil {
 			return err
 		}
-		_, err := sqlstore.Exec(ctx, tx, "DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read)
+		err := tx.Exec("DELETE FROM stream_positions WHERE partition_no = ? AND entries_read > ?", partition, to.Read).Error
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func rowsOf(events []models.Event) []*models.RawEvent {
 // Park parks an event, with its payload, unless it is parked.
 func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, reason string) error {
 	parked := parkedEvent(&models.RawEvent{Event: *e, Payload: payload}, reason)
-	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db, db.Name(), &parked, sqlstore.Now()) })
+	return sqlstore.Retry(ctx, func() error { return putParked(db.WithContext(ctx), &parked, sqlstore.Now()) })
 }
 
 // FailureOf classifies an error of a write. A claim that contradicts MySQL is FailureData.

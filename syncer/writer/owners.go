@@ -9,6 +9,7 @@ import (
 	"dibs/models"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // errPacketTaken reports a packet that the claim can't have: it is missing, taken,
@@ -77,12 +78,11 @@ func (a *application) withoutPacket(ids []any) (without map[string]bool, err err
 	for _, id := range ids {
 		without[id.(string)] = true //nolint:forcetypeassert // they are
 	}
-	query := "SELECT claim_id FROM packets WHERE claim_id IN " + sqlstore.Marks(len(ids)) + sqlstore.InShareMode(a.tx)
-	err = sqlstore.ScanAll(a.ctx, a.tx, query, ids, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
+	var owned []string
+	err = a.tx.Model(&models.PacketRow{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("claim_id IN ?", ids).Pluck("claim_id", &owned).Error
+	for _, id := range owned {
 		delete(without, id)
-		return err
-	})
+	}
 	return without, err
 }

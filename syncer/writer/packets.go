@@ -3,7 +3,6 @@ package writer
 import (
 	"fmt"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -19,8 +18,8 @@ func (a *application) addPackets() error {
 		}
 		of := e.Pushed
 		var known int64
-		const count = "SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND position >= ? AND position <= ?"
-		err := a.tx.Raw(count, e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Row().Scan(&known)
+		err := a.tx.Model(&models.PacketRow{}).Where("campaign_id = ? AND shard = ? AND position BETWEEN ? AND ?",
+			e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Count(&known).Error
 		if err != nil {
 			return err
 		}
@@ -57,11 +56,9 @@ func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
 // countPackets records which packets the stream has, and counts restored ones.
 func (a *application) countPackets(e *models.RawEvent) error {
 	query := "UPDATE lots SET told_position = " + a.greatest("told_position", "?") + ", total = total + ? WHERE id = ?"
-	_, err := sqlstore.Exec(a.ctx, a.tx, query, e.Pushed.Upto, a.added[e], e.LotID())
+	err := a.tx.Exec(query, e.Pushed.Upto, a.added[e], e.LotID()).Error
 	if err != nil || e.Shard == 0 || a.added[e] == 0 {
 		return err
 	}
-	query = "UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0"
-	_, err = sqlstore.Exec(a.ctx, a.tx, query, a.added[e], e.CampaignID)
-	return err
+	return a.tx.Exec("UPDATE lots SET total = total + ? WHERE campaign_id = ? AND shard = 0", a.added[e], e.CampaignID).Error
 }

@@ -1,17 +1,16 @@
 package writer
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"time"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Reasons for parking an event, as a label of a metric.
@@ -43,30 +42,20 @@ func (a *application) insertParked() error {
 		if a.b.whole {
 			return sqlstore.Final(fmt.Errorf("%w: %s: %s", errRefused, a.parked[i].ID, a.parked[i].Reason))
 		}
-		if err := insertParked(a.ctx, a.tx, a.tx.Name(), &a.parked[i].ParkedEvent, a.clock.Now()); err != nil {
+		if err := putParked(a.tx, &a.parked[i].ParkedEvent, a.clock.Now()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func insertParked(ctx context.Context, on *gorm.DB, dialect string, parked *models.ParkedEvent, at time.Time) error {
-	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at)" +
-		" VALUES (?, ?, ?, ?, ?, ?)" + orKnown(dialect)
-	_, err := sqlstore.Exec(ctx, on, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
-		at.UTC().Format(sqlstore.TimeLayout))
-	if err != nil {
+// putParked inserts an event unless it is parked.
+func putParked(db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
+	parked.ParkedAt = at.UTC().Truncate(time.Millisecond)
+	if err := db.Clauses(clause.OnConflict{DoNothing: true}).Create(parked).Error; err != nil {
 		return fmt.Errorf("writer: park: %w", err)
 	}
 	return nil
-}
-
-// orKnown makes an INSERT ignore a known id.
-func orKnown(dialect string) string {
-	if dialect == migrations.SQLite {
-		return " ON CONFLICT (id) DO NOTHING"
-	}
-	return " ON DUPLICATE KEY UPDATE id = id"
 }
 
 // parkedEvent returns a row that any event fits into, however broken.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 
@@ -61,8 +60,8 @@ type ParkedClaims struct {
 
 // ReadParked reads a campaign's parked claims. Errors: ErrParked if there are more
 // than 10,000, and the database's.
-func ReadParked(ctx context.Context, q *gorm.DB, campaignID string) (*ParkedClaims, error) {
-	all, next, err := readParked(ctx, q, campaignID, "", parkedMax)
+func ReadParked(ctx context.Context, db *gorm.DB, campaignID string) (*ParkedClaims, error) {
+	all, next, err := readParked(db.WithContext(ctx), campaignID, "", parkedMax)
 	if err == nil && next != "" {
 		return nil, fmt.Errorf("%w: %s has more than %d; `dibs reconcile --repair` writes those that the database takes by now,"+
 			" and `--give-up-claims` gives the others up", ErrParked, campaignID, parkedMax)
@@ -72,9 +71,9 @@ func ReadParked(ctx context.Context, q *gorm.DB, campaignID string) (*ParkedClai
 
 // EachParked passes all parked claims of a campaign to do, some at a time.
 // do may write or discard them. It does not know which of them count.
-func EachParked(ctx context.Context, q *gorm.DB, campaignID string, do func([]ParkedClaim) error) error {
+func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]ParkedClaim) error) error {
 	for after := ""; ; {
-		some, next, err := readParked(ctx, q, campaignID, after, parkedAtOnce)
+		some, next, err := readParked(db.WithContext(ctx), campaignID, after, parkedAtOnce)
 		if err == nil && len(some.All) > 0 {
 			err = do(some.All)
 		}
@@ -86,35 +85,23 @@ func EachParked(ctx context.Context, q *gorm.DB, campaignID string, do func([]Pa
 }
 
 // readParked reads up to limit parked events after an id. next is empty after the last one.
-func readParked(
-	ctx context.Context, q *gorm.DB, campaignID, after string, limit int,
-) (all *ParkedClaims, next string, err error) {
+func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
+	var rows []models.ParkedEvent
+	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
+		Order("id").Limit(limit + 1).Find(&rows).Error
+	if len(rows) > limit {
+		rows = rows[:limit]
+		next = rows[limit-1].ID
+	}
 	all = &ParkedClaims{}
-	n := 0
-	last := ""
-	const query = "SELECT id, reason, payload FROM parked_events" +
-		" WHERE campaign_id = ? AND id > ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
-	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, after, limit + 1}, func(scan func(...any) error) error {
-		n++
-		if n > limit {
-			next = last
-			return nil
+	for i := range rows {
+		e, malformed := models.DecodeEvent(rows[i].Payload)
+		if malformed == nil && e.Type == models.EventClaimAccepted && e.LotID() == campaignID {
+			all.All = append(all.All, ParkedClaim{ID: rows[i].ID, Event: e, reason: rows[i].Reason})
 		}
-		var p ParkedClaim
-		var payload []byte
-		if err := scan(&p.ID, &p.reason, &payload); err != nil {
-			return err
-		}
-		last = p.ID
-		var err error
-		p.Event, err = models.DecodeEvent(payload)
-		if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.LotID() == campaignID {
-			all.All = append(all.All, p)
-		}
-		return nil
-	})
+	}
 	if err == nil {
-		err = all.classify(ctx, q, campaignID)
+		err = all.classify(db, campaignID)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("writer: parked events of %s: %w", campaignID, err)
@@ -123,8 +110,8 @@ func readParked(
 }
 
 // classify finds which claims have a row, and which count.
-func (all *ParkedClaims) classify(ctx context.Context, q *gorm.DB, campaignID string) error {
-	rows, seqs, err := all.rows(ctx, q, campaignID)
+func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
+	rows, seqs, err := all.rows(db, campaignID)
 	if err != nil {
 		return err
 	}
@@ -144,28 +131,28 @@ func (all *ParkedClaims) classify(ctx context.Context, q *gorm.DB, campaignID st
 
 // rows reads the claims with the id of a parked one, or its seq, by id; and these seqs.
 func (all *ParkedClaims) rows(
-	ctx context.Context, q *gorm.DB, campaignID string,
+	db *gorm.DB, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
 	rows = make(map[string]models.ClaimRow)
 	seqs = make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
-		var ids, args []any
+		var ids []string
+		var places []int64
 		for i := range chunk {
 			ids = append(ids, chunk[i].Event.ID)
-			args = append(args, chunk[i].Event.Seq)
+			places = append(places, chunk[i].Event.Seq)
 		}
 		ofCampaign, shard := models.SplitShardID(campaignID)
-		args = append(append(ids, ofCampaign, shard), args...)
-		marks := sqlstore.Marks(len(chunk))
-		query := selectKnown + "id IN " + marks + " UNION " + selectKnown + "campaign_id = ? AND shard = ? AND seq IN " + marks
-		err := sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
-			k, err := scanKnown(scan)
+		var found []models.ClaimRow
+		const known = "SELECT " + identity + " FROM claims WHERE "
+		err := db.Raw(known+"id IN ? UNION "+known+"campaign_id = ? AND shard = ? AND seq IN ?",
+			ids, ofCampaign, shard, places).Scan(&found).Error
+		for _, k := range found {
 			rows[k.ID] = k
 			if k.CampaignID == ofCampaign && k.Shard == shard {
 				seqs[k.Seq] = true
 			}
-			return err
-		})
+		}
 		if err != nil {
 			return nil, nil, err
 		}

@@ -3,7 +3,6 @@ package writer
 import (
 	"dibs/internal/audit"
 	"dibs/internal/caller"
-	"dibs/internal/sqlstore"
 	"dibs/models"
 )
 
@@ -11,15 +10,15 @@ import (
 // Each shard reports it; the first counts. Definitions made later may reopen it.
 func (a *application) pause(e *models.RawEvent) error {
 	at := e.At.UnixMilli()
-	paused, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE definitions SET status = ?, pause_id = ?,"+
+	paused := a.tx.Exec("UPDATE definitions SET status = ?, pause_id = ?,"+
 		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+
 		" WHERE campaign_id = ? AND status <> ? AND (pause_id IS NULL OR pause_id < ?)",
 		models.StatusPaused, e.PauseID, at, at, e.CampaignID, models.StatusClosed, e.PauseID)
-	if err != nil || paused == 0 {
-		return err
+	if paused.Error != nil || paused.RowsAffected == 0 {
+		return paused.Error
 	}
-	_, err = sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
-		" AND (shard > 0 OR 1 = (SELECT shards FROM definitions d WHERE d.campaign_id = lots.campaign_id))", e.CampaignID)
+	err := a.tx.Exec("UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
+		" AND (shard > 0 OR 1 = (SELECT shards FROM definitions d WHERE d.campaign_id = lots.campaign_id))", e.CampaignID).Error
 	if err != nil {
 		return err
 	}

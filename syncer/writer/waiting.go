@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 
-	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -16,12 +15,10 @@ type Waiting struct {
 }
 
 // ReadWaiting reads a lot's waiting sums.
-func ReadWaiting(ctx context.Context, q *gorm.DB, lotID string) (w Waiting, err error) {
+func ReadWaiting(ctx context.Context, db *gorm.DB, lotID string) (w Waiting, err error) {
 	campaignID, shard := models.SplitShardID(lotID)
-	const query = "SELECT COALESCE(SUM(claims), 0), COALESCE(SUM(units), 0), COALESCE(SUM(moved), 0)" +
-		" FROM stock_flushes WHERE waiting = 1 AND campaign_id = ? AND shard = ?"
-	err = sqlstore.ScanAll(ctx, q, query, []any{campaignID, shard}, func(scan func(...any) error) error {
-		return scan(&w.Claims, &w.Units, &w.Moved)
-	})
+	err = db.WithContext(ctx).Table("stock_flushes").Where("waiting = 1 AND campaign_id = ? AND shard = ?", campaignID, shard).
+		Select("COALESCE(SUM(claims), 0) AS claims, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(moved), 0) AS moved").
+		Scan(&w).Error
 	return w, err
 }

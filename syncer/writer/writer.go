@@ -73,11 +73,11 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
-	offsets, err := readOffsets(ctx, w.db, []int{partition}, "")
+	offsets, err := readOffsets(w.db.WithContext(ctx), []int{partition})
 	at, known := offsets[partition]
 	if err == nil && !known {
 		at = models.NoOffset()
-		err = newOffset(ctx, w.db, w.db.Name(), partition)
+		err = newOffset(w.db.WithContext(ctx), partition)
 	}
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
