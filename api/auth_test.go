@@ -59,6 +59,7 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"}, {"POST", "/v1/claims/used/reopen", `{"order_id":"o"}`, "as"},
 		{"POST", "/v1/claims/made/extend", `{"by":"1m"}`, "as"},
 		{"POST", "/v1/claims/made/release", ``, "as"},
+		{"DELETE", "/v1/campaigns/c2", ``, "a"},
 		{"GET", "/v1/users/u/claims", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/ledger", ``, "av"},
 		{"GET", "/v1/settlements/2027-01-31", ``, "av"},

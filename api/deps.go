@@ -20,7 +20,7 @@ type Deps struct {
 	Claimer   claiming.Claimer
 	States    claiming.StateReader
 	Shared    Shared
-	Loader    claiming.Loader
+	Loader    Loader
 	Campaigns Campaigns
 	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
 	Rows      claiming.Rows  // nil: claims are answered without asking MySQL
@@ -60,6 +60,13 @@ type Shared interface {
 	// process, and remembers it for a time.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 	live.Redis
+}
+
+// Loader loads campaigns into Redis, and deletes them.
+type Loader interface {
+	claiming.Loader
+	// Delete deletes a campaign. Errors: see operator.Config.
+	Delete(ctx context.Context, campaignID string) error
 }
 
 // Campaigns keeps campaigns in MySQL.

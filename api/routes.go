@@ -69,6 +69,7 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		on("GET", "/v1/campaigns/{id}", reads|claims|user, 0, "get-campaign", byHuma(ops.GetCampaign, noCampaign, changed)),
 		on("PATCH", "/v1/campaigns/{id}", admin, operator.BodyMax, "change-campaign",
 			byHuma(ops.ChangeCampaign, noCampaign, closed, changed)),
+		on("DELETE", "/v1/campaigns/{id}", admin, 0, "delete-campaign", byHuma(ops.DeleteCampaign, noCampaign, wire.CodeClaimed)),
 		on("POST", "/v1/campaigns:pause", admin, 0, "pause-campaigns", byHuma(ops.PauseCampaigns)),
 		on("POST", "/v1/campaigns/{id}/close", admin, 0, "close-campaign", byHuma(ops.CloseCampaign, noCampaign, changed)),
 		on("POST", "/v1/campaigns/{id}/packets", admin, operator.PacketsBodyMax, "add-packets",

@@ -88,4 +88,11 @@ func (c *Client) CloseCampaign(ctx context.Context, id string) (Campaign, error)
 	return send[Campaign](ctx, c, &call{method: http.MethodPost, path: campaignPath(id) + "/close"})
 }
 
+// DeleteCampaign deletes a campaign that nobody ever claimed from. Refusals: Code("claimed"),
+// and ErrCampaignNotFound, also when an attempt deleted it whose answer was lost.
+func (c *Client) DeleteCampaign(ctx context.Context, id string) error {
+	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: campaignPath(id)})
+	return err
+}
+
 func campaignPath(id string) string { return "/v1/campaigns/" + segment(id) }

@@ -22,7 +22,7 @@ func newCampaign(env Env) *cobra.Command {
 		Long: "Asks the API of DIBS_URL with DIBS_TOKEN: a viewer's to read, an admin's to change.",
 		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign list --status open\n" +
 			"  dibs campaign set spring --total 1500",
-	}, newCampaignCreate(env), newCampaignList(env), newCampaignGet(env), newCampaignSet(env), newCampaignClose(env),
+	}, newCampaignCreate(env), newCampaignList(env), newCampaignGet(env), newCampaignSet(env), newCampaignClose(env), newCampaignDelete(env),
 		newCampaignPause(env), newCampaignOpen(env))
 }
 
@@ -310,4 +310,17 @@ func newCampaignClose(env Env) *cobra.Command {
 	})
 	c.Flags().StringVar(&confirmed, "confirm", "", "the id once more")
 	return c
+}
+
+func newCampaignDelete(env Env) *cobra.Command {
+	return aboutCampaign(env, cobra.Command{
+		Use: "delete CAMPAIGN", Short: "Delete a campaign that nobody ever claimed from, and show what it was",
+		Example: "  dibs campaign delete spring",
+	}, func(ctx context.Context, q *question[client.Campaign]) error {
+		was, err := q.GetCampaign(ctx, q.id)
+		if err == nil {
+			err = q.DeleteCampaign(ctx, q.id)
+		}
+		return q.show(was, err)
+	})
 }

@@ -16,7 +16,7 @@ var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
 	"groups", "groups list", "groups add", "groups remove", "webhooks", "webhooks parked", "webhooks replay", "webhooks discard",
 	"migrate", "reconcile", "bench", "config", "audit", "token", "healthcheck", "version",
-	"redeem", "release", "reopen", "extend", "tail", "claims", "ledger", "packets", "packets add", "parked", "parked list", "parked retry", "parked discard", "settlement", "grants", "archive", "webhooks test", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "claim", "watch",
+	"redeem", "release", "reopen", "extend", "tail", "claims", "ledger", "packets", "packets add", "parked", "parked list", "parked retry", "parked discard", "settlement", "grants", "archive", "webhooks test", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "campaign delete", "claim", "watch",
 }
 
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.

@@ -1,5 +1,6 @@
 -- evict.lua removes an idle lot from Redis, and appends that to the claim stream. A missing lot
--- is reported as gone as well, and remains of it are removed.
+-- is reported as gone as well, and remains of it are removed. With a token it removes the lot
+-- that the token's loader has fenced, of a campaign that is deleted.
 --
 -- KEYS[1] state   hash    definition and counters of the lot
 -- KEYS[2] users   hash    is removed
@@ -12,10 +13,11 @@
 -- ARGV[2] idle_ms   the least time since the last claim
 -- ARGV[3] event_id
 -- ARGV[4] event     its JSON
+-- ARGV[5] token     of the loader, see fence.lua; empty: an idle lot
 --
 -- Reply {0} gone
 --   {3} not now: a claim is too young; the start of the campaign or of a release is ahead or too
---       young; or it is being loaded; untouched
+--       young; or it is being loaded, or another loader has it; untouched
 local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 local waves_key, moves_key, stream_key = KEYS[4], KEYS[5], KEYS[6]
 local LEASE_MS = 3000 -- of a loader's token, see fence.lua
@@ -23,7 +25,9 @@ local LEASE_MS = 3000 -- of a loader's token, see fence.lua
 local lists = {}
 local state_type = redis.call('TYPE', state_key)['ok']
 local waves_type = redis.call('TYPE', waves_key)['ok']
-if state_type == 'hash' then
+if ARGV[5] ~= '' then
+  if state_type ~= 'hash' or redis.call('HGET', state_key, 'token') ~= ARGV[5] then return {3} end
+elseif state_type == 'hash' then
   local held = redis.call('HMGET', state_key, 'status', 'last_ms', 'starts_at_ms', 'token', 'token_ms')
   if held[4] and math.abs(redis.call('TIME')[1] * 1000 - (tonumber(held[5] or '') or 0)) < LEASE_MS then return {3} end
   local last_ms, starts_at_ms = tonumber(held[2] or ''), tonumber(held[3] or '')

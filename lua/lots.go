@@ -221,7 +221,7 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 		}
 		calls[i] = call{
 			keys: []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream},
-			args: []any{s.serverNow(), idle.Milliseconds(), event, payload},
+			args: []any{s.serverNow(), idle.Milliseconds(), event, payload, ""},
 		}
 	}
 	for i, a := range s.runPipelined(ctx, "evict", calls) {
@@ -229,4 +229,16 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 		errs[i] = a.err
 	}
 	return evicted, errs
+}
+
+// Delete removes a lot that a token has fenced, and appends an event to its stream.
+// Errors: ErrOther (another loader has it), and those of Redis.
+func (s *Scripts) Delete(ctx context.Context, id, token, eventID string, event []byte) error {
+	k := s.KeysOf(id)
+	code, _, err := s.run(ctx, "evict", []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream},
+		[]any{s.serverNow(), 0, eventID, event, token})
+	if err == nil && code != statusOK {
+		err = fmt.Errorf("%w: %s: another process loads it", ErrOther, id)
+	}
+	return err
 }

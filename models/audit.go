@@ -13,6 +13,7 @@ const (
 	AuditCampaignCreated = "campaign.created"
 	AuditCampaignChanged = "campaign.changed"
 	AuditCampaignClosed  = "campaign.closed"
+	AuditCampaignDeleted = "campaign.deleted"
 	AuditPacketsAdded    = "packets.added"
 	AuditCampaignPaused  = "campaign.paused" // while MySQL was away
 	AuditGapAccepted     = "gap.accepted"

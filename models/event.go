@@ -33,6 +33,7 @@ const (
 
 	EventCampaignChanged     EventType = "campaign.changed" // a lot works by a definition
 	EventCampaignPaused      EventType = "campaign.paused"  // in Redis, while MySQL was away
+	EventCampaignDeleted     EventType = "campaign.deleted" // it had no claims
 	EventPacketsPushed       EventType = "packets.pushed"
 	EventLotLoaded           EventType = "lot.loaded"
 	EventLotResumed          EventType = "lot.resumed"

@@ -10,6 +10,8 @@ var (
 	ErrNotFound = errors.New("models: not found")
 	// ErrBehind says that MySQL was restored, or is a replica that lacks commits, and has not read on from the claim streams yet.
 	ErrBehind = errors.New("models: mysql is behind what it had")
+	// ErrClaimed says that a campaign has or had claims.
+	ErrClaimed = errors.New("models: claimed from")
 	// ErrChanged says that a campaign is not of the version that a change is for.
 	ErrChanged = errors.New("models: changed since")
 	// ErrInUse says that a process reads for the consumer group.

@@ -16,7 +16,7 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	contract := map[int]string{
 		409: "sold_out user_limit user_day_limit not_started not_released ended paused closed campaign_exists already_redeemed already_released not_redeemed" +
-			" claim_parked group_in_use limit",
+			" claim_parked group_in_use limit claimed",
 		404: "campaign_not_found claim_not_found group_not_found not_found", 422: "invalid idempotency_mismatch", 400: "malformed", 401: "unauthorized",
 		403: "forbidden", 413: "too_large", 429: "rate_limited", 503: "unavailable outcome_unknown too_many_watchers", 405: "method_not_allowed", 500: "internal",
 		412: "precondition_failed", 415: "unsupported_media_type",

@@ -211,6 +211,22 @@ func (s *Routes) CloseCampaign(ctx context.Context, in *definitionInput) (*Campa
 	return s.change(ctx, in.ID, in.IfMatch, models.Change{Status: new(models.StatusClosed)})
 }
 
+// DeleteCampaign is DELETE /v1/campaigns/{id}.
+func (s *Routes) DeleteCampaign(ctx context.Context, in *campaignInput) (*struct{}, error) {
+	if p := wire.InvalidID("id", models.CheckCampaignID(in.ID)); p != nil {
+		return nil, p
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := s.cfg.Delete(ctx, in.ID)
+	s.cfg.Changed(in.ID)
+	if err != nil {
+		return nil, s.refuse(ctx, "delete", in.ID, err, "MySQL or Redis does not answer, or the campaign is being loaded. "+
+			"Send the request again: after an answer that was lost it is campaign_not_found.")
+	}
+	return nil, nil //nolint:nilnil // 204 has no body
+}
+
 // change changes a campaign that is not closed. Closing it again, and
 // changing nothing, only show the campaign.
 func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.Change) (*CampaignOutput, error) {

@@ -85,7 +85,12 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 		w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", change)
 		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
 	}
-	for _, q := range [][3]string{{"GET", ""}, {"PATCH", `{"total":1}`}, {"POST", "/close"}, {"GET", "/stock"}} {
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"c1","kind":"coupon","total":1}`).Code)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	w = apitest.Ask(h, "DELETE", "/v1/campaigns/c1", "")
+	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "claimed")
+	require.Equal(t, 204, apitest.Ask(h, "DELETE", "/v1/campaigns/spring.2027_a-b", "").Code)
+	for _, q := range [][3]string{{"GET", ""}, {"PATCH", `{"total":1}`}, {"POST", "/close"}, {"GET", "/stock"}, {"DELETE", ""}} {
 		path, payload := "/v1/campaigns/none", ""
 		if q[0] == "PATCH" {
 			payload = q[1]

@@ -35,6 +35,9 @@ type Config struct {
 	// Load loads a campaign into Redis when that is safe. Errors:
 	// models.ErrNotFound; any other leaves Redis as it is.
 	Load func(ctx context.Context, campaignID string) (lua.Meta, error)
+	// Delete deletes a campaign without claims. Errors: models.ErrNotFound,
+	// models.ErrClaimed; after any other it is there, or it is not.
+	Delete func(ctx context.Context, campaignID string) error
 	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
 	Logger  *slog.Logger
@@ -77,6 +80,7 @@ func (s *Routes) refuse(ctx context.Context, verb, campaignID string, err error,
 	for known, code := range map[error]wire.Code{
 		models.ErrNotFound: wire.CodeCampaignNotFound, models.ErrExists: wire.CodeCampaignExists, models.ErrClosed: wire.CodeClosed,
 		models.ErrKeyMismatch: wire.CodeIdempotencyMismatch, models.ErrChanged: wire.CodePreconditionFailed,
+		models.ErrClaimed: wire.CodeClaimed,
 	} {
 		if errors.Is(err, known) {
 			return wire.Refuse(code)

@@ -36,6 +36,7 @@ const (
 	CodeClaimNotFound        Code = "claim_not_found"
 	CodeGroupNotFound        Code = "group_not_found"
 	CodeGroupInUse           Code = "group_in_use"
+	CodeClaimed              Code = "claimed"
 	CodeInvalid              Code = "invalid"
 	CodeIdempotencyMismatch  Code = "idempotency_mismatch"
 	CodePreconditionFailed   Code = "precondition_failed"
@@ -86,6 +87,8 @@ var refusals = map[Code]refusal{
 	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered."},
 	CodeGroupInUse: {409, "Group in use",
 		"A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed."},
+	CodeClaimed: {409, "Claimed",
+		"Claims were made of the campaign, so it can't be deleted. Close it instead."},
 	CodeInvalid: {422, "Invalid", "A field has a value that is not allowed."},
 	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
 		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request."},

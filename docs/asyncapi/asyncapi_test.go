@@ -60,7 +60,9 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 		V: 1, Type: models.EventClaimsDropped, ID: "d", CampaignID: "spring", Shard: 2, IDs: []string{"a"}, At: models.NewTime(time.Now()),
 	})
 	require.NoError(t, err)
-	all := string(text) + string(givenUp) + "\n" + string(dropped) + "\n"
+	deleted, err := json.Marshal(&models.Event{V: 1, Type: models.EventCampaignDeleted, ID: "x", CampaignID: "spring", At: models.NewTime(time.Now())})
+	require.NoError(t, err)
+	all := string(text) + string(givenUp) + "\n" + string(dropped) + "\n" + string(deleted) + "\n"
 	for line := range strings.Lines(all) {
 		require.NoError(t, Conforms(byType, []byte(line)), line)
 		var e models.Event

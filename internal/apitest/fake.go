@@ -203,6 +203,23 @@ func (r *Fake) Load(_ context.Context, id string) (lua.Meta, error) {
 	return c.meta(), nil
 }
 
+// Delete deletes a campaign.
+func (r *Fake) Delete(_ context.Context, id string) error {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	c := r.Campaigns[id]
+	switch {
+	case r.Fail != nil:
+		return r.Fail
+	case c == nil:
+		return models.ErrNotFound
+	case c.seq > 0:
+		return models.ErrClaimed
+	}
+	delete(r.Campaigns, id)
+	return nil
+}
+
 // UseOnce remembers an id for as long as the Fake is there.
 func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, error) {
 	r.Mu.Lock()

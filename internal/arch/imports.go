@@ -69,7 +69,7 @@ var imports = map[string][]string{
 	"syncer/writer":     {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/adder"},
 	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
 		"syncer/writer"},
-	"syncer/lots":    {"internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/writer"},
+	"syncer/lots":    {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/resolve": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/lots", "syncer/writer"},
 	"syncer/compare": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/lots",
 		"syncer/writer"},

@@ -264,3 +264,6 @@ func (noBooks) BooksOfAll(context.Context, []string) (map[string]models.Campaign
 
 // AwaitApplied has nothing to wait for.
 func (noBooks) AwaitApplied(context.Context) error { return nil }
+
+// Delete deletes nothing.
+func (noBooks) Delete(context.Context, string) error { return errChild }

@@ -36,30 +36,30 @@ func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error))
 
 // awaitKnown is AwaitKnown for a campaign: entries that MySQL has yet to read again would
 // undo a change.
-func (r *Repository) awaitKnown(ctx context.Context, id string, shards int) error {
+func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
 	for _, lot := range append(models.ShardIDs(id, shards), id) {
-		partitions = append(partitions, lua.PartitionOf(lot, r.partitions))
+		partitions = append(partitions, lua.PartitionOf(lot, a.scripts.Partitions()))
 	}
 	slices.Sort(partitions)
 	partitions = slices.Compact(partitions)
 	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
-		offsets, err := writer.Offsets(ctx, r.db, partitions...)
+		offsets, err := writer.Offsets(ctx, a.db, partitions...)
 		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
-			isBehind, err = r.applier.scripts.IsBehind(partitions[i], offsets[partitions[i]])
+			isBehind, err = a.scripts.IsBehind(partitions[i], offsets[partitions[i]])
 		}
 		return isBehind, err
 	})
 }
 
-// known reads a campaign before a change. Errors: models.ErrNotFound, models.ErrBehind.
-func (r *Repository) known(ctx context.Context, id string) (models.Campaign, error) {
-	if err := r.awaitKnown(ctx, id, 1); err != nil {
+// Known reads a campaign before a change. Errors: models.ErrNotFound, models.ErrBehind.
+func (a Applier) Known(ctx context.Context, id string) (models.Campaign, error) {
+	if err := a.awaitKnown(ctx, id, 1); err != nil {
 		return models.Campaign{}, err
 	}
-	c, err := r.Get(ctx, id)
+	c, err := Read(a.db.WithContext(ctx), id)
 	if err != nil || !c.IsSharded() {
 		return c, err
 	}
-	return c, r.awaitKnown(ctx, id, c.Shards)
+	return c, a.awaitKnown(ctx, id, c.Shards)
 }

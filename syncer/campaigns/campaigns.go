@@ -54,7 +54,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	if err := r.samePartitions(ctx); err != nil {
 		return models.Campaign{}, false, err
 	}
-	if err := r.awaitKnown(ctx, c.ID, c.Shards); err != nil {
+	if err := r.applier.awaitKnown(ctx, c.ID, c.Shards); err != nil {
 		return models.Campaign{}, false, err
 	}
 	digest, err := digestOf(&c)

@@ -21,7 +21,7 @@ import (
 // sends it later. Errors: models.ErrNotFound, models.ErrBehind, models.ErrChanged for
 // another version, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	before, err := r.known(ctx, id)
+	before, err := r.applier.Known(ctx, id)
 	if err != nil {
 		return models.Campaign{}, err
 	}

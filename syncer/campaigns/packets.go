@@ -31,7 +31,7 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 	if err != nil {
 		return models.AddedPackets{}, err
 	}
-	if _, err := r.known(ctx, id); err != nil {
+	if _, err := r.applier.Known(ctx, id); err != nil {
 		return models.AddedPackets{}, fmt.Errorf("campaigns: packets of %s: %w", id, err)
 	}
 	var added models.AddedPackets

@@ -39,19 +39,13 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// blank selects lots that have no claims and never had any.
-const blank = "lot.synced_seq = 0 AND lot.sold = 0 AND lot.claimed = 0 AND lot.seen_units = 0 AND lot.seen_seq = 0" +
-	" AND lot.lost_claims = 0 AND lot.given_up_claims = 0 AND lot.released_claims = 0 AND lot.archived_claims = 0" +
-	" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lot.campaign_id AND claims.shard = lot.shard)" +
-	" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lot.id)"
-
 // read reads lots in any order. It omits unknown ids and, with a loader,
 // lots that another one has numbered. Campaign.Epoch is that of the load in force.
 // Errors: campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
-		Select("lot.*, o.loader, o.load_attempts, ("+blank+") AS is_blank,"+
+		Select("lot.*, o.loader, o.load_attempts, ("+writer.Blank+") AS is_blank,"+
 			" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
 		Joins("JOIN lots o ON o.campaign_id = lot.campaign_id AND o.shard = lot.shard"+
 			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").

@@ -62,6 +62,7 @@ type application struct {
 	b        *batch
 	started  time.Time
 	lots     map[adder.Lot]lotRow
+	deleted  map[string]models.Time     // campaigns, by deletions that MySQL had lost
 	inOutbox map[string]bool            // ids of events in the outbox; false once applied
 	heldUpto map[adder.Lot]int64        // the expirer has passed claims up to this seq
 	added    map[*models.RawEvent]int64 // packets, by their event
@@ -102,6 +103,12 @@ func (a *application) run() error {
 	a.steps.At("begun")
 	if err := lockOffsets(a.ctx, a.tx, a.b.streams); err != nil {
 		return err
+	}
+	if err := a.readOutbox(); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if err := a.deleteForgotten(); err != nil {
+		return fmt.Errorf("deletions: %w", err)
 	}
 	if err := a.define(); err != nil {
 		return fmt.Errorf("definitions: %w", err)

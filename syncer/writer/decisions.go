@@ -15,9 +15,6 @@ import (
 // and released units leave the counters. A decision without a row in the outbox
 // was applied before, or a restored MySQL has lost it.
 func (a *application) decide() error {
-	if err := a.readOutbox(); err != nil {
-		return err
-	}
 	claims, err := a.readForgotten()
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
 		d := e.Definition
-		if d == nil {
+		if d == nil || a.isDeleted(e.CampaignID, d.CreatedAt) {
 			continue
 		}
 		d.CampaignID = e.CampaignID

@@ -13,7 +13,7 @@ import (
 func (a *application) addPackets() error {
 	a.added = make(map[*models.RawEvent]int64)
 	for _, e := range a.b.lots {
-		if e.Type != models.EventPacketsPushed || len(e.Pushed.Packets) == 0 {
+		if e.Type != models.EventPacketsPushed || len(e.Pushed.Packets) == 0 || a.isDeleted(e.CampaignID, e.At.Time) {
 			continue
 		}
 		of := e.Pushed

@@ -1,0 +1,120 @@
+package lots_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/lots"
+)
+
+// blanks makes campaigns of each kind that nobody claimed from; Redis has the first ones.
+func blanks(t *testing.T, w *syncertest.Stack) (ids []string) {
+	t.Helper()
+	live := w.Create(10, nil)
+	packets := w.OpenPackets(syncertest.ListOf("a", 5))
+	wide := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
+	for _, id := range append(models.ShardIDs(wide, 3)[:2], live, packets) {
+		require.NoError(t, w.Load(id))
+		w.Sync()
+	}
+	return []string{live, packets, wide, w.Create(7, nil), w.Create(6, func(c *models.Campaign) { c.Shards = 2 })}
+}
+
+// nothingOf requires that neither server has anything of a campaign.
+func nothingOf(t *testing.T, w *syncertest.Stack, id string) {
+	t.Helper()
+	for _, table := range []string{"definitions", "lots", "packets", "packet_batches", "hold_cursors", "stock_moves"} {
+		var n int64
+		require.NoError(t, w.DB.Table(table).Where("campaign_id = ?", id).Count(&n).Error)
+		require.Zero(t, n, table)
+	}
+	for _, lot := range append(models.ShardIDs(id, 3), id) {
+		require.Empty(t, w.KeysOf(lot))
+	}
+	require.ErrorIs(t, w.Load(id), models.ErrNotFound)
+}
+
+func TestDelete_LeavesNothingInEitherServer(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	ids := blanks(t, w)
+	dump := syncertest.DumpOf(t, w.DB)
+	for _, id := range ids {
+		require.NoError(t, w.Loader().Delete(t.Context(), id))
+		nothingOf(t, w, id)
+		require.ErrorIs(t, w.Loader().Delete(t.Context(), id), models.ErrNotFound)
+		w.Sync()
+	}
+	var untold int64
+	require.NoError(t, w.DB.Table("outbox").Count(&untold).Error)
+	require.Zero(t, untold)
+	// A restored MySQL learns of it from the stream. A later campaign of the same id stays.
+	again := syncertest.CampaignOf(ids[0], 4)
+	_, _, err := syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), again)
+	require.NoError(t, err)
+	require.NoError(t, w.Load(ids[0]))
+	w.Sync()
+	require.Len(t, w.Take(ids[0], syncertest.Asks("u", 4)...), 4)
+	require.NoError(t, dump.Restore(w.DB))
+	w.Sync()
+	for _, id := range ids[1:] {
+		nothingOf(t, w, id)
+	}
+	w.RequireBooks(ids[0], 4)
+}
+
+func TestDelete_RefusesWhatEverHadAClaim(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	sold, wide := w.Create(10, nil), w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
+	require.NoError(t, w.Load(sold))
+	w.Sync()
+	w.Claim(sold, syncertest.Ask("a", "")) // MySQL does not have it yet
+	require.ErrorIs(t, w.Loader().Delete(t.Context(), sold), models.ErrClaimed)
+	w.Sync()
+	shard := models.ShardID(wide, 2)
+	require.NoError(t, w.Load(shard))
+	w.Sync()
+	w.Claim(shard, syncertest.Ask("a", ""))
+	w.Sync()
+	w.Lose(shard, syncertest.WholeCampaign)
+	require.ErrorIs(t, w.Loader().Delete(t.Context(), wide), models.ErrClaimed)
+	for _, id := range []string{sold, shard} { // and both go on
+		require.NoError(t, w.Load(id))
+		w.Sync()
+		require.Len(t, w.Take(id, syncertest.Ask("b", "")), 1)
+		w.Sync()
+	}
+}
+
+// What a claim or another loader does between the steps ends the deletion, or is refused.
+func TestDelete_TakesNoClaimWhileItLooks(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	loader := w.Loader()
+	loader.Observe(func(step string) {
+		switch step {
+		case "fenced":
+			_, err := w.Scripts.Fence(t.Context(), "another", lua.FenceAny, []string{id})
+			require.ErrorIs(t, err[0], lua.ErrOther)
+			replies := w.Claim(id, syncertest.Ask("a", ""))
+			require.Equal(t, models.OutcomeAbsent, replies[0].Outcome)
+		case "numbered":
+			w.Exec("UPDATE lots SET loader = 'another' WHERE campaign_id = '" + id + "'")
+		}
+	})
+	err := loader.Delete(t.Context(), id)
+	require.True(t, err != nil, "another loader has it")
+	require.NotErrorIs(t, err, models.ErrClaimed)
+	require.Eventually(t, func() bool { return w.Load(id) == nil }, lots.Settle+10*time.Second, 50*time.Millisecond)
+	w.Sync()
+	require.Len(t, w.Take(id, syncertest.Ask("b", "")), 1)
+}
