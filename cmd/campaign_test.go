@@ -45,7 +45,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, run(t, over, "claim", "spring", "--user", "bob"), cmd.ExitFailed, "paused")
 	require.Regexp(t, `(?m)^spring +coupon +open `, ok("campaign open spring"))
 	require.Regexp(t, `(?m)^spring +coupon +closed `, ok("campaign close spring --confirm spring"))
-	requireRefusal(t, run(t, over, "campaign", "delete", "spring"), cmd.ExitFailed, "claimed")
+	requireRefusal(t, run(t, over, "campaign", "delete", "spring"), cmd.ExitFailed, "can't be deleted")
 
 	require.Contains(t, ok("campaign create zero --total 0100 --time-zone America/New_York --starts-at 2035-11-04T03:00 -o json"), `"total":100,`)
 	require.Contains(t, ok("campaign set zero --ends-at 2035-11-04T03:30 -o json"), `"ends_at":"2035-11-04T08:30:00Z"`)
@@ -59,7 +59,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 		requireRefusal(t, run(t, over, strings.Fields(line)...), cmd.ExitUsage, words)
 	}
 	require.Regexp(t, `(?m)^zero +coupon +open `, ok("campaign delete zero"))
-	requireRefusal(t, run(t, over, "campaign", "get", "zero"), cmd.ExitFailed, "campaign_not_found")
+	requireRefusal(t, run(t, over, "campaign", "get", "zero"), cmd.ExitFailed, "No campaign has this id")
 	requireRefusal(t, run(t, over, "watch", "no-such"), cmd.ExitFailed, "campaign_not_found")
 	requireRefusal(t, run(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "campaign", "get", "spring"), cmd.ExitFailed, "127.0.0.1:1")
 }
