@@ -267,53 +267,28 @@ func unsynced(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
+// A release and an expiry that die at any step are made good by others, and give their unit back once.
+func TestDecisions_KilledAtAnyStepGiveBackOnce(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	id := h.Create(40, hold(time.Second))
-	h.Take(id, syncertest.Asks("u", 40)...)
+	claims := h.Take(id, syncertest.Asks("u", 40)...)
+	for i, step := range []string{"claims moved", "outbox written", "committed", "campaign read", "applied"} {
+		require.True(t, killedAt(step, func(step func(string)) {
+			_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claims[i], "")
+		}), step)
+	}
+	relayAll(h)
 	ms.Add(1000)
 	for _, step := range []string{"found", "claims moved", "committed", "campaign read", "applied"} {
 		require.True(t, killedAt(step, func(step func(string)) {
 			_, _ = resolve.ExpirerWithStep(expirer(h, 5), step).Expire(t.Context())
 		}), step)
 	}
-	expire(h, expirer(h, resolve.ExpireBatch))
+	expire(h, expirer(h, 100))
 	relayAll(h)
-	h.Sync()
 	requireSame(h, id)
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{0, 40}, []int64{state.Taken, state.Released})
-}
-
-// A year of holds that end together goes in transactions of a bounded number of claims, and leaves nothing.
-func TestExpirer_SweepsAYearInBatches(t *testing.T) {
-	t.Parallel()
-	claims := 6000 // more than a chunk
-	if testenv.Soak() {
-		claims = 100_000
-	}
-	h, ms := clocked(t, syncertest.OpenServer(t))
-	id := h.Create(int64(claims), hold(365*24*time.Hour))
-	for range claims / 1000 {
-		h.Take(id, syncertest.Asks(fmt.Sprint(ms.Load()), 1000)...)
-		ms.Add(1)
-	}
-	ms.Add(366 * 24 * time.Hour.Milliseconds())
-	batches, released := 0, int64(0)
-	e := resolve.ExpirerWithStep(expirer(h, resolve.ExpireBatch), func(name string) {
-		if name == "committed" {
-			batches++
-			now := expired(h, id)
-			require.LessOrEqual(t, now-released, int64(resolve.ExpireBatch), "claims of one transaction")
-			released = now
-		}
-	})
-	require.Equal(t, claims, expire(h, e))
-	require.GreaterOrEqual(t, batches, claims/resolve.ExpireBatch)
-	h.Sync()
-	requireSame(h, id)
-	require.Zero(t, h.Campaign(id).Claimed)
-	require.Zero(t, expire(h, e))
 }

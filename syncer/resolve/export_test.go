@@ -48,9 +48,6 @@ func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
 	return e
 }
 
-// ExpireBatch is the most claims of one transaction.
-const ExpireBatch = expireBatch
-
 // FinalizerWithStep has step called at each step of f and of its relay.
 func FinalizerWithStep(f *Finalizer, step func(name string)) *Finalizer {
 	f.steps.Observe(step)

@@ -6,65 +6,11 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/models"
 	"dibs/syncer/resolve"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 )
-
-// A writer whose clock is two hours ahead, or behind, does not keep its rows from the relay.
-func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
-		require.NoError(t, err)
-		for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
-			id := putEvent(t, db, "a")
-			require.NoError(t, db.Model(&models.OutboxRow{}).Where("id = ?", id).Update("created_at", time.Now().Add(off).UTC()).Error)
-		}
-		n, err := resolve.NewRelay(db, scripts, nil).Relay(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 2, n)
-	})
-}
-
-// A row that can't be applied is counted, and tried less and less often.
-func TestRelay_ARowThatCannotBeAppliedIsCountedAndTriedAgainLater(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(5, nil)
-	reg := prometheus.NewRegistry()
-	relay := resolve.Eager(resolve.NewRelay(h.DB, h.Scripts, reg))
-	damaged := func() (n float64) {
-		families, err := reg.Gather()
-		require.NoError(t, err)
-		for _, f := range families {
-			if f.GetName() == "dibs_outbox_damaged_rows" {
-				n = f.GetMetric()[0].GetGauge().GetValue()
-			}
-		}
-		return n
-	}
-	h.Exec("INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES ('bad', ?, 'release', 'x', '2026-11-21 00:00:00.000')", id)
-	_, err := relay.Relay(t.Context())
-	require.ErrorContains(t, err, "can't be applied: bad")
-	for range 3 {
-		_, err = relay.Relay(t.Context())
-		require.NoError(t, err, "it waits")
-	}
-	require.InDelta(t, 1, damaged(), 0)
-	resolve.Hurry(relay)
-	_, err = relay.Relay(t.Context())
-	require.ErrorContains(t, err, "can't be applied: bad", "it is tried again")
-	h.Exec("DELETE FROM outbox WHERE id = 'bad'")
-	_, err = relay.Relay(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, damaged())
-}
 
 // Of a closed campaign no claim notices that Redis lost the users' records, or that a loader left its token. Its releases do: it is loaded
 // again, and they are applied.

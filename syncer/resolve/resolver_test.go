@@ -1,8 +1,6 @@
 package resolve_test
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -111,59 +108,6 @@ func allEvents(h *syncertest.Stack) (all []models.Event) {
 	}
 	return all
 }
-
-// Redeem and release of one claim at once, many times: one outcome each, and the others are told which.
-func TestResolver_OneWinnerAClaim(t *testing.T) {
-	t.Parallel()
-	claims, callers := 40, 50
-	if testenv.Soak() {
-		claims = 1000
-	}
-	h := syncertest.NewStack(t)
-	id := h.Create(int64(claims), nil)
-	ids := h.Take(id, syncertest.Asks("u", claims)...)
-	resolvers := []*resolve.Resolver{resolver(h), resolver(h)}
-	var live int64
-	for _, claim := range ids {
-		var mu sync.Mutex
-		firsts, orders := 0, map[string]int{}
-		var g errgroup.Group
-		for i := range callers {
-			g.Go(func() error {
-				var res models.Resolution
-				var err error
-				if r := resolvers[i%2]; i%3 == 0 {
-					res, err = r.Release(t.Context(), claim, fmt.Sprint(i))
-				} else {
-					res, err = r.Redeem(t.Context(), claim, fmt.Sprint("order-", i%5))
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if res.Resolved == models.ResolvedNow {
-					firsts++
-				}
-				orders[string(res.Claim.Status)+" "+res.Claim.OrderID]++
-				return err
-			})
-		}
-		require.NoError(t, g.Wait())
-		require.Equal(t, 1, firsts)
-		require.Len(t, orders, 1, "all are told the same")
-		var status models.ClaimStatus
-		require.NoError(t, h.DB.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
-		if status.Live() {
-			live++
-		}
-	}
-	relayAll(h) // on a busy machine a release may leave that to the relay
-	state, err := h.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, live, state.Taken)
-	requireSame(h, id)
-}
-
-// resolveSteps are the steps of a release, in order.
-var resolveSteps = []string{"claims moved", "outbox written", "committed", "campaign read", "applied"}
 
 type killed struct{}
 
