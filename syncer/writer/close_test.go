@@ -84,24 +84,6 @@ dibs_writer_oldest_unsynced_seconds 0.049
 	require.Equal(t, int64(1), syncertest.BooksOf(t, db, "c").Flushes)
 }
 
-// The writer compares offsets once a second, which is no reason to flush.
-func TestWriter_ALookAtTheOffsetsFlushesNothing(t *testing.T) {
-	t.Parallel()
-	db := syncertest.OpenServer(t)
-	syncertest.AddCampaign(t, db, "c", 1000)
-	clock := clockwork.NewFakeClock()
-	w := startTuned(t, writer.Config{DB: db, FlushInterval: time.Minute}, writer.Tuning{Clock: clock})
-	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-	f := newFeed(t, db, w, 0)
-	require.NoError(t, f.add(syncertest.ClaimsOf("c", 1, 3)...))
-	for range 5 {
-		require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-		clock.Advance(2 * time.Second)
-	}
-	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-	require.Equal(t, 3, w.Pending())
-}
-
 func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

@@ -3,6 +3,7 @@ package writer_test
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,23 +64,18 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 		first := ofShard(1, 1)
 		second := first
 		change(&second)
-		t.Run(name+" after it", func(t *testing.T) {
-			t.Parallel()
-			db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
-			w := syncertest.StartWriter(t, writer.Config{DB: db})
-			require.NoError(t, syncertest.Submit(t.Context(), w, first))
-			require.NoError(t, syncertest.Submit(t.Context(), w, second))
-			require.Contains(t, parkedReason(t, db), "a different claim has this id")
-			require.Equal(t, 1, claimsIn(t, db))
-		})
-		t.Run(name+" beside it", func(t *testing.T) {
-			t.Parallel()
-			db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
-			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 5 * time.Second})
-			require.NoError(t, syncertest.SubmitAll(t.Context(), w, []models.Event{first, second}))
-			require.Contains(t, parkedReason(t, db), "a different claim has this id")
-			require.Equal(t, 1, claimsIn(t, db))
-		})
+		for when, size := range map[string]int{"after it": 1, "beside it": 2} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
+				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: size, FlushInterval: 5 * time.Second})
+				for some := range slices.Chunk([]models.Event{first, second}, size) {
+					require.NoError(t, syncertest.SubmitAll(t.Context(), w, some))
+				}
+				require.Contains(t, parkedReason(t, db), "a different claim has this id")
+				require.Equal(t, 1, claimsIn(t, db))
+			})
+		}
 	}
 }
 
@@ -101,55 +97,44 @@ func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 // A packet has one owner, who gets the amount that is in it, and no owner after it was returned.
 func TestConflicts_APacketIsOneClaims(t *testing.T) {
 	t.Parallel()
-	world := func(t *testing.T) (db *gorm.DB, w *writer.Writer, claim func(seq int64, amount int64) models.Event) {
-		t.Helper()
-		db = fileStore(t, "c")
-		syncertest.AddPacket(t, db, "c", "p", 100)
-		w = syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 50 * time.Millisecond})
-		return db, w, func(seq, amount int64) models.Event {
-			e := syncertest.ClaimsOf("c", seq, 1)[0]
-			e.PacketID = "p"
-			e.Amount = &amount
-			return e
-		}
+	for name, one := range map[string]struct {
+		claims     [][]int64 // the amounts of the claims of each flush
+		isReturned bool
+		written    int
+		reason     string
+	}{
+		"it has an owner":          {claims: [][]int64{{100}, {100}}, written: 1, reason: "packet p is of another claim"},
+		"two claims of it at once": {claims: [][]int64{{100, 100}}, written: 1, reason: "packet p is of another claim"},
+		"another amount":           {claims: [][]int64{{99}}, reason: "another amount"},
+		"returned":                 {claims: [][]int64{{100}}, isReturned: true, reason: "returned to its sender"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := fileStore(t, "c")
+			syncertest.AddPacket(t, db, "c", "p", 100)
+			if one.isReturned {
+				require.NoError(t, db.Exec("UPDATE packets SET returned_at = ?", time.Now()).Error)
+			}
+			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 50 * time.Millisecond})
+			seq := int64(0)
+			for _, amounts := range one.claims {
+				var events []models.Event
+				for _, amount := range amounts {
+					seq++
+					e := syncertest.ClaimsOf("c", seq, 1)[0]
+					e.PacketID, e.Amount = "p", &amount
+					events = append(events, e)
+				}
+				require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+			}
+			require.Contains(t, parkedReason(t, db), one.reason)
+			require.Equal(t, one.written, claimsIn(t, db))
+			var ids, owners []string
+			require.NoError(t, db.Raw("SELECT id FROM claims").Scan(&ids).Error)
+			require.NoError(t, db.Raw("SELECT claim_id FROM packets WHERE claim_id IS NOT NULL").Scan(&owners).Error)
+			require.Equal(t, ids, owners)
+		})
 	}
-	owner := func(t *testing.T, db *gorm.DB) (id string) {
-		t.Helper()
-		require.NoError(t, db.Raw("SELECT COALESCE(claim_id, '') FROM packets").Scan(&id).Error)
-		return id
-	}
-	t.Run("it has an owner", func(t *testing.T) {
-		t.Parallel()
-		db, w, claim := world(t)
-		first := claim(1, 100)
-		require.NoError(t, syncertest.Submit(t.Context(), w, first))
-		require.NoError(t, syncertest.Submit(t.Context(), w, claim(2, 100)))
-		require.Contains(t, parkedReason(t, db), "packet p is of another claim")
-		require.Equal(t, first.ID, owner(t, db))
-	})
-	t.Run("two claims of it at once", func(t *testing.T) {
-		t.Parallel()
-		db, w, claim := world(t)
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, []models.Event{claim(1, 100), claim(2, 100)}))
-		require.Contains(t, parkedReason(t, db), "packet p is of another claim")
-		require.Equal(t, 1, claimsIn(t, db))
-		require.NotEmpty(t, owner(t, db))
-	})
-	t.Run("another amount", func(t *testing.T) {
-		t.Parallel()
-		db, w, claim := world(t)
-		require.NoError(t, syncertest.Submit(t.Context(), w, claim(1, 99)))
-		require.Contains(t, parkedReason(t, db), "another amount")
-		require.Empty(t, owner(t, db))
-	})
-	t.Run("returned", func(t *testing.T) {
-		t.Parallel()
-		db, w, claim := world(t)
-		require.NoError(t, db.Exec("UPDATE packets SET returned_at = ?", time.Now()).Error)
-		require.NoError(t, syncertest.Submit(t.Context(), w, claim(1, 100)))
-		require.Contains(t, parkedReason(t, db), "returned to its sender")
-		require.Empty(t, owner(t, db))
-	})
 }
 
 // Of the parked claims of a lot those count that hold a seq which no other claim has.

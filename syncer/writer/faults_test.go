@@ -81,34 +81,12 @@ func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
 		require.Len(t, syncertest.ParkedIDs(t, db), 1)
 		require.Len(t, syncertest.ParkedIDs(t, db)[0], 64)
 		syncertest.RequireBooks(t, db, "c", nil)
-	})
-}
-
-// A claim that has the id of another one, or no campaign, is parked beside its neighbours, and so is an entry that holds no event.
-func TestWriter_ParksClaimsThatContradictWhatIsThere(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		syncertest.AddCampaign(t, db, "c", 1000)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 10 * time.Millisecond})
-		f := newFeed(t, db, w, 0)
-		good := syncertest.ClaimsOf("c", 1, 40)
-		f.send(good[:20]...)
-
-		idTaken := good[6] // a different claim in MySQL has its id
-		idTaken.Seq, idTaken.UserID = 700, "someone else"
-		idTakenBeside := good[30] // a different claim of the same batch has its id
-		idTakenBeside.Seq, idTakenBeside.UserID = 701, "someone else"
-		unknown := syncertest.ClaimsOf("nowhere", 1, 1)[0]
-		f.send(slices.Concat(good[20:], []models.Event{idTaken, idTakenBeside, unknown})...)
-		want := []string{idTaken.ID, idTakenBeside.ID, unknown.ID}
-		slices.Sort(want)
-		require.Equal(t, want, syncertest.ParkedIDs(t, db))
-		syncertest.RequireBooks(t, db, "c", good)
-
+		turn, _, err := w.Begin(t.Context(), 0)
+		require.NoError(t, err)
 		require.NoError(t, w.Add(&models.StreamRead{
-			Turn: f.turn, Upto: models.Offset{EntryID: "44-0", Read: 44}, Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
+			Turn: turn, Upto: models.Offset{EntryID: "44-0", Read: 44}, Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
 		}))
-		require.Eventually(t, func() bool { return len(syncertest.ParkedIDs(t, db)) == 4 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(syncertest.ParkedIDs(t, db)) == 2 }, time.Minute, time.Millisecond)
 	})
 }
 
@@ -130,31 +108,6 @@ func pause(t *testing.T, server *testenv.MySQLServer, db *gorm.DB) {
 		defer cancel()
 		return db.WithContext(ctx).Exec("SELECT 1").Error != nil
 	}, time.Minute, time.Millisecond)
-}
-
-func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
-	t.Parallel()
-	server, db := sqlServer(t)
-	events := syncertest.ClaimsOf("c", 1, 2000)
-	var kills atomic.Int64
-	flushes := 0
-	w := startTuned(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: time.Millisecond}, writer.Tuning{Step: func(step string) {
-		if step != "begun" && step != "books moved" && step != "committed" {
-			return
-		}
-		if flushes++; flushes == 5 || flushes == 12 || flushes == 18 {
-			server.Kill()
-			server.Start()
-			kills.Add(1)
-		}
-	}})
-	f := newFeed(t, db, w, 0)
-	for some := range slices.Chunk(events, 100) {
-		f.send(some...)
-	}
-	require.Equal(t, int64(3), kills.Load())
-	syncertest.RequireBooks(t, db, "c", events)
-	require.Empty(t, syncertest.ParkedIDs(t, db))
 }
 
 func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
@@ -236,35 +189,4 @@ func (w deafWriter) Write(b []byte) (int, error) {
 		return 0, io.ErrClosedPipe
 	}
 	return w.to.Write(b)
-}
-
-// The reply to a COMMIT is lost: the writer cannot know, does it again, and each claim still counts once.
-func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
-	t.Parallel()
-	database := testenv.Database(t)
-	direct := syncertest.OpenStore(t, sqlstore.Config{DSN: database.DSN})
-	syncertest.AddCampaign(t, direct, "c", 1_000_000)
-	through, isDeaf := deaf(t, database.DSN)
-
-	flushes, committed := 0, int64(0)
-	w := startTuned(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
-		switch step {
-		case "ready":
-			if flushes++; flushes%3 == 1 {
-				committed = syncertest.BooksOf(t, direct, "c").Rows
-				isDeaf.Store(true)
-			}
-		case "begin":
-			if isDeaf.Swap(false) {
-				require.Greater(t, syncertest.BooksOf(t, direct, "c").Rows, committed, "the commit did happen")
-			}
-		}
-	}})
-	events := syncertest.ClaimsOf("c", 1, 300)
-	f := newFeed(t, direct, w, 0)
-	for some := range slices.Chunk(events, 50) {
-		f.send(some...)
-	}
-	syncertest.RequireBooks(t, direct, "c", events)
-	require.Empty(t, syncertest.ParkedIDs(t, direct))
 }

@@ -1,7 +1,6 @@
 package writer_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -90,29 +89,6 @@ func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	syncertest.RequireBooks(t, db, "locked", all["locked"])
 	require.InDelta(t, 0, gauge(t, reg, "dibs_writer_locked_campaigns"), 0)
 	require.Empty(t, syncertest.ParkedIDs(t, db))
-}
-
-// The sums that a process left which died are added by another one.
-func TestLocked_SumsThatADeadProcessLeftAreAdded(t *testing.T) {
-	t.Parallel()
-	db := syncertest.OpenServer(t)
-	sharded(t, db)
-	w, err := writer.New(writer.Config{DB: db, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()})
-	require.NoError(t, err)
-	free := lockRow(t, db, "c") // the campaign of two shards
-	newFeed(t, db, w, 0).send(ofShard(1, 1), ofShard(2, 1), ofShard(2, 2))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_ = w.Close(ctx)
-	require.EqualValues(t, 3, waiting(t, db, "c"))
-	free()
-	syncertest.StartWriter(t, writer.Config{DB: db})
-	require.Eventually(t, func() bool { return waiting(t, db, "c") == 0 }, time.Minute, 10*time.Millisecond)
-	for id, n := range map[string]int64{"c": 3, "c#1": 1, "c#2": 2} {
-		var synced int64
-		require.NoError(t, db.Raw("SELECT synced_seq FROM lots WHERE id = ?", id).Scan(&synced).Error)
-		require.Equal(t, n, synced, id)
-	}
 }
 
 // A lot whose change MySQL refuses waits like a locked one, and holds up no other.

@@ -2,6 +2,7 @@ package writer_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,18 +87,6 @@ func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 	})
 }
 
-// The two halves come in two streams, and may come in one flush, in any order.
-func TestMoves_BothHalvesInOneFlush(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		sharded(t, db)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond})
-		events := []models.Event{half(credited, "m1", 2, 1, 10), half(debited, "m1", 1, 2, 10)}
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
-		require.Equal(t, []string{"40 units, 0 claimed, none", "60 units, 0 claimed, none", "m1: 10 from 1 to 2, done true"}, figures(t, db))
-	})
-}
-
 // A credit proves a debit that MySQL does not have: the giver has the units no more, and is as live as before. The debit changes nothing then.
 func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
@@ -124,22 +113,28 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 		{half(debited, "m1", 2, 1, 50), half(credited, "m2", 2, 1, 80), half(debited, "m3", 2, 1, 75)},
 	}
 	for _, order := range [][]int{{0, 0, 0, 1, 1, 1}, {1, 1, 1, 0, 0, 0}, {1, 1, 0, 0, 0, 1}, {0, 0, 1, 1, 1, 0}, {1, 0, 1, 0, 1, 0}} {
-		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			t.Parallel()
-			syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-				sharded(t, db)
-				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-				next := [2]int{}
-				for _, stream := range order {
-					require.NoError(t, syncertest.Submit(t.Context(), w, streams[stream][next[stream]]))
-					next[stream]++
-				}
-				require.Equal(t, []string{
-					"95 units, 0 claimed, none", "5 units, 0 claimed, none",
-					"m1: 50 from 2 to 1, done true", "m2: 80 from 1 to 2, done true", "m3: 75 from 2 to 1, done true",
-				}, figures(t, db))
+		for _, flush := range []int{1, len(order)} {
+			t.Run(fmt.Sprint(order, " by ", flush), func(t *testing.T) {
+				t.Parallel()
+				syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+					sharded(t, db)
+					w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 10 * time.Millisecond})
+					next := [2]int{}
+					var read []models.Event
+					for _, stream := range order {
+						read = append(read, streams[stream][next[stream]])
+						next[stream]++
+					}
+					for some := range slices.Chunk(read, flush) {
+						require.NoError(t, syncertest.SubmitAll(t.Context(), w, some))
+					}
+					require.Equal(t, []string{
+						"95 units, 0 claimed, none", "5 units, 0 claimed, none",
+						"m1: 50 from 2 to 1, done true", "m2: 80 from 1 to 2, done true", "m3: 75 from 2 to 1, done true",
+					}, figures(t, db))
+				})
 			})
-		})
+		}
 	}
 }
 

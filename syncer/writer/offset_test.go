@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/models"
 	"dibs/syncer/adder"
 	"dibs/syncer/writer"
 
@@ -52,24 +51,6 @@ func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 		syncertest.RequireBooks(t, db, "c", events)
 		syncertest.RequireBooks(t, db, "d", others)
 	})
-}
-
-// The offset names the event of its entry: after Redis lost the entry it may give its id to another one.
-func TestOffset_AnotherEntryOfTheSameIDIsNotTheOffset(t *testing.T) {
-	t.Parallel()
-	db := fileStore(t, "c")
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	f := newFeed(t, db, w, 0)
-	events := syncertest.ClaimsOf("c", 1, 3)
-	f.send(events[:2]...)
-	at := f.at
-	at.EventID = events[2].ID
-	moved, err := w.Move(t.Context(), 0, at, models.NoOffset())
-	require.NoError(t, err)
-	require.False(t, moved, "it is not there")
-	offsets, err := writer.Offsets(t.Context(), db, 0, 1)
-	require.NoError(t, err)
-	require.Equal(t, map[int]models.Offset{0: f.at, 1: models.NoOffset()}, offsets)
 }
 
 // After a rewind rows that MySQL has are known, whatever became of the rest, and the positions behind it are forgotten.

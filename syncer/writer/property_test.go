@@ -122,14 +122,14 @@ func (w *world) append(id string, e models.Event) {
 	w.ever[e.ID] = e
 }
 
-// event draws an event, most of them claims.
+// event draws an event, most of them claims. The ids of the campaigns differ by case.
 func (w *world) event() models.Event {
-	campaign := rapid.SampledFrom([]string{"a", "a", "b", "unknown"}).Draw(w.t, "campaign")
+	campaign := rapid.SampledFrom([]string{"a", "a", "A", "unknown"}).Draw(w.t, "campaign")
 	w.seqs[campaign]++
 	e := syncertest.ClaimsOf(campaign, w.seqs[campaign], 1)[0]
 	switch rapid.IntRange(0, 9).Draw(w.t, "kind") {
 	case 0:
-		e.Type = models.EventCampaignLowStock
+		e.Type = rapid.SampledFrom([]models.EventType{models.EventCampaignLowStock, "from.the.future"}).Draw(w.t, "no claim")
 	case 1:
 		e.UserID = badUser
 	}
@@ -239,7 +239,7 @@ func (w *world) decideTwice() {
 
 func (w *world) decideOf(which int, redeems bool) {
 	var rows []models.ClaimRow
-	require.NoError(w.t, w.db.Where("campaign_id IN ?", []string{"a", "b"}).Order("id").Find(&rows).Error)
+	require.NoError(w.t, w.db.Where("campaign_id IN ?", []string{"a", "A"}).Order("id").Find(&rows).Error)
 	if len(rows) == 0 {
 		return
 	}
@@ -306,7 +306,7 @@ func (w *world) entries() (all []models.Event) {
 
 // define changes a campaign in MySQL and tells the stream.
 func (w *world) define() {
-	id := rapid.SampledFrom([]string{"a", "b"}).Draw(w.t, "defined")
+	id := rapid.SampledFrom([]string{"a", "A"}).Draw(w.t, "defined")
 	w.version++
 	name := fmt.Sprint("name ", w.version)
 	require.NoError(w.t, w.db.Exec("UPDATE definitions SET name = ?, version = ? WHERE campaign_id = ?", name, w.version+1, id).Error)
@@ -402,7 +402,7 @@ func (w *world) check() {
 		}
 	}
 	w.checkDecisions(rows)
-	for _, id := range []string{"a", "b"} {
+	for _, id := range []string{"a", "A"} {
 		b := syncertest.BooksOf(w.t, w.db, id)
 		want := fmt.Sprint(units[id], claims[id], sold[id], claims[id])
 		if have := fmt.Sprint(b.Claimed, b.SyncedSeq, b.FlushedUnits, b.FlushedClaims); have != want {
@@ -511,7 +511,7 @@ func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, through: through, isDeaf: isDeaf, isMySQL: isMySQL,
 				ever: map[string]models.Event{}, seqs: map[string]int64{}}
 			defer w.clear()
-			for _, id := range []string{"a", "b"} {
+			for _, id := range []string{"a", "A"} {
 				syncertest.AddCampaign(t, db, id, 1000)
 			}
 			w.start()
