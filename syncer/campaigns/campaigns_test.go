@@ -16,9 +16,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
-	"dibs/syncer/writer"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -115,16 +113,6 @@ func TestCampaigns_CreateByManyAtOnceCreatesOne(t *testing.T) {
 	})
 }
 
-func TestCampaigns_CreateRefusesWhatCannotBe(t *testing.T) {
-	t.Parallel()
-	repo := syncertest.NewCampaigns(t, syncertest.OpenServer(t), syncertest.OpenScripts(t))
-	bad := syncertest.CampaignOf("c", -1)
-	_, _, err := repo.Create(t.Context(), bad)
-	var field *models.FieldError
-	require.ErrorAs(t, err, &field)
-	require.Equal(t, "total", field.Field)
-}
-
 func TestCampaigns_ListPagesByID(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -147,22 +135,6 @@ func TestCampaigns_ListPagesByID(t *testing.T) {
 		}
 		slices.Sort(ids)
 		require.Equal(t, ids, got)
-	})
-}
-
-func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
-		syncertest.AddCampaign(t, db, "c", 100)
-		w := syncertest.StartWriter(t, writer.Config{DB: db})
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf("c", 1, 3))) // 2 + 3 + 1 units
-		b, err := repo.Books(t.Context(), "c")
-		require.NoError(t, err)
-		require.WithinDuration(t, time.Now(), b.At, time.Minute)
-		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Sold: 6, Remaining: 94, Version: 1, Total: 100, At: b.At}, b)
-		_, err = repo.Books(t.Context(), "none")
-		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }
 
@@ -296,95 +268,6 @@ func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
 	})
 }
 
-// Lowering total below what is claimed is legal, and remaining is right on the way down and up again.
-func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo, _, id := syncertest.Live(t, db, 100)
-		w := syncertest.StartWriter(t, writer.Config{DB: db})
-		events := syncertest.ClaimsOf(id, 1, 6) // 12 units
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:3]))
-		for _, step := range []struct{ total, remaining int64 }{{5, 0}, {20, 14}, {6, 0}, {8, 2}} {
-			_, err := repo.Change(t.Context(), id, models.Change{Total: &step.total})
-			require.NoError(t, err)
-			syncertest.SyncOpen(t, db)
-			c, err := repo.Get(t.Context(), id)
-			require.NoError(t, err)
-			require.Equal(t, step.remaining, c.Remaining, "total %d", step.total)
-		}
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[3:]), "claims that were in flight")
-		syncertest.RequireBooks(t, db, id, events)
-		c, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(15))})
-		require.NoError(t, err)
-		require.Equal(t, int64(3), c.Remaining)
-	})
-}
-
-// around are scripts on the shared Redis that call before ahead of each change of a definition.
-func around(t *testing.T, before func() error) *lua.Scripts {
-	t.Helper()
-	opts := lua.Options{Partitions: syncertest.Partitions}
-	return syncertest.Hooked(t, syncertest.OpenRedis(t), opts, syncertest.Hooks{Before: func(name string) error {
-		if name == "adjust" {
-			return before()
-		}
-		return nil
-	}})
-}
-
-// Between the two transactions of a change Redis works by the old definition or by the new one: MySQL says at least what
-// either does.
-func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		_, scripts, id := syncertest.Live(t, db, 100)
-		var seen, want int64
-		between := around(t, func() error {
-			b, err := syncertest.NewCampaigns(t, db, scripts).Books(t.Context(), id)
-			require.NoError(t, err)
-			seen = b.Remaining
-			return nil
-		})
-		repo := syncertest.NewCampaigns(t, db, between)
-		for _, total := range []int64{150, 30, 31} {
-			want = max(total, syncertest.BooksOf(t, db, id).Remaining)
-			_, err := repo.Change(t.Context(), id, models.Change{Total: &total})
-			require.NoError(t, err)
-			require.Equal(t, want, seen, "between, on the way to %d", total)
-			syncertest.SyncOpen(t, db)
-			require.Equal(t, total, syncertest.BooksOf(t, db, id).Remaining, "after")
-		}
-	})
-}
-
-func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		_, scripts, id := syncertest.Live(t, db, 100)
-		isAway := true
-		ears := around(t, func() error {
-			if isAway {
-				return redis.ErrPoolTimeout // it was not sent
-			}
-			return nil
-		})
-		_, err := syncertest.NewCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: new(int64(30))})
-		require.ErrorIs(t, err, lua.ErrUnavailable)
-		require.Equal(t, int64(100), syncertest.BooksOf(t, db, id).Remaining, "redis still hands out 100")
-
-		sweeper := syncertest.NewMaintainer(t, db, ears, time.Hour)
-		require.ErrorIs(t, sweeper.Attend(t.Context()), lua.ErrUnavailable)
-		isAway = false
-		require.NoError(t, sweeper.Attend(t.Context()))
-		syncertest.SyncOpen(t, db)
-		state, err := scripts.State(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, int64(30), state.Total)
-		require.Equal(t, int64(30), syncertest.BooksOf(t, db, id).Remaining)
-		require.NoError(t, sweeper.Attend(t.Context()), "nothing is left to do")
-	})
-}
-
 func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -399,27 +282,6 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	state, err := scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, state.Total)
-}
-
-func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo, scripts, id := syncertest.Live(t, db, 100)
-		var g errgroup.Group
-		for i := range 8 {
-			g.Go(func() error {
-				_, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(200 + i))})
-				return err
-			})
-		}
-		require.NoError(t, g.Wait())
-		syncertest.SyncOpen(t, db)
-		c, err := repo.Get(t.Context(), id)
-		require.NoError(t, err)
-		state, err := scripts.State(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, []int64{c.Version, c.Total, c.Total}, []int64{c.AppliedVersion, state.Total, c.Remaining})
-	})
 }
 
 // A MySQL that fell back behind a change which Redis has must not come to agree with it by counting to the same number again.
@@ -445,14 +307,17 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	})
 }
 
-// TestWatchPartitions_EndsWhoRunsWithAnother: two processes start over an empty database, and one makes a campaign.
-func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
+// The number of partitions is fixed once there are campaigns: who starts with another one is refused, and who runs with it ends.
+func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 		defer stop()
 		require.NoError(t, campaigns.CheckPartitions(ctx, db, 4))
-		require.NoError(t, campaigns.CheckPartitions(ctx, db, syncertest.Partitions))
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)) // runs with 3
+		_, _, err := repo.Create(ctx, syncertest.CampaignOf("c", 1))
+		require.ErrorIs(t, err, campaigns.ErrPartitions)
+		require.NoError(t, campaigns.CheckPartitions(ctx, db, syncertest.Partitions), "there is no data yet")
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		require.NoError(t, campaigns.WatchPartitions(soon, db, 4, time.Millisecond), "there is no campaign yet")
@@ -460,11 +325,12 @@ func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
 		left, stays := make(chan error, 1), make(chan error, 1)
 		go func() { left <- campaigns.WatchPartitions(ctx, db, 4, time.Millisecond) }()
 		go func() { stays <- campaigns.WatchPartitions(ctx, db, syncertest.Partitions, time.Millisecond) }()
-		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(ctx, syncertest.CampaignOf("c", 1))
+		_, _, err = repo.Create(ctx, syncertest.CampaignOf("c", 1))
 		require.NoError(t, err)
 		err = <-left
 		require.ErrorIs(t, err, campaigns.ErrPartitions)
 		require.ErrorContains(t, err, "made with 3, this process runs with 4")
+		require.ErrorContains(t, campaigns.CheckPartitions(ctx, db, 5), "made with 3, configured are 5")
 		stop()
 		require.NoError(t, <-stays)
 	})
@@ -501,25 +367,6 @@ func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 		_, err = other.State(t.Context(), id)
 		require.ErrorIs(t, err, lua.ErrAbsent, "no second stock")
 		require.Equal(t, models.OutcomeClaimed, syncertest.Claim(t, scripts, id))
-	})
-}
-
-func TestCheckPartitions_IsFixedOnceThereAreCampaigns(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, 4))
-		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, 4))
-		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)) // runs with 3
-		_, _, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 1))
-		require.ErrorIs(t, err, campaigns.ErrPartitions)
-
-		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, syncertest.Partitions), "there is no data yet")
-		_, _, err = repo.Create(t.Context(), syncertest.CampaignOf("c", 1))
-		require.NoError(t, err)
-		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, syncertest.Partitions))
-		err = campaigns.CheckPartitions(t.Context(), db, 5)
-		require.ErrorIs(t, err, campaigns.ErrPartitions)
-		require.ErrorContains(t, err, "made with 3, configured are 5")
 	})
 }
 

@@ -63,22 +63,6 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 	})
 }
 
-func TestBooksOfAllCountParkedClaims(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
-		_, _, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 100))
-		require.NoError(t, err)
-		payload := `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"c","user_id":"ada",` +
-			`"quantity":3,"seq":1,"at":"2026-11-21T04:47:02.663Z"}`
-		require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, 'c', 'r', ?, ?)",
-			"01a1fc6d-e406-7215-ad5f-bdaab8462f2c", []byte(payload), "2026-11-21 04:47:03.000").Error)
-		all, err := repo.BooksOfAll(t.Context(), []string{"c"})
-		require.NoError(t, err)
-		require.Equal(t, []int64{1, 3}, []int64{all["c"].Books.ParkedClaims, all["c"].Books.ParkedUnits})
-	})
-}
-
 func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

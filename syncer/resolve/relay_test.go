@@ -112,14 +112,21 @@ func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	rows := unapplied(t, h.DB)
 	require.Len(t, rows, 3)
 	require.NoError(t, h.Redis.HDel(t.Context(), h.Keys(id).Users, "u-1").Err())
-	n, err := relay(h).Relay(t.Context())
+	h.Exec("INSERT INTO outbox (id, campaign_id, kind, payload, created_at) VALUES ('bad', ?, 'release', 'x', '2026-11-21 00:00:00.000')", id)
+	r := relay(h)
+	n, err := r.Relay(t.Context())
 	require.ErrorContains(t, err, "redis does not hold claim "+claims[1]+" as mysql does")
+	require.ErrorContains(t, err, "can't be applied: bad")
 	require.Equal(t, 2, n)
 	h.Sync()
-	require.Equal(t, rows[1:2], unapplied(t, h.DB))
+	require.Equal(t, []string{rows[1], "bad"}, unapplied(t, h.DB))
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
+	h.Exec("DELETE FROM outbox")
+	n, err = r.Relay(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
 }
 
 // What Redis replies confirms nothing: a row of the outbox stays until MySQL applies the entry of its event, and one whose entry Redis lost
