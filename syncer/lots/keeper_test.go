@@ -51,29 +51,6 @@ func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	}
 }
 
-// The entry of an eviction that is applied late does not take back a load that came after it.
-func TestKeeper_AnEvictionTakesBackNoLaterLoad(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.Create(10, nil)
-	require.Eventually(t, func() bool { return h.Evict(lots.MinIdle) == 1 }, time.Minute, 2*time.Millisecond)
-	h.Sync()
-	_, at, err := h.Writer.Begin(t.Context(), 0)
-	require.NoError(t, err)
-	require.NoError(t, h.Load(id))
-	h.Sync()
-	epoch := h.Campaign(id).Epoch
-	_, now, err := h.Writer.Begin(t.Context(), 0)
-	require.NoError(t, err)
-	require.NotEqual(t, at, now)
-	moved, err := h.Writer.Move(t.Context(), 0, now, models.NoOffset()) // all of it is read again
-	require.NoError(t, err)
-	require.True(t, moved)
-	h.Sync()
-	require.Equal(t, models.ResidencyResident, h.Residency(id))
-	require.Equal(t, epoch, h.Campaign(id).Epoch)
-}
-
 // A stream is complete at a moment at which MySQL has applied its last entry.
 func TestKeeper_AStreamIsCompleteOnceItsTipIsApplied(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -58,14 +59,17 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		r := resolve.Eager(resolve.NewRelay(db, scripts, reg))
 		ids := []string{putEvent(t, db, "a"), putEvent(t, db, "b"), putEvent(t, db, "a")}
-		young, err := resolve.RelayAfter(resolve.NewRelay(db, scripts, nil), time.Hour).Relay(t.Context())
+		created := func(at time.Time, where string) {
+			require.NoError(t, db.Exec("UPDATE outbox SET created_at = ? WHERE "+where, at.UTC().Format(sqlstore.TimeLayout)).Error)
+		}
+		created(time.Now().Add(-time.Minute), "TRUE")
+		n, err := resolve.RelayAfter(resolve.NewRelay(db, scripts, nil), time.Hour).Relay(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, young)
-		// A clock that is wrong delays no row.
-		require.NoError(t, db.Exec("UPDATE outbox SET created_at = ? WHERE id = ?", time.Now().Add(2*time.Hour).UTC(), ids[0]).Error)
+		require.Zero(t, n)
+		created(time.Now().Add(2*time.Hour), "id = '"+ids[0]+"'") // a clock that is wrong delays no row
 		// A newer program's row is no one's to guess at, and blocks no other.
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1]).Error)
-		n, err := r.Relay(t.Context())
+		n, err = r.Relay(t.Context())
 		require.ErrorContains(t, err, "unknown kind of row")
 		require.Equal(t, 2, n)
 		require.Equal(t, []string{ids[0], ids[2]}, streamed(t, server))

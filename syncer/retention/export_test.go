@@ -26,12 +26,6 @@ func TrimAtOnce(t *Trimmer, entries int64) *Trimmer {
 	return t
 }
 
-// WarnBehind has t warn of groups that are so many entries behind.
-func WarnBehind(t *Trimmer, entries int64) *Trimmer {
-	t.farBehind = entries
-	return t
-}
-
 // ArchiverWithPage has a move so many claims in a transaction.
 func ArchiverWithPage(a *Archiver, claims int) *Archiver {
 	a.pageSize = claims

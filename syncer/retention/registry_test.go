@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
@@ -145,23 +144,6 @@ func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	trim(t, trimmerOf(t, rdb, registry))
 	require.Equal(t, []string{"syncer"}, listed(t, registry))
 	require.NotContains(t, groupsIn(t, scripts)[0], "audit")
-}
-
-// Two processes add one group at once: it is there once, and neither fails.
-func TestRegistry_AddIsSafeToRepeatAtOnce(t *testing.T) {
-	t.Parallel()
-	scripts := syncertest.ScriptsOn(t, testenv.Redis(t).Client(), streams)
-	registry := retention.NewRegistry(syncertest.OpenServer(t), scripts, []string{"syncer"})
-	listed(t, registry)
-	var g errgroup.Group
-	for range 8 {
-		g.Go(func() error {
-			_, err := registry.Add(t.Context(), "audit")
-			return err
-		})
-	}
-	require.NoError(t, g.Wait())
-	require.Equal(t, []string{"audit", "syncer"}, listed(t, registry))
 }
 
 // While MySQL is away nothing is trimmed, as the registry is not known, but what the groups have to read is measured.

@@ -249,35 +249,6 @@ func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	require.Positive(t, first, "they did trim")
 }
 
-func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
-	t.Parallel()
-	s := syncertest.NewStream(t)
-	s.Add(1000)
-	reg := prometheus.NewPedanticRegistry()
-	cfg := syncertest.Trimming(t, s.Redis, 1, "syncer", "finance")
-	cfg.Registerer = reg
-	trimmer := retention.WarnBehind(retention.NewTrimmer(cfg), 500)
-	trim(t, trimmer)
-	s.Ack("syncer", s.Read("syncer", 1000)[:990]...)
-	require.Eventually(t, func() bool { // the age of what finance has not read grows
-		trim(t, trimmer)
-		return gauge(t, reg, "dibs_stream_group_oldest_seconds", "finance") > 0
-	}, time.Minute, 10*time.Millisecond)
-	for group, backlog := range map[string]float64{"finance": 1000, "syncer": 10} {
-		require.InDelta(t, backlog, gauge(t, reg, "dibs_stream_group_backlog_entries", group), 0)
-	}
-	s.Ack("finance", s.Read("finance", 1000)...)
-	trim(t, trimmer)
-	require.Zero(t, gauge(t, reg, "dibs_stream_group_backlog_entries", "finance"))
-
-	require.NoError(t, s.Redis.Set(t.Context(), s.Key, "no stream any more", 0).Err())
-	_, err := trimmer.Trim(t.Context())
-	require.Error(t, err)
-	n, err := testutil.GatherAndCount(reg, "dibs_stream_entries", "dibs_stream_group_backlog_entries", "dibs_stream_group_oldest_seconds")
-	require.NoError(t, err)
-	require.Zero(t, n, "figures of then are none of now")
-}
-
 func gauge(t *testing.T, reg prometheus.Gatherer, name, group string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -304,23 +275,4 @@ func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
-}
-
-func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	s := &syncertest.Stream{T: t, Redis: rdb, Key: lua.StreamKey(0)}
-	trimmer := syncertest.NewTrimmer(t, rdb, "syncer", "finance")
-	trim(t, trimmer)
-	s.Add(500)
-	s.Ack("syncer", s.Read("syncer", 500)...)
-	require.Zero(t, trim(t, trimmer))
-	slow := s.Read("finance", 300)
-	s.Ack("finance", slow[:100]...)
-	require.Equal(t, int64(100), trim(t, trimmer))
-	require.Empty(t, unreadGone(s, "syncer", "finance"))
-	s.Ack("finance", slow...)
-	require.Equal(t, int64(200), trim(t, trimmer))
 }

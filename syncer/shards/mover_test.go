@@ -159,13 +159,6 @@ func (s *sale) check() {
 	require.NoError(s.T, err)
 }
 
-func TestCreate_DealsOutTheTotal(t *testing.T) {
-	t.Parallel()
-	s := newSale(t, 10, 4)
-	require.Equal(t, []int64{3, 3, 2, 2}, s.totals())
-	s.requireSettled(10)
-}
-
 func TestRefill_UnitsGoWhereTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 4)
@@ -306,20 +299,6 @@ func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	}
 }
 
-// A credit that MySQL did not apply before the taker was lost counts once: the load knows it, and
-// nobody sends it to the new load.
-func TestCheck_ACreditCountsOnceOverALoad(t *testing.T) {
-	t.Parallel()
-	s := newSale(t, 20, 2)
-	s.refill(1, 12)
-	s.Reload(s.shard(1))
-	s.check()
-	require.Equal(t, []int64{12, 8}, s.totals())
-	taker := s.Scripts.Shards(t.Context(), []string{s.shard(1)})[0]
-	require.EqualValues(t, 2, taker.In, "all that was debited was credited, or nothing is known to be sold out")
-	s.requireSettled(20)
-}
-
 // A shard that lost what it was credited is loaded before it is credited more.
 func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -407,18 +386,6 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	}
 	s.check()
 	require.Zero(t, s.refill(1, 1).SoldOutFrom)
-	s.requireSettled(4)
-}
-
-// A raise of a campaign that Redis does not hold is in its shards when the change is answered.
-func TestSettle_ARaiseLoadsTheShards(t *testing.T) {
-	t.Parallel()
-	s := newSale(t, 2, 2)
-	require.Equal(t, 2, s.take(1, 1)+s.take(2, 1))
-	s.Sync()
-	require.Equal(t, 2, s.Evict(0))
-	s.setTotal(4)
-	require.Equal(t, []int64{2, 2}, s.totals())
 	s.requireSettled(4)
 }
 

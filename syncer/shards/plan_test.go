@@ -39,14 +39,6 @@ func TestGathering(t *testing.T) {
 	}
 }
 
-func TestLowering_OfBillions(t *testing.T) {
-	t.Parallel()
-	const many = 3_000_000_000
-	parts, taken := shards.Lowering(many, viewsOf(many, many, many, many)...)
-	require.True(t, taken)
-	require.Equal(t, []int64{many / 2, many / 2}, parts)
-}
-
 // Free units go first. What they don't cover goes from the shards in proportion to what they have.
 func TestLowering(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package writer_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -138,18 +139,30 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	}
 }
 
-// Somebody who locks a shard holds up its own figures alone: the moves have their rows, and the others their units.
+// Somebody who locks a shard holds up its own figures alone: the moves and claims have their rows, and the others their units. Once the
+// lock is gone the sums are added, also those that a process left which died.
 func TestMoves_OfALockedShardWait(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	sharded(t, db)
 	free := lockRow(t, db, "c#1")
-	w := startTuned(t, writer.Config{DB: db, FlushInterval: time.Millisecond}, writer.Tuning{})
+	w, err := writer.New(writer.Config{DB: db, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()})
+	require.NoError(t, err)
 	f := newFeed(t, db, w, 0)
-	f.send(half(debited, "m1", 1, 2, 10), half(credited, "m2", 2, 1, 5))
+	f.send(half(debited, "m1", 1, 2, 10), half(credited, "m2", 2, 1, 5), ofShard(1, 1), ofShard(2, 1), ofShard(2, 2))
 	require.Equal(t, []string{
-		"50 units, 0 claimed, none", "55 units, 0 claimed, none", "m1: 10 from 1 to 2, done false", "m2: 5 from 1 to 2, done true",
+		"50 units, 0 claimed, none", "55 units, 5 claimed, none", "m1: 10 from 1 to 2, done false", "m2: 5 from 1 to 2, done true",
 	}, figures(t, db))
+	dies, die := context.WithCancel(t.Context())
+	die()
+	_ = w.Close(dies)
 	free()
-	require.Eventually(t, func() bool { return figures(t, db)[0] == "35 units, 0 claimed, none" }, time.Minute, 10*time.Millisecond)
+	syncertest.StartWriter(t, writer.Config{DB: db})
+	require.Eventually(t, func() bool { return waiting(t, db, "c") == 0 }, time.Minute, 10*time.Millisecond)
+	for id, n := range map[string]int64{"c": 3, "c#1": 1, "c#2": 2} {
+		var synced int64
+		require.NoError(t, db.Raw("SELECT synced_seq FROM lots WHERE id = ?", id).Scan(&synced).Error)
+		require.Equal(t, n, synced, id)
+	}
+	require.Contains(t, figures(t, db)[0], "35 units")
 }
