@@ -2,7 +2,6 @@ package syncer_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,26 +41,6 @@ func leaders(all ...*syncer.Leader) (n int) {
 		}
 	}
 	return n
-}
-
-func TestLeader_OneLeadsAndWhoLeavesIsFollowedAtOnce(t *testing.T) {
-	t.Parallel()
-	server := testenv.Redis(t)
-	a, stopA := stand(t, server)
-	require.Eventually(t, a.Leads, time.Minute, time.Millisecond)
-	b, _ := stand(t, server)
-	for until := time.Now().Add(2 * leaseFor); time.Now().Before(until); time.Sleep(time.Millisecond) { //nolint:forbidigo // that nothing happens takes time
-		require.False(t, b.Leads(), "the lease is renewed")
-	}
-	led, err := b.Do(t.Context(), func(context.Context) error { return errors.New("must not run") })
-	require.NoError(t, err)
-	require.False(t, led)
-	led, err = a.Do(t.Context(), func(context.Context) error { return nil })
-	require.NoError(t, err)
-	require.True(t, led)
-	stopA()
-	require.False(t, a.Leads())
-	require.Eventually(t, b.Leads, time.Minute, time.Millisecond)
 }
 
 func TestLeader_ADeadOneIsReplacedWithinItsLease(t *testing.T) {

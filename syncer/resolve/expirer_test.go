@@ -172,33 +172,6 @@ func TestExpirer_TakesTurns(t *testing.T) {
 	requireSame(h, few)
 }
 
-// A campaign with more due rows of flushes than are read at once does not keep another one waiting.
-func TestExpirer_ManyFlushesOfOneCampaignDelayNoOther(t *testing.T) {
-	t.Parallel()
-	h, ms := clocked(t, syncertest.OpenServer(t))
-	many, few := h.Create(1000, hold(time.Minute)), h.Create(1000, hold(time.Minute))
-	require.Len(t, h.Claim(many, syncertest.Asks("many", 600)...), 600)
-	for _, e := range unsynced(h) {
-		require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, []models.Event{e}))
-	}
-	h.Sync()
-	ms.Add(1)
-	h.Take(few, syncertest.Asks("few", 5)...)
-	ms.Add(time.Minute.Milliseconds())
-	passes := 0
-	e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
-		if name == "committed" {
-			passes++
-			require.EqualValues(t, 5, expired(h, few), "with the first transaction")
-		}
-	})
-	require.Equal(t, 605, expire(h, e))
-	require.Less(t, passes, 20, "claims of many flushes share transactions")
-	require.Zero(t, dues(h))
-	requireSame(h, many)
-	requireSame(h, few)
-}
-
 // Claims that are written while the expirer looks, and behind where it has looked, are not forgotten.
 func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	t.Parallel()

@@ -109,13 +109,11 @@ func allEvents(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-type killed struct{}
-
 // killedAt runs do and has it die at the visit-th step of that name.
 func killedAt(step string, do func(step func(name string))) (died bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			if _, is := v.(killed); !is {
+			if _, is := v.(syncertest.Died); !is {
 				panic(v)
 			}
 			died = true
@@ -123,7 +121,7 @@ func killedAt(step string, do func(step func(name string))) (died bool) {
 	}()
 	do(func(name string) {
 		if name == step {
-			panic(killed{})
+			panic(syncertest.Died{})
 		}
 	})
 	return false

@@ -211,21 +211,6 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A shard whose total was lowered below what users have from it is filled before it sells: without
-// enough for that there is nothing to sell.
-func TestRefill_ShardsThatLackUnitsAreSoldOut(t *testing.T) {
-	t.Parallel()
-	s := newSale(t, 8, 2)
-	claims := s.Claim(s.shard(1), syncertest.Asks("early", 4)...)
-	require.Equal(t, 4, s.take(2, 4))
-	s.setTotal(4)
-	require.Equal(t, []int64{2, 2}, s.totals())
-	for _, c := range claims[:3] {
-		s.release(1, c.Claim)
-	}
-	require.EqualValues(t, 1, s.refill(2, 1).SoldOutFrom)
-}
-
 // A proof is of one moment: a unit that becomes free between its two looks at the shards ends it.
 func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	t.Parallel()

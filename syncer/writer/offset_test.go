@@ -80,22 +80,6 @@ func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	})
 }
 
-// A position a second is kept of each stream with a flush, of at most 100 seconds.
-func TestOffset_PositionsAreKept(t *testing.T) {
-	t.Parallel()
-	db := fileStore(t, "c")
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	f := newFeed(t, db, w, 0)
-	f.send(syncertest.ClaimsOf("c", 1, 1)...)
-	first := f.at
-	require.Eventually(t, func() bool {
-		f.send(syncertest.ClaimsOf("c", f.at.Read+1, 1)...)
-		positions, err := w.Positions(t.Context(), 0)
-		require.NoError(t, err)
-		return len(positions) >= 2 && positions[len(positions)-1].EntryID == first.EntryID && positions[0].Read > first.Read
-	}, time.Minute, 100*time.Millisecond)
-}
-
 // A MySQL that is restored is restored with its offset: the stream is read on from there.
 func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	t.Parallel()
