@@ -307,7 +307,8 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	})
 }
 
-// The number of partitions is fixed once there are campaigns: who starts with another one is refused, and who runs with it ends.
+// The number of partitions is fixed once there are campaigns.
+// Who starts with another one is refused, and who runs with it ends.
 func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -232,7 +232,8 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 			require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
 			if end == nil { // another row has its place
 				var place int64
-				require.NoError(t, h.DB.Raw("SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events").Scan(&place).Error)
+				query := "SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events"
+				require.NoError(t, h.DB.Raw(query).Scan(&place).Error)
 				h.Exec("UPDATE claims SET seq = ? WHERE campaign_id = ? AND seq = 6", place, id)
 				h.Exec("UPDATE lots SET synced_seq = 6 WHERE id = ?", id)
 			}

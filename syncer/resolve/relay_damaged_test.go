@@ -6,11 +6,30 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/models"
 	"dibs/syncer/resolve"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
+
+// A writer whose clock is two hours ahead, or behind, does not keep its rows from the relay.
+func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
+		require.NoError(t, err)
+		for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+			id := putEvent(t, db, "a")
+			require.NoError(t, db.Model(&models.OutboxRow{}).Where("id = ?", id).Update("created_at", time.Now().Add(off).UTC()).Error)
+		}
+		n, err := resolve.NewRelay(db, scripts, nil).Relay(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+	})
+}
 
 // Of a closed campaign no claim notices that Redis lost the users' records, or that a loader left its token. Its releases do: it is loaded
 // again, and they are applied.

@@ -77,7 +77,8 @@ func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 			require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ?", ended, id).Error)
 			for i := range 1_500 {
 				moves = append(moves, map[string]any{
-					"id": fmt.Sprint(id, i), "campaign_id": id, "from_shard": 1, "to_shard": 2, "units": 1, "debited_at": time.Now().UTC(),
+					"id": fmt.Sprint(id, i), "campaign_id": id, "from_shard": 1, "to_shard": 2, "units": 1,
+					"debited_at": time.Now().UTC(),
 				})
 			}
 		}

@@ -84,7 +84,8 @@ func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
 		turn, _, err := w.Begin(t.Context(), 0)
 		require.NoError(t, err)
 		require.NoError(t, w.Add(&models.StreamRead{
-			Turn: turn, Upto: models.Offset{EntryID: "44-0", Read: 44}, Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
+			Turn: turn, Upto: models.Offset{EntryID: "44-0", Read: 44},
+			Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
 		}))
 		require.Eventually(t, func() bool { return len(syncertest.ParkedIDs(t, db)) == 2 }, time.Minute, time.Millisecond)
 	})

@@ -139,8 +139,9 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	}
 }
 
-// Somebody who locks a shard holds up its own figures alone: the moves and claims have their rows, and the others their units. Once the
-// lock is gone the sums are added, also those that a process left which died.
+// Somebody who locks a shard holds up its own figures alone.
+// The moves and claims have their rows, and the other shards their units.
+// Once the lock is gone the sums are added, also those that a process left which died.
 func TestMoves_OfALockedShardWait(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -151,7 +152,8 @@ func TestMoves_OfALockedShardWait(t *testing.T) {
 	f := newFeed(t, db, w, 0)
 	f.send(half(debited, "m1", 1, 2, 10), half(credited, "m2", 2, 1, 5), ofShard(1, 1), ofShard(2, 1), ofShard(2, 2))
 	require.Equal(t, []string{
-		"50 units, 0 claimed, none", "55 units, 5 claimed, none", "m1: 10 from 1 to 2, done false", "m2: 5 from 1 to 2, done true",
+		"50 units, 0 claimed, none", "55 units, 5 claimed, none",
+		"m1: 10 from 1 to 2, done false", "m2: 5 from 1 to 2, done true",
 	}, figures(t, db))
 	dies, die := context.WithCancel(t.Context())
 	die()
