@@ -102,6 +102,7 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 		"time_zone": func(c *models.Campaign, s string) { c.TimeZone = s },
 		"currency":  func(c *models.Campaign, s string) { c.Currency = s },
 		"sender_id": func(c *models.Campaign, s string) { c.SenderID = s },
+		"public":    func(c *models.Campaign, s string) { c.Public = s },
 	}
 	for field, values := range map[string]struct{ good, bad []string }{
 		"id":        {[]string{"a", strings.Repeat("a", 64), "A-z_0.9"}, []string{"", strings.Repeat("a", 65), "a b", "ä", "a\n", ".", ".."}},
@@ -110,6 +111,7 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 		"name":      {[]string{"", strings.Repeat("n", 200), strings.Repeat("名", 200)}, []string{strings.Repeat("n", 201), strings.Repeat("名", 201)}},
 		"time_zone": {[]string{"UTC", "Europe/Berlin", "America/Argentina/Ushuaia"}, []string{"", "Local", "Berlin", "UTC+1", "../UTC", "/etc/localtime", "localtime", "posixrules2", "europe/berlin"}},
 		"currency":  {[]string{"", "EUR", "XXX"}, []string{"eur", "EU", "EURO", "E R", "€", "EU1", "[[[", "@@@"}},
+		"public":    {[]string{"", "level", "count"}, []string{"all"}},
 		"sender_id": {[]string{"", "a", strings.Repeat("é", 128)}, []string{"\n", strings.Repeat("s", 129), "\xff"}},
 	} {
 		for _, value := range values.good {
@@ -170,6 +172,7 @@ func TestEveryFieldOfAChangeIsApplied(t *testing.T) {
 		"status":           {models.Change{Status: &status}, func(c *models.Campaign) { c.Status = models.StatusPaused }},
 		"starts_at":        {models.Change{StartsAt: &at}, func(c *models.Campaign) { c.StartsAt = &at }},
 		"ends_at":          {models.Change{EndsAt: &at}, func(c *models.Campaign) { c.EndsAt = &at }},
+		"no window":        {models.Change{StartsAt: &time.Time{}, EndsAt: &time.Time{}}, func(*models.Campaign) {}},
 		"nothing":          {models.Change{}, func(*models.Campaign) {}},
 	} {
 		got, want := openCoupon(func(*models.Campaign) {}), openCoupon(one.want)

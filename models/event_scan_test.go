@@ -96,12 +96,3 @@ func FuzzScanEvent(f *testing.F) {
 	f.Add([]byte(`{"v":1,"at":"0000-01-01T00:00:00.000Z"}`))
 	f.Fuzz(func(t *testing.T, payload []byte) { agrees(t, payload) })
 }
-
-func BenchmarkDecodeEvent(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := DecodeEvent([]byte(plainEvent)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
