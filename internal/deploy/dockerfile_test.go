@@ -53,15 +53,6 @@ func dockerfile(t *testing.T) (build, final []instruction) {
 	return stages[0], stages[1]
 }
 
-func TestDockerfileKnowsItsVerbs(t *testing.T) {
-	t.Parallel()
-	build, final := dockerfile(t)
-	known := strings.Fields("FROM ARG WORKDIR COPY RUN LABEL USER ENV EXPOSE STOPSIGNAL ENTRYPOINT CMD")
-	for _, i := range append(build, final...) {
-		require.Contains(t, known, i.verb)
-	}
-}
-
 func TestImageIsBuiltByTheGoOfTheModule(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(root + "go.mod")
@@ -127,13 +118,4 @@ func TestSecretsStayOutOfTheImage(t *testing.T) {
 	text, err = os.ReadFile(root + ".gitignore")
 	require.NoError(t, err)
 	require.Contains(t, strings.Split(string(text), "\n"), "/.env")
-}
-
-// TestDockerfileReaderSeesBadOnes is the control of the tests above.
-func TestDockerfileReaderSeesBadOnes(t *testing.T) {
-	t.Parallel()
-	stages := readDockerfile(t, "# c\nFROM a AS x\nRUN one \\\n  # why\n  && two\nFROM scratch\nUSER root\n")
-	require.Len(t, stages, 2)
-	require.Equal(t, []string{"one  && two"}, all(stages[0], "RUN"))
-	require.NotRegexp(t, `^[1-9][0-9]*:[1-9][0-9]*$`, all(stages[1], "USER")[0])
 }

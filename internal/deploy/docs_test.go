@@ -70,34 +70,3 @@ func TestDocs_LinksLeadSomewhere(t *testing.T) {
 	}
 	require.Greater(t, checked, 100)
 }
-
-// The changelog has the form of Keep a Changelog: versions, newest first, and in each the groups of changes, a line each.
-func TestDocs_TheChangelogHasItsForm(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(root + "CHANGELOG.md")
-	require.NoError(t, err)
-	version := regexp.MustCompile(`^## \[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d$`)
-	group := regexp.MustCompile(`^### (Added|Changed|Deprecated|Removed|Fixed|Security)$`)
-	var inGroup bool
-	var versions []string
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case strings.HasPrefix(line, "## "):
-			inGroup = false
-			versions = append(versions, line)
-		case strings.HasPrefix(line, "### "):
-			require.Regexp(t, group, line)
-			inGroup = true
-		case strings.HasPrefix(line, "- "):
-			require.True(t, inGroup, "no group: %s", line)
-		case len(versions) > 0 && inGroup:
-			require.Empty(t, line, "a change has one line")
-		}
-	}
-	require.Equal(t, "## [Unreleased]", versions[0])
-	for i, v := range versions[1:] {
-		require.Regexp(t, version, v)
-		require.True(t, i == 0 || v < versions[i], "the newest version is first: %s", v)
-	}
-}

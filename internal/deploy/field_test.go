@@ -165,19 +165,6 @@ func bodyOf(t *testing.T, document []byte, path, method string) string {
 	return strings.Join(names, " ")
 }
 
-// Each file that the recipe names has a field that goes everywhere, and the recipe names each folder that has it.
-func TestRecipe_AFieldNamesItsFiles(t *testing.T) {
-	t.Parallel()
-	_, recipe, _ := strings.Cut(read(t, "docs/architecture.md"), "- **A field of a campaign:**")
-	recipe, _, _ = strings.Cut(recipe, "\n- **")
-	files := regexp.MustCompile("`([a-z_/.]+\\.(?:go|lua|html|md))`").FindAllStringSubmatch(recipe, -1)
-	require.Greater(t, len(files), 8)
-	field := regexp.MustCompile(`low_stock_at|LowStockAt|low-stock-at`)
-	for _, file := range files {
-		require.Regexp(t, field, read(t, file[1]), "the recipe names %s, which has no such field", file[1])
-	}
-}
-
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(root + file)

@@ -1,11 +1,6 @@
 package deploy_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -44,36 +39,4 @@ func TestFigures_OfTheFirstPageAreThoseOfTheLab(t *testing.T) {
 	} {
 		require.Contains(t, why, "\n| "+way+" | "+mysql[strategy]+" |")
 	}
-}
-
-// How much code there is, is said within a tenth.
-func TestFigures_OfTheFirstPageSayHowMuchCodeThereIs(t *testing.T) {
-	t.Parallel()
-	said := regexp.MustCompile(`Some\n?\s*([\d,]+) lines of Go, Lua and SQL`).FindStringSubmatch(pages(t)["README.md"])
-	require.NotNil(t, said)
-	want, err := strconv.Atoi(strings.ReplaceAll(said[1], ",", ""))
-	require.NoError(t, err)
-	list, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "*.go", "*.lua", "*.sql").Output()
-	require.NoError(t, err)
-	lines := 0
-	for path := range strings.Lines(string(list)) {
-		path = strings.TrimSpace(path)
-		if strings.HasSuffix(path, "_test.go") || isSupport(path) {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(root, path))
-		require.NoError(t, err)
-		lines += strings.Count(string(text), "\n")
-	}
-	require.InEpsilon(t, want, lines, 0.1)
-}
-
-// isSupport reports whether a file is for tests and proofs alone.
-func isSupport(path string) bool {
-	for _, folder := range []string{"proof/", "internal/testenv/", "internal/apitest/", "internal/syncertest/", "internal/crowd/", "internal/servetest/"} {
-		if strings.HasPrefix(path, folder) {
-			return true
-		}
-	}
-	return false
 }
