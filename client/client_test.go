@@ -100,17 +100,6 @@ func TestRetry_WaitsAsLongAsIsAskedForAndLongerEachTime(t *testing.T) {
 	})
 }
 
-func TestRetry_IsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, s := scenario(t, problem(503, client.ErrUnavailable))
-		_, err := claimU(t.Context(), c)
-		require.ErrorIs(t, err, client.ErrUnavailable)
-		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "each attempt surely claimed nothing")
-		require.Len(t, s.at, client.DefaultAttempts)
-	})
-}
-
 // A claim that may have been made at the first attempt is not made undone by later ones that surely did nothing.
 func TestRetry_DoubtStaysUntilAnAnswerTells(t *testing.T) {
 	t.Parallel()

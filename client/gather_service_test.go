@@ -220,36 +220,6 @@ func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestService_ManyThroughASloppyGatewayShareRequestsAndEveryoneGetsOneClaim(t *testing.T) {
-	t.Parallel()
-	url := serve(t)
-	direct := connect(t, client.Config{BaseURL: url})
-	const users = 1000
-	id := coupon(t, direct, users+50, 0)
-	cfg := patient(sloppy(t, url))
-	h := &holder{}
-	cfg.HTTP = &http.Client{Transport: h}
-	shop := connect(t, cfg)
-	claims := make([]client.Claim, users)
-	var g errgroup.Group
-	g.SetLimit(200)
-	for i := range users {
-		g.Go(func() (err error) {
-			claims[i], err = shop.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("u", i)})
-			return err
-		})
-	}
-	require.NoError(t, g.Wait())
-	seqs := map[int64]bool{}
-	for i, c := range claims {
-		require.Equal(t, fmt.Sprint("u", i), c.UserID)
-		seqs[c.Seq] = true
-	}
-	require.Len(t, seqs, users)
-	require.EqualValues(t, users, claimed(t, direct, id))
-	require.NotEmpty(t, h.batched)
-}
-
 // Callers leave at any moment. What each is told is true: a claim is a claim, and a claim that was surely not made was not.
 func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	t.Parallel()

@@ -159,30 +159,6 @@ func TestGather_ClaimsOfACampaignAreBounded(t *testing.T) {
 	})
 }
 
-func TestGather_ASlowCampaignHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, g := gated(t, client.Config{})
-		for range client.CallsMost + 1 {
-			claims(t.Context(), c, "slow", usersFrom("s", 2)...)
-			pass(2 * client.GatherMost)
-		}
-		stuck := len(g.requests())
-		require.Equal(t, client.CallsMost, stuck)
-		start := time.Now()
-		first := claims(t.Context(), c, "brisk", "a")
-		others := claims(t.Context(), c, "brisk", "b", "c")
-		g.requests()[stuck].made()
-		g.requests()[stuck+1].made()
-		require.NoError(t, (<-first["a"]).err)
-		require.NoError(t, (<-others["b"]).err)
-		require.NoError(t, (<-others["c"]).err)
-		require.Zero(t, time.Since(start))
-		require.Equal(t, 1, c.Lanes())
-		g.open()
-	})
-}
-
 func TestGather_WhoLeavesTheQueueSurelyClaimedNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,43 +201,6 @@ func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
 		require.NoError(t, g.came[1].cutOff(), "the other goes on")
 		g.open()
 		require.NoError(t, (<-stayed["a"]).err)
-	})
-}
-
-func TestGather_ACallThatAllHaveLeftIsCutOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, g := gated(t, client.Config{})
-		ctx, cancel := context.WithCancel(t.Context())
-		told := []map[string]chan outcome{claims(ctx, c, "c", "alone"), claims(ctx, c, "c", "a", "b")}
-		pass(client.GatherMost)
-		require.Len(t, g.requests(), 2)
-		cancel()
-		for _, some := range told {
-			for user, one := range some {
-				require.ErrorIs(t, (<-one).err, client.ErrOutcomeUnknown, user)
-			}
-		}
-		synctest.Wait()
-		require.ErrorIs(t, g.came[1].cutOff(), context.Canceled)
-		require.Zero(t, c.Lanes())
-	})
-}
-
-func TestGather_WhoComesWithADeadContextSendsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, cfg := range []client.Config{{}, {Batch: 1}} {
-			c, g := gated(t, cfg)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for range 20 { // a select chooses by chance
-				o := <-claims(ctx, c, "c", "a")["a"]
-				require.ErrorIs(t, o.err, client.ErrUnavailable)
-				require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
-			}
-			require.Empty(t, g.requests())
-		}
 	})
 }
 
@@ -377,43 +316,6 @@ func TestGather_AnAnswerThatTellsNothingLeavesEachClaimInDoubt(t *testing.T) {
 			}
 			require.Len(t, g.requests(), 2, name)
 		}
-	})
-}
-
-// A key that a header does not carry as it is would be another key there: its claim never goes in a batch.
-func TestGather_AKeyIsTheSameInEveryAttempt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, g := gated(t, client.Config{})
-		odd := []string{" k", "k ", "zoë", "a\u00a0b", "\u00a0"}
-		for _, key := range append(odd, "plain key") {
-			for range 2 {
-				go func() { _, _ = c.Claim(t.Context(), client.ClaimRequest{CampaignID: "c", UserID: key, Key: key}) }()
-			}
-			synctest.Wait()
-		}
-		require.Len(t, g.requests(), 2*len(odd)+1, "they wait for nobody")
-		g.open()
-		for _, r := range g.came {
-			require.False(t, r.batch)
-		}
-		require.Equal(t, "plain key", g.came[2*len(odd)+1].users[0])
-	})
-}
-
-func TestGather_TheTimeOfAnAttemptIncludesItsWaitForACall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, g := gated(t, client.Config{Connections: 1, Attempts: 1})
-		claims(t.Context(), c, "c", "first")
-		pass(time.Second)
-		told := claims(t.Context(), c, "c", "a", "b")
-		for _, user := range []string{"a", "b"} {
-			o := <-told[user]
-			require.ErrorIs(t, o.err, client.ErrOutcomeUnknown)
-			require.Equal(t, client.DefaultAttemptTimeout, o.after)
-		}
-		require.Len(t, g.requests(), 2, "they were sent when the first was given up")
 	})
 }
 

@@ -4,12 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	neturl "net/url"
-	"sync"
 	"testing"
 	"time"
 
@@ -269,34 +264,4 @@ func TestService_ADeadlineEndsTheCallAndLeavesTheKeyToAskAgain(t *testing.T) {
 		Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
 	require.ErrorIs(t, err, client.ErrUnavailable)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
-}
-
-// sloppy is a gateway that answers every tenth request with 503 or nothing at all: half before it asked the service, half after.
-func sloppy(t *testing.T, url string) string {
-	t.Helper()
-	target, err := neturl.Parse(url)
-	require.NoError(t, err)
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
-	dice := rand.New(rand.NewPCG(1, 2))
-	var mu sync.Mutex
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		n := dice.IntN(40)
-		mu.Unlock()
-		if n == 0 || n == 1 {
-			pass.ServeHTTP(httptest.NewRecorder(), r) // it was done, and no one hears of it
-		}
-		switch n {
-		case 0, 2:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case 1, 3:
-			panic(http.ErrAbortHandler)
-		default:
-			pass.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
 }

@@ -220,18 +220,6 @@ func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	})
 }
 
-func TestApplier_TwoReadersOfOnePartitionShareNothing(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	one := startApplier(t, rdb, &memoryLog{}, asIs)
-	two := startApplier(t, rdb, &memoryLog{}, func(cfg *consumer.ApplierConfig) { cfg.Name = "two" })
-	for n := range 400 {
-		one.claim(t, 0, n)
-	}
-	one.eventually(t, 400)
-	two.eventually(t, 400)
-}
-
 // Redis lost the newest entries and has got others since, some under the same ids: the partition gets a new generation, and the stream is
 // read again from the newest position that is still there. Without the event's id the reader would go on behind an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {

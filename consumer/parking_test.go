@@ -2,9 +2,7 @@ package consumer_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,18 +56,6 @@ func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 		require.Equal(t, "not msgpack", parked[1].Values["metadata"])
 		require.Contains(t, parked[1].Values["_dibs_reason"], "models: bad event")
 	})
-}
-
-func TestService_AReasonIsBounded(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	s := startService(t, rdb, func(c *consumer.Config) {
-		c.Handle = (&ledger{says: func(models.Event, int) error {
-			return consumer.Permanent(errors.New(strings.Repeat("no such account ", 100)))
-		}}).handle
-	})
-	s.claim(t, 0, 1)
-	require.Len(t, s.eventuallyParked(t, 1)[0].Reason, 1000)
 }
 
 // The waits between the attempts at one event grow, others go on, and a stop does not wait for the next attempt.

@@ -166,23 +166,6 @@ func TestService_BoundedAttemptsPark(t *testing.T) {
 	require.Equal(t, 3, books.triesOf(claimID(7)))
 }
 
-func TestService_AttemptEndsInTime(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	hung := make(chan struct{}, 100)
-	s := startService(t, rdb, func(c *consumer.Config) {
-		c.Timeout, c.Attempts = 20*time.Millisecond, 2
-		c.Handle = func(ctx context.Context, _ models.Event, _ []byte) error {
-			<-ctx.Done()
-			hung <- struct{}{}
-			return context.Cause(ctx)
-		}
-	})
-	s.claim(t, 0, 1)
-	require.Contains(t, s.eventuallyParked(t, 1)[0].Reason, "deadline exceeded")
-	require.Len(t, hung, 2)
-}
-
 // Redis refuses the entry of a parked message alone.
 func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
 	t.Parallel()

@@ -1,21 +1,16 @@
 package finance_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"dibs/consumer"
 	"dibs/finance"
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
 
@@ -197,23 +192,6 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 		}
 		require.Empty(t, faults(t, db, booked), "a yes is an entry, a no is none")
 	})
-}
-
-func TestBooks_CloseSaysWhatBecameOfTheEvents(t *testing.T) {
-	t.Parallel()
-	var said bytes.Buffer
-	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
-	books, err := finance.NewBooks(finance.Config{DB: db, Logger: slog.New(slog.NewTextHandler(&said, nil))})
-	require.NoError(t, err)
-	first, other := packetClaim(1), packetClaim(1)
-	other.UserID = "somebody-else"
-	for _, e := range []models.Event{first, packetClaim(2), first} {
-		require.NoError(t, books.Handle(t.Context(), e, nil))
-	}
-	require.ErrorIs(t, books.Handle(t.Context(), other, nil), consumer.ErrPermanent)
-	require.NoError(t, books.Close(t.Context()))
-	require.NoError(t, books.Close(t.Context()))
-	require.Equal(t, 1, strings.Count(said.String(), "credited_ever=2 redelivered_ever=1 refused_ever=1"), said.String())
 }
 
 func TestBooks_CloseGivesUpInTime(t *testing.T) {

@@ -3,9 +3,7 @@ package finance_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -174,43 +172,5 @@ func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
 		require.Eventually(t, func() bool { return credited(db) == 900 }, patience, 10*time.Millisecond)
 		drained(t, rdb, 0)
 		require.Empty(t, faults(t, db, events))
-	})
-}
-
-// A handler that does not deduplicate, under the same service: the check of all these tests catches what it does when a group
-// is lost and all comes again.
-func TestService_WithoutDedupIsCaught(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		rdb := testenv.Redis(t).Client()
-		var mu sync.Mutex
-		calls := 0
-		naive := func(e models.Event, _ consumer.HandleFunc) error {
-			mu.Lock()
-			defer mu.Unlock()
-			entry, _, err := finance.EntryOf(&e)
-			if err != nil {
-				return err
-			}
-			calls++
-			entry.CreditedAt = entry.ClaimedAt
-			db.Create(&entry) // fails the second time, and no one looks
-			sum := "INSERT INTO accounts (user_id, currency, amount, entries, updated_at) VALUES (?, ?, ?, 1, ?) "
-			if db.Name() == "sqlite" {
-				sum += "ON CONFLICT DO UPDATE SET amount = amount + excluded.amount, entries = entries + 1"
-			} else {
-				sum += "ON DUPLICATE KEY UPDATE amount = amount + VALUES(amount), entries = entries + 1"
-			}
-			return db.Exec(sum, entry.UserID, entry.Currency, entry.Amount, entry.ClaimedAt).Error
-		}
-		startService(t, rdb, db, "one", naive)
-		events := []models.Event{packetClaim(1), packetClaim(2), packetClaim(3)}
-		publish(t, rdb, 0, events...)
-		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return calls == 3 }, patience, time.Millisecond)
-		drained(t, rdb, 0)
-		require.Empty(t, faults(t, db, events))
-		require.NoError(t, rdb.XGroupDestroy(t.Context(), lua.StreamKey(0), finance.Group).Err())
-		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return calls == 6 }, patience, time.Millisecond)
-		require.Contains(t, faults(t, db, events), fmt.Sprintf("events %d, entries %d, accounts %d", 6, 6, 12))
 	})
 }

@@ -125,38 +125,6 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 	}
 }
 
-// Two fields that can't be are told one after the other, in the order in which the API documents them.
-func TestTheFirstFieldThatCannotBeIsTold(t *testing.T) {
-	t.Parallel()
-	c := models.Campaign{Total: -1, HoldForMs: -1}
-	for _, mend := range []struct {
-		field string
-		do    func()
-	}{
-		{"id", func() { c.ID = "spring" }},
-		{"kind", func() { c.Kind = models.KindPacket }},
-		{"status", func() { c.Status = models.StatusPaused }},
-		{"total", func() { c.Total = 0 }},
-		{"time_zone", func() { c.TimeZone = "Asia/Shanghai" }},
-		{"hold_for", func() { c.HoldForMs = 0 }},
-	} {
-		requireField(t, mend.field, c.Validate())
-		mend.do()
-	}
-	requireField(t, "", c.Validate())
-}
-
-func TestTheZoneOfACampaignHasItsOwnMidnight(t *testing.T) {
-	t.Parallel()
-	c := openCoupon(func(c *models.Campaign) { c.TimeZone = "Asia/Shanghai" })
-	zone, err := c.Location()
-	require.NoError(t, err)
-	require.Equal(t, 16, time.Date(2026, 12, 31, 0, 0, 0, 0, zone).UTC().Hour())
-	c.TimeZone = "Nowhere"
-	_, err = c.Location()
-	require.Error(t, err)
-}
-
 func TestEveryFieldOfAChangeIsApplied(t *testing.T) {
 	t.Parallel()
 	status, at := models.StatusPaused, time.UnixMilli(7)

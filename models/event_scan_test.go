@@ -69,14 +69,6 @@ func TestWhateverIsNotPlainIsLeftToJSON(t *testing.T) {
 	}
 }
 
-func TestEveryCutOfAnEventIsRefused(t *testing.T) {
-	t.Parallel()
-	for i := range len(plainEvent) {
-		_, err := DecodeEvent([]byte(plainEvent[:i]))
-		require.ErrorIs(t, err, ErrEvent, plainEvent[:i])
-	}
-}
-
 func TestSpoiledEventsAreReadAsJSONReadsThem(t *testing.T) {
 	t.Parallel()
 	scanned := 0

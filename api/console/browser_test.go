@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -506,33 +505,4 @@ func TestTroubleIsMarked(t *testing.T) {
 		b.accessible("trouble on " + path)
 	}
 	require.Empty(t, b.said())
-}
-
-// TestAPageDoesNotGrow: hours of events leave a page as large as minutes do.
-func TestAPageDoesNotGrow(t *testing.T) {
-	t.Parallel()
-	chromium(t)
-	s := serve(t)
-	s.coupon("spring", 100, "")
-	b := open(t, s)
-	b.signIn(viewer)
-	b.before(feed + keepPlots)
-	b.visit("/console/campaigns/spring")
-	b.until("window.feed && window.feed.onmessage")
-	size := func(from, to int) float64 {
-		_ = eval[bool](b, fmt.Sprintf(`for (let i = %d; i < %d; i++) window.feed.onmessage({data: JSON.stringify({campaign_id: 'spring',
-			at: new Date(1.8e12 + 1000 * i).toISOString(), books_as_of: new Date(1.8e12 + 1000 * i).toISOString(), status: 'open', total: 1e6,
-			remaining: 1e6 - i, backlog: i %% 7, backlog_age_ms: 5, accepted_per_s: i %% 100, refused_per_s: {sold_out: i %% 5}, flush_ms: i %% 9, in_redis: true})}); true`, from, to))
-		return eval[float64](b, "document.querySelectorAll('*').length + document.body.innerText.length / 100")
-	}
-	_ = size(0, 500)
-	b.until("window.plots.filter((u) => u.root.isConnected).length === 5") // the plots are drawn
-	early := size(500, 1_000)
-	late := size(1_000, 20_000)
-	require.InDelta(t, early, late, 20)
-	points := eval[[]int](b, "window.plots.filter((u) => u.root.isConnected).map((u) => u.data[0].length)")
-	require.Len(t, points, 5)
-	require.LessOrEqual(t, slices.Max(points), 600+240, "ten minutes live, and an hour in steps")
-	require.Empty(t, b.said())
-	require.Contains(t, eval[string](b, "document.querySelector('[data-figure=pace]').textContent"), "gone in")
 }

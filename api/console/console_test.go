@@ -205,32 +205,6 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
-// TestLocalTimesThatAreSkippedOrComeTwice: New York sets its clocks on 11 March and 4 November
-// 2035.
-func TestLocalTimesThatAreSkippedOrComeTwice(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.coupon("spring", 10, `,"time_zone":"America/New_York"`)
-	p := s.person()
-	p.signIn(admin)
-	const edit = "/console/campaigns/spring/edit?starts_at="
-	require.Contains(t, p.get(edit+"2035-03-11T02:30&twice=first").text, "and go on at 2035-03-11T03:00")
-	refused := p.get(edit + "2035-11-04T01:30&twice=refused")
-	require.Equal(t, 422, refused.status)
-	require.Contains(t, refused.text, "as 2035-11-04T01:30:00-04:00 and as 2035-11-04T01:30:00-05:00")
-	require.Contains(t, p.get(edit+"2035-11-04T01:30&twice=second").text, "A time that the clocks show twice is the second.")
-	for twice, want := range map[string]string{"first": "05", "second": "06"} {
-		require.Equal(t, 303, p.act(edit+"2035-11-04T01:30&twice="+twice).status)
-		require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"starts_at":"2035-11-04T`+want+`:30:00.000Z"`)
-		require.Equal(t, 303, p.act(edit+"").status)
-		got := p.create("id", twice, "kind", "coupon", "total", "1", "time_zone", "America/New_York", "ends_at", "2035-11-04T01:30", "twice", twice)
-		require.Equal(t, 303, got.status, got.text)
-		require.Contains(t, s.api("GET", "/v1/campaigns/"+twice, ""), `"ends_at":"2035-11-04T`+want+`:30:00.000Z"`)
-		same := p.get("/console/campaigns/" + twice + "/edit?ends_at=2035-11-04T01:30&twice=refused&total=2")
-		require.Equal(t, 200, same.status, "the field is as it was")
-	}
-}
-
 // TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was notified of another state of the campaign.
 func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
 	t.Parallel()

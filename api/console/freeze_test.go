@@ -130,7 +130,6 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	b.saidOnce("MySQL")
 	require.NotContains(t, eval[string](b, "document.body.innerText"), "No campaign")
 	b.accessible("overview without MySQL")
-	b.picture("frozen-mysql-overview")
 	for id, left := range map[string]string{"spring": "97 of 100", "hot": "2 of 20"} {
 		start := time.Now()
 		shown := p.get("/console/campaigns/" + id).text
@@ -148,7 +147,6 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	b.text("97 of 100")
 	b.text("how the campaign is defined and what is recorded of it is not known now")
 	b.until("!document.body.classList.contains('old')")
-	b.picture("frozen-mysql-campaign")
 	b.visit("/console/trouble")
 	b.text("Not known now.")
 	b.saidOnce("MySQL")
@@ -169,14 +167,12 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	b.text("97 of 100")
 	b.text("by MySQL")
 	b.until("document.querySelector('[data-figure=accepted]').textContent === 'not known'")
-	b.picture("frozen-redis-campaign")
 	b.visit("/console")
 	b.checks(redisIsAway)
 	b.text("1 to 2 of 2 campaigns")
 	b.saidOnce("Redis")
 	require.Equal(t, "rgb(168, 21, 43)", eval[string](b, "getComputedStyle(document.querySelector('.strip')).borderLeftColor"), "what is known to be bad is red")
 	b.accessible("overview without Redis")
-	b.picture("frozen-redis-overview")
 	redis.Resume()
 	b.checks(nil)
 
@@ -186,7 +182,6 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	b.visit("/console/processes")
 	b.until("[...document.querySelectorAll('tr')].some((row) => row.innerText.startsWith('syncer') && row.innerText.includes('silent for'))")
 	b.accessible("processes")
-	b.picture("frozen-syncer-processes")
 	syncer.Resume()
 	b.visit("/console")
 	b.checks(nil)
@@ -196,7 +191,6 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	s.claim("spring", "dan")
 	b.checks(map[string]string{"Consumers": "bad", "Backlog": "warn|bad"})
 	b.until("document.querySelector('[data-id=spring] [data-figure=backlog]').textContent === '1'")
-	b.picture("frozen-consumer-overview")
 	consumer.Resume()
 	b.checks(nil)
 	for _, line := range b.said() {

@@ -14,21 +14,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-func TestSubscriber_NeverAcksBeforeTheHandler(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 10)
-		messages := f.subscribe(f.config("a"))
-		held := next(t, messages)
-		take(t, messages, 9)
-		require.Eventually(t, func() bool { return f.pending() == 1 }, patience, time.Millisecond)
-		require.Never(t, func() bool { return f.pending() != 1 }, 100*time.Millisecond, 5*time.Millisecond)
-		held.Ack()
-		f.eventuallyNonePending()
-	})
-}
-
 func TestSubscriber_ReadsNoMoreThanItsWindow(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -40,44 +40,6 @@ func TestSubscriber_StartsWithWhatItsFormerLifeLeft(t *testing.T) {
 	})
 }
 
-func TestSubscriber_ReclaimsEarlyWhatADeadConsumerHeld(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 700)
-		f.abandon("dead", 600)
-		cfg := f.config("a")
-		messages := f.subscribe(cfg)
-		start := time.Now()
-		require.Equal(t, names(600, 100), take(t, messages, 100), "the living are served first")
-		require.Equal(t, names(0, 600), take(t, messages, 600))
-		require.Less(t, time.Since(start), cfg.MinIdle+2*time.Second)
-		f.eventuallyNonePending()
-	})
-}
-
-// A reply that never arrives leaves entries pending in our own name that no one here has seen.
-func TestSubscriber_FindsEntriesOfALostReply(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		cfg := f.config("a")
-		cfg.BlockTime = time.Millisecond
-		messages := f.subscribe(cfg)
-		f.publish(0, 1)
-		take(t, messages, 1)
-		_, err := f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error { // no one reads in between
-			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"_watermill_message_uuid", "1", "payload", "1"}})
-			tx.XReadGroup(t.Context(), &redis.XReadGroupArgs{
-				Group: "readers", Consumer: "a", Streams: []string{f.stream, ">"}, Block: -1})
-			return nil
-		})
-		require.NoError(t, err)
-		require.Equal(t, []string{"1"}, take(t, messages, 1))
-		f.eventuallyNonePending()
-	})
-}
-
 // withoutXClaim answers XCLAIM without asking Redis, so that entries in flight are not refreshed.
 type withoutXClaim struct{}
 
@@ -135,23 +97,6 @@ func TestSubscriber_SlowHandlerIsNotRobbedNorRunTwice(t *testing.T) {
 func TestSubscriber_SlowHandlerWithoutKeepAliveIsCaught(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Greater(t, slow(t, rdb, false), 1) })
-}
-
-// XAUTOCLAIM takes entries of anybody, ourselves included.
-func TestSubscriber_DoesNotTakeItsOwnMessageASecondTime(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rdb.AddHook(withoutXClaim{})
-		f := newFixture(t, rdb)
-		cfg := f.config("a")
-		messages, err := f.subscriber(cfg).Subscribe(t.Context(), f.stream)
-		require.NoError(t, err)
-		f.publish(0, 1)
-		held := next(t, messages)
-		none(t, messages, 3*cfg.MinIdle)
-		held.Ack()
-		f.eventuallyNonePending()
-	})
 }
 
 func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
@@ -238,33 +183,6 @@ func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 		fresh.Ack()
 		f.eventuallyNonePending()
 	})
-}
-
-// A group that is gone while the stream stays begins at the start: what was read is read again, nothing is skipped.
-func TestSubscriber_RecreatedGroupSkipsNothing(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		messages := f.subscribe(f.config("a"))
-		f.publish(0, 3)
-		take(t, messages, 3)
-		require.NoError(t, rdb.XGroupDestroy(t.Context(), f.stream, "readers").Err())
-		f.publish(3, 3)
-		require.Equal(t, names(0, 6), take(t, messages, 6))
-		f.eventuallyNonePending()
-	})
-}
-
-func TestSubscriber_WaitsForARedisThatIsNotThereYet(t *testing.T) {
-	t.Parallel()
-	server := testenv.Redis(t)
-	f := newFixture(t, server.Client())
-	server.Kill()
-	messages := f.subscribe(f.config("a"))
-	none(t, messages, 100*time.Millisecond)
-	server.Start()
-	f.publish(0, 3)
-	require.Equal(t, names(0, 3), take(t, messages, 3))
 }
 
 // Redis is killed and restarted from its append-only file while a thousand messages are on their way.

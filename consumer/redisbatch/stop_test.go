@@ -75,46 +75,6 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 	})
 }
 
-// A message that was refused once and has no verdict the second time is not acked by a stop.
-func TestSubscriber_StopGivesUpOnARedeliveredMessageAndAnotherTakesOver(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 1)
-		cfg := f.config("a")
-		cfg.MinIdle = time.Hour // only what was handed back can be taken
-		s := f.subscriber(cfg)
-		messages, err := s.Subscribe(t.Context(), f.stream)
-		require.NoError(t, err)
-		require.True(t, next(t, messages).Nack())
-		again := next(t, messages)
-		require.NoError(t, s.Close())
-		require.Error(t, again.Context().Err(), "the context of a message ends with the drain")
-
-		cfg.Name = "b"
-		require.Equal(t, names(0, 1), take(t, f.subscribe(cfg), 1))
-		f.eventuallyNonePending()
-	})
-}
-
-func TestSubscriber_CancelledSubscriptionLeavesTheOthers(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f, g := newFixture(t, rdb), newFixture(t, rdb)
-		s := f.subscriber(f.config("a"))
-		ctx, cancel := context.WithCancel(t.Context())
-		one, err := s.Subscribe(ctx, f.stream)
-		require.NoError(t, err)
-		two, err := s.Subscribe(t.Context(), g.stream)
-		require.NoError(t, err)
-		cancel()
-		_, open := <-one
-		require.False(t, open)
-		g.publish(0, 3)
-		require.Equal(t, names(0, 3), take(t, two, 3))
-	})
-}
-
 func TestSubscriber_StopsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

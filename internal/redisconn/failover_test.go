@@ -20,22 +20,6 @@ import (
 // itself where it is not.
 const failoverMax = 10 * time.Second
 
-// TestCluster_ClaimsGoOnOnceAReplicaIsPromoted kills the master of a campaign: its claims go
-// on as soon as the cluster has promoted the replica, and campaigns on other masters are not
-// disturbed.
-func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
-	t.Parallel()
-	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
-	rdb, err := redisconn.Connect(cluster.URL())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = rdb.Close() })
-	claim, partition := claiming(t, rdb, 8, time.Second)
-	require.NoError(t, claim())
-	master := cluster.MasterOf(lua.StreamKey(partition))
-	master.Kill()
-	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
-}
-
 // A master that hangs keeps its connections: its campaigns go on all the same, before calls
 // that wait for it have given up.
 func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {

@@ -49,16 +49,6 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestDurabilityThatRedisKeepsIsNotRefused(t *testing.T) {
-	t.Parallel()
-	for d, url := range map[redisconn.Fsync]string{
-		redisconn.NoFsync:   "redis://127.0.0.1:1", // not even asked
-		redisconn.MustFsync: testenv.Redis(t, fsyncing...).URL(),
-	} {
-		require.NoError(t, checkOf(t, connect(t, url), d), d)
-	}
-}
-
 // Each new connection is checked: the server may have been started again with another setting,
 // and a failover leads to another server. What is refused was not sent.
 func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
@@ -118,30 +108,6 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	require.ErrorIs(t, detect(t, url, redisconn.MustFsync).Ping(t.Context()).Err(), redisconn.ErrFsync)
 	require.NoError(t, detect(t, url, redisconn.VouchedFsync).Ping(t.Context()).Err())
 	require.NoError(t, checkOf(t, connect(t, url), redisconn.VouchedFsync))
-}
-
-// One master that syncs does not speak for one that doesn't.
-func TestInAClusterEveryMasterIsAsked(t *testing.T) {
-	t.Parallel()
-	addrs := fsyncingCluster(t, 3)
-	rdb := connect(t, "redis://"+strings.Join(addrs, ","))
-	for _, addr := range addrs {
-		err := checkOf(t, rdb, redisconn.MustFsync)
-		require.NoError(t, err)
-		one := connect(t, "redis://"+addr)
-		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
-		err = checkOf(t, rdb, redisconn.MustFsync)
-		require.ErrorContains(t, err, addr)
-		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
-	}
-}
-
-// A server that is away is no reason to change a setting.
-func TestServerThatIsAwayIsNotARefusal(t *testing.T) {
-	t.Parallel()
-	err := checkOf(t, connect(t, "redis://127.0.0.1:1"), redisconn.MustFsync)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, redisconn.ErrFsync)
 }
 
 // A server that loads its data says that it has no append-only file.

@@ -2,10 +2,8 @@ package sqlstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,40 +76,4 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 
 	_, _, err = sqlstore.OpenGated(sqlstore.Config{Path: t.TempDir() + "/x.db", Logger: syncertest.Quiet()}, fine)
 	require.ErrorIs(t, err, sqlstore.ErrConfig)
-}
-
-// crowd takes every connection that a server has, until free is called.
-func crowd(t *testing.T, dsn string) (free func()) {
-	t.Helper()
-	pool, err := sql.Open("mysql", dsn)
-	require.NoError(t, err)
-	var taken []*sql.Conn
-	for err == nil {
-		var c *sql.Conn
-		if c, err = pool.Conn(t.Context()); err == nil {
-			taken = append(taken, c)
-		}
-	}
-	require.ErrorContains(t, err, "1040")
-	return func() {
-		for _, c := range taken {
-			require.NoError(t, c.Close())
-		}
-		require.NoError(t, pool.Close())
-	}
-}
-
-// A server that is full takes us later.
-func TestGate_WaitsForAServerThatIsFull(t *testing.T) {
-	t.Parallel()
-	server := testenv.SQLServer(t, "--max-connections=10")
-	var checks atomic.Int32
-	db, gate := openShut(t, server.DSN("dibs"), func(context.Context, *gorm.DB) error { checks.Add(1); return nil })
-	free := crowd(t, server.DSN("dibs"))
-	require.ErrorIs(t, gate.Try(t.Context()), sqlstore.ErrAway)
-	require.Zero(t, checks.Load())
-	free()
-	require.NoError(t, gate.Await(t.Context(), time.Millisecond, syncertest.Quiet()))
-	require.NoError(t, one(db))
-	require.EqualValues(t, 1, checks.Load())
 }

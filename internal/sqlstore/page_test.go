@@ -60,24 +60,6 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 	require.Equal(t, 2, rows.reads, "no page behind the one that failed")
 }
 
-func TestEachRow_OneFailureDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
-	rows := &table{n: 3 * PageSize, size: PageSize}
-	odd := errors.New("odd")
-	done := 0
-	err := EachRow(t.Context(), Itself, rows.fetch, func(key *string) error {
-		if done++; done%2 == 1 {
-			return fmt.Errorf("%w %s", odd, *key)
-		}
-		return nil
-	})
-	require.Equal(t, rows.n, done)
-	require.ErrorIs(t, err, odd)
-	var all interface{ Unwrap() []error }
-	require.ErrorAs(t, err, &all)
-	require.Len(t, all.Unwrap(), PageSize, "failures are bounded")
-}
-
 func TestEachRow_StopsWhenAPageCannotBeReadAndWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	rows := &table{n: 3 * PageSize, size: PageSize, broken: 2}

@@ -2,7 +2,6 @@ package sqlstore_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -23,40 +22,6 @@ func totalOf(t *testing.T, db *gorm.DB) (total int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT total FROM campaigns").Scan(&total).Error)
 	return total
-}
-
-func TestInTx_KeepsAllOrNothing(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		syncertest.AddCampaign(t, db, "c", 1)
-		set := func(query string, then error) error {
-			return db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
-				require.NoError(t, exec(t.Context(), tx, query))
-				return then
-			})
-		}
-		require.NoError(t, set("UPDATE lots SET total = 2", nil))
-		require.EqualValues(t, 2, totalOf(t, db))
-
-		refused := errors.New("refused")
-		require.Equal(t, refused, set("UPDATE lots SET total = 3", refused), "as it is")
-		require.PanicsWithValue(t, "stop", func() {
-			_ = db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
-				require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 4"))
-				panic("stop")
-			})
-		})
-		require.EqualValues(t, 2, totalOf(t, db))
-
-		ended, end := context.WithCancel(t.Context())
-		err := db.WithContext(ended).Transaction(func(tx *gorm.DB) error {
-			err := exec(ended, tx, "UPDATE lots SET total = 5")
-			end()
-			return err
-		})
-		require.Error(t, err)
-		require.EqualValues(t, 2, totalOf(t, db))
-	})
 }
 
 // What is committed between two reads of a snapshot is not seen by the second, and a snapshot writes nothing.

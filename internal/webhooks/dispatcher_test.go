@@ -201,20 +201,6 @@ func fixed(all webhooks.Endpoints) func() webhooks.Endpoints {
 	return func() webhooks.Endpoints { return all }
 }
 
-func TestDispatcher_DeliversInOrderThroughMemory(t *testing.T) {
-	t.Parallel()
-	db, r := syncertest.OpenServer(t), newReceiver(t)
-	p := start(t, webhooks.Config{DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", r.URL)))})
-	for n := range int64(10) {
-		p.submit("spring", 20*n+1, 20*n+20)
-		p.submit("rain", 10*n+1, 10*n+10)
-	}
-	eventually(t, "delivered", func() bool { return p.settled.Load() == 300 })
-	require.Equal(t, upTo(1, 200), r.seqs("spring"))
-	require.Equal(t, upTo(1, 100), r.seqs("rain"))
-	require.Zero(t, rows(t, db))
-}
-
 func TestDispatcher_PassesOverWhatNobodyWants(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
