@@ -40,29 +40,8 @@ func TestSubscriber_StartsWithWhatItsFormerLifeLeft(t *testing.T) {
 	})
 }
 
-// withoutXClaim answers XCLAIM without asking Redis, so that entries in flight are not refreshed.
-type withoutXClaim struct{}
-
-func (withoutXClaim) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (withoutXClaim) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (withoutXClaim) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "xclaim" {
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // slow runs a handler that takes three times MinIdle beside a second, idle consumer, and returns how often it ran.
-func slow(t *testing.T, rdb redis.UniversalClient, keepAlive bool) int {
-	if !keepAlive {
-		rdb.AddHook(withoutXClaim{})
-	}
+func slow(t *testing.T, rdb redis.UniversalClient) int {
 	f := newFixture(t, rdb)
 	cfg := f.config("a")
 	cfg.CloseTimeout = time.Millisecond
@@ -90,13 +69,7 @@ func slow(t *testing.T, rdb redis.UniversalClient, keepAlive bool) int {
 
 func TestSubscriber_SlowHandlerIsNotRobbedNorRunTwice(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Equal(t, 1, slow(t, rdb, true)) })
-}
-
-// The control of the test above: without refreshing, the message is taken away and run twice.
-func TestSubscriber_SlowHandlerWithoutKeepAliveIsCaught(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Greater(t, slow(t, rdb, false), 1) })
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Equal(t, 1, slow(t, rdb)) })
 }
 
 func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {

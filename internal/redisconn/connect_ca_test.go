@@ -4,14 +4,9 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
 )
 
 // behindTLS is the address of a Redis that is spoken to by TLS.
@@ -38,30 +33,4 @@ func behindTLS(t *testing.T, addr, cert, key string) string {
 		}
 	}()
 	return ln.Addr().String()
-}
-
-func TestConnect_TrustsAPrivateAuthorityAndNoOther(t *testing.T) {
-	t.Parallel()
-	cert, key := testenv.Certificate(t)
-	other, _ := testenv.Certificate(t)
-	addr := behindTLS(t, testenv.SharedRedis(t).Addr(), cert, key)
-	ping := func(query string) error {
-		rdb, err := redisconn.Connect("rediss://" + addr + "/0" + query)
-		require.NoError(t, err)
-		defer func() { _ = rdb.Close() }()
-		return rdb.Ping(t.Context()).Err()
-	}
-	require.NoError(t, ping("?tls_ca="+cert))
-	require.NoError(t, ping("?dial_timeout=2s&tls_ca="+cert))
-	for _, query := range []string{"", "?tls_ca=" + other} {
-		require.ErrorContains(t, ping(query), "certificate signed by unknown authority")
-	}
-	empty := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	for _, bad := range []string{
-		"redis://h?tls_ca=" + cert, "rediss://h?tls_ca=", "rediss://h?tls_ca=/no/such", "rediss://h?tls_ca=" + empty, "rediss://h?tls_ca=" + key,
-	} {
-		_, err := redisconn.Connect(bad)
-		require.ErrorContains(t, err, "tls_ca", bad)
-	}
 }

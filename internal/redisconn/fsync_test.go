@@ -110,6 +110,22 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	require.NoError(t, checkOf(t, connect(t, url), redisconn.VouchedFsync))
 }
 
+// One master that syncs does not speak for one that doesn't.
+func TestInAClusterEveryMasterIsAsked(t *testing.T) {
+	t.Parallel()
+	addrs := fsyncingCluster(t, 3)
+	rdb := connect(t, "redis://"+strings.Join(addrs, ","))
+	for _, addr := range addrs {
+		err := checkOf(t, rdb, redisconn.MustFsync)
+		require.NoError(t, err)
+		one := connect(t, "redis://"+addr)
+		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
+		err = checkOf(t, rdb, redisconn.MustFsync)
+		require.ErrorContains(t, err, addr)
+		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
+	}
+}
+
 // A server that loads its data says that it has no append-only file.
 func TestServerThatLoadsIsNotARefusal(t *testing.T) {
 	t.Parallel()

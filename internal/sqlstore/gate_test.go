@@ -68,6 +68,16 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 		require.Equal(t, isAway, errors.Is(gate.Try(t.Context()), sqlstore.ErrAway), number)
 	}
 
+	tries := 0
+	_, gate = openShut(t, dsn, func(context.Context, *gorm.DB) error {
+		if tries++; tries < 3 {
+			return &mysql.MySQLError{Number: 1040}
+		}
+		return nil
+	})
+	require.NoError(t, gate.Await(t.Context(), time.Millisecond, syncertest.Quiet()), "a server that is full takes us later")
+	require.Equal(t, 3, tries)
+
 	store := testenv.Database(t)
 	_, gate = openShut(t, strings.Replace(store.DSN, store.Name, "no_such_database", 1), fine)
 	err := gate.Try(t.Context())

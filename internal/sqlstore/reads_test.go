@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
@@ -33,4 +34,13 @@ func TestCheckReads_ToldFromAReplicaThatLags(t *testing.T) {
 	require.ErrorIs(t, sqlstore.CheckReads(t.Context(), db), sqlstore.ErrStaleReads)
 	catchUp()
 	require.NoError(t, sqlstore.CheckReads(t.Context(), db))
+}
+
+func TestCheckReads_EveryStoreThatIsOneServer(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		for range 3 {
+			require.NoError(t, sqlstore.CheckReads(t.Context(), db))
+		}
+	})
 }
