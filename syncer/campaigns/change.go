@@ -162,8 +162,7 @@ const untold = "CASE WHEN shard > 0 OR ? = 1 THEN 1 END"
 
 // writeChange writes the definition, and the total. Shards keep their units.
 func writeChange(tx *gorm.DB, c *models.Campaign) error {
-	db := tx
-	err := db.Exec("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?,"+
+	err := tx.Exec("UPDATE definitions SET name = ?, public = ?, per_user = ?, per_user_per_day = ?, limits = ?,"+
 		" starts_at = ?, ends_at = ?, low_stock_at = ?, status = ?, version = ?, changes = ? WHERE campaign_id = ?",
 		c.Name, c.Public, c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt),
 		c.LowStockAt, c.Status, c.Version, c.Changes, c.ID).Error
@@ -171,7 +170,7 @@ func writeChange(tx *gorm.DB, c *models.Campaign) error {
 		return err
 	}
 	c.UpdatedAt = sqlstore.Now()
-	return db.Exec("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
+	return tx.Exec("UPDATE lots SET total = CASE WHEN shard = 0 THEN ? ELSE total END,"+
 		" redis_total = CASE WHEN shard = 0 THEN ? ELSE redis_total END, untold = "+untold+
 		", updated_at = ? WHERE campaign_id = ?",
 		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID).Error

@@ -3,7 +3,6 @@ package lots
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 
-	"github.com/google/uuid"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -64,20 +62,16 @@ func (l *Loader) isClaimed(ctx context.Context, ids []string) bool {
 }
 
 // deletedEvents returns the row of outbox of each lot.
-func deletedEvents(ids []string) (rows []models.OutboxRow, err error) {
-	for _, id := range ids {
-		made, err := uuid.NewV7()
-		if err != nil {
-			return nil, fmt.Errorf("lots: delete: %w", err)
-		}
-		now := sqlstore.Now()
-		e := models.Event{V: models.EventVersion, Type: models.EventCampaignDeleted, ID: made.String(), At: models.NewTime(now)}
+func deletedEvents(ids []string) ([]models.OutboxRow, error) {
+	rows := make([]models.OutboxRow, len(ids))
+	for i, id := range ids {
+		e := models.Event{Type: models.EventCampaignDeleted}
 		e.CampaignID, e.Shard = models.SplitShardID(id)
-		payload, err := json.Marshal(&e)
+		var err error
+		rows[i], err = campaigns.NewOutboxRow(models.OutboxEvent, &e)
 		if err != nil {
-			return nil, fmt.Errorf("lots: delete: %w", err)
+			return nil, err
 		}
-		rows = append(rows, models.OutboxRow{ID: e.ID, CampaignID: id, Kind: models.OutboxEvent, Payload: payload, CreatedAt: now})
 	}
 	return rows, nil
 }
