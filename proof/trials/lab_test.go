@@ -70,4 +70,6 @@ func TestLabRefusesServersItCannotUse(t *testing.T) {
 		require.Contains(t, got.stderr, one.words)
 	}
 	requireRefusal(t, run(t, nil, append(fewClaims, "--units", "21")...), cmd.ExitUsage, "--users", "21 units")
+	requireRefusal(t, run(t, nil, "lab", "--rounds", "0"), cmd.ExitUsage, "--rounds")
+	requireRefusal(t, run(t, nil, "lab", "--strategies", "luck"), cmd.ExitUsage, "luck")
 }
