@@ -47,7 +47,8 @@ func beyond(s *openapi3.Schema) map[string]any {
 	return all
 }
 
-// TestOpenAPI_WhatABodyMayHoldIsEnforced breaks each bound of each field of each body: all are 422, and never what a server refuses.
+// TestOpenAPI_WhatABodyMayHoldIsEnforced breaks each bound of each field of
+// each body: all are 422, and never what a server refuses.
 func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 	t.Parallel()
 	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))

@@ -44,8 +44,8 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 	require.Empty(t, ask("GET", "/healthz", shop).Get("Access-Control-Allow-Origin"), "of the API alone")
 }
 
-// TestCORS_PagesCanReadEveryHeaderOfTheDocument: a header of an answer that is not exposed is none
-// for them.
+// TestCORS_PagesCanReadEveryHeaderOfTheDocument: a header of an answer that is
+// not exposed is none for them.
 func TestCORS_PagesCanReadEveryHeaderOfTheDocument(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})

@@ -49,7 +49,8 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	require.NotContains(t, apitest.Ask(none, "GET", "/metrics", "").Body.String(), "dibs_campaign_claims")
 }
 
-// TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and what its shards did is told by their number.
+// TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and
+// what its shards did is told by their number.
 func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})

@@ -17,12 +17,14 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultAddr             = "127.0.0.1:8080"
-	DefaultConns            = 10_000
-	DefaultIdleTimeout      = 620 * time.Second // some balancers send a request on what was idle for 600 s
-	DefaultClaimsInFlight   = 1
-	DefaultQueueWait        = 2 * time.Second // longer, and the user has pressed the button again
-	DefaultCallTimeout      = 3 * time.Second // a script call takes a millisecond; this is for a Redis that hangs
+	DefaultAddr  = "127.0.0.1:8080"
+	DefaultConns = 10_000
+	// some balancers send a request on what was idle for 600 s
+	DefaultIdleTimeout    = 620 * time.Second
+	DefaultClaimsInFlight = 1
+	DefaultQueueWait      = 2 * time.Second // longer, and the user has pressed the button again
+	// a script call takes a millisecond; this is for a Redis that hangs
+	DefaultCallTimeout      = 3 * time.Second
 	DefaultShutdownTimeout  = 15 * time.Second
 	DefaultMetricsCampaigns = 50
 )
@@ -46,26 +48,34 @@ type Config struct {
 	IdleTimeout time.Duration
 
 	TrustedProxies Proxies
-	CORSOrigins    []string // scheme://host[:port] of sites whose pages may call the API from a browser; "*" is refused
+	// scheme://host[:port] of sites whose pages may call the API from a
+	// browser; "*" is refused
+	CORSOrigins []string
 
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
 	// ClaimsInFlight is script calls at once for one campaign. 2 measured
 	// no faster than 1, and claims of one batch may change places.
-	ClaimsInFlight   int
-	QueueWait        time.Duration // a claim that waited longer is refused as unavailable and not sent
-	CallTimeout      time.Duration // of one call to Redis
-	MetricsCampaigns int           // campaigns that have series of their own, the busiest; below 0: none
-	UserRate         float64       // claims a second of one user, in this process or with Deps.Attempts in all; 0 is no limit
+	ClaimsInFlight int
+	// a claim that waited longer is refused as unavailable and not sent
+	QueueWait   time.Duration
+	CallTimeout time.Duration // of one call to Redis
+	// campaigns that have series of their own, the busiest; below 0: none
+	MetricsCampaigns int
+	// claims a second of one user, in this process or with Deps.Attempts in
+	// all; 0 is no limit
+	UserRate float64
 
 	SubjectSecret string // by which subjects of claims are stored as digests; "": as they are
 
 	ShutdownTimeout time.Duration // of a stop, from beginning to end
 
-	Tracer     *tracing.Tracer // nil: no traces
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer // with Gatherer: both or neither; neither is a registry of its own
+	Tracer *tracing.Tracer // nil: no traces
+	Logger *slog.Logger
+	// with Gatherer: both or neither; neither is a registry of its own
+	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
-	Clock      func() time.Time // of the claims' path: for how long things are known; default time.Now
+	// of the claims' path: for how long things are known; default time.Now
+	Clock func() time.Time
 }
 
 // WithDefaults returns a copy whose zero fields hold the defaults.

@@ -87,7 +87,8 @@ func TestOpenAPI_EveryOperationIsDescribedAndShown(t *testing.T) {
 	require.Nil(t, doc.Components.Schemas["NewClaim"].Value.Properties["quantity"].Value.Default, "a default makes generated clients require it")
 }
 
-// What is answered may grow: programs that read it pass over what they don't know.
+// What is answered may grow: programs that read it pass over what they don't
+// know.
 func TestOpenAPI_AnswersMayGrowAndRequestsMayNot(t *testing.T) {
 	t.Parallel()
 	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))

@@ -22,16 +22,17 @@ type Deps struct {
 	Shared    Shared
 	Loader    Loader
 	Campaigns Campaigns
-	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
-	Rows      claiming.Rows  // nil: claims are answered without asking MySQL
-	Claims    claimed.Claims
-	Resolver  claimed.Resolver
-	Applied   claimed.Applied
-	Audit     Audit
-	Groups    operator.Groups
-	Ledger    operator.Ledger
-	Attempts  claiming.AttemptCounter // nil: Config.UserRate is of this process alone
-	Console   *ConsoleDeps            // nil: there is no console
+	// nil: shards of campaigns are not refilled, for servers that have none
+	Mover    claiming.Mover
+	Rows     claiming.Rows // nil: claims are answered without asking MySQL
+	Claims   claimed.Claims
+	Resolver claimed.Resolver
+	Applied  claimed.Applied
+	Audit    Audit
+	Groups   operator.Groups
+	Ledger   operator.Ledger
+	Attempts claiming.AttemptCounter // nil: Config.UserRate is of this process alone
+	Console  *ConsoleDeps            // nil: there is no console
 	// Losses takes reports of claims that Redis lost; nil: none are made.
 	Losses claiming.Losses
 	// Ready says why no claims can be taken now; nil when some can.

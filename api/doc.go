@@ -1,5 +1,6 @@
-// Package api is the HTTP side of Dibs: the server, its table of routes (routes.go), who may call them (auth.go), its OpenAPI
-// document and its metrics. The routes themselves are in subpackages:
+// Package api is the HTTP side of Dibs: the server, its table of routes
+// (routes.go), who may call them (auth.go), its OpenAPI document and its
+// metrics. The routes themselves are in subpackages:
 //
 //   - claiming: the path of a claim, from the request to the script call
 //   - claimed: claims that were made: look-ups, redeem and release
@@ -7,8 +8,9 @@
 //   - wire: what all routes share: the problem table (problem.go), bodies and their JSON
 //   - workers: goroutines that outlive a request
 //
-// claiming, claimed and operator don't know each other; New gives each what it needs of another. The routes of a rush are plain
-// handlers without reflection, the others go through huma. All are in one OpenAPI document.
+// claiming, claimed and operator don't know each other; New gives each what it
+// needs of another. The routes of a rush are plain handlers without reflection,
+// the others go through huma. All are in one OpenAPI document.
 //
 // # What the contract leaves open
 //

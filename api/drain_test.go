@@ -16,8 +16,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// A client on a kept-alive connection must hear of a stop from an answer, not from a connection that closes under its
-// request.
+// A client on a kept-alive connection must hear of a stop from an answer, not
+// from a connection that closes under its request.
 func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer

@@ -47,7 +47,8 @@ func newHuma(version string, into humaHandlers) huma.API {
 	config.SchemasPath = ""
 	config.OpenAPIPath = ""
 	format := huma.Format{Marshal: marshal, Unmarshal: unmarshal}
-	config.Formats = map[string]huma.Format{"application/json": format, "json": format} // the second is for problem+json
+	// the second is for problem+json
+	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Transformers = []huma.Transformer{ourProblem}
 	return humago.New(into, config)
 }
@@ -114,7 +115,8 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			r = r.WithContext(r.Context())
 			r.Body = io.NopCloser(&body)
 			r.Header = r.Header.Clone()
-			r.Header["Content-Type"] = wire.JSONContentType // checked above; huma would check again, by other rules
+			// checked above; huma would check again, by other rules
+			r.Header["Content-Type"] = wire.JSONContentType
 		}
 		// Each operation has a time limit of its own. A client that closed
 		// its sending half may be reading still, and net/http would cancel

@@ -53,7 +53,8 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	}
 	for name, schema := range registry.Map() {
 		if !slices.Contains(bodies, name) {
-			schema.AdditionalProperties = nil // a reader of today must live with the fields of tomorrow
+			// a reader of today must live with the fields of tomorrow
+			schema.AdditionalProperties = nil
 		}
 	}
 	delete(registry.Map(), "ErrorModel") // huma's own, which are never sent
@@ -129,7 +130,9 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	op := huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: texts[rt.id].summary,
 		Responses: map[string]*huma.Response{}, SkipValidateBody: true,
-		MaxBodyBytes: int64(rt.bodyMax) + 1, // beyond what viaHuma lets through: huma refuses a body of just the limit
+		// beyond what viaHuma lets through: huma refuses a body of just the
+		// limit
+		MaxBodyBytes: int64(rt.bodyMax) + 1,
 	}
 	codes := slices.Clone(rt.run.refusals)
 	codes = append(codes, wire.CodeInternal)

@@ -13,7 +13,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// The address is seen by what is bounded by it: the 51st guess of one address is answered 429.
+// The address is seen by what is bounded by it: the 51st guess of one address
+// is answered 429.
 func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(), api.Config{
@@ -48,6 +49,7 @@ func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 
 	exhaust("[fd00::1]:1", "[2001:db8::1]:443")
 	require.Equal(t, http.StatusTooManyRequests, ask("10.0.0.1:1", "guess", "2001:db8::2"), "the same /64")
-	exhaust("10.0.0.3:1", "192.0.2.1, who knows") // the proxy itself, when it says nothing that can be read
+	// the proxy itself, when it says nothing that can be read
+	exhaust("10.0.0.3:1", "192.0.2.1, who knows")
 	require.Equal(t, http.StatusTooManyRequests, ask("10.0.0.3:7", "guess"))
 }

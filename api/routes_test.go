@@ -40,7 +40,8 @@ func TestConfig_ARegistryIsBothHalves(t *testing.T) {
 	}
 }
 
-// Each route answers a method that it does not take with 405 and the methods that it does take, and refuses a body it has no use for.
+// Each route answers a method that it does not take with 405 and the methods
+// that it does take, and refuses a body it has no use for.
 func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
@@ -123,7 +124,8 @@ func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
-// A panic in a room is that request's own: it is answered, counted, and the next one is served.
+// A panic in a room is that request's own: it is answered, counted, and the
+// next one is served.
 func TestServe_APanicIsOneRequests(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 1))

@@ -204,13 +204,15 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
-// requireCut: net/http ends such a connection without a word or with its own 400, before any handler.
+// requireCut: net/http ends such a connection without a word or with its own
+// 400, before any handler.
 func requireCut(t *testing.T, answer string) {
 	t.Helper()
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "%q", answer)
 }
 
-// TestServer_KeepsAConnectionForTheTimeThatIsSet: the default is longer than balancers keep one.
+// TestServer_KeepsAConnectionForTheTimeThatIsSet: the default is longer than
+// balancers keep one.
 func TestServer_KeepsAConnectionForTheTimeThatIsSet(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, api.Config{}.WithDefaults().IdleTimeout, 10*time.Minute)
@@ -282,7 +284,8 @@ func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 	}
 }
 
-// A client that closes its sending half may read on, and net/http cancels the request of either.
+// A client that closes its sending half may read on, and net/http cancels the
+// request of either.
 func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 2))

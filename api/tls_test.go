@@ -23,7 +23,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// certify writes a certificate for 127.0.0.1 of this serial number, and its key.
+// certify writes a certificate for 127.0.0.1 of this serial number, and its
+// key.
 func certify(t *testing.T, files api.TLS, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

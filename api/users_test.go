@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// A user's own JWT claims, looks up and releases for that user, and touches no one else's.
+// A user's own JWT claims, looks up and releases for that user, and touches no
+// one else's.
 func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	t.Parallel()
 	takes, sign := apitest.Issuer(t)

@@ -7,7 +7,8 @@ import (
 	"net/http"
 )
 
-// claimResult is what became of one claim of a shared request: a claim, or err as Claim has it.
+// claimResult is what became of one claim of a shared request: a claim, or err
+// as Claim has it.
 type claimResult struct {
 	claim Claim
 	err   error

@@ -17,10 +17,12 @@ import (
 	"time"
 )
 
-// ErrAnswer is wrapped when whatever answered is not the service, or is another version of it.
+// ErrAnswer is wrapped when whatever answered is not the service, or is another
+// version of it.
 var ErrAnswer = errors.New("client: not an answer of the service")
 
-// unsentError says that nothing of a request was sent: nothing was listening. So certainly nothing was done.
+// unsentError says that nothing of a request was sent: nothing was listening.
+// So certainly nothing was done.
 type unsentError struct{ cause error }
 
 // Error reports why.
@@ -29,7 +31,8 @@ func (e *unsentError) Error() string { return "client: not sent: " + e.cause.Err
 // Unwrap makes it ErrUnavailable.
 func (e *unsentError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
 
-// resentError says that net/http sent the request more than once, so that an earlier sending may have been done.
+// resentError says that net/http sent the request more than once, so that an
+// earlier sending may have been done.
 type resentError struct{ error }
 
 // Unwrap returns the last answer.
@@ -58,9 +61,11 @@ func segment(text string) string {
 type answer struct {
 	status   int
 	replayed bool
-	replays  string // of a batch in which some claims are replays: a 1 for each of them, a 0 for each other
-	resent   bool   // see resentError
-	body     []byte
+	// of a batch in which some claims are replays: a 1 for each of them, a 0
+	// for each other
+	replays string
+	resent  bool // see resentError
+	body    []byte
 }
 
 // read reads the body into out.
@@ -96,8 +101,8 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	return req, nil
 }
 
-// once sends a call once. Errors: *Problem, ErrAnswer, *unsentError, *resentError, and those of
-// a connection.
+// once sends a call once. Errors: *Problem, ErrAnswer, *unsentError,
+// *resentError, and those of a connection.
 func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, &unsentError{err}
@@ -108,8 +113,8 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
-	// net/http sends again by itself when a kept connection breaks, and reports the last try only. A transport that traces nothing may
-	// have sent it.
+	// net/http sends again by itself when a kept connection breaks, and reports
+	// the last try only. A transport that traces nothing may have sent it.
 	var attempted atomic.Bool
 	var sent atomic.Int32
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -156,10 +161,12 @@ func (p *problemJSON) problem() *Problem {
 	return &found
 }
 
-// problemOf reads a refusal. One that is not the service's own, such as a gateway's, has no code but its status.
+// problemOf reads a refusal. One that is not the service's own, such as a
+// gateway's, has no code but its status.
 func problemOf(res *http.Response, body []byte) error {
 	var wire problemJSON
-	seconds, _ := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 31) // the form with a date is left alone
+	// the form with a date is left alone
+	seconds, _ := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 31)
 	after := time.Duration(seconds) * time.Second
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
 		return &strangeAnswer{fmt.Errorf("%w: status %d without a problem", ErrAnswer, res.StatusCode), res.StatusCode, after}

@@ -31,7 +31,8 @@ type CampaignFilter struct {
 	Status Status
 }
 
-// FindCampaigns reads a page of the campaigns that a filter lets through, by id. Refusals: ErrInvalid.
+// FindCampaigns reads a page of the campaigns that a filter lets through, by
+// id. Refusals: ErrInvalid.
 func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
 	query := page.query()
 	if f.Text != "" {
@@ -43,7 +44,8 @@ func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page)
 	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
 }
 
-// AllCampaigns goes over the campaigns that a filter lets through, by id, page by page. It ends after an error.
+// AllCampaigns goes over the campaigns that a filter lets through, by id, page
+// by page. It ends after an error.
 func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[Campaign, error] {
 	return all(func(cursor string) ([]Campaign, string, error) {
 		page, err := c.FindCampaigns(ctx, f, Page{Limit: pageMax, Cursor: cursor})
@@ -51,24 +53,28 @@ func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[C
 	})
 }
 
-// CreateCampaign makes a campaign; created is false when it was there already with the same content, as after an attempt whose answer
-// was lost. Refusals: ErrCampaignExists (with other content), ErrInvalid.
-// As all below it needs the admin's token.
+// CreateCampaign makes a campaign; created is false when it was there already
+// with the same content, as after an attempt whose answer was lost. Refusals:
+// ErrCampaignExists (with other content), ErrInvalid. As all below it needs the
+// admin's token.
 func (c *Client) CreateCampaign(ctx context.Context, n NewCampaign) (campaign Campaign, created bool, err error) {
 	q := &call{method: http.MethodPost, path: "/v1/campaigns", body: n}
 	campaign, err = send[Campaign](ctx, c, q)
 	return campaign, q.status == http.StatusCreated, err
 }
 
-// PatchCampaign changes a campaign, in force for the next claim. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid.
+// PatchCampaign changes a campaign, in force for the next claim. Refusals:
+// ErrCampaignNotFound, ErrClosed, ErrInvalid.
 func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) (Campaign, error) {
 	return send[Campaign](ctx, c, &call{method: http.MethodPatch, path: campaignPath(id), body: p})
 }
 
 // PausedCampaigns are campaigns that were paused together.
 type PausedCampaigns struct {
-	Paused   []string `json:"paused"`   // ids
-	Complete bool     `json:"complete"` // false: MySQL did not answer, and those that Redis does not hold are not paused
+	Paused []string `json:"paused"` // ids
+	// false: MySQL did not answer, and those that Redis does not hold are not
+	// paused
+	Complete bool `json:"complete"`
 }
 
 // PauseCampaigns pauses every open campaign, also while MySQL is away.
@@ -76,8 +82,8 @@ func (c *Client) PauseCampaigns(ctx context.Context) (PausedCampaigns, error) {
 	return send[PausedCampaigns](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns:pause"})
 }
 
-// AddPackets adds packets to a campaign, all or none. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid,
-// ErrIdempotencyMismatch.
+// AddPackets adds packets to a campaign, all or none. Refusals:
+// ErrCampaignNotFound, ErrClosed, ErrInvalid, ErrIdempotencyMismatch.
 func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets) (PacketsAdded, error) {
 	key := cmp.Or(n.Key, uuid.NewString())
 	return send[PacketsAdded](ctx, c, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: key, body: n})
@@ -88,8 +94,9 @@ func (c *Client) CloseCampaign(ctx context.Context, id string) (Campaign, error)
 	return send[Campaign](ctx, c, &call{method: http.MethodPost, path: campaignPath(id) + "/close"})
 }
 
-// DeleteCampaign deletes a campaign that nobody ever claimed from. Refusals: Code("claimed"),
-// and ErrCampaignNotFound, also when an attempt deleted it whose answer was lost.
+// DeleteCampaign deletes a campaign that nobody ever claimed from. Refusals:
+// Code("claimed"), and ErrCampaignNotFound, also when an attempt deleted it
+// whose answer was lost.
 func (c *Client) DeleteCampaign(ctx context.Context, id string) error {
 	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: campaignPath(id)})
 	return err

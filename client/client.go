@@ -25,33 +25,42 @@ const (
 	dialTimeout = 3 * time.Second
 	idleTimeout = 90 * time.Second
 	attemptsMax = 100 // bounds Config.Attempts
-	// answerMax bounds what is read of one answer, in bytes. A thousand claims, their ids as long as they may be, are 2 MB.
+	// answerMax bounds what is read of one answer, in bytes. A thousand claims,
+	// their ids as long as they may be, are 2 MB.
 	answerMax = 8 << 20
-	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for each campaign and type of event.
+	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for
+	// each campaign and type of event.
 	longAnswerMax = 64 << 20
 )
 
-// ErrConfig is wrapped by every refusal of a Config; the message names the field.
+// ErrConfig is wrapped by every refusal of a Config; the message names the
+// field.
 var ErrConfig = errors.New("client: bad config")
 
-// Config of a Client. BaseURL is required, other zero fields take the defaults above.
+// Config of a Client. BaseURL is required, other zero fields take the defaults
+// above.
 type Config struct {
 	BaseURL string // where the service is, such as https://dibs.internal
 	Token   string // bearer token; "" is none
 
 	Attempts       int           // how often a call is sent at most
 	AttemptTimeout time.Duration // of each
-	InitialBackoff time.Duration // before the second attempt; doubled before each further one, half of it at random
+	// before the second attempt; doubled before each further one, half of it at
+	// random
+	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 
-	// Connections bounds the connections, in use or kept: a call that finds all in use waits. A rush over few connections waits
-	// for them, one over new connections spends itself on opening them.
+	// Connections bounds the connections, in use or kept: a call that finds all
+	// in use waits. A rush over few connections waits for them, one over new
+	// connections spends itself on opening them.
 	Connections int
-	// Batch bounds the claims that share one request, up to 256; 1 turns sharing off. It takes many goroutines on one Client to share.
-	// A shared request carries no values of any caller's context: turn it off for an HTTP that reads them, such as a token a user.
+	// Batch bounds the claims that share one request, up to 256; 1 turns
+	// sharing off. It takes many goroutines on one Client to share. A shared
+	// request carries no values of any caller's context: turn it off for an
+	// HTTP that reads them, such as a token a user.
 	Batch int
-	// HTTP replaces the client's own, Connections and all. Its Timeout bounds each attempt, too; redirects are never
-	// followed.
+	// HTTP replaces the client's own, Connections and all. Its Timeout bounds
+	// each attempt, too; redirects are never followed.
 	HTTP *http.Client
 }
 
@@ -99,7 +108,8 @@ func newTransport(connections int) *http.Transport {
 	}
 }
 
-// Client calls one service. Any number of goroutines may share it, and should: they share its connections.
+// Client calls one service. Any number of goroutines may share it, and should:
+// they share its connections.
 type Client struct {
 	cfg    Config
 	base   string
@@ -115,10 +125,12 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: *cfg.HTTP}
 	c.gather = newGatherer(c)
-	// Whatever a redirect leads to is not the service, and gets neither the token nor the claim.
+	// Whatever a redirect leads to is not the service, and gets neither the
+	// token nor the claim.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil
 }
 
-// Disconnect closes the connections that are not in use. The client can be used afterwards.
+// Disconnect closes the connections that are not in use. The client can be used
+// afterwards.
 func (c *Client) Disconnect() { c.http.CloseIdleConnections() }

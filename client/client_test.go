@@ -16,7 +16,8 @@ import (
 	"dibs/client"
 )
 
-// scripted answers attempts in order, the last one for ever, and remembers what it was sent and when.
+// scripted answers attempts in order, the last one for ever, and remembers what
+// it was sent and when.
 type scripted struct {
 	answers []func() (*http.Response, error)
 	keys    []string
@@ -100,7 +101,8 @@ func TestRetry_WaitsAsLongAsIsAskedForAndLongerEachTime(t *testing.T) {
 	})
 }
 
-// A claim that may have been made at the first attempt is not made undone by later ones that surely did nothing.
+// A claim that may have been made at the first attempt is not made undone by
+// later ones that surely did nothing.
 func TestRetry_DoubtStaysUntilAnAnswerTells(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"dibs/cmd"
 )
 
-// A storefront's claim, from the campaign to the refusal. The service is `dibs serve` on its embedded servers.
+// A storefront's claim, from the campaign to the refusal. The service is `dibs
+// serve` on its embedded servers.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -86,7 +86,8 @@ func (g *gate) requests() []*request {
 // open answers all that wait, and all that come until nothing moves.
 func (g *gate) open() { g.answer(0, accepted) }
 
-// answer answers all requests but the first ones, by the users that they ask for, until nothing moves, and returns how many there are.
+// answer answers all requests but the first ones, by the users that they ask
+// for, until nothing moves, and returns how many there are.
 func (g *gate) answer(from int, result func(user string) string) int {
 	for {
 		came := g.requests()
@@ -100,7 +101,8 @@ func (g *gate) answer(from int, result func(user string) string) int {
 	}
 }
 
-// reply answers with a result for each user, as they stand in a batch; a request that has its answer keeps it.
+// reply answers with a result for each user, as they stand in a batch; a
+// request that has its answer keeps it.
 func (r *request) reply(result func(user string) string, headers ...string) {
 	results := make([]string, len(r.users))
 	for i, user := range r.users {
@@ -151,7 +153,8 @@ func gated(t *testing.T, cfg client.Config) (*client.Client, *gate) {
 	return c, g
 }
 
-// claims starts a claim for each user of the campaign, in order, and returns when all wait for something.
+// claims starts a claim for each user of the campaign, in order, and returns
+// when all wait for something.
 func claims(ctx context.Context, c *client.Client, campaignID string, users ...string) map[string]chan outcome {
 	told := map[string]chan outcome{}
 	for _, user := range users {

@@ -11,18 +11,23 @@ import (
 )
 
 const (
-	// maxGatherTime is how long a claim waits for others while a call could carry it.
+	// maxGatherTime is how long a claim waits for others while a call could
+	// carry it.
 	maxGatherTime = time.Millisecond
-	// maxCalls bounds the calls of one campaign in flight, and minCampaigns the share of the connections that they may take: one
-	// campaign's slow calls leave connections to others. A claim that finds all eight in flight waits about an eighth of a call.
+	// maxCalls bounds the calls of one campaign in flight, and minCampaigns the
+	// share of the connections that they may take: one campaign's slow calls
+	// leave connections to others. A claim that finds all eight in flight waits
+	// about an eighth of a call.
 	maxCalls     = 8
 	minCampaigns = 4
-	// maxLane bounds the claims of one campaign that wait or are in flight; further callers wait for a slot.
+	// maxLane bounds the claims of one campaign that wait or are in flight;
+	// further callers wait for a slot.
 	maxLane = 4096
 )
 
-// batcher lets claims of one campaign share calls. A shared call is one attempt of each of its claims: keys, retries and
-// errors stay with their callers, who come back for the next attempt.
+// batcher lets claims of one campaign share calls. A shared call is one attempt
+// of each of its claims: keys, retries and errors stay with their callers, who
+// come back for the next attempt.
 //
 //	attempt ─▶ lane of its campaign ─┬─ no call in flight: at once, in a request of its own
 //	                                 └─ queue ─▶ a call came back, Config.Batch wait or 1 ms is over ─▶ one claims:batch
@@ -52,7 +57,8 @@ type waiter struct {
 	call   *sharedCall  // nil while it is queued
 }
 
-// verdict is what a waiter gets: a result, or to send its claim in a request of its own.
+// verdict is what a waiter gets: a result, or to send its claim in a request of
+// its own.
 type verdict struct {
 	claimResult
 
@@ -60,7 +66,8 @@ type verdict struct {
 	alone bool // the shared call refused the claim in words of its own; it did nothing
 }
 
-// sharedCall is a call with several claims. It ends when all of their callers have left.
+// sharedCall is a call with several claims. It ends when all of their callers
+// have left.
 type sharedCall struct {
 	waiters []*waiter
 	staying int
@@ -96,8 +103,9 @@ func (g *batcher) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	return v.claim, v.err
 }
 
-// sameInHeader reports whether a key is the same in a header as in JSON. A claim with another key never goes in a batch: sent once
-// in each, it would be two claims.
+// sameInHeader reports whether a key is the same in a header as in JSON. A
+// claim with another key never goes in a batch: sent once in each, it would be
+// two claims.
 func sameInHeader(key string) bool {
 	return key == strings.TrimSpace(key) && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -183,7 +191,9 @@ func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	}
 	results, err := g.client.sendBatch(ctx, bodies)
 	for i, w := range call.waiters {
-		if err != nil { // refused as a whole: perhaps for one of the claims, or by a gateway that minds batches only
+		// refused as a whole: perhaps for one of the claims, or by a gateway
+		// that minds batches only
+		if err != nil {
 			w.result <- verdict{claimResult: claimResult{err: err}, alone: fateOf(err) == fate{}}
 			continue
 		}
@@ -214,5 +224,6 @@ func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	if w.call.staying == 0 {
 		w.call.cancel()
 	}
-	return verdict{claimResult: claimResult{err: fmt.Errorf("client: %w", ctx.Err())}} // it goes on with the others
+	// it goes on with the others
+	return verdict{claimResult: claimResult{err: fmt.Errorf("client: %w", ctx.Err())}}
 }

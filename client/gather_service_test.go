@@ -20,7 +20,8 @@ import (
 	"dibs/client"
 )
 
-// holder is a transport that holds back the claim of holdUser, and notes who was asked for in batches.
+// holder is a transport that holds back the claim of holdUser, and notes who
+// was asked for in batches.
 type holder struct {
 	http.Transport
 
@@ -91,7 +92,8 @@ func toldOf(c client.Claim, err error) string {
 	return fmt.Sprint(c.UserID, c.Quantity, c.Status, c.Replayed, c.PacketID != "", c.Amount != nil, c.Currency, c.ExpiresAt != nil, c.Seq > 0, c.ID != "")
 }
 
-// play makes the claims of a scene while another one of its campaign is in flight, and returns what each caller was told.
+// play makes the claims of a scene while another one of its campaign is in
+// flight, and returns what each caller was told.
 func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	t.Helper()
 	h := &holder{held: make(chan struct{}, 1), release: make(chan struct{})}
@@ -132,7 +134,8 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	return told
 }
 
-// conformance are campaigns in every state, made ready by an admin, with claims of every kind.
+// conformance are campaigns in every state, made ready by an admin, with claims
+// of every kind.
 func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	t.Helper()
 	made := func(name string, c client.NewCampaign) string {
@@ -202,7 +205,8 @@ func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	}
 }
 
-// Whoever shares a request is told the same, word for word, as who has one alone.
+// Whoever shares a request is told the same, word for word, as who has one
+// alone.
 func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
 	t.Parallel()
 	url := withTokens(t)
@@ -220,7 +224,8 @@ func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
 	}
 }
 
-// Callers leave at any moment. What each is told is true: a claim is a claim, and a claim that was surely not made was not.
+// Callers leave at any moment. What each is told is true: a claim is a claim,
+// and a claim that was surely not made was not.
 func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	t.Parallel()
 	url := serve(t)
@@ -267,8 +272,9 @@ func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	require.EqualValues(t, users, claimed(t, direct, id))
 }
 
-// A kept connection breaks while a claim is under way, and net/http sends it again by itself. What the service says then is of the second
-// sending alone: that one surely claimed nothing, the first may have.
+// A kept connection breaks while a claim is under way, and net/http sends it
+// again by itself. What the service says then is of the second sending alone:
+// that one surely claimed nothing, the first may have.
 func TestRetry_WhatNetHTTPSentTwiceMayBeDone(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]string{

@@ -204,7 +204,8 @@ func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
 	})
 }
 
-// A call that fails is one attempt of each of its claims: each goes on by itself, with its own key, doubts and waits.
+// A call that fails is one attempt of each of its claims: each goes on by
+// itself, with its own key, doubts and waits.
 func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +269,8 @@ func keysOf(came []*request) map[string]map[string]bool {
 	return keys
 }
 
-// A batch that is refused as a whole says nothing of its claims, so each asks for itself.
+// A batch that is refused as a whole says nothing of its claims, so each asks
+// for itself.
 func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

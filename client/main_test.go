@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// serve runs a whole service on a real Redis and a real SQL server until the end of the test, and returns its address.
+// serve runs a whole service on a real Redis and a real SQL server until the
+// end of the test, and returns its address.
 func serve(t *testing.T, settings ...string) (url string) {
 	t.Helper()
 	environ := append([]string{

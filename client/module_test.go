@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/storefront.md tells others to write into their go.mod is enough to import this package.
+// What docs/storefront.md tells others to write into their go.mod is enough to
+// import this package.
 func TestAnotherModuleUsesTheClientAsThePageSays(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/storefront.md")
@@ -39,7 +40,8 @@ func main() {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	sums, err := os.ReadFile("../go.sum") // what this module needs is here already; tidy would ask for nothing more
+	// what this module needs is here already; tidy would ask for nothing more
+	sums, err := os.ReadFile("../go.sum")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
 	for _, args := range [][]string{{"mod", "tidy"}, {"run", "."}} {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Code says why the service refused. It is an error, so that errors.Is(err, client.ErrSoldOut) asks for it; a code that this
-// package does not know yet is asked for as client.Code("the_code").
+// Code says why the service refused. It is an error, so that errors.Is(err,
+// client.ErrSoldOut) asks for it; a code that this package does not know yet is
+// asked for as client.Code("the_code").
 type Code string //nolint:errname // RFC 9457 and the service call it so
 
 // The codes of the service.
@@ -34,11 +35,13 @@ const (
 	ErrForbidden           Code = "forbidden"
 	ErrTooLarge            Code = "too_large"
 	ErrRateLimited         Code = "rate_limited"
-	ErrUnavailable         Code = "unavailable"     // surely nothing was done; also when no one listens
-	ErrOutcomeUnknown      Code = "outcome_unknown" // it may have been done
-	ErrNotFound            Code = "not_found"       // nothing is at that path: another service, or an older one
-	ErrMethodNotAllowed    Code = "method_not_allowed"
-	ErrInternal            Code = "internal"
+	// surely nothing was done; also when no one listens
+	ErrUnavailable    Code = "unavailable"
+	ErrOutcomeUnknown Code = "outcome_unknown" // it may have been done
+	// nothing is at that path: another service, or an older one
+	ErrNotFound         Code = "not_found"
+	ErrMethodNotAllowed Code = "method_not_allowed"
+	ErrInternal         Code = "internal"
 )
 
 // Error reads "client: code".
@@ -53,11 +56,13 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Field   string `json:"field"`    // the refused field, of ErrInvalid
 	ClaimID string `json:"claim_id"` // of ErrOutcomeUnknown: the id of the claim if it was made
 	Limit   Limit  `json:"-"`        // of ErrLimit, ErrUserLimit and ErrUserDayLimit
-	// Remaining is what is left of a campaign, of ErrSoldOut: fewer units than the claim asked for.
+	// Remaining is what is left of a campaign, of ErrSoldOut: fewer units than
+	// the claim asked for.
 	Remaining int64 `json:"remaining"`
 	// ResetsAt is when the window of Limit ends; zero: it never does.
 	ResetsAt time.Time `json:"resets_at"`
-	// RetryAfter is how long the service wants to be left alone before the same is asked again.
+	// RetryAfter is how long the service wants to be left alone before the same
+	// is asked again.
 	RetryAfter time.Duration `json:"-"`
 }
 
@@ -69,10 +74,13 @@ func (p *Problem) Is(target error) bool {
 	return target == p.Code
 }
 
-// OutcomeError says that a call may have done what it asked for: it was sent, and no attempt got a conclusive answer.
-// It is ErrOutcomeUnknown, and what the last attempt ended with.
+// OutcomeError says that a call may have done what it asked for: it was sent,
+// and no attempt got a conclusive answer. It is ErrOutcomeUnknown, and what the
+// last attempt ended with.
 type OutcomeError struct {
-	Key      string // idempotency key of the call; the same call with this key does it once, and tells
+	// idempotency key of the call; the same call with this key does it once,
+	// and tells
+	Key      string
 	Attempts int
 	Last     error
 }

@@ -66,9 +66,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask calls try, which makes one attempt of the call, until it is answered, as often as Config
-// allows. It waits in between, but never in vain: not when the context would be over before the next
-// attempt.
+// ask calls try, which makes one attempt of the call, until it is answered, as
+// often as Config allows. It waits in between, but never in vain: not when the
+// context would be over before the next attempt.
 func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 	delays := backoff.ExponentialBackOff{
 		InitialInterval: c.cfg.InitialBackoff, MaxInterval: c.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.5,
@@ -81,7 +81,8 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 		}
 		f := fateOf(err)
 		maybe = maybe || f.maybe
-		// What the service asks for is the same for all whom it asks, so they come apart by the back-off on top of it.
+		// What the service asks for is the same for all whom it asks, so they
+		// come apart by the back-off on top of it.
 		if f.again && attempts < c.cfg.Attempts && wait(ctx, f.after+delays.NextBackOff()) {
 			continue
 		}
@@ -92,7 +93,8 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 	}
 }
 
-// send sends a call until it is answered, and reads the answer, unless there is none.
+// send sends a call until it is answered, and reads the answer, unless there is
+// none.
 func send[T any](ctx context.Context, c *Client, q *call) (found T, err error) {
 	var body []byte
 	if q.body != nil {

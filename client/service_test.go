@@ -183,7 +183,8 @@ func TestService_RedeemReleaseAndPackets(t *testing.T) {
 	require.Equal(t, client.PacketsAdded{Count: 10, Amount: 100}, added)
 }
 
-// sameAsSent holds a value to what the service really sends: a field that the type lacks would be lost.
+// sameAsSent holds a value to what the service really sends: a field that the
+// type lacks would be lost.
 func sameAsSent[T any](t *testing.T, url, token string, value T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -207,7 +208,8 @@ func patient(url string) client.Config {
 	return client.Config{BaseURL: url, Attempts: 100, InitialBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 }
 
-// The answer is lost after the script ran, again and again: the caller ends up with one claim.
+// The answer is lost after the script ran, again and again: the caller ends up
+// with one claim.
 func TestService_AnAnswerThatIsCutOffIsAskedForAgainAndIsOneClaim(t *testing.T) {
 	t.Parallel()
 	url := serve(t)

@@ -28,8 +28,8 @@ type Settlement struct {
 	} `json:"sums"`
 }
 
-// Settlement adds up the events of a day such as 2027-01-31 in a time zone; "" is UTC. It may take longer than Config.AttemptTimeout.
-// Refusals: ErrInvalid.
+// Settlement adds up the events of a day such as 2027-01-31 in a time zone; ""
+// is UTC. It may take longer than Config.AttemptTimeout. Refusals: ErrInvalid.
 func (c *Client) Settlement(ctx context.Context, date, timeZone string) (Settlement, error) {
 	return send[Settlement](ctx, c, &call{
 		method: http.MethodGet, path: "/v1/settlements/" + segment(date), query: url.Values{"time_zone": {timeZone}}, answerMax: longAnswerMax,
@@ -60,7 +60,8 @@ func (c *Client) AddGroup(ctx context.Context, name string) error {
 	return err
 }
 
-// RemoveGroup removes a consumer group that nothing reads for. Refusals: ErrInvalid, Code("group_not_found"), Code("group_in_use").
+// RemoveGroup removes a consumer group that nothing reads for. Refusals:
+// ErrInvalid, Code("group_not_found"), Code("group_in_use").
 func (c *Client) RemoveGroup(ctx context.Context, name string) error {
 	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: "/v1/groups/" + segment(name)})
 	return err

@@ -14,7 +14,8 @@ const (
 	KindPacket Kind = "packet" // a list of amounts
 )
 
-// Status is whether a campaign takes claims, apart from its window and its stock.
+// Status is whether a campaign takes claims, apart from its window and its
+// stock.
 type Status string
 
 // The states of a campaign. Closed is for ever.
@@ -47,15 +48,17 @@ type Claim struct {
 	PacketID   string      `json:"packet_id,omitempty"`
 	Amount     *int64      `json:"amount,omitempty"` // minor units of Currency
 	Currency   string      `json:"currency,omitempty"`
-	ExpiresAt  *time.Time  `json:"expires_at,omitempty"` // when it is released unless it is redeemed
+	// when it is released unless it is redeemed
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
 	OrderID       string     `json:"order_id,omitempty"` // the order that redeemed it
 	RedeemedAt    *time.Time `json:"redeemed_at,omitempty"`
 	ReleasedAt    *time.Time `json:"released_at,omitempty"`    // when it was released or expired
 	ReleaseReason string     `json:"release_reason,omitempty"` // in the words of who released it
 
-	// Replayed says that this is the answer to an earlier attempt, given again. A service older than this package tells it of a
-	// shared request only when all claims in it are such.
+	// Replayed says that this is the answer to an earlier attempt, given again.
+	// A service older than this package tells it of a shared request only when
+	// all claims in it are such.
 	Replayed bool `json:"-"`
 }
 
@@ -74,58 +77,74 @@ type Stock struct {
 
 // Campaign is the definition of a campaign.
 type Campaign struct {
-	ID            string     `json:"id"`
-	Kind          Kind       `json:"kind"`
-	Name          string     `json:"name,omitempty"`
-	Status        Status     `json:"status"`
-	Total         int64      `json:"total"`                      // units
-	PerUser       int64      `json:"per_user,omitempty"`         // units; 0 is no limit
-	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
-	Limits        []Limit    `json:"limits,omitempty"`           // all of them, PerUser and PerUserPerDay included
-	TimeZone      string     `json:"time_zone"`
-	StartsAt      *time.Time `json:"starts_at,omitempty"`
-	EndsAt        *time.Time `json:"ends_at,omitempty"`
-	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units
-	Currency      string     `json:"currency,omitempty"`
-	SenderID      string     `json:"sender_id,omitempty"`
-	HoldMax       Duration   `json:"hold_max,omitempty"` // how long a hold may last with extensions; 0 is twice hold_for
-	HoldFor       Duration   `json:"hold_for,omitempty"` // how long a claim may stay unredeemed; 0 is for ever
-	Shards        int        `json:"shards,omitempty"`   // 0 is 1
-	ShardBy       string     `json:"shard_by,omitempty"` // the subject whose value decides the shard; "" is the user
-	Public        string     `json:"public,omitempty"`   // what anybody may read: "level", "count", or "" for nothing
-	Version       int64      `json:"version"`            // counts the changes
-	CreatedAt     time.Time  `json:"created_at"`
-	UpdatedAt     time.Time  `json:"updated_at"`
+	ID            string `json:"id"`
+	Kind          Kind   `json:"kind"`
+	Name          string `json:"name,omitempty"`
+	Status        Status `json:"status"`
+	Total         int64  `json:"total"`                      // units
+	PerUser       int64  `json:"per_user,omitempty"`         // units; 0 is no limit
+	PerUserPerDay int64  `json:"per_user_per_day,omitempty"` // units; 0 is no limit
+	// all of them, PerUser and PerUserPerDay included
+	Limits     []Limit    `json:"limits,omitempty"`
+	TimeZone   string     `json:"time_zone"`
+	StartsAt   *time.Time `json:"starts_at,omitempty"`
+	EndsAt     *time.Time `json:"ends_at,omitempty"`
+	LowStockAt int64      `json:"low_stock_at,omitempty"` // units
+	Currency   string     `json:"currency,omitempty"`
+	SenderID   string     `json:"sender_id,omitempty"`
+	// how long a hold may last with extensions; 0 is twice hold_for
+	HoldMax Duration `json:"hold_max,omitempty"`
+	// how long a claim may stay unredeemed; 0 is for ever
+	HoldFor Duration `json:"hold_for,omitempty"`
+	Shards  int      `json:"shards,omitempty"` // 0 is 1
+	// the subject whose value decides the shard; "" is the user
+	ShardBy string `json:"shard_by,omitempty"`
+	// what anybody may read: "level", "count", or "" for nothing
+	Public    string    `json:"public,omitempty"`
+	Version   int64     `json:"version"` // counts the changes
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Limit bounds the units that one subject may take of a campaign in each window of time.
+// Limit bounds the units that one subject may take of a campaign in each window
+// of time.
 type Limit struct {
-	By          string     `json:"by"`                     // "user", or the name of a subject, see ClaimRequest
-	Per         string     `json:"per"`                    // "all", "hour", "day", "week" or "month"
-	Max         int64      `json:"max"`                    // units
-	CountedFrom *time.Time `json:"counted_from,omitempty"` // earlier claims do not count; nil: all count
+	// "user", or the name of a subject, see ClaimRequest
+	By string `json:"by"`
+	// "all", "hour", "day", "week" or "month"
+	Per string `json:"per"`
+	Max int64  `json:"max"` // units
+	// earlier claims do not count; nil: all count
+	CountedFrom *time.Time `json:"counted_from,omitempty"`
 }
 
-// NewCampaign describes a campaign to create. ID and Kind are required, and Total for a coupon.
+// NewCampaign describes a campaign to create. ID and Kind are required, and
+// Total for a coupon.
 type NewCampaign struct {
-	ID            string     `json:"id"`
-	Kind          Kind       `json:"kind"`
-	Name          string     `json:"name,omitempty"`
-	Total         *int64     `json:"total,omitempty"`            // units; of a packet it comes from its packets
-	PerUser       *int64     `json:"per_user,omitempty"`         // units; 0 is no limit; nil is 0, of a packet 1
-	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
-	Limits        []Limit    `json:"limits,omitempty"`           // PerUser and PerUserPerDay are short for two of them
-	TimeZone      string     `json:"time_zone,omitempty"`        // in which the windows of limits begin; "" is UTC
-	StartsAt      *time.Time `json:"starts_at,omitempty"`
-	EndsAt        *time.Time `json:"ends_at,omitempty"`
-	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units; 0 is never
-	Currency      string     `json:"currency,omitempty"`     // ISO 4217
-	SenderID      string     `json:"sender_id,omitempty"`    // user who gets back what is left
-	HoldFor       Duration   `json:"hold_for,omitempty"`     // 0 is for ever
-	HoldMax       Duration   `json:"hold_max,omitempty"`     // with extensions
-	Shards        int        `json:"shards,omitempty"`       // 0 is 1
-	ShardBy       string     `json:"shard_by,omitempty"`     // the subject whose value decides the shard; "" is the user
-	Public        string     `json:"public,omitempty"`       // what anybody may read: "level", "count", or "" for nothing
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	Name string `json:"name,omitempty"`
+	// units; of a packet it comes from its packets
+	Total *int64 `json:"total,omitempty"`
+	// units; 0 is no limit; nil is 0, of a packet 1
+	PerUser       *int64 `json:"per_user,omitempty"`
+	PerUserPerDay int64  `json:"per_user_per_day,omitempty"` // units; 0 is no limit
+	// PerUser and PerUserPerDay are short for two of them
+	Limits []Limit `json:"limits,omitempty"`
+	// in which the windows of limits begin; "" is UTC
+	TimeZone   string     `json:"time_zone,omitempty"`
+	StartsAt   *time.Time `json:"starts_at,omitempty"`
+	EndsAt     *time.Time `json:"ends_at,omitempty"`
+	LowStockAt int64      `json:"low_stock_at,omitempty"` // units; 0 is never
+	Currency   string     `json:"currency,omitempty"`     // ISO 4217
+	SenderID   string     `json:"sender_id,omitempty"`    // user who gets back what is left
+	HoldFor    Duration   `json:"hold_for,omitempty"`     // 0 is for ever
+	HoldMax    Duration   `json:"hold_max,omitempty"`     // with extensions
+	Shards     int        `json:"shards,omitempty"`       // 0 is 1
+	// the subject whose value decides the shard; "" is the user
+	ShardBy string `json:"shard_by,omitempty"`
+	// what anybody may read: "level", "count", or "" for nothing
+	Public string `json:"public,omitempty"`
 }
 
 // CampaignPatch changes a campaign; what is nil stays as it is.
@@ -180,7 +199,8 @@ const (
 	SplitEven       Split = "even"
 )
 
-// NewPackets are packets for a campaign: a list, or Count of them made of Amount.
+// NewPackets are packets for a campaign: a list, or Count of them made of
+// Amount.
 type NewPackets struct {
 	Packets []Packet `json:"packets,omitempty"`
 

@@ -30,8 +30,10 @@ type LiveStock struct {
 // liveLineMax bounds a line of a stream of events.
 const liveLineMax = 1 << 20
 
-// Watch goes over the stock of a campaign live, once a second, until ctx ends; campaignID "" is all active campaigns. It ends after an
-// error, as when the connection breaks or a server behind the service does not answer: call it again. Refusals: ErrCampaignNotFound.
+// Watch goes over the stock of a campaign live, once a second, until ctx ends;
+// campaignID "" is all active campaigns. It ends after an error, as when the
+// connection breaks or a server behind the service does not answer: call it
+// again. Refusals: ErrCampaignNotFound.
 func (c *Client) Watch(ctx context.Context, campaignID string) iter.Seq2[LiveStock, error] {
 	path := "/v1/watch"
 	if campaignID != "" {
@@ -84,7 +86,8 @@ func (c *Client) openStream(ctx context.Context, path string) (*http.Response, e
 	return nil, problemOf(res, text)
 }
 
-// readEvents calls each for every event of a stream until it returns false or an error, or the stream ends, which is an error.
+// readEvents calls each for every event of a stream until it returns false or
+// an error, or the stream ends, which is an error.
 func readEvents(r io.Reader, each func(name string, data []byte) (goOn bool, err error)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, liveLineMax)

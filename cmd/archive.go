@@ -89,8 +89,8 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 	return l.End()
 }
 
-// archiveAll archives campaigns one after the other and tells what became of each. One that can't be
-// archived is a failure only if it isNamed.
+// archiveAll archives campaigns one after the other and tells what became of
+// each. One that can't be archived is a failure only if it isNamed.
 func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
 	tell func(...archived) error) (err error) {
 	for _, id := range ids {

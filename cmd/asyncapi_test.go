@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEventsInTheStreamAreAsTheServedDocumentSays makes an event of every type that the document has and holds each to its schema.
+// TestEventsInTheStreamAreAsTheServedDocumentSays makes an event of every type
+// that the document has and holds each to its schema.
 func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

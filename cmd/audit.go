@@ -65,7 +65,8 @@ func checkCampaign(c *cobra.Command, _ []string) error {
 	return nil
 }
 
-// timeOrSpan reads a flag that is a time, or how far away it is: ago by -1, ahead by 1. "" is no time.
+// timeOrSpan reads a flag that is a time, or how far away it is: ago by -1,
+// ahead by 1. "" is no time.
 func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -80,7 +81,8 @@ func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
 	return at, nil
 }
 
-// withDatabase is a command that works with the database alone, whatever Redis does.
+// withDatabase is a command that works with the database alone, whatever Redis
+// does.
 func withDatabase(env Env, c cobra.Command, run func(context.Context, *gorm.DB) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		setting := "MYSQL_DSN"

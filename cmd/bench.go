@@ -20,7 +20,8 @@ import (
 	"dibs/proof/load"
 )
 
-// ErrBench says that a run of `dibs bench` ended with books that do not agree, or found no rate that holds.
+// ErrBench says that a run of `dibs bench` ended with books that do not agree,
+// or found no rate that holds.
 var ErrBench = errors.New("cmd: bench")
 
 // benchRun is what the flags of `dibs bench` say.
@@ -117,7 +118,8 @@ func (b *benchRun) check(rateSet bool) error {
 	return cmp.Or(
 		must("--p99", b.limit.P99 > 0, "above 0", b.limit.P99),
 		must("--ramp-step", b.step >= 100*time.Millisecond && b.step <= time.Hour, "100ms to 1h", b.step),
-		must("--hold", b.hold > 0 && b.hold <= 1, "above 0 and at most 1", b.hold), // NaN is neither
+		// NaN is neither
+		must("--hold", b.hold > 0 && b.hold <= 1, "above 0 and at most 1", b.hold),
 		must("--ramp-max", b.limit.To >= 1 && b.limit.To <= load.RateMax, fmt.Sprintf("1 to %d", load.RateMax), b.limit.To),
 		must("--sync-wait", b.syncWait > 0, "above 0", b.syncWait),
 		between("--users", b.users, 1, models.UnitsMax), between("--stock", b.stock, 1, models.UnitsMax),
@@ -167,7 +169,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 	return errors.Join(err, verdict(&report))
 }
 
-// serviceEnviron hands settings that were given as flags on as variables, where other users can't read them.
+// serviceEnviron hands settings that were given as flags on as variables, where
+// other users can't read them.
 func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(known)

@@ -15,7 +15,8 @@ import (
 	"dibs/cmd"
 )
 
-// liar is a Dibs that does just what a bench asks of one, and says of its books what a test wants.
+// liar is a Dibs that does just what a bench asks of one, and says of its books
+// what a test wants.
 type liar struct {
 	*httptest.Server
 
@@ -108,7 +109,8 @@ func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
 	out := requireOK(t, bench(t, newLiar(t, &liar{}), nil,
 		"--ramp", "--rate", "100", "--ramp-max", "200", "--ramp-step", "640ms", "--hold", "0.5", "--p99", "10s"))
 	require.Regexp(t, `(?m)^tried/s +answered/s +p99 ms +p99 < 10000ms\n +100 `, out)
-	top := regexp.MustCompile(`(?m)^the highest rate that held: (\d+)/s$`).FindStringSubmatch(out) // 200, on a machine that is not busy
+	// 200, on a machine that is not busy
+	top := regexp.MustCompile(`(?m)^the highest rate that held: (\d+)/s$`).FindStringSubmatch(out)
 	require.NotNil(t, top, out)
 	rate, err := strconv.Atoi(top[1])
 	require.NoError(t, err)
@@ -120,7 +122,8 @@ func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
 	require.InDelta(t, rate, 2*half, 2)
 }
 
-// No rate holds: each is tried down to the lowest, the table shows them all, and nothing is measured.
+// No rate holds: each is tried down to the lowest, the table shows them all,
+// and nothing is measured.
 func TestBenchFailsWhenNoRateHolds(t *testing.T) {
 	t.Parallel()
 	l := newLiar(t, &liar{delay: 5 * time.Millisecond})

@@ -26,7 +26,8 @@ type account struct {
 	took   time.Duration // until it was
 }
 
-// books waits until every claim of a campaign is in the database, then compares both servers.
+// books waits until every claim of a campaign is in the database, then compares
+// both servers.
 func books(ctx context.Context, s *process.Stack, campaignID string, wait time.Duration) (a account, err error) {
 	start := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, wait)

@@ -26,7 +26,8 @@ func newCampaign(env Env) *cobra.Command {
 		newCampaignPause(env), newCampaignOpen(env))
 }
 
-// listedCampaign is a campaign with what its stock says, as far as that is known.
+// listedCampaign is a campaign with what its stock says, as far as that is
+// known.
 type listedCampaign struct {
 	client.Campaign
 
@@ -169,7 +170,8 @@ func newCampaignList(env Env) *cobra.Command {
 			listed := &listedCampaign{Campaign: one}
 			all = append(all, listed)
 			asking.Go(func() error {
-				if stock, err := q.Stock(ctx, one.ID); err == nil { // else it is not known, which a dash says
+				// else it is not known, which a dash says
+				if stock, err := q.Stock(ctx, one.ID); err == nil {
 					listed.Remaining = &stock.Remaining
 					listed.Claimed = &stock.Claimed
 				}

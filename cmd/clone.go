@@ -15,7 +15,8 @@ import (
 	"dibs/internal/config"
 )
 
-// trialsProgram has the commands that are built in a clone when they are asked for.
+// trialsProgram has the commands that are built in a clone when they are asked
+// for.
 const trialsProgram = "dibs/proof/trials/dibs-trials"
 
 // Constructor makes a command.
@@ -26,7 +27,8 @@ type endedError struct{ code int }
 
 func (e endedError) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
 
-// trials are the commands that try Dibs: those of the program that has them, or such that build it.
+// trials are the commands that try Dibs: those of the program that has them, or
+// such that build it.
 func trials(env Env) (commands []*cobra.Command) {
 	for _, construct := range env.Trials {
 		commands = append(commands, construct(env))
@@ -41,7 +43,8 @@ func trials(env Env) (commands []*cobra.Command) {
 	}
 }
 
-// inClone is a command that is built in a clone of the project and given all arguments.
+// inClone is a command that is built in a clone of the project and given all
+// arguments.
 func inClone(env Env, name, short string) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -77,7 +80,8 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 	run.Stdin = os.Stdin
 	run.Stdout = env.Stdout
 	run.Stderr = env.Stderr
-	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) } // it cleans up after itself
+	// it cleans up after itself
+	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) }
 	err = run.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return endedError{ended.ExitCode()}

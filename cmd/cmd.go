@@ -1,4 +1,5 @@
-// Package cmd is the command line: its grammar, and how answers are printed. What runs is in internal/process.
+// Package cmd is the command line: its grammar, and how answers are printed.
+// What runs is in internal/process.
 package cmd
 
 import (
@@ -40,11 +41,13 @@ type Env struct {
 	Registry *prometheus.Registry
 	// Trials make the commands of another program than this, see proof/trials.
 	Trials []Constructor
-	// Listening is called with the API's address once it listens. Nil is no one.
+	// Listening is called with the API's address once it listens. Nil is no
+	// one.
 	Listening func(addr string)
 }
 
-// Run runs the program until its command ends or ctx does, and returns the exit code.
+// Run runs the program until its command ends or ctx does, and returns the exit
+// code.
 func Run(ctx context.Context, env Env) int {
 	root := newRoot(env)
 	root.SetArgs(env.Args)
@@ -129,8 +132,8 @@ func addSettings(c *cobra.Command) {
 	}
 }
 
-// command fills in what all commands share: the arguments are those of Use, and the settings are read
-// before it runs.
+// command fills in what all commands share: the arguments are those of Use, and
+// the settings are read before it runs.
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
 	if c.Args == nil {
 		c.Args = asUsed

@@ -50,7 +50,8 @@ func (env Env) complete(c *cobra.Command) {
 		if strings.Contains(c.Use, " "+what) {
 			c.ValidArgsFunction = find
 		}
-		_ = c.RegisterFlagCompletionFunc(strings.ToLower(what), find) // fails where there is no such flag
+		// fails where there is no such flag
+		_ = c.RegisterFlagCompletionFunc(strings.ToLower(what), find)
 	}
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))
 }

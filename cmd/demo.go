@@ -23,7 +23,8 @@ import (
 	"dibs/models"
 )
 
-// demo is the main job in small: one campaign, one crowd, and the books afterwards.
+// demo is the main job in small: one campaign, one crowd, and the books
+// afterwards.
 type demo struct {
 	users       int
 	stock       int64
@@ -125,7 +126,8 @@ func (d *demo) check() error {
 		between("--connections", d.connections, 1, 5_000), must("--last", d.last >= time.Second && d.last <= time.Hour, "1s to 1h", d.last))
 }
 
-// run serves every role while the crowd is there; the roles stop when it is over.
+// run serves every role while the crowd is there; the roles stop when it is
+// over.
 func (d *demo) run(ctx context.Context, env Env, s *process.Stack, address <-chan string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -188,7 +190,8 @@ func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string)
 	return nil
 }
 
-// sharers is how many people of the crowd share a device, or whatever else a limit is by.
+// sharers is how many people of the crowd share a device, or whatever else a
+// limit is by.
 const sharers = 2
 
 // subjects are what the claim of a user carries for the limits.
@@ -223,7 +226,8 @@ func (d *demo) perSecond() float64 {
 	return float64(d.users) / d.last.Seconds()
 }
 
-// drainTimeout is how long the demo waits for the last claims to reach the database.
+// drainTimeout is how long the demo waits for the last claims to reach the
+// database.
 const drainTimeout = 60 * time.Second
 
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {

@@ -18,8 +18,9 @@ import (
 // shellBlock is a block of commands that a page says is tested on `dibs serve`.
 var shellBlock = regexp.MustCompile("(?s)<!-- tested: serve -->\n```sh\n(.*?)```")
 
-// TestTheCommandsOfThePagesWork runs each tested block of README and docs in a shell, against an embedded service of its own:
-// every request must be answered with success.
+// TestTheCommandsOfThePagesWork runs each tested block of README and docs in a
+// shell, against an embedded service of its own: every request must be answered
+// with success.
 func TestTheCommandsOfThePagesWork(t *testing.T) {
 	t.Parallel()
 	for page, blocks := range map[string]int{"../README.md": 1, "../docs/storefront.md": 2} {
@@ -60,7 +61,8 @@ func serveEmbedded(t *testing.T) string {
 	}
 }
 
-// requireShellWorks runs commands with curl made to fail at an answer above 399.
+// requireShellWorks runs commands with curl made to fail at an answer above
+// 399.
 func requireShellWorks(t *testing.T, commands string) {
 	t.Helper()
 	_, err := exec.LookPath("curl")

@@ -28,7 +28,8 @@ type parkedMessage struct {
 	Payload   string
 }
 
-// rain is a system whose packets ada and bob claimed, before there was a finance service. It returns their claims' ids.
+// rain is a system whose packets ada and bob claimed, before there was a
+// finance service. It returns their claims' ids.
 func rain(t *testing.T) (s *servers, ids map[string]string) {
 	t.Helper()
 	s, ids = newServers(t), map[string]string{}
@@ -54,7 +55,8 @@ func (s *servers) credited(entries, amount int64) {
 	})
 }
 
-// TestWhatIsLeftGoesBackToTheSender: the close, by all roles, with the finance service in a database of its own.
+// TestWhatIsLeftGoesBackToTheSender: the close, by all roles, with the finance
+// service in a database of its own.
 func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 	t.Parallel()
 	s, _ := rain(t)
@@ -84,7 +86,8 @@ func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, start(t, s.with("DIBS_PARTITIONS=3"), "finance").stop().code)
 }
 
-// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by another's entry, and one that no one can read.
+// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by
+// another's entry, and one that no one can read.
 func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s, ids := rain(t)
@@ -93,8 +96,10 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	s.exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)"+
 		" VALUES (?, 'an impostor', 'rain', 'p', 4, 'EUR', NOW(3), NOW(3))", ids["ada"])
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{"junk", "1"}}).Err())
-	finance := start(t, append(slices.Clone(s.environ), "DIBS_READ_AHEAD=true"), "finance") // nobody applies the junk
-	s.credited(2, 100)                                                                      // the impostor's and bob's
+	// nobody applies the junk
+	finance := start(t, append(slices.Clone(s.environ), "DIBS_READ_AHEAD=true"), "finance")
+	// the impostor's and bob's
+	s.credited(2, 100)
 	eventually(t, "nothing is parked", func() bool {
 		return strings.Count(run(t, s.environ, "finance", "parked", "-o", "json").stdout, "\n") == 2
 	})

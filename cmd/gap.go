@@ -26,8 +26,10 @@ func errGap(all []compare.Gap) error {
 	return errors.Join(failed...)
 }
 
-// acceptGaps gives up the entries that MySQL lacks and Redis has no more. A reader then begins where the stream does, as after Redis lost
-// data: each campaign of the partition is loaded again, and the claims that nobody has are counted as lost.
+// acceptGaps gives up the entries that MySQL lacks and Redis has no more. A
+// reader then begins where the stream does, as after Redis lost data: each
+// campaign of the partition is loaded again, and the claims that nobody has are
+// counted as lost.
 func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 	all, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {

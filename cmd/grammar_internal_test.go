@@ -20,8 +20,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// The commands that print no data: roles, shows, statements of SQL for a client of MySQL, a sentence
-// for a probe, and what other programs say.
+// The commands that print no data: roles, shows, statements of SQL for a client
+// of MySQL, a sentence for a probe, and what other programs say.
 var printNothing = []string{
 	"dibs demo", "dibs serve", "dibs api", "dibs consumer", "dibs syncer", "dibs finance", "dibs webhooks",
 	"dibs grants", "dibs healthcheck", "dibs lab", "dibs torture", "dibs help",

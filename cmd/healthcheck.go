@@ -62,7 +62,8 @@ said in a line.`,
 	return c
 }
 
-// probe asks for each path, and returns which servers are away. A server that says no says why.
+// probe asks for each path, and returns which servers are away. A server that
+// says no says why.
 func probe(ctx context.Context, secure bool, addr string, paths []string) (away []string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -76,7 +77,8 @@ func probe(ctx context.Context, secure bool, addr string, paths []string) (away 
 		base = strings.Replace(base, "http", "https", 1)
 	}
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,                                  // nothing secret is sent, and the certificate names the service
+		// nothing secret is sent, and the certificate names the service
+		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	for _, path := range paths {

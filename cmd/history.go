@@ -11,7 +11,8 @@ import (
 	"dibs/models"
 )
 
-// eventView is how events of claims are shown. JSON has all that there is of one.
+// eventView is how events of claims are shown. JSON has all that there is of
+// one.
 var eventView = printer.View[json.RawMessage]{
 	Header: []string{"at", "claim", "user", "units", "type", "campaign", "amount", "currency", "order", "reason"}, Wide: 5,
 	Rows: func(raw *json.RawMessage, row func(...any)) {

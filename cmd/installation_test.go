@@ -29,11 +29,12 @@ func installationOf(t *testing.T, dsn string) string {
 	return id
 }
 
-// rolesThatRead are the roles and commands that open both servers, each with what it is given to
-// start.
+// rolesThatRead are the roles and commands that open both servers, each with
+// what it is given to start.
 var rolesThatRead = []string{"consumer", "syncer", "api", "serve", "finance", "webhooks", "reconcile"}
 
-// requireForeign expects that each role ends at its start, naming both installations.
+// requireForeign expects that each role ends at its start, naming both
+// installations.
 func requireForeign(t *testing.T, environ []string, ids ...string) {
 	t.Helper()
 	_, file := newHook(t)
@@ -43,7 +44,8 @@ func requireForeign(t *testing.T, environ []string, ids ...string) {
 	}
 }
 
-// groupsOf are the consumer groups of the claim stream, and how much each has pending and read.
+// groupsOf are the consumer groups of the claim stream, and how much each has
+// pending and read.
 func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	groups, err := rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
@@ -55,8 +57,8 @@ func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	return all
 }
 
-// A second deployment with a MySQL of its own on the Redis of the first ends at its start, whatever
-// it runs, and reads and acks nothing.
+// A second deployment with a MySQL of its own on the Redis of the first ends at
+// its start, whatever it runs, and reads and acks nothing.
 func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)
@@ -97,8 +99,8 @@ func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	requireOK(t, run(t, first.environ, "reconcile"))
 }
 
-// A Redis that lost everything belongs to the installation of MySQL again, also while processes
-// run, which go on.
+// A Redis that lost everything belongs to the installation of MySQL again, also
+// while processes run, which go on.
 func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -120,7 +122,8 @@ func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	require.Equal(t, mine, of())
 	serve.stop()
 
-	// An empty one of another installation is taken, unless a process of that runs.
+	// An empty one of another installation is taken, unless a process of that
+	// runs.
 	other := newServers(t)
 	api := start(t, other.environ, "api")
 	eventually(t, "it says that it runs", func() bool { return other.rdb.Exists(t.Context(), "dibs:processes").Val() == 1 })
@@ -162,8 +165,8 @@ func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
 	}
 }
 
-// Books of a finance service with a database of its own belong to the installation whose events
-// they have.
+// Books of a finance service with a database of its own belong to the
+// installation whose events they have.
 func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)
@@ -180,8 +183,8 @@ func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	requireRefusal(t, got, cmd.ExitUsage, "DIBS_FINANCE_DSN", installationOf(t, first.dsn), installationOf(t, second.dsn))
 }
 
-// A role that starts while its MySQL is away reads no stream before the installations were
-// compared.
+// A role that starts while its MySQL is away reads no stream before the
+// installations were compared.
 func TestARoleReadsNothingBeforeItKnowsItsInstallation(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)

@@ -88,7 +88,8 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	}
 }
 
-// grant makes the users of docs/security.md, in the order that stands there, and returns the DSN of the one that roles run as.
+// grant makes the users of docs/security.md, in the order that stands there,
+// and returns the DSN of the one that roles run as.
 func grant(t *testing.T, s *servers) string {
 	t.Helper()
 	at := strings.LastIndex(s.dsn, "@")

@@ -53,8 +53,8 @@ func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 
 func device(value string) map[string]string { return map[string]string{"device": value} }
 
-// A device has its limit whoever claims with it, through a change of the limits, a release, and the loss of Redis; rows and events carry
-// it.
+// A device has its limit whoever claims with it, through a change of the
+// limits, a release, and the loss of Redis; rows and events carry it.
 func TestLimitsOfADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -115,7 +115,8 @@ func TestLimitsOfADevice(t *testing.T) {
 	require.Equal(t, held, again)
 }
 
-// With a secret neither Redis nor MySQL nor the stream holds what was sent, and a process with another secret does not start.
+// With a secret neither Redis nor MySQL nor the stream holds what was sent, and
+// a process with another secret does not start.
 func TestSubjectsAreStoredAsDigests(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -139,7 +140,8 @@ func TestSubjectsAreStoredAsDigests(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// A campaign of several shards has its limits by one subject, which decides about the shard.
+// A campaign of several shards has its limits by one subject, which decides
+// about the shard.
 func TestShardsByADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -179,7 +181,8 @@ func TestShardsByADevice(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// Limits are created, replaced and removed from the command line, and the demo has a crowd that shares its devices.
+// Limits are created, replaced and removed from the command line, and the demo
+// has a crowd that shares its devices.
 func TestLimitsOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

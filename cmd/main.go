@@ -11,10 +11,13 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// Main is a program: it runs until its command ends, or SIGINT or SIGTERM do it, and never returns.
+// Main is a program: it runs until its command ends, or SIGINT or SIGTERM do
+// it, and never returns.
 func Main(run func(context.Context, Env) int) {
 	Tune()
-	logging.Disable() // what drivers would print to stderr, unstructured, comes back to us as an error
+	// what drivers would print to stderr, unstructured, comes back to us as an
+	// error
+	logging.Disable()
 	_ = mysql.SetLogger(&mysql.NopLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})

@@ -67,7 +67,8 @@ var migrationView = printer.View[migration]{
 	Rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
 }
 
-// migrate brings one database up to date, or lists what it has. With a name of who runs it, the database gets the id of an installation.
+// migrate brings one database up to date, or lists what it has. With a name of
+// who runs it, the database gets the id of an installation.
 func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
@@ -108,8 +109,8 @@ func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn st
 	return err
 }
 
-// migrateBetweenWriters applies the migrations. A statement that waits for a table in vain is tried again, with a pause in which others
-// may use the table.
+// migrateBetweenWriters applies the migrations. A statement that waits for a
+// table in vain is tried again, with a pause in which others may use the table.
 func migrateBetweenWriters(ctx context.Context, pool *sql.DB, dialect string, log *slog.Logger) (applied []string, err error) {
 	for {
 		done, err := migrations.Up(ctx, pool, dialect)

@@ -30,8 +30,9 @@ func schemaFiles(t *testing.T) []string {
 	return names
 }
 
-// unmigrated makes a database in which no migration is done, but the bookkeeping of migrations is there; with a version, it is as a
-// development version left it.
+// unmigrated makes a database in which no migration is done, but the
+// bookkeeping of migrations is there; with a version, it is as a development
+// version left it.
 func unmigrated(t *testing.T, version int64) string {
 	t.Helper()
 	dsn := testenv.Database(t).DSN
@@ -72,7 +73,8 @@ func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
 	requireRefusal(t, run(t, old, "migrate"), cmd.ExitFailed, "version 20", "create an empty database")
 }
 
-// TestAnOldSchemaIsRefusedUntilItIsMigrated: each role names both versions and the command; afterwards it works on what was there.
+// TestAnOldSchemaIsRefusedUntilItIsMigrated: each role names both versions and
+// the command; afterwards it works on what was there.
 func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	t.Parallel()
 	dsn := unmigrated(t, 0)
@@ -93,15 +95,16 @@ func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// A reader that keeps a transaction open, such as a dump, holds up a change of the schema; those that come later wait for a short time
-// only.
+// A reader that keeps a transaction open, such as a dump, holds up a change of
+// the schema; those that come later wait for a short time only.
 func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN
 	environ := []string{"DIBS_MYSQL_DSN=" + dsn}
 	requireOK(t, run(t, environ, "migrate"))
 	db := openSQL(t, dsn)
-	_, err := db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 0") // all is to do once more
+	// all is to do once more
+	_, err := db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 0")
 	require.NoError(t, err)
 	open, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)

@@ -19,8 +19,9 @@ func jsonOf(t require.TestingT, body any) string {
 	return string(text)
 }
 
-// TestANameThatIsTakenIsFoundByEveryRoute: whatever name is accepted of a user, a subject, a key and an order counts, replays, is listed
-// and is redeemed by, however it is written. What is refused is refused by every route.
+// TestANameThatIsTakenIsFoundByEveryRoute: whatever name is accepted of a user,
+// a subject, a key and an order counts, replays, is listed and is redeemed by,
+// however it is written. What is refused is refused by every route.
 func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -88,7 +89,8 @@ func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	require.NotEmpty(t, taken)
 }
 
-// TestAKeyHasOneForm: a blank at the end of a key makes no second claim, in a header or a batch.
+// TestAKeyHasOneForm: a blank at the end of a key makes no second claim, in a
+// header or a batch.
 func TestAKeyHasOneForm(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

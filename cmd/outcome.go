@@ -43,7 +43,8 @@ func printOutcome(w io.Writer, t crowd.Tally, a account) {
 	printer.Printf(w, "the books agree\n")
 }
 
-// disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
+// disagreements lists where the crowd, Redis and the database differ; none is
+// what a demo is for.
 func disagreements(t crowd.Tally, a account) []string {
 	wrong := slices.Concat(t.Faults, a.Differences)
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
@@ -67,7 +68,8 @@ func disagreements(t crowd.Tally, a account) []string {
 	return wrong
 }
 
-// printShards shows the shards of a campaign of several, and what moved between them.
+// printShards shows the shards of a campaign of several, and what moved between
+// them.
 func printShards(w io.Writer, a account) {
 	if len(a.shards) == 0 {
 		return

@@ -16,9 +16,9 @@ import (
 	"dibs/syncer/compare"
 )
 
-// Three families of commands deal with what was parked: `dibs parked` with claims that MySQL
-// refuses, `dibs finance` with events that it could not credit, `dibs webhooks` with events that an
-// endpoint did not take.
+// Three families of commands deal with what was parked: `dibs parked` with
+// claims that MySQL refuses, `dibs finance` with events that it could not
+// credit, `dibs webhooks` with events that an endpoint did not take.
 
 // ErrParked says that something is still parked after it was tried again.
 var ErrParked = errors.New("cmd: still parked")

@@ -12,7 +12,8 @@ import (
 	"dibs/internal/syncertest"
 )
 
-// Claims that MySQL refuses are listed, written once it takes them, or given up by name.
+// Claims that MySQL refuses are listed, written once it takes them, or given up
+// by name.
 func TestParkedClaimsAreListedRetriedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -9,7 +9,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Probes have a listener of their own, which needs no token and shows nothing else.
+// Probes have a listener of their own, which needs no token and shows nothing
+// else.
 func TestProbesHaveAListenerOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	addr := testenv.Addr(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is wrong with an address, and where no one answers: nothing that a command says holds
-// four characters of the password, as setting, as flag and in a file.
+// Whatever is wrong with an address, and where no one answers: nothing that a
+// command says holds four characters of the password, as setting, as flag and
+// in a file.
 func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
 	t.Parallel()
 	const here = "127.0.0.1:1"

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// So many campaigns are compared before what was found is recorded and printed, and so many of these at once.
+// So many campaigns are compared before what was found is recorded and printed,
+// and so many of these at once.
 const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
@@ -133,8 +134,8 @@ func reconcile(ctx context.Context, s *process.Stack, w io.Writer, flags reconci
 	return errors.Join(failed...)
 }
 
-// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis holds and MySQL does not have. known are those that MySQL
-// had.
+// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis
+// holds and MySQL does not have. known are those that MySQL had.
 func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 	held, err := s.Scripts.Held(ctx)
 	if err != nil {
@@ -173,7 +174,8 @@ func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 // onlyNamed is how many campaigns are named that only Redis has.
 const onlyNamed = 20
 
-// reconcileAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
+// reconcileAll compares or repairs campaigns, some at once, and records what is
+// so afterwards. It returns what was found, in their order.
 func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags reconcileFlags) ([]compare.Repaired, error) {
 	all := make([]compare.Repaired, len(ids))
 	failed := make([]error, len(ids))
@@ -252,8 +254,9 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	}
 }
 
-// comparisonView is how a campaign is shown, as it is now, after a repair if there was one. Redis, MySQL
-// and the rows of claims each have their number of claimed units.
+// comparisonView is how a campaign is shown, as it is now, after a repair if
+// there was one. Redis, MySQL and the rows of claims each have their number of
+// claimed units.
 var comparisonView = printer.View[compare.Repaired]{
 	Header: []string{
 		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",

@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-// booked is a system at rest, but for a consumer: five users claimed a unit each of "spring", which has ten.
+// booked is a system at rest, but for a consumer: five users claimed a unit
+// each of "spring", which has ten.
 func booked(t *testing.T) *servers {
 	t.Helper()
 	s := newServers(t)
@@ -220,7 +221,8 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
 }
 
-// A database that is empty, or was restored from a dump of another one, is not in agreement with a Redis that holds campaigns.
+// A database that is empty, or was restored from a dump of another one, is not
+// in agreement with a Redis that holds campaigns.
 func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -26,7 +26,8 @@ type refusal struct {
 }
 
 var (
-	// wantsJSON finds -o json among arguments, a line each; also among those that were refused.
+	// wantsJSON finds -o json among arguments, a line each; also among those
+	// that were refused.
 	wantsJSON = regexp.MustCompile(`(?m)^(--json(=true)?|(-o=?\n?|--output[=\n])json)$`)
 	// packages are names that errors begin with, for logs.
 	packages  = regexp.MustCompile(`(^|: |; )((usage|` + strings.Join(arch.Names(), "|") + `): )+`)
@@ -76,8 +77,8 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return usagef("no command %s%s Usage: %s COMMAND", quoted(name), hint, c.CommandPath())
 }
 
-// badFlag refuses flags that cobra could not read. A command that there is not comes first:
-// its flags are not known either.
+// badFlag refuses flags that cobra could not read. A command that there is not
+// comes first: its flags are not known either.
 func badFlag(c *cobra.Command, err error) error {
 	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -112,7 +113,8 @@ func nearest(c *cobra.Command, name string) string {
 	return ""
 }
 
-// asUsed refuses arguments that Use does not have, and the lack of one, or of a required flag.
+// asUsed refuses arguments that Use does not have, and the lack of one, or of a
+// required flag.
 func asUsed(c *cobra.Command, args []string) error {
 	_, takes, _ := strings.Cut(c.Use, " ")
 	most := min(len(takes), 1)
@@ -146,7 +148,8 @@ func firstExample(c *cobra.Command) string {
 	return first
 }
 
-// quoted is an argument in quotes, unless it may be an address or a secret that stands in the wrong place.
+// quoted is an argument in quotes, unless it may be an address or a secret that
+// stands in the wrong place.
 func quoted(arg string) string {
 	if plainWord.MatchString(arg) {
 		return strconv.Quote(arg)

@@ -40,7 +40,8 @@ func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx c
 	return made
 }
 
-// withRemedy says of an error about the address or the token how to give another.
+// withRemedy says of an error about the address or the token how to give
+// another.
 func withRemedy(err error) error {
 	_, isAnswered := errors.AsType[*client.Problem](err)
 	_, isBroken := errors.AsType[*url.Error](err)

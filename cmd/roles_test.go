@@ -13,7 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on real servers, and books that agree at the end.
+// TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on
+// real servers, and books that agree at the end.
 func TestTheRolesTogetherAreADibs(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -62,7 +63,8 @@ func TestTheRolesTogetherAreADibs(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// TestAStopFlushesWhatWasTaken: a consumer that would flush in a minute does it when it is told to end.
+// TestAStopFlushesWhatWasTaken: a consumer that would flush in a minute does it
+// when it is told to end.
 func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -76,7 +78,8 @@ func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	api.claim("spring", "u1", "u2", "u3")
 	eventually(t, "the consumer takes nothing", func() bool {
 		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
-		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 5 // the load, and four claims
+		// the load, and four claims
+		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 5
 	})
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM claims"))
 	started := time.Now()

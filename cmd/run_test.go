@@ -30,7 +30,8 @@ type ended struct {
 	stdout, stderr string
 }
 
-// run runs a command to its end, with nothing in its environment but these lines.
+// run runs a command to its end, with nothing in its environment but these
+// lines.
 func run(t testing.TB, environ []string, args ...string) ended {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -41,14 +42,16 @@ func run(t testing.TB, environ []string, args ...string) ended {
 	return ended{code, out.String(), problems.String()}
 }
 
-// requireOK expects that a command did what it should, and returns what it said.
+// requireOK expects that a command did what it should, and returns what it
+// said.
 func requireOK(t testing.TB, got ended) string {
 	t.Helper()
 	require.Equal(t, cmd.ExitOK, got.code, got.stdout+got.stderr)
 	return got.stdout
 }
 
-// requireRefusal expects nothing on stdout and one line on stderr that says all of these words.
+// requireRefusal expects nothing on stdout and one line on stderr that says all
+// of these words.
 func requireRefusal(t testing.TB, got ended, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)
@@ -70,7 +73,8 @@ type running struct {
 	end           *ended
 }
 
-// start starts a role and returns when it answers. It is stopped at the end of the test.
+// start starts a role and returns when it answers. It is stopped at the end of
+// the test.
 func start(t testing.TB, environ []string, args ...string) *running {
 	t.Helper()
 	addr := testenv.Addr(t)
@@ -228,7 +232,8 @@ func eventually(t testing.TB, otherwise string, so func() bool) {
 	require.Eventually(t, so, within, 20*time.Millisecond, otherwise)
 }
 
-// servers are a Redis of a test's own and a migrated database on the SQL server that all share.
+// servers are a Redis of a test's own and a migrated database on the SQL server
+// that all share.
 type servers struct {
 	t       testing.TB
 	redis   *testenv.RedisServer

@@ -11,8 +11,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestNoLogHoldsASecret: a service that logs all it can, of requests that are taken and refused, of people who sign in, and of servers
-// that go away, says none of the secrets that it was given or shown.
+// TestNoLogHoldsASecret: a service that logs all it can, of requests that are
+// taken and refused, of people who sign in, and of servers that go away, says
+// none of the secrets that it was given or shown.
 func TestNoLogHoldsASecret(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, "user dibs on >hunter2-redis ~* &* +@all")

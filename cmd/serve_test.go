@@ -20,7 +20,8 @@ import (
 
 const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`
 
-// TestServeIsAWholeDibs: with nothing set, what is claimed is in the database a moment later, and a stop is no failure.
+// TestServeIsAWholeDibs: with nothing set, what is claimed is in the database a
+// moment later, and a stop is no failure.
 func TestServeIsAWholeDibs(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -45,7 +46,8 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	require.Empty(t, got.stdout)
 }
 
-// A folder keeps what was accepted: the next serve goes on where the last one ended.
+// A folder keeps what was accepted: the next serve goes on where the last one
+// ended.
 func TestServeGoesOnFromItsFolder(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "new", "data")
@@ -70,8 +72,9 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// What is parked in a folder keeps no one from starting: the others are served. One campaign has a claim whose id another has, one more
-// parked events than a load reads.
+// What is parked in a folder keeps no one from starting: the others are served.
+// One campaign has a claim whose id another has, one more parked events than a
+// load reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

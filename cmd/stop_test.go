@@ -16,7 +16,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestSignalsEndAServiceWell: a process of its own, as an orchestrator and as a person at a terminal ends it.
+// TestSignalsEndAServiceWell: a process of its own, as an orchestrator and as a
+// person at a terminal ends it.
 func TestSignalsEndAServiceWell(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -42,8 +43,9 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 	}
 }
 
-// TestAStopBeforeTheStartIsNoFailure: a role that is told to end while it still connects ends, soon and well. A command that was to
-// find something out has not done so.
+// TestAStopBeforeTheStartIsNoFailure: a role that is told to end while it still
+// connects ends, soon and well. A command that was to find something out has
+// not done so.
 func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -19,7 +19,8 @@ var commands = []string{
 	"redeem", "release", "reopen", "extend", "tail", "claims", "ledger", "packets", "packets add", "parked", "parked list", "parked retry", "parked discard", "settlement", "grants", "archive", "webhooks test", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "campaign delete", "claim", "watch",
 }
 
-// variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
+// variables are all settings, each with its default as `dibs config` shows it;
+// "*" is the machine's.
 var variables = map[string]string{
 	"DIBS_HTTP_ADDR": "127.0.0.1:8080", "DIBS_METRICS_ADDR": "", "DIBS_REDIS_URL": "embedded", "DIBS_MYSQL_DSN": "embedded",
 	"DIBS_MYSQL_CONNS": "16",
@@ -39,7 +40,8 @@ func flagOf(variable string) string {
 	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
 }
 
-// no one is an environment with servers that no one runs: what is refused is refused before they are asked.
+// no one is an environment with servers that no one runs: what is refused is
+// refused before they are asked.
 var noOne = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
 
 func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
@@ -59,7 +61,8 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 	}
 }
 
-// The commands that are built from the source tree say what they need where it is not.
+// The commands that are built from the source tree say what they need where it
+// is not.
 func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"lab", "torture"} {
@@ -97,7 +100,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// Every line of an example that is a dibs command is one that the program takes.
+// Every line of an example that is a dibs command is one that the program
+// takes.
 func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^  (?:[A-Z_]+='?[^ ']*'? )*dibs ([a-z].*?)(?:  +.*)?(?: > \S+)?$`)
@@ -107,7 +111,8 @@ func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 		found := line.FindAllStringSubmatch(strings.SplitN(examples, "\n\n", 2)[0], -1)
 		require.NotEmpty(t, found, name)
 		for _, example := range found {
-			requireOK(t, run(t, nil, append(strings.Fields(example[1]), "--help")...)) // flags are read before help is given
+			// flags are read before help is given
+			requireOK(t, run(t, nil, append(strings.Fields(example[1]), "--help")...))
 		}
 	}
 }
@@ -170,7 +175,8 @@ func TestRolesThatNeedServersSaySo(t *testing.T) {
 			requireRefusal(t, run(t, noOne[:1], args...), cmd.ExitUsage, "DIBS_FINANCE_DSN")
 		}
 	}
-	for _, command := range []string{"serve", "demo", "api", "consumer", "syncer", "reconcile"} { // one server without the other
+	// one server without the other
+	for _, command := range []string{"serve", "demo", "api", "consumer", "syncer", "reconcile"} {
 		for _, line := range noOne {
 			requireRefusal(t, run(t, []string{line}, command), cmd.ExitUsage, "DIBS_REDIS_URL", "DIBS_MYSQL_DSN")
 		}

@@ -76,8 +76,8 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one delivers and the other takes over; what was claimed while the receiver was away, or no process there, is delivered
-// in order.
+// Of two processes one delivers and the other takes over; what was claimed
+// while the receiver was away, or no process there, is delivered in order.
 func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -115,8 +115,9 @@ func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
 }
 
-// Redis loses the lease of the process that delivers, as when its clock jumps ahead. Who takes over waits until the first has noticed, so that
-// no event overtakes another. The first stands by, and takes over in turn.
+// Redis loses the lease of the process that delivers, as when its clock jumps
+// ahead. Who takes over waits until the first has noticed, so that no event
+// overtakes another. The first stands by, and takes over in turn.
 func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -138,7 +139,8 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 		holder, err := s.rdb.Get(t.Context(), lease).Result()
 		require.NoError(t, err)
 		eventually(t, "one of them stands by again", func() bool {
-			if s.rdb.Get(t.Context(), lease).Val() == holder { // it may find out first, and take the lease again
+			// it may find out first, and take the lease again
+			if s.rdb.Get(t.Context(), lease).Val() == holder {
 				require.NoError(t, s.rdb.Del(t.Context(), lease).Err())
 			}
 			for range 10 { // faster than they are delivered

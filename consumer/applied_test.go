@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-// An event is handed out once MySQL has applied it. What consumers told of an entry that Redis has lost since proves nothing.
+// An event is handed out once MySQL has applied it. What consumers told of an
+// entry that Redis has lost since proves nothing.
 func TestService_HandsOutWhatMySQLHas(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -26,7 +26,8 @@ type memoryLog struct {
 	offsets   map[int]models.Offset
 	turns     map[int]int64
 	positions map[int][]models.Offset // newest first
-	events    []string                // ids in the order in which they came, but those of generations
+	// ids in the order in which they came, but those of generations
+	events    []string
 	bad       int
 	recovered int // times that the partition went back
 	refuse    bool
@@ -139,8 +140,9 @@ func (a *applierRole) eventually(t *testing.T, n int) {
 	require.Len(t, a.log.ids(), n)
 }
 
-// What is read comes once and in the order of the stream, from MySQL's offset on, whatever process read before. No entry is pending, and
-// the group shows what is not read yet.
+// What is read comes once and in the order of the stream, from MySQL's offset
+// on, whatever process read before. No entry is pending, and the group shows
+// what is not read yet.
 func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -202,7 +204,8 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
 }
 
-// A read that the log refuses comes again, and so does what a second reader of the partition took: the offset decides alone.
+// A read that the log refuses comes again, and so does what a second reader of
+// the partition took: the offset decides alone.
 func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -220,8 +223,10 @@ func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	})
 }
 
-// Redis lost the newest entries and has got others since, some under the same ids: the partition gets a new generation, and the stream is
-// read again from the newest position that is still there. Without the event's id the reader would go on behind an entry that it never read.
+// Redis lost the newest entries and has got others since, some under the same
+// ids: the partition gets a new generation, and the stream is read again from
+// the newest position that is still there. Without the event's id the reader
+// would go on behind an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -244,8 +249,8 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	})
 }
 
-// A reader died, or MySQL was restored, after the generation of a partition was raised: the next reader takes a higher one than both
-// servers have.
+// A reader died, or MySQL was restored, after the generation of a partition was
+// raised: the next reader takes a higher one than both servers have.
 func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -269,7 +274,8 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	}
 }
 
-// recovers waits until partition 0 is ok under a generation, in MySQL and in Redis.
+// recovers waits until partition 0 is ok under a generation, in MySQL and in
+// Redis.
 func (a *applierRole) recovers(t *testing.T, generation int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -288,7 +294,8 @@ func generationOf(t *testing.T, rdb redis.UniversalClient) int64 {
 	return generation
 }
 
-// rebuild writes the stream of partition 0 again, as a Redis has it that lost its end, with another entry at an id.
+// rebuild writes the stream of partition 0 again, as a Redis has it that lost
+// its end, with another entry at an id.
 func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) {
 	t.Helper()
 	key := lua.StreamKey(0)
@@ -305,8 +312,9 @@ func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) 
 	return event
 }
 
-// A Redis that lost everything has no group and no stream, while the reader runs or while it does not. What is there since is not what
-// MySQL has applied, though the mark of trimming may have stayed.
+// A Redis that lost everything has no group and no stream, while the reader
+// runs or while it does not. What is there since is not what MySQL has applied,
+// though the mark of trimming may have stayed.
 func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for name, isStopped := range map[string]bool{"running": false, "stopped, the mark left": true} {
@@ -339,7 +347,8 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	}
 }
 
-// Entries that hold no event are handed to the log, which parks them. Whatever id a stranger's entry names, the offset goes past it.
+// Entries that hold no event are handed to the log, which parks them. Whatever
+// id a stranger's entry names, the offset goes past it.
 func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -365,8 +374,8 @@ func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	})
 }
 
-// A MySQL that was restored to a time before the stream begins is not taken for a Redis that lost data: its reader waits until MySQL was
-// rolled forward.
+// A MySQL that was restored to a time before the stream begins is not taken for
+// a Redis that lost data: its reader waits until MySQL was rolled forward.
 func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// routerGrace is how much longer than the subscriptions the Router waits for a stop.
+	// routerGrace is how much longer than the subscriptions the Router waits
+	// for a stop.
 	routerGrace = 5 * time.Second
-	// countParkedEvery is the pause between two counts and replays of parked messages.
+	// countParkedEvery is the pause between two counts and replays of parked
+	// messages.
 	countParkedEvery = 5 * time.Second
 )
 
@@ -80,8 +82,9 @@ func New(cfg Config) (*Consumer, error) {
 	return c, errors.Join(err, failed)
 }
 
-// Run reads until ctx ends. Then it lets handlers finish within CloseTimeout, acknowledges
-// what was committed, and returns nil. Errors of Redis do not end it. Call it once.
+// Run reads until ctx ends. Then it lets handlers finish within CloseTimeout,
+// acknowledges what was committed, and returns nil. Errors of Redis do not end
+// it. Call it once.
 func (c *Consumer) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.CloseTimeout + routerGrace},

@@ -42,7 +42,9 @@ func ExampleConsumer_service() {
 			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		},
 		Partitions: 1,
-		ReadAhead:  true, // nothing applies the stream to MySQL here; leave it out to get what MySQL has
+		// nothing applies the stream to MySQL here; leave it out to get what
+		// MySQL has
+		ReadAhead: true,
 		Handle: func(_ context.Context, e models.Event, _ []byte) error {
 			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
 				return nil // none of our business, or done before

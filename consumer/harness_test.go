@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
-// onBothAlone runs a test on a real Redis and on the embedded one, each its own: the keys are the real ones.
+// onBothAlone runs a test on a real Redis and on the embedded one, each its
+// own: the keys are the real ones.
 func onBothAlone(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, testenv.Redis(t).Client()) })

@@ -36,8 +36,8 @@ type offsetSubscriber struct {
 	readers sync.WaitGroup
 }
 
-// Subscribe starts the reader of a claim stream. A message has a StreamRead in its context
-// and no payload. The next one follows after its ack.
+// Subscribe starts the reader of a claim stream. A message has a StreamRead in
+// its context and no payload. The next one follows after its ack.
 func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	partition, err := strconv.Atoi(partitionOf(stream))
 	if err != nil {
@@ -122,7 +122,8 @@ func (r *offsetReader) turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if offset.State == models.PartitionRecovering && offset.Generation != r.recovered { // its reader died
+	// its reader died
+	if offset.State == models.PartitionRecovering && offset.Generation != r.recovered {
 		return r.recover(ctx, offset)
 	}
 	if err := r.checkStart(ctx, offset); err != nil {
@@ -178,8 +179,9 @@ func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
 	return lua.ParseEntryID(text)
 }
 
-// read reads the entries after at, and reports whether at is in the stream. It sets the
-// group's position: readers share no entries, and XINFO GROUPS shows the lag.
+// read reads the entries after at, and reports whether at is in the stream. It
+// sets the group's position: readers share no entries, and XINFO GROUPS shows
+// the lag.
 func (r *offsetReader) read(
 	ctx context.Context, at models.Offset, count int,
 ) (entries []redis.XMessage, isThere bool, err error) {
@@ -258,7 +260,8 @@ func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 	return sleep.For(ctx, r.cfg.GatherPause)
 }
 
-// deliver sends a read as a message, waits for its ack, and returns the new offset.
+// deliver sends a read as a message, waits for its ack, and returns the new
+// offset.
 func (r *offsetReader) deliver(
 	ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage,
 ) (models.Offset, error) {

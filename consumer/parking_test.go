@@ -21,7 +21,8 @@ var unreadable = [][]any{
 	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
 }
 
-// An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on.
+// An entry that holds no event is parked with its fields, its id and the
+// reason, without an attempt, and the rest goes on.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -58,7 +59,8 @@ func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// The waits between the attempts at one event grow, others go on, and a stop does not wait for the next attempt.
+// The waits between the attempts at one event grow, others go on, and a stop
+// does not wait for the next attempt.
 func TestService_WaitsLongerAndLongerAndAStopDoesNotWait(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

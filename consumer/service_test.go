@@ -22,7 +22,8 @@ import (
 // errAway is what a handler says while whoever stands behind it is away.
 var errAway = errors.New("the ledger is away")
 
-// ledger is a handler for tests that takes each event once, unless told to refuse it.
+// ledger is a handler for tests that takes each event once, unless told to
+// refuse it.
 type ledger struct {
 	mu    sync.Mutex
 	says  func(e models.Event, attempt int) error // nil: takes all
@@ -272,7 +273,8 @@ func TestParkingLot_Replay(t *testing.T) {
 	})
 }
 
-// What someone asks for is replayed by the service itself, once. What it refuses again stays parked with the reason.
+// What someone asks for is replayed by the service itself, once. What it
+// refuses again stays parked with the reason.
 func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -310,7 +312,8 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	})
 }
 
-// A replay that dies before it deletes leaves the message parked; the handler sees it again.
+// A replay that dies before it deletes leaves the message parked; the handler
+// sees it again.
 func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

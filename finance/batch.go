@@ -13,22 +13,26 @@ import (
 	"dibs/internal/sqlstore"
 )
 
-// writeTimeout bounds a transaction and its repetitions. After it the events are delivered again, and others in between.
+// writeTimeout bounds a transaction and its repetitions. After it the events
+// are delivered again, and others in between.
 const writeTimeout = 30 * time.Second
 
-// Two different events with one id, or of one packet, came in one batch: the second is judged when the first has its entry.
+// Two different events with one id, or of one packet, came in one batch: the
+// second is judged when the first has its entry.
 var (
 	errSameID     = errors.New("finance: two different events with one id at once")
 	errSamePacket = errors.New("finance: two claims of one packet at once")
 )
 
-// batch is entries that are credited together, sorted by id and no id twice, and the submissions that wait for each.
+// batch is entries that are credited together, sorted by id and no id twice,
+// and the submissions that wait for each.
 type batch struct {
 	entries []Entry
 	waiting map[string][]*submission
 }
 
-// newBatch sorts entries by id, which is the order of the key, so that all transactions take their locks in one order.
+// newBatch sorts entries by id, which is the order of the key, so that all
+// transactions take their locks in one order.
 func newBatch(submissions []*submission) *batch {
 	b := &batch{waiting: make(map[string][]*submission, len(submissions))}
 	packets := make(map[packetKey]string) // the claims that take them
@@ -93,7 +97,8 @@ func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
 	}
 }
 
-// writeUnknown answers for the entries that are in the books already, and writes the others. cause is the duplicate that was met.
+// writeUnknown answers for the entries that are in the books already, and
+// writes the others. cause is the duplicate that was met.
 func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, cause error) {
 	known, paid, err := b.lookUp(ctx, entries)
 	if err == nil && len(known)+len(paid) == 0 {
@@ -128,7 +133,8 @@ func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, c
 	}
 }
 
-// bisect credits the halves of entries that the database refuses, down to the entry that it refuses alone.
+// bisect credits the halves of entries that the database refuses, down to the
+// entry that it refuses alone.
 func (b *Books) bisect(ctx context.Context, all *batch, entries []Entry, cause error) {
 	if len(entries) == 1 {
 		all.answer(entries, b.refuse(cause))

@@ -17,25 +17,30 @@ import (
 
 // Defaults and limits of Config.
 const (
-	DefaultBatchSize = 1000                  // entries: above it the cost of an entry does not fall any more
+	// entries: above it the cost of an entry does not fall any more
+	DefaultBatchSize = 1000
 	DefaultInterval  = 10 * time.Millisecond // the first event of a batch waits so long for others
 	BatchSizeMax     = 5000                  // entries
 )
 
 var (
-	// ErrConfig is wrapped by every refusal of a Config; the message names the field.
+	// ErrConfig is wrapped by every refusal of a Config; the message names the
+	// field.
 	ErrConfig = errors.New("finance: bad configuration")
-	// ErrClosed says that the books were closed before the event was credited: deliver it again.
+	// ErrClosed says that the books were closed before the event was credited:
+	// deliver it again.
 	ErrClosed = errors.New("finance: books closed")
 	// ErrConflict says that the books have another entry under the event's id.
 	ErrConflict = errors.New("finance: another entry has this id")
-	// ErrPaid says that the packet of the event was paid already, to another claim.
+	// ErrPaid says that the packet of the event was paid already, to another
+	// claim.
 	ErrPaid = errors.New("finance: the packet is paid already")
 )
 
 // Config configures Books.
 type Config struct {
-	// DB holds accounts and account_entries. Required; sqlstore.Open opens it as Books needs it.
+	// DB holds accounts and account_entries. Required; sqlstore.Open opens it
+	// as Books needs it.
 	DB *gorm.DB
 
 	BatchSize int           // most entries of a transaction; 0 is DefaultBatchSize
@@ -67,8 +72,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Books credits events, many in one transaction. Any number of goroutines may hand in events, and any number of Books, in any
-// number of processes, may get the same events: each event is credited once.
+// Books credits events, many in one transaction. Any number of goroutines may
+// hand in events, and any number of Books, in any number of processes, may get
+// the same events: each event is credited once.
 type Books struct {
 	cfg     Config
 	metrics *booksMetrics
@@ -102,10 +108,11 @@ func NewBooks(cfg Config) (*Books, error) {
 	return b, nil
 }
 
-// Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit; and once
-// what claims that were given up or dropped have credited is taken back. Errors:
-// consumer.Permanent with ErrEvent, ErrConflict or ErrPaid, or with the database's refusal of the data; ErrClosed; ctx's own;
-// any other of the database's, to be tried again.
+// Handle is a consumer.HandleFunc. It returns nil once the event is credited,
+// was credited before, or asks for no credit; and once what claims that were
+// given up or dropped have credited is taken back. Errors: consumer.Permanent
+// with ErrEvent, ErrConflict or ErrPaid, or with the database's refusal of the
+// data; ErrClosed; ctx's own; any other of the database's, to be tried again.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	if e.Type == models.EventClaimsGivenUp || e.Type == models.EventClaimsDropped {
 		return b.reverse(ctx, &e)
@@ -133,7 +140,8 @@ func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	}
 }
 
-// run credits batch after batch. While one is committed, the events of the next one wait.
+// run credits batch after batch. While one is committed, the events of the next
+// one wait.
 func (b *Books) run(ctx context.Context) {
 	defer close(b.stopped)
 	defer b.abort(nil)
@@ -165,8 +173,10 @@ func (b *Books) gather(first *submission) []*submission {
 	return batch
 }
 
-// Close refuses further events and waits for the running transaction until ctx ends. It then cancels the transaction and returns an
-// error that wraps ctx's. A clean close logs how many events were credited, redelivered and refused. It may be called again.
+// Close refuses further events and waits for the running transaction until ctx
+// ends. It then cancels the transaction and returns an error that wraps ctx's.
+// A clean close logs how many events were credited, redelivered and refused. It
+// may be called again.
 func (b *Books) Close(ctx context.Context) error {
 	first := false
 	b.closeOnce.Do(func() { first = true; close(b.closing) })

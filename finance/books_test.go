@@ -55,7 +55,8 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 	})
 }
 
-// An account is of one user and one currency: two currencies of a user in one batch are two accounts.
+// An account is of one user and one currency: two currencies of a user in one
+// batch are two accounts.
 func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -74,7 +75,8 @@ func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	})
 }
 
-// Several processes are given the same events: a group was lost and recreated, or entries were taken over too early.
+// Several processes are given the same events: a group was lost and recreated,
+// or entries were taken over too early.
 func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -145,7 +147,8 @@ func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) 
 	})
 }
 
-// Two events of one id that differ come at once: one is credited, the other is not lost but judged later.
+// Two events of one id that differ come at once: one is credited, the other is
+// not lost but judged later.
 func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -205,7 +208,8 @@ func TestBooks_CloseGivesUpInTime(t *testing.T) {
 		require.NoError(t, err)
 		verdict := make(chan error, 1)
 		go func() { verdict <- books.Handle(t.Context(), packetClaim(1), nil) }()
-		<-time.After(50 * time.Millisecond) // into the transaction, mostly; the outcome is the same if not
+		// into the transaction, mostly; the outcome is the same if not
+		<-time.After(50 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_ = books.Close(ctx)
@@ -230,8 +234,9 @@ func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
 	}
 }
 
-// TestFaults_FindsADoubleCredit is the control of all tests here: a service that does not deduplicate is found out, by a
-// single event that comes twice; so is one that skips an event, and an account that moved without an entry.
+// TestFaults_FindsADoubleCredit is the control of all tests here: a service
+// that does not deduplicate is found out, by a single event that comes twice;
+// so is one that skips an event, and an account that moved without an entry.
 func TestFaults_FindsADoubleCredit(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -258,8 +263,8 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 	})
 }
 
-// A packet that a second claim has, because Redis was restored, is paid once: the second event is refused by name, in the batch of the
-// first and after it.
+// A packet that a second claim has, because Redis was restored, is paid once:
+// the second event is refused by name, in the batch of the first and after it.
 func TestBooks_APacketIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

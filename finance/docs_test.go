@@ -21,7 +21,8 @@ var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
 var nameOf = regexp.MustCompile(`^[^:.\n]+`)
 
-// documented are the queries of docs/finance.md, by the first words of the comment before each.
+// documented are the queries of docs/finance.md, by the first words of the
+// comment before each.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/finance.md")
@@ -46,7 +47,8 @@ func answers(t *testing.T, db *gorm.DB, query string) int {
 	return len(rows)
 }
 
-// Each query of docs/finance.md finds what it says, and nothing in books without a fault: of a campaign of one shard and of one of four.
+// Each query of docs/finance.md finds what it says, and nothing in books
+// without a fault: of a campaign of one shard and of one of four.
 func TestDocs_EachQueryFindsWhatItSays(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 4} {

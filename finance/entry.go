@@ -12,16 +12,20 @@ import (
 // Group is the consumer group of the finance service.
 const Group = "finance"
 
-// ErrEvent is wrapped by every refusal of an event that can never be credited; the message says what is wrong with it.
+// ErrEvent is wrapped by every refusal of an event that can never be credited;
+// the message says what is wrong with it.
 var ErrEvent = errors.New("finance: bad event")
 
 // Entry is a row of account_entries: one credit.
 type Entry struct {
-	ClaimID    string `gorm:"primaryKey"` // id of the event: the claim's, or that of campaign.closed
+	// id of the event: the claim's, or that of campaign.closed
+	ClaimID    string `gorm:"primaryKey"`
 	UserID     string
 	CampaignID string
-	Shard      int     // of the campaign, from 1; 0 in a campaign of one shard
-	Seq        *int64  // of the claim in its shard; nil: what was left over when the campaign closed
+	Shard      int // of the campaign, from 1; 0 in a campaign of one shard
+	// of the claim in its shard; nil: what was left over when the campaign
+	// closed
+	Seq        *int64
 	PacketID   *string // nil: the same; no two entries have one
 	Amount     int64   // minor units
 	Currency   string  // ISO 4217; "" when the campaign names none
@@ -44,7 +48,8 @@ type Account struct {
 // TableName names the table for gorm.
 func (Account) TableName() string { return "accounts" }
 
-// EntryOf returns the entry that an event asks for; false for an event that asks for none, such as a claim of a coupon. Errors: ErrEvent.
+// EntryOf returns the entry that an event asks for; false for an event that
+// asks for none, such as a claim of a coupon. Errors: ErrEvent.
 func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 	switch e.Type {
 	case models.EventClaimAccepted:
@@ -53,7 +58,8 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 		}
 		err = checkPacket(e)
 	case models.EventCampaignClosed:
-		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" { // nothing is left over, or there is no sender
+		// nothing is left over, or there is no sender
+		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" {
 			return Entry{}, false, nil
 		}
 		err = checkMoney(e, 1)
@@ -107,7 +113,8 @@ func (e *Entry) packet() (packetKey, bool) {
 	return packetKey{e.CampaignID, *e.PacketID}, true
 }
 
-// same reports whether an entry, of the books perhaps, and another credit the same. Times do not matter.
+// same reports whether an entry, of the books perhaps, and another credit the
+// same. Times do not matter.
 func (e *Entry) same(other *Entry) bool {
 	packet, _ := e.packet()
 	otherPacket, _ := other.packet()

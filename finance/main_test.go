@@ -38,7 +38,8 @@ func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 
 func eventID(n int) string { return fmt.Sprintf("019c0000-0000-7000-8000-%012d", n) }
 
-// packetClaim is the event of the n-th packet, of n%997 cents, taken by one of 50 users.
+// packetClaim is the event of the n-th packet, of n%997 cents, taken by one of
+// 50 users.
 func packetClaim(n int) models.Event {
 	return models.Event{
 		V: models.EventVersion, Type: models.EventClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
@@ -77,8 +78,9 @@ func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...m
 	}
 }
 
-// faults compares the books with the events that were sent: one entry a credit, nothing else, accounts that are the sum of
-// their entries. It is the question that every test ends with; the controls show that it finds what is wrong.
+// faults compares the books with the events that were sent: one entry a credit,
+// nothing else, accounts that are the sum of their entries. It is the question
+// that every test ends with; the controls show that it finds what is wrong.
 func faults(t testing.TB, db *gorm.DB, events []models.Event) (found []string) {
 	t.Helper()
 	faultf := func(format string, args ...any) {

@@ -23,7 +23,8 @@ func givenUp(n int, claims ...models.Event) models.Event {
 	return e
 }
 
-// A claim that was never answered, and that a group ahead of MySQL has credited, credits nothing in the end.
+// A claim that was never answered, and that a group ahead of MySQL has
+// credited, credits nothing in the end.
 func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -48,7 +49,8 @@ func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	return entries, accounts
 }
 
-// A claim that was given up credits nothing in the end, whatever comes first and however often.
+// A claim that was given up credits nothing in the end, whatever comes first
+// and however often.
 func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -74,8 +76,9 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Of a claim that Redis lost no one but the finance service knows the id: what its place credited is taken back, once.
-// seq counts in each shard: the same place of another one keeps its credit.
+// Of a claim that Redis lost no one but the finance service knows the id: what
+// its place credited is taken back, once. seq counts in each shard: the same
+// place of another one keeps its credit.
 func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -97,7 +100,8 @@ func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Both at once: the credit and its reversal, of a finance service that was away.
+// Both at once: the credit and its reversal, of a finance service that was
+// away.
 func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

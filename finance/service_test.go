@@ -25,7 +25,8 @@ import (
 // patience is how long a test waits for what must come.
 var patience = time.Duration(testenv.Pick(1, 10)) * time.Minute
 
-// startService runs books as `dibs finance` does, over two partitions, quick enough for tests. between stands before them.
+// startService runs books as `dibs finance` does, over two partitions, quick
+// enough for tests. between stands before them.
 func startService(
 	t *testing.T, rdb redis.UniversalClient, db *gorm.DB, name string, between func(models.Event, consumer.HandleFunc) error,
 ) {
@@ -81,8 +82,10 @@ func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 	}, patience, 10*time.Millisecond)
 }
 
-// The account service's database goes away and comes back, one message in ten fails at random at each try, and some can
-// never be credited: all others are, once. Those are parked, and credited by a replay when what stood in their way is gone.
+// The account service's database goes away and comes back, one message in ten
+// fails at random at each try, and some can never be credited: all others are,
+// once. Those are parked, and credited by a replay when what stood in their way
+// is gone.
 func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
@@ -147,8 +150,8 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	require.Empty(t, faults(t, db, events))
 }
 
-// Redis dies and comes back with what was on its disk, and the group is lost: all of the stream is delivered again, and
-// nothing is credited twice.
+// Redis dies and comes back with what was on its disk, and the group is lost:
+// all of the stream is delivered again, and nothing is credited twice.
 func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

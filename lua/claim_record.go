@@ -14,9 +14,10 @@ import (
 	"dibs/models"
 )
 
-// In the hash of keys Redis has a record of each claim. The field is the claim's id, or the
-// digest of the client's key. The record is the digest of the body (8 bytes), with a key the
-// claim's id (16 bytes), then "seq:at_ms", then ":amount:id" of a packet, or else releaseDone.
+// In the hash of keys Redis has a record of each claim. The field is the
+// claim's id, or the digest of the client's key. The record is the digest of
+// the body (8 bytes), with a key the claim's id (16 bytes), then "seq:at_ms",
+// then ":amount:id" of a packet, or else releaseDone.
 
 const (
 	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
@@ -44,7 +45,8 @@ func (p *ClaimRecord) Check() error {
 	return err
 }
 
-// appendRecord appends a claim's field of the hash of keys, keyLength bytes, and its record.
+// appendRecord appends a claim's field of the hash of keys, keyLength bytes,
+// and its record.
 func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {
@@ -69,7 +71,8 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
 }
 
-// parseRecord parses the record of the claim that req repeats. claim.lua has compared the body.
+// parseRecord parses the record of the claim that req repeats. claim.lua has
+// compared the body.
 func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
 	text := record
 	id = req.ID
@@ -95,10 +98,12 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 	return id, seq, at, packet, nil
 }
 
-// BodyDigest identifies a claim's user, quantity and other subjects in its record.
+// BodyDigest identifies a claim's user, quantity and other subjects in its
+// record.
 type BodyDigest [digestLength]byte
 
-// BodyDigestOf returns the digest of a body. Different bodies under one key differ in it.
+// BodyDigestOf returns the digest of a body. Different bodies under one key
+// differ in it.
 func BodyDigestOf[ID string | []byte](userID ID, quantity int64, subjects models.Subjects) BodyDigest {
 	body := make([]byte, 8, 8+models.UserIDLength)
 	binary.BigEndian.PutUint64(body, uint64(quantity))

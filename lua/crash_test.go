@@ -42,8 +42,8 @@ type claimed struct {
 // crashStock is more than any rush takes.
 const crashStock = 100_000_000
 
-// startCrash has some callers claim until stop: each call until its outcome is known, with the
-// same ids.
+// startCrash has some callers claim until stop: each call until its outcome is
+// known, with the same ids.
 func startCrash(t *testing.T, rdb redis.UniversalClient) *crash {
 	t.Helper()
 	c := &crash{}
@@ -91,8 +91,8 @@ func (c *crash) more(t *testing.T, claims int64) {
 	require.Eventually(t, func() bool { return c.told.Load() >= from+claims }, time.Minute, time.Millisecond)
 }
 
-// lost asks for each claim that was told once more, and counts those that are not there, as
-// they were told.
+// lost asks for each claim that was told once more, and counts those that are
+// not there, as they were told.
 func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 	t.Helper()
 	s, err := lua.New(rdb, lua.Options{Clock: func() time.Time { return time.UnixMilli(c.b.ourMs.Load()) }, ServerClock: c.b.redisMs.Load})
@@ -114,7 +114,8 @@ func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 	return lost
 }
 
-// killAndStart kills Redis in the middle of a rush, again and again, on the same folder.
+// killAndStart kills Redis in the middle of a rush, again and again, on the
+// same folder.
 func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 	t.Helper()
 	kills, repairs := testenv.Pick(5, 50), 0
@@ -128,7 +129,8 @@ func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 	t.Logf("%d kills, %d files repaired, %d claims told, %d calls of unknown outcome", kills, repairs, len(c.yes), c.unknown)
 }
 
-// I2: with the settings that fsync asks for, kill -9 of Redis loses no claim that was told.
+// I2: with the settings that fsync asks for, kill -9 of Redis loses no claim
+// that was told.
 func TestClaimsToldWithFsyncOutliveRedisKilled(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -140,8 +142,8 @@ func TestClaimsToldWithFsyncOutliveRedisKilled(t *testing.T) {
 	c.b.requireBooks()
 }
 
-// A crash in the middle of a write leaves half of a transaction in the file. It must not come
-// back among later claims.
+// A crash in the middle of a write leaves half of a transaction in the file. It
+// must not come back among later claims.
 func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -157,8 +159,9 @@ func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	}
 }
 
-// tornOnce claims, cuts the file in the middle of the second claim's transaction, claims
-// again, crashes again, and returns the seq of the events in the stream.
+// tornOnce claims, cuts the file in the middle of the second claim's
+// transaction, claims again, crashes again, and returns the seq of the events
+// in the stream.
 func tornOnce(t *testing.T, server *testenv.RedisServer) (seqs []int64, repairs int) {
 	t.Helper()
 	b := newBundle(t, connect(t, server.URL()), nil)
@@ -192,8 +195,8 @@ func serverVersion(t *testing.T, server *testenv.RedisServer) string {
 	return info["Server"]["redis_version"]
 }
 
-// Control: the same rush on a Redis that keeps nothing loses all, and the count finds it.
-// Nothing is sold twice after it.
+// Control: the same rush on a Redis that keeps nothing loses all, and the count
+// finds it. Nothing is sold twice after it.
 func TestClaimsToldFastAreLostWithRedisAndCounted(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

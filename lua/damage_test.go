@@ -37,7 +37,8 @@ var plant = map[string]func(ctx context.Context, rdb redis.UniversalClient, key 
 	},
 }
 
-// dump is DUMP of every key; where the server has no whole DUMP, their contents.
+// dump is DUMP of every key; where the server has no whole DUMP, their
+// contents.
 func dump(t testing.TB, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := snapshot(t.Context(), t, rdb)
@@ -120,7 +121,8 @@ func (p *packets) requireDamaged(script, key, name string) {
 	require.ErrorContains(p.t, err, key, name)
 }
 
-// requireDamaged calls a script and wants its refusal, naming the key where the script's error can.
+// requireDamaged calls a script and wants its refusal, naming the key where the
+// script's error can.
 func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest) {
 	b.t.Helper()
 	var err error
@@ -224,7 +226,8 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	})
 }
 
-// A record may be older than the newest limit: what it does not count is not used yet.
+// A record may be older than the newest limit: what it does not count is not
+// used yet.
 func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) {
@@ -238,8 +241,8 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	})
 }
 
-// No id follows one of the last millisecond there is. Only an XADD by hand writes such an id,
-// and who reads the stream says so.
+// No id follows one of the last millisecond there is. Only an XADD by hand
+// writes such an id, and who reads the stream says so.
 func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
@@ -278,7 +281,8 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 
 const lastID = "18446744073709551615"
 
-// fillStream has the stream stand at the given id of the last millisecond there is.
+// fillStream has the stream stand at the given id of the last millisecond there
+// is.
 func (b *bundle) fillStream(last string) {
 	b.t.Helper()
 	entry := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}

@@ -1,9 +1,10 @@
-// Package lua has the scripts that change campaigns in Redis, each beside its Go caller
-// (claim.lua, claim.go), and what reads the same keys and the claim streams.
+// Package lua has the scripts that change campaigns in Redis, each beside its
+// Go caller (claim.lua, claim.go), and what reads the same keys and the claim
+// streams.
 //
-// Scripts are embedded byte for byte, called by digest, and sent again if Redis has lost them.
-// A script checks everything before its first write. Outcomes are values; errors say
-// whether anything may have changed.
+// Scripts are embedded byte for byte, called by digest, and sent again if Redis
+// has lost them. A script checks everything before its first write. Outcomes
+// are values; errors say whether anything may have changed.
 //
 //	claim, release, adjust, push, move changes of a campaign
 //	load, evict, fence                 loading and evicting a campaign

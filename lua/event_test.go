@@ -70,7 +70,8 @@ func TestEventIsLetterForLetterTheGolden(t *testing.T) {
 	})
 }
 
-// Outsiders read with the stock watermill Subscriber: group, unmarshaller and all.
+// Outsiders read with the stock watermill Subscriber: group, unmarshaller and
+// all.
 func TestStockSubscriberReadsTheStream(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

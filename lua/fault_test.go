@@ -28,7 +28,8 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	server.Kill()
-	// The first calls may find a connection that died: what they sent is not known to be unread.
+	// The first calls may find a connection that died: what they sent is not
+	// known to be unread.
 	var err error
 	require.Eventually(t, func() bool {
 		_, _, err = b.s.Claim(t.Context(), b.meta, wants("u", 1))
@@ -44,8 +45,8 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 }
 
-// requireReplayOf sends requests again that may have run, until they have: claimed once, and
-// answered alike ever after.
+// requireReplayOf sends requests again that may have run, until they have:
+// claimed once, and answered alike ever after.
 func (b *bundle) requireReplayOf(reqs []lua.ClaimRequest) {
 	b.t.Helper()
 	first := b.claim(reqs...)
@@ -72,8 +73,8 @@ func mute(t *testing.T, p *toxiproxy.Proxy) {
 	require.NoError(t, err)
 }
 
-// Every kind of client that go-redis has, at its most eager to repeat: the script still runs
-// once a call.
+// Every kind of client that go-redis has, at its most eager to repeat: the
+// script still runs once a call.
 func TestScriptIsNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	clients := map[string]func(t *testing.T) (server, through redis.UniversalClient, p *toxiproxy.Proxy){
@@ -134,8 +135,11 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	c := redis.NewClusterClient(&redis.ClusterOptions{
 		MaintNotificationsConfig: noMaintenance(),
 		MaxRetries:               -1, ReadTimeout: time.Second,
-		Protocol: 2, DisableIdentity: true, // no handshake, so a new connection's first words are the script
-		DisableRoutingPolicies: true, // nor does it ask for the list of commands, whose long reply a changing proxy chokes on
+		// no handshake, so a new connection's first words are the script
+		Protocol: 2, DisableIdentity: true,
+		// nor does it ask for the list of commands, whose long reply a changing
+		// proxy chokes on
+		DisableRoutingPolicies: true,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 		},
@@ -144,16 +148,18 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	return c
 }
 
-// awaitCall waits until the server has run a script since its counts were reset, and the proxy
-// has dropped the reply. Of the latter nothing tells, and toxiproxy leaves a goroutine behind
-// when it is changed while a reply is passing.
+// awaitCall waits until the server has run a script since its counts were
+// reset, and the proxy has dropped the reply. Of the latter nothing tells, and
+// toxiproxy leaves a goroutine behind when it is changed while a reply is
+// passing.
 func awaitCall(t *testing.T, server redis.UniversalClient) {
 	t.Helper()
 	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, time.Minute, time.Millisecond)
 	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // see above
 }
 
-// Whatever sends a claim twice, a proxy or a client of another make, the script takes it once.
+// Whatever sends a claim twice, a proxy or a client of another make, the script
+// takes it once.
 func TestClaimSentTwiceIsOneClaim(t *testing.T) {
 	t.Parallel()
 	addr := testenv.RedisCluster(t, 1)[0]
@@ -177,7 +183,8 @@ func TestClaimSentTwiceIsOneClaim(t *testing.T) {
 	b.requireBooks()
 }
 
-// sentFor is the command that a call of Claim sends, taken down at another Redis.
+// sentFor is the command that a call of Claim sends, taken down at another
+// Redis.
 func sentFor(t *testing.T, c *models.Campaign, reqs []lua.ClaimRequest) (args []any) {
 	t.Helper()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())

@@ -22,7 +22,8 @@ import (
 // noon is when tests start, by every clock.
 var noon = time.Date(2026, 3, 5, 12, 0, 0, 123e6, time.UTC)
 
-// eachRedis runs a test on the embedded Redis and on a real one, each its own and empty.
+// eachRedis runs a test on the embedded Redis and on a real one, each its own
+// and empty.
 func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Parallel()
@@ -36,8 +37,8 @@ func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient))
 	})
 }
 
-// patient lets a client wait for a reply however busy the machine is: a time-out is an outcome
-// that tests of sums can't have.
+// patient lets a client wait for a reply however busy the machine is: a
+// time-out is an outcome that tests of sums can't have.
 func patient(rdb redis.UniversalClient) redis.UniversalClient {
 	rdb.(*redis.Client).Options().ReadTimeout = time.Minute
 	return rdb
@@ -63,7 +64,8 @@ type bundle struct {
 	redisMs, ourMs *atomic.Int64
 }
 
-// newBundle makes a campaign of 10 units without limits, changed by change, and loads it.
+// newBundle makes a campaign of 10 units without limits, changed by change, and
+// loads it.
 func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Campaign)) *bundle {
 	t.Helper()
 	b := &bundle{t: t, rdb: rdb, redisMs: new(atomic.Int64), ourMs: new(atomic.Int64)}
@@ -87,7 +89,8 @@ func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Ca
 	return b
 }
 
-// forgetLoads takes the entries of loads out of a stream, which tests of other entries would count.
+// forgetLoads takes the entries of loads out of a stream, which tests of other
+// entries would count.
 func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	t.Helper()
 	entries, err := rdb.XRange(t.Context(), stream, "-", "+").Result()
@@ -104,8 +107,8 @@ func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	}
 }
 
-// scripts makes Scripts of their own on the bundle's Redis and clocks, as another process
-// would have.
+// scripts makes Scripts of their own on the bundle's Redis and clocks, as
+// another process would have.
 func (b *bundle) scripts() *lua.Scripts {
 	b.t.Helper()
 	s, err := lua.New(b.rdb, lua.Options{
@@ -178,7 +181,8 @@ func (b *bundle) events() []models.Event {
 	return events
 }
 
-// requireBooks checks that counters and events agree: seq is gap-free and units add up.
+// requireBooks checks that counters and events agree: seq is gap-free and units
+// add up.
 func (b *bundle) requireBooks() {
 	b.t.Helper()
 	st := b.state()

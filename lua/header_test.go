@@ -59,11 +59,12 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// callsOf sends each script once, claim with two claims, and returns the numbers of KEYS and
-// ARGV by script.
+// callsOf sends each script once, claim with two claims, and returns the
+// numbers of KEYS and ARGV by script.
 func callsOf(t *testing.T) (keys, argv map[string]int) {
 	t.Helper()
-	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr()) // fresh: each script goes by EVAL, in full
+	// fresh: each script goes by EVAL, in full
+	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
 	var sent [][]any
 	rdb.AddHook(&calls{func(cmd redis.Cmder) {
 		if cmd.Name() == "eval" {
@@ -164,8 +165,8 @@ func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {
 	require.Equal(t, known, said)
 }
 
-// The first argument of every command is one of the locals that name KEYS, or the command has
-// no key.
+// The first argument of every command is one of the locals that name KEYS, or
+// the command has no key.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
@@ -177,7 +178,8 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		}
 		require.NotEmpty(t, names, name)
 		if slices.Contains(names, "waves_key") {
-			names = append(names, "list") // that waves names: with the tag of the partition, as Go made it
+			// that waves names: with the tag of the partition, as Go made it
+			names = append(names, "list")
 		}
 		found := call.FindAllStringSubmatch(body, -1)
 		require.Len(t, found, strings.Count(body, "redis."), "%s: no other way to Redis", name)

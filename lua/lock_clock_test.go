@@ -15,8 +15,8 @@ import (
 	"dibs/lua"
 )
 
-// A lease that was taken while Redis' clock was two hours ahead, by a process that died, lasts
-// no longer than any other.
+// A lease that was taken while Redis' clock was two hours ahead, by a process
+// that died, lasts no longer than any other.
 func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	clock, err := testenv.NewClock(t)
@@ -38,8 +38,8 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// The lease of a consumer's name is its process' own: a lease that it lost sight of it takes
-// again at once, and no one else does.
+// The lease of a consumer's name is its process' own: a lease that it lost
+// sight of it takes again at once, and no one else does.
 func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	t.Parallel()
 	s, err := lua.New(testenv.Redis(t).Client(), lua.Options{})

@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// bytesPerClaimMax is what a claim may cost Redis beside its entry in the stream: its user's
-// record and its own.
+// bytesPerClaimMax is what a claim may cost Redis beside its entry in the
+// stream: its user's record and its own.
 const bytesPerClaimMax = 200
 
 // Each claim by its own user, under a client's key: the dearest kind.

@@ -10,7 +10,8 @@ import (
 	"dibs/models"
 )
 
-// model is what a campaign should do, in the fewest words: the reference for the scripts.
+// model is what a campaign should do, in the fewest words: the reference for
+// the scripts.
 type model struct {
 	c     models.Campaign
 	zone  *time.Location
@@ -29,7 +30,8 @@ func newModel(c models.Campaign, zone *time.Location) *model {
 	return &model{c: c, zone: zone, known: map[string]int{}}
 }
 
-// window is the first moment of a window and of the next one; both are zero for all time.
+// window is the first moment of a window and of the next one; both are zero for
+// all time.
 func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Time) {
 	y, m, d := at.In(zone).Date()
 	day := func(d int) time.Time { return models.StartOfDay(y, m, d, zone) }
@@ -185,7 +187,8 @@ func (m *model) release(i int) lua.Released {
 	return lua.ReleasedNow
 }
 
-// adjust takes newer versions only. A new limit counts what is claimed from now on.
+// adjust takes newer versions only. A new limit counts what is claimed from now
+// on.
 func (m *model) adjust(c models.Campaign, now time.Time) {
 	if c.Version <= m.c.Version {
 		return

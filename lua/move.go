@@ -15,8 +15,9 @@ type Debit struct {
 	Taken bool   // claimed units too: the shard refuses claims until as many come back
 }
 
-// Debit takes up to so many free units, and returns how many. Errors: ErrAbsent, ErrOther,
-// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (MySQL gets the move, or there is none).
+// Debit takes up to so many free units, and returns how many. Errors:
+// ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (MySQL
+// gets the move, or there is none).
 func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) {
 	k := s.KeysOf(d.Shard)
 	taken := 0

@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// shardsOf are shards of a campaign in Redis, by their numbers from 1, the first of which has
-// the units.
+// shardsOf are shards of a campaign in Redis, by their numbers from 1, the
+// first of which has the units.
 type shardsOf struct {
 	t      *testing.T
 	rdb    redis.UniversalClient
@@ -135,7 +135,8 @@ func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
 	})
 }
 
-// A shard may owe units: it sells nothing until it has got them, and gives nothing.
+// A shard may owe units: it sells nothing until it has got them, and gives
+// nothing.
 func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, -3)
@@ -160,8 +161,8 @@ func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	})
 }
 
-// A load knows from MySQL which moves were credited: it forgets those of the load before,
-// which nobody sends to it.
+// A load knows from MySQL which moves were credited: it forgets those of the
+// load before, which nobody sends to it.
 func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
@@ -181,7 +182,8 @@ func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	})
 }
 
-// A shard forgets a credit after an hour. It takes none while it does not know which it had.
+// A shard forgets a credit after an hour. It takes none while it does not know
+// which it had.
 func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
@@ -202,7 +204,8 @@ func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 	})
 }
 
-// Movers at random that send each credit any number of times: in the end all units are there, once.
+// Movers at random that send each credit any number of times: in the end all
+// units are there, once.
 func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const units = 40

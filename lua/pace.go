@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// paceFree is how many records are staged without a pause: some 50 ms of Redis.
+	// paceFree is how many records are staged without a pause: some 50 ms of
+	// Redis.
 	paceFree = 25_000
 	// minPace is the least rate, in records a second: about a tenth of Redis.
 	minPace = 80_000
-	// paceWhole bounds the staging of a campaign. A bigger one is staged faster than minPace,
-	// at the others' cost.
+	// paceWhole bounds the staging of a campaign. A bigger one is staged faster
+	// than minPace, at the others' cost.
 	paceWhole = 20 * time.Second
 	// paceLook is the pause between two checks whether others claim.
 	paceLook = 200 * time.Millisecond
@@ -28,9 +29,10 @@ const (
 	paceCatchUp = 250 * time.Millisecond
 )
 
-// pace bounds the rate of staging while others run scripts on the server, so that a load leaves
-// time for other campaigns' claims. Else staging is as fast as Redis, as the lot is away for that
-// long. The reader of MySQL waits for the staging, and so is slowed as well.
+// pace bounds the rate of staging while others run scripts on the server, so
+// that a load leaves time for other campaigns' claims. Else staging is as fast
+// as Redis, as the lot is away for that long. The reader of MySQL waits for the
+// staging, and so is slowed as well.
 type pace struct {
 	calls func(ctx context.Context) (int64, error) // of scripts on the campaign's server, ever
 	rate  float64                                  // records a second
@@ -42,7 +44,8 @@ type pace struct {
 	next      time.Time // when to send the next records
 }
 
-// newPace returns the pace of a campaign of about so many records. key is one of its keys.
+// newPace returns the pace of a campaign of about so many records. key is one
+// of its keys.
 func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace {
 	p := &pace{
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
@@ -92,7 +95,8 @@ func (p *pace) after(ctx context.Context, records int) error {
 	return nil
 }
 
-// check checks whether others claim, and assumes so if the server does not answer.
+// check checks whether others claim, and assumes so if the server does not
+// answer.
 func (p *pace) check(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()

@@ -29,12 +29,14 @@ func newPackets(t testing.TB, rdb redis.UniversalClient) *packets {
 func newPacketsOf(t testing.TB, rdb redis.UniversalClient, define func(c *models.Campaign)) *packets {
 	t.Helper()
 	return &packets{bundle: newBundle(t, rdb, func(c *models.Campaign) {
-		c.Kind, c.Currency, c.Total, c.PerUser = models.KindPacket, "CNY", 1000, 1 // MySQL's total counts what Redis is not told of yet
+		// MySQL's total counts what Redis is not told of yet
+		c.Kind, c.Currency, c.Total, c.PerUser = models.KindPacket, "CNY", 1000, 1
 		define(c)
 	})}
 }
 
-// push brings pairs of an id and an amount to Redis, for release so long after noon; 0 is at once.
+// push brings pairs of an id and an amount to Redis, for release so long after
+// noon; 0 is at once.
 func (p *packets) push(after time.Duration, pairs ...any) {
 	p.t.Helper()
 	push := lua.Push{Epoch: p.c.Epoch, After: p.pushed, Upto: p.pushed + int64(len(pairs)/2), Units: int64(len(pairs) / 2)}
@@ -50,7 +52,8 @@ func (p *packets) push(after time.Duration, pairs ...any) {
 	p.pushed = pushed
 }
 
-// take claims for users in one call and reports what became of each: "id:amount" or the outcome.
+// take claims for users in one call and reports what became of each:
+// "id:amount" or the outcome.
 func (p *packets) take(users ...string) []string {
 	p.t.Helper()
 	reqs := make([]lua.ClaimRequest, len(users))
@@ -125,7 +128,8 @@ func TestPackets_ComeBackWithARebuild(t *testing.T) {
 	})
 }
 
-// Packets stay with their shard: it says itself that they are gone, or not released yet.
+// Packets stay with their shard: it says itself that they are gone, or not
+// released yet.
 func TestPackets_OfAShardAreNeverDry(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		p := newPacketsOf(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })
@@ -172,7 +176,8 @@ func TestPush_IsOnceHoweverOftenItIsSent(t *testing.T) {
 	})
 }
 
-// A list that is gone, short, long or of another kind is never read as sold out, nor given away.
+// A list that is gone, short, long or of another kind is never read as sold
+// out, nor given away.
 func TestPackets_ADamagedListIsNotSoldOut(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for name, harm := range map[string]func(waves, list string) error{
@@ -248,7 +253,8 @@ func (m *packetModel) take(user string, now time.Duration) string {
 	return m.holds[user]
 }
 
-// differs runs a random history and returns where the scripts leave the model; "" is nowhere.
+// differs runs a random history and returns where the scripts leave the model;
+// "" is nowhere.
 func (p *packets) differs(rng *rand.Rand, steps int) string {
 	p.t.Helper()
 	m := &packetModel{holds: map[string]string{}}

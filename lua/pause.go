@@ -20,9 +20,9 @@ type Pause struct {
 	RequestID string // by which request
 }
 
-// Pause pauses lots, those that are away before they are loaded, and appends it to the claim
-// stream for MySQL. It is idempotent by id. Errors, by lot: models.ErrClosed, ErrDamaged,
-// ErrUnavailable, ErrOutcomeUnknown.
+// Pause pauses lots, those that are away before they are loaded, and appends it
+// to the claim stream for MySQL. It is idempotent by id. Errors, by lot:
+// models.ErrClosed, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	errs := make([]error, len(ids))
 	calls := make([]call, len(ids))
@@ -53,8 +53,8 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	return errs
 }
 
-// Pauses reads the pause of each lot; "" is none, or one known to its definition. Errors as
-// State.
+// Pauses reads the pause of each lot; "" is none, or one known to its
+// definition. Errors as State.
 func (s *Scripts) Pauses(ctx context.Context, ids []string) ([]string, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

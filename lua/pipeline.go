@@ -19,7 +19,8 @@ type answer struct {
 	err   error // as those of run
 }
 
-// runPipelined calls one script several times in one round trip. Redis serves others in between.
+// runPipelined calls one script several times in one round trip. Redis serves
+// others in between.
 func (s *Scripts) runPipelined(ctx context.Context, name string, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	if err := ctx.Err(); err != nil {
@@ -40,7 +41,8 @@ func (s *Scripts) runPipelined(ctx context.Context, name string, calls []call) [
 	share := s.opts.Clock().Sub(started) / time.Duration(max(1, len(calls)))
 	for i := range cmds {
 		reply, err := cmds[i].Slice()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "TRYAGAIN") { // nothing ran
+		// nothing ran
+		if redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "TRYAGAIN") {
 			answers[i].code, answers[i].reply, answers[i].err = s.run(ctx, name, calls[i].keys, calls[i].args)
 			continue
 		}

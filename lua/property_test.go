@@ -22,11 +22,14 @@ import (
 	"dibs/models"
 )
 
-// step is one thing that happens to a campaign, small enough to be printed and shrunk.
+// step is one thing that happens to a campaign, small enough to be printed and
+// shrunk.
 type step struct {
 	Kind   string // see kinds
 	Claims []ask
-	Repeat int // which earlier call is sent again, ids and all, or the first of the claims that are released
+	// which earlier call is sent again, ids and all, or the first of the claims
+	// that are released
+	Repeat int
 
 	Total, PerUser, PerDay int64
 	Limits                 []models.Limit
@@ -57,7 +60,8 @@ var (
 			By: rapid.SampledFrom([]string{models.ByUser, "device"}).Draw(t, "by"), Per: rapid.SampledFrom(models.Pers).Draw(t, "per"),
 			Max: rapid.Int64Range(1, 5).Draw(t, "max"),
 		}
-		if l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay) { // they have fields of their own
+		// they have fields of their own
+		if l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay) {
 			l.Per = models.PerHour
 		}
 		return l
@@ -85,7 +89,8 @@ var (
 // before1970 is in hours from any start of a game.
 const before1970 = -70 * 365 * 24
 
-// midnights are days whose edges are not plain: the first moment of a date in a zone.
+// midnights are days whose edges are not plain: the first moment of a date in a
+// zone.
 var midnights = []struct{ name, zone, starts string }{
 	{"plain", "UTC", "2026-03-06T00:00:00Z"},
 	{"New York, the night before summer time", "America/New_York", "2026-03-08T05:00:00Z"},
@@ -103,8 +108,9 @@ var midnights = []struct{ name, zone, starts string }{
 	{"Lord Howe, half an hour of summer time", "Australia/Lord_Howe", "2026-04-04T13:00:00Z"},
 }
 
-// play runs steps on two campaigns of one Redis in turn, each beside its model, and returns the
-// first difference. Two, because what belongs to one campaign must not be seen by another.
+// play runs steps on two campaigns of one Redis in turn, each beside its model,
+// and returns the first difference. Two, because what belongs to one campaign
+// must not be seen by another.
 func play(
 	ctx context.Context, rdb redis.UniversalClient, suffix string, midnight int, all []step, mutate func(s *lua.Scripts) error,
 ) error {
@@ -148,8 +154,8 @@ type player struct {
 	games      []*game
 }
 
-// clock is the process's. The table of days that it makes covers a wrong clock of either server,
-// not of both.
+// clock is the process's. The table of days that it makes covers a wrong clock
+// of either server, not of both.
 func (p *player) clock() time.Time {
 	if p.now.Before(p.latest) {
 		return p.now
@@ -283,7 +289,8 @@ func (p *player) reload(g *game) error {
 	return err
 }
 
-// counts are the parts of the records of subjects that matter: of a limit that is, and not 0.
+// counts are the parts of the records of subjects that matter: of a limit that
+// is, and not 0.
 func (p *player) counts(g *game) (map[string]bool, error) {
 	records, err := p.rdb.HGetAll(p.ctx, p.s.KeysOf(g.m.c.ID).Users).Result()
 	parts := map[string]bool{}
@@ -349,7 +356,8 @@ func (p *player) inHours(h int) *time.Time {
 	return &at
 }
 
-// announcementFits checks an event about the stock: it follows the claim that crossed.
+// announcementFits checks an event about the stock: it follows the claim that
+// crossed.
 func announcementFits(e *models.Event, last int64) error {
 	if e.Seq != last || e.Remaining == nil || *e.Remaining < 0 || e.Type == models.EventCampaignSoldOut && *e.Remaining != 0 {
 		return fmt.Errorf("event %+v after seq %d", e, last)
@@ -357,8 +365,8 @@ func announcementFits(e *models.Event, last int64) error {
 	return nil
 }
 
-// checkEvents compares states and the stream with the models: each claim and each release once,
-// claims in the order of their seq.
+// checkEvents compares states and the stream with the models: each claim and
+// each release once, claims in the order of their seq.
 func (p *player) checkEvents() error {
 	entries, err := p.rdb.XRange(p.ctx, lua.StreamKey(0), "-", "+").Result()
 	if err != nil {
@@ -436,7 +444,8 @@ func TestScriptIsTheModel(t *testing.T) {
 	})
 }
 
-// Controls: scripts with one mistake each. The property above must catch every one of them.
+// Controls: scripts with one mistake each. The property above must catch every
+// one of them.
 func TestModelCatchesMutants(t *testing.T) {
 	t.Parallel()
 	mutants := []struct{ name, old, new string }{
@@ -486,8 +495,8 @@ func TestModelCatchesMutants(t *testing.T) {
 	require.Error(t, new(lua.Scripts).Mutate("no such text", ""), "a mutant that changes nothing is no mutant")
 }
 
-// boundaries are games that claim on both sides of the end of each window, and of the time from
-// which a limit counts.
+// boundaries are games that claim on both sides of the end of each window, and
+// of the time from which a limit counts.
 func boundaries() (games [][]step) {
 	one := step{Kind: "claim", Claims: []ask{{User: 1, Quantity: 1, Device: 1}}}
 	games = append(games, ofOne(
@@ -521,7 +530,8 @@ func ofOne(steps ...step) (game []step) {
 	return game
 }
 
-// caught plays games with a mutant until one differs from the model, and returns how.
+// caught plays games with a mutant until one differs from the model, and
+// returns how.
 func caught(t *testing.T, rdb redis.UniversalClient, text, instead string) error {
 	t.Helper()
 	games := boundaries()

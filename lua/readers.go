@@ -21,14 +21,15 @@ const (
 	// readerLease is how long the partitions of a dead process have no reader.
 	readerLease = 3 * time.Second
 	readerRenew = readerLease / 3
-	// readerAsk bounds a call, so that a lease is renewed in time after one that stalls.
+	// readerAsk bounds a call, so that a lease is renewed in time after one
+	// that stalls.
 	readerAsk = readerRenew / 2
 	noLease   = -2 // PTTL's answer
 )
 
-// Readers shares the partitions among the processes that read in group syncer. Each takes
-// leases of partitions divided by processes, rounded up. The leases only save duplicate work:
-// MySQL's offset guards correctness.
+// Readers shares the partitions among the processes that read in group syncer.
+// Each takes leases of partitions divided by processes, rounded up. The leases
+// only save duplicate work: MySQL's offset guards correctness.
 type Readers struct {
 	scripts *Scripts
 	log     *slog.Logger
@@ -54,8 +55,8 @@ func NewReaders(scripts *Scripts, log *slog.Logger) *Readers {
 	}
 }
 
-// Await waits for the lease of a partition. The returned context ends with the lease or ctx.
-// The error is the cause why ctx ended.
+// Await waits for the lease of a partition. The returned context ends with the
+// lease or ctx. The error is the cause why ctx ended.
 func (r *Readers) Await(ctx context.Context, partition int) (context.Context, error) {
 	for {
 		r.mu.Lock()
@@ -90,7 +91,8 @@ func (r *Readers) Run(ctx context.Context) {
 	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it expires anyway
 }
 
-// share releases leases beyond this process's share, and takes free ones up to it.
+// share releases leases beyond this process's share, and takes free ones up to
+// it.
 func (r *Readers) share(ctx context.Context) {
 	most := r.scripts.Partitions()
 	if processes, err := r.join(ctx); err == nil {
@@ -120,7 +122,8 @@ func (r *Readers) free(ctx context.Context) (free []int) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
 	leases := make([]*redis.DurationCmd, r.scripts.Partitions())
-	_, _ = r.scripts.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+	// each command has its own error
+	_, _ = r.scripts.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition := range leases {
 			leases[partition] = p.PTTL(ctx, readerKey(partition))
 		}
@@ -132,7 +135,8 @@ func (r *Readers) free(ctx context.Context) (free []int) {
 		case left == noLease:
 			free = append(free, partition)
 		case left < 0 || left > readerLease:
-			_ = r.scripts.shorten(ctx, readerKey(partition), readerLease) // the next round tries again
+			// the next round tries again
+			_ = r.scripts.shorten(ctx, readerKey(partition), readerLease)
 		}
 	}
 	return free
@@ -210,7 +214,8 @@ func (r *Readers) set(partition int, lease *readerLock) {
 	r.changed = make(chan struct{})
 }
 
-// lockReader takes the lease of a partition. The same token gets it again. Errors as LockLeader.
+// lockReader takes the lease of a partition. The same token gets it again.
+// Errors as LockLeader.
 func (s *Scripts) lockReader(ctx context.Context, partition int, token string) (*Lock, error) {
 	return s.obtain(ctx, readerKey(partition), readerLease, &redislock.Options{Token: token})
 }

@@ -30,9 +30,10 @@ const (
 	ReleasedDamaged Released = 3 // the record is missing or does not match: nothing changed for it
 )
 
-// Release frees what up to ReleasesMax claims of one campaign took, each once, and appends their
-// events. Stock and limits get the units back, limits only in the claim's window.
-// Errors: ErrOther (a loader has the lot), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
+// Release frees what up to ReleasesMax claims of one campaign took, each once,
+// and appends their events. Stock and limits get the units back, limits only in
+// the claim's window. Errors: ErrOther (a loader has the lot), ErrDamaged,
+// ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)

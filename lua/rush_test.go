@@ -45,7 +45,8 @@ func (c *tally) add(reqs []lua.ClaimRequest, replies []lua.ClaimReply) error {
 	return nil
 }
 
-// forgetScripts has Redis forget its scripts, again and again, until the returned func is called.
+// forgetScripts has Redis forget its scripts, again and again, until the
+// returned func is called.
 func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,8 +59,8 @@ func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
 	return func() { cancel(); flusher.Wait() }
 }
 
-// I1, I3, I5, I7: a crowd over 50 goroutines, each with calls of one claim or of 128, gets exactly
-// the stock. A4: also while Redis forgets the scripts.
+// I1, I3, I5, I7: a crowd over 50 goroutines, each with calls of one claim or
+// of 128, gets exactly the stock. A4: also while Redis forgets the scripts.
 func TestRushSellsExactlyTheStock(t *testing.T) {
 	const perUser = 3
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -71,7 +72,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			stop := forgetScripts(t, rdb)
 			for range goroutines {
 				wg.Go(func() {
-					for range int(units)*2/goroutines/perCall + 1 { // twice the stock is asked for, and more
+					// twice the stock is asked for, and more
+					for range int(units)*2/goroutines/perCall + 1 {
 						reqs := make([]lua.ClaimRequest, perCall)
 						for i := range reqs {
 							reqs[i] = want(fmt.Sprint("user", rand.IntN(int(units)*2/perUser)), int64(1+rand.IntN(2)), "")
@@ -90,7 +92,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			wg.Wait()
 			stop()
 			require.False(t, t.Failed(), "a call was not answered, so the sums below can't be right")
-			for i := 0; got.units < units; i++ { // the crowd is random, what is left of the stock must still be sold
+			// the crowd is random, what is left of the stock must still be sold
+			for i := 0; got.units < units; i++ {
 				reqs := wants(fmt.Sprint("late", i), 1)
 				require.NoError(t, got.add(reqs, b.claim(reqs...)))
 			}
@@ -108,8 +111,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 	})
 }
 
-// One user and one key from everywhere at once, from two processes: one claim, and the same
-// answer to all.
+// One user and one key from everywhere at once, from two processes: one claim,
+// and the same answer to all.
 func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 5 })
@@ -139,8 +142,8 @@ func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	})
 }
 
-// A history of claims and reads of the state has an order in which one campaign, alone, would
-// have answered so.
+// A history of claims and reads of the state has an order in which one
+// campaign, alone, would have answered so.
 type (
 	asked    struct{ units int64 } // 0 reads the state
 	answered struct{ seq, taken int64 }
@@ -202,7 +205,8 @@ func TestClaimsAreLinearizable(t *testing.T) {
 	})
 }
 
-// ask claims, or reads the state; a failure shows as an answer that no campaign gives.
+// ask claims, or reads the state; a failure shows as an answer that no campaign
+// gives.
 func (b *bundle) ask(in asked) answered {
 	if in.units == 0 {
 		st, err := b.s.State(b.t.Context(), b.c.ID)

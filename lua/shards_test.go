@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// Units that came back between two views of a shard make them different, also when as many
-// were taken.
+// Units that came back between two views of a shard make them different, also
+// when as many were taken.
 func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 	t.Parallel()
 	var v lua.ShardView

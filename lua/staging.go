@@ -13,18 +13,21 @@ import (
 const (
 	// stageFields bounds the fields of a command: some 100 µs of Redis.
 	stageFields = 128
-	// stageCommands is how many commands share a round trip, and stageCommandsPaced while
-	// others claim. Redis serves others between two commands.
+	// stageCommands is how many commands share a round trip, and
+	// stageCommandsPaced while others claim. Redis serves others between two
+	// commands.
 	stageCommands      = 8
 	stageCommandsPaced = 2
-	// namelessField stands for claims without a record. No user and no claim has that name.
+	// namelessField stands for claims without a record. No user and no claim
+	// has that name.
 	namelessField = ""
 	// stagedFor is how long staged records stay after their loader died.
 	stagedFor = time.Hour
 )
 
-// Staging stages a lot beside its live keys, and loads it in one step. It counts Taken and
-// Released; the rest of Load is the caller's. It serves one goroutine.
+// Staging stages a lot beside its live keys, and loads it in one step. It
+// counts Taken and Released; the rest of Load is the caller's. It serves one
+// goroutine.
 type Staging struct {
 	Load
 

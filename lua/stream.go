@@ -17,7 +17,8 @@ type Stream struct {
 
 const noSuchKey = "no such key"
 
-// Stream reads a claim stream. Errors: ErrUnavailable, ErrOutcomeUnknown (retry), ErrDamaged.
+// Stream reads a claim stream. Errors: ErrUnavailable, ErrOutcomeUnknown
+// (retry), ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {

@@ -31,7 +31,8 @@ const (
 	AuditTokenRefused    = "token.refused"
 )
 
-// AuditEntry is a row of audit_log: who changed what, and what was there before.
+// AuditEntry is a row of audit_log: who changed what, and what was there
+// before.
 type AuditEntry struct {
 	ID         string          `json:"id"` // UUIDv7: sorts by time
 	At         Time            `json:"at"`

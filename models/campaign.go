@@ -16,7 +16,8 @@ const (
 	KindPacket Kind = "packet" // a list of amounts
 )
 
-// Status is whether a campaign takes claims, apart from its window and its stock.
+// Status is whether a campaign takes claims, apart from its window and its
+// stock.
 type Status string
 
 // The states of a campaign. A closed campaign stays closed.
@@ -29,7 +30,8 @@ const (
 // Residency is where the stock of a campaign is.
 type Residency string
 
-// The states of residency, by the entries of the claim stream that MySQL has applied.
+// The states of residency, by the entries of the claim stream that MySQL has
+// applied.
 const (
 	ResidencyNone     Residency = "none"     // never loaded into Redis
 	ResidencyResident Residency = "resident" // loaded into Redis, which decides
@@ -37,7 +39,8 @@ const (
 )
 
 const (
-	// UnitsMax bounds total, limits and low_stock_at: well inside the 2^53 that Lua's numbers hold exactly.
+	// UnitsMax bounds total, limits and low_stock_at: well inside the 2^53 that
+	// Lua's numbers hold exactly.
 	UnitsMax int64 = 1_000_000_000_000
 	// QuantityMax bounds the units of one claim.
 	QuantityMax int64 = 1_000_000
@@ -53,23 +56,29 @@ const (
 	PublicCount = "count" // how many
 )
 
-// Campaign is the definition of a campaign and its books, or a shard of one with its own: a row of MySQL's view defined_lots. MySQL is the
-// authority for the definition. Units are counted in units, times are UTC at millisecond precision.
+// Campaign is the definition of a campaign and its books, or a shard of one
+// with its own: a row of MySQL's view defined_lots. MySQL is the authority for
+// the definition. Units are counted in units, times are UTC at millisecond
+// precision.
 type Campaign struct {
-	ID        string `gorm:"primaryKey"`
-	Kind      Kind
-	Name      string
-	Status    Status
-	Partition int `gorm:"column:partition_no"` // which claim stream; from the id, see lua.PartitionOf
-	// Shards is over how many shards the campaign is spread, 1 for most. Stored digests of campaigns of one shard lack it.
+	ID     string `gorm:"primaryKey"`
+	Kind   Kind
+	Name   string
+	Status Status
+	// which claim stream; from the id, see lua.PartitionOf
+	Partition int `gorm:"column:partition_no"`
+	// Shards is over how many shards the campaign is spread, 1 for most. Stored
+	// digests of campaigns of one shard lack it.
 	Shards int `gorm:"default:1" json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
 	Total         int64
 	PerUser       int64 // 0: no limit
 	PerUserPerDay int64 // 0: no limit
-	// Limits are the other limits, see AllLimits. Stored digests of campaigns without them lack the field.
+	// Limits are the other limits, see AllLimits. Stored digests of campaigns
+	// without them lack the field.
 	Limits Limits `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
-	// ShardBy is the subject whose value decides about the shard of a claim; "" is its user.
+	// ShardBy is the subject whose value decides about the shard of a claim; ""
+	// is its user.
 	ShardBy    string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 	TimeZone   string
 	StartsAt   *time.Time
@@ -79,20 +88,25 @@ type Campaign struct {
 	SenderID   string
 	HoldForMs  int64
 	PauseID    *string `json:"-"` // the last pause that Redis was told of while MySQL was away
-	// A hold lasts no longer than HoldMaxMs, however often it is extended; 0: there are none. Stored digests lack it where it is the usual.
+	// A hold lasts no longer than HoldMaxMs, however often it is extended; 0:
+	// there are none. Stored digests lack it where it is the usual.
 	HoldMaxMs int64 `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
-	// Public is what anybody may read: PublicLevel, PublicCount or nothing. Stored digests of campaigns without it lack the field.
+	// Public is what anybody may read: PublicLevel, PublicCount or nothing.
+	// Stored digests of campaigns without it lack the field.
 	Public string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
-	// Version identifies the last change of the definition: 1, then milliseconds since 1970, rising. AppliedVersion is the last version
-	// that Redis is known to hold.
+	// Version identifies the last change of the definition: 1, then
+	// milliseconds since 1970, rising. AppliedVersion is the last version that
+	// Redis is known to hold.
 	Version        int64
 	AppliedVersion int64
-	// Changes counts the definitions that there were, from 1: people read it, nothing is decided by it. Digests that are stored lack it.
+	// Changes counts the definitions that there were, from 1: people read it,
+	// nothing is decided by it. Digests that are stored lack it.
 	Changes int64 `gorm:"default:1" json:"-"`
 	// Epoch is the number of the last load into Redis; 0 before the first.
 	Epoch int64
-	// LoadAttempts counts the loads that were started; the next epoch comes from it.
+	// LoadAttempts counts the loads that were started; the next epoch comes
+	// from it.
 	LoadAttempts int64
 
 	Residency   Residency `gorm:"default:none"`
@@ -100,38 +114,46 @@ type Campaign struct {
 	// Generation is that of its partition when it was loaded last.
 	Generation int64 `json:"-"`
 
-	// What processes saw of the lot in Redis when its partition lost data, or when they found less there. They only rise.
+	// What processes saw of the lot in Redis when its partition lost data, or
+	// when they found less there. They only rise.
 	SeenEpoch, SeenSeq, SeenUnits int64 `json:"-"`
-	// What was sold and lost: it has no row. Its units are not for sale, unless an operator gives them up.
+	// What was sold and lost: it has no row. Its units are not for sale, unless
+	// an operator gives them up.
 	LostClaims                  int64
 	LostUnits                   int64 `json:"-"`
 	GivenUpClaims, GivenUpUnits int64 `json:"-"`
 
-	// The counters, moved by the writer in the transaction that inserts the claims.
-	// The database computes Remaining from Total, RedisTotal and Claimed. It is never below 0, and of a
-	// campaign of one shard never below what Redis says. Of several shards it shows a lowered total
-	// before they have it.
+	// The counters, moved by the writer in the transaction that inserts the
+	// claims. The database computes Remaining from Total, RedisTotal and
+	// Claimed. It is never below 0, and of a campaign of one shard never below
+	// what Redis says. Of several shards it shows a lowered total before they
+	// have it.
 	Remaining int64 `gorm:"->"` // units
 	Claimed   int64 // units of live claims
 	SyncedSeq int64 // accepted claims that have their row
 	Sold      int64 `json:"-"` // units of these, released or not
 
-	ReleasedClaims int64 // claims that were released or expired, ever; moved in the transaction that did it
+	// claims that were released or expired, ever; moved in the transaction that
+	// did it
+	ReleasedClaims int64
 
-	// What was moved out of claims; the counters above count it still. It is no part of the digests that are stored.
+	// What was moved out of claims; the counters above count it still. It is no
+	// part of the digests that are stored.
 	ArchivedClaims   int64 `json:"-"`
 	ArchivedUnits    int64 `json:"-"` // of live claims
 	ArchivedSold     int64 `json:"-"` // units of all of them
 	ArchivedReleased int64 `json:"-"` // claims
 
-	// RedisTotal is what Redis may still sell by while a lower Total is on its way to it; else 0.
+	// RedisTotal is what Redis may still sell by while a lower Total is on its
+	// way to it; else 0.
 	RedisTotal int64 `json:"-"`
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// TableName names the view for gorm. Its tables are written to by package campaigns.
+// TableName names the view for gorm. Its tables are written to by package
+// campaigns.
 func (Campaign) TableName() string { return "defined_lots" }
 
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.
@@ -153,7 +175,8 @@ func (c *Campaign) Definition() Campaign {
 	return d
 }
 
-// DefinitionJSON is what people have decided of a campaign, as JSON: in the API, in the console and in the audit log.
+// DefinitionJSON is what people have decided of a campaign, as JSON: in the
+// API, in the console and in the audit log.
 type DefinitionJSON struct {
 	Kind          Kind        `json:"kind" enum:"coupon,packet"`
 	Name          string      `json:"name,omitempty"`
@@ -203,7 +226,8 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 
 // Change is a change of a campaign's definition; nil leaves a field as it is.
 type Change struct {
-	// IfVersion has the change made only to a campaign whose Version is among these; nil is any.
+	// IfVersion has the change made only to a campaign whose Version is among
+	// these; nil is any.
 	IfVersion []int64
 
 	Name          *string

@@ -12,7 +12,8 @@ const (
 	ClaimReleased ClaimStatus = "released"
 	ClaimExpired  ClaimStatus = "expired"
 
-	// ClaimParked is a claim whose row MySQL refuses. It counts as claimed, and can't be redeemed or released before a person has decided.
+	// ClaimParked is a claim whose row MySQL refuses. It counts as claimed, and
+	// can't be redeemed or released before a person has decided.
 	ClaimParked ClaimStatus = "parked"
 )
 
@@ -39,7 +40,8 @@ type Claim struct {
 	ReleaseReason string `json:"release_reason,omitempty" doc:"as sent with the release"`
 }
 
-// WithResolution returns the claim with the fields that tell what became of it, from its row.
+// WithResolution returns the claim with the fields that tell what became of it,
+// from its row.
 func (c Claim) WithResolution(r *ClaimRow) Claim {
 	if r.OrderID != nil {
 		c.OrderID = *r.OrderID
@@ -73,7 +75,8 @@ type Stock struct {
 	AsOf       Time   `json:"as_of"`
 }
 
-// TimeLayout is RFC 3339 in UTC with milliseconds, the form of every time in the API and in events.
+// TimeLayout is RFC 3339 in UTC with milliseconds, the form of every time in
+// the API and in events.
 const TimeLayout = "2006-01-02T15:04:05.000Z"
 
 // Time is a time that JSON shows in TimeLayout.

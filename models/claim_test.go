@@ -30,7 +30,8 @@ func rows() []models.ClaimRow {
 	return []models.ClaimRow{claimed, redeemed, released, expired, packet}
 }
 
-// TestClaimsAreAnsweredAsStorefrontsReadThem: the JSON of the API, field for field.
+// TestClaimsAreAnsweredAsStorefrontsReadThem: the JSON of the API, field for
+// field.
 func TestClaimsAreAnsweredAsStorefrontsReadThem(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -21,7 +21,8 @@ func TestMinorUnitsAreThoseOfISO4217(t *testing.T) {
 	list.Comment = '#'
 	rows, err := list.ReadAll()
 	require.NoError(t, err)
-	listed := map[string]string{"ANG": "2", "BGN": "2", "CUC": "2", "HRK": "2", "SLL": "2", "ZWL": "2"} // withdrawn
+	// withdrawn
+	listed := map[string]string{"ANG": "2", "BGN": "2", "CUC": "2", "HRK": "2", "SLL": "2", "ZWL": "2"}
 	for _, row := range rows {
 		listed[row[0]] = row[1]
 	}

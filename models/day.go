@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// StartOfDay is the first moment at which the clocks of a zone show a date, or a later one.
-// So a day whose midnight is skipped begins at the moment after the gap, one whose midnight comes
-// twice at the first of the two, and one that the zone leaves out begins where the next one does.
+// StartOfDay is the first moment at which the clocks of a zone show a date, or
+// a later one. So a day whose midnight is skipped begins at the moment after
+// the gap, one whose midnight comes twice at the first of the two, and one that
+// the zone leaves out begins where the next one does.
 func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	return firstShowing(time.Date(y, m, d, 0, 0, 0, 0, time.UTC), zone)
 }
 
-// firstShowing is the first moment at which the clocks of a zone show a time, or a later one.
-// wall has the time that they show as if it were UTC.
+// firstShowing is the first moment at which the clocks of a zone show a time,
+// or a later one. wall has the time that they show as if it were UTC.
 func firstShowing(wall time.Time, zone *time.Location) time.Time {
 	for s := range stretches(wall, zone) {
 		if s.at.Before(s.from) {
@@ -26,8 +27,8 @@ func firstShowing(wall time.Time, zone *time.Location) time.Time {
 	return wall // not reached: no offset is longer than a day
 }
 
-// showing are the moments at which the clocks of a zone show a time: none if they skip it, two if
-// they are set back over it.
+// showing are the moments at which the clocks of a zone show a time: none if
+// they skip it, two if they are set back over it.
 func showing(wall time.Time, zone *time.Location) (moments []time.Time) {
 	for s := range stretches(wall, zone) {
 		if !s.at.Before(s.from) && s.at.Before(s.to) {
@@ -46,11 +47,12 @@ type stretch struct {
 // aroundTheEarth is longer than any offset, and than clocks were ever set back.
 const aroundTheEarth = 48 * time.Hour
 
-// quarter divides the times at which clocks change in years that have rules alone.
+// quarter divides the times at which clocks change in years that have rules
+// alone.
 const quarter = 15 * time.Minute
 
-// stretches are those during which clocks may show a time. time.Date does not say which side of a
-// change of the clocks it takes.
+// stretches are those during which clocks may show a time. time.Date does not
+// say which side of a change of the clocks it takes.
 func stretches(wall time.Time, zone *time.Location) iter.Seq[stretch] {
 	return func(yield func(stretch) bool) {
 		last := wall.Add(aroundTheEarth)
@@ -79,7 +81,8 @@ type Day struct {
 	From, To time.Time // its first moment, and that of the next day
 }
 
-// Days that are added up. The columns of MySQL and the times of the API have no later year.
+// Days that are added up. The columns of MySQL and the times of the API have no
+// later year.
 const firstDayYear, lastDayYear = 1970, 9998
 
 // ParseDay reads a date of a zone. Errors: *FieldError of the field date.
@@ -98,10 +101,12 @@ func ParseDay(date string, zone *time.Location) (Day, error) {
 	return day, nil
 }
 
-// Twice is which of two moments is meant where the clocks are set back and show a time twice.
+// Twice is which of two moments is meant where the clocks are set back and show
+// a time twice.
 type Twice string
 
-// The moments that can be meant. Without one, a time that comes twice is refused.
+// The moments that can be meant. Without one, a time that comes twice is
+// refused.
 const (
 	TwiceFirst  Twice = "first"
 	TwiceSecond Twice = "second"
@@ -110,8 +115,9 @@ const (
 // localMinutes is a local time without seconds, as browsers send it.
 const localMinutes = "2006-01-02T15:04"
 
-// ParseLocal reads a time of a field as people write it, such as 2027-01-31T18:00: what the clocks
-// of a zone show, or an RFC 3339 time, which says its offset. Errors: *FieldError.
+// ParseLocal reads a time of a field as people write it, such as
+// 2027-01-31T18:00: what the clocks of a zone show, or an RFC 3339 time, which
+// says its offset. Errors: *FieldError.
 func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time, error) {
 	if at, err := ParseTime(text); err == nil {
 		return at, nil

@@ -15,7 +15,8 @@ import (
 	"dibs/models"
 )
 
-// zonesOfGo are all zones of the IANA database that Go ships, which is the embedded one.
+// zonesOfGo are all zones of the IANA database that Go ships, which is the
+// embedded one.
 func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(build.Default.GOROOT, "lib/time/zoneinfo.zip"))
@@ -57,8 +58,9 @@ func TestLoadZone_KnowsNoZoneOfTheMachine(t *testing.T) {
 // shows reports whether the clocks of a zone show a date, or a later one.
 func shows(at time.Time, date string) bool { return at.Format(time.DateOnly) >= date }
 
-// TestStartOfDay_AroundEveryChangeOfTheClocks: a day begins at the first quarter of an hour that
-// shows it or a later one, wherever a zone's clocks change from 2020 to 2035, and around New Year.
+// TestStartOfDay_AroundEveryChangeOfTheClocks: a day begins at the first
+// quarter of an hour that shows it or a later one, wherever a zone's clocks
+// change from 2020 to 2035, and around New Year.
 func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	t.Parallel()
 	changes := 0
@@ -79,7 +81,8 @@ func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	require.Greater(t, changes, 3000)
 }
 
-// clocksChange reports whether clocks of a zone change within a day after a moment.
+// clocksChange reports whether clocks of a zone change within a day after a
+// moment.
 func clocksChange(at time.Time, zone *time.Location) bool {
 	_, before := at.In(zone).Zone()
 	_, after := at.AddDate(0, 0, 1).In(zone).Zone()
@@ -116,7 +119,8 @@ func TestParseLocal(t *testing.T) {
 	}
 }
 
-// requireStartOfDay compares the first moment of a day with what a scan by quarters of an hour finds.
+// requireStartOfDay compares the first moment of a day with what a scan by
+// quarters of an hour finds.
 func requireStartOfDay(t *testing.T, zone *time.Location, day time.Time) {
 	t.Helper()
 	y, m, d := day.Date()
@@ -135,9 +139,12 @@ func TestParseDay(t *testing.T) {
 	for _, day := range []struct{ zone, date, from, to string }{
 		{"UTC", "2026-11-21", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
 		{"America/Santiago", "2026-09-05", "2026-09-05T04:00:00Z", "2026-09-06T04:00:00Z"},
-		{"America/Santiago", "2026-09-06", "2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"}, // no midnight
-		{"America/Havana", "2026-11-01", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},   // two midnights
-		{"America/St_Johns", "2010-11-06", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z"}, // ends twice
+		// no midnight
+		{"America/Santiago", "2026-09-06", "2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"},
+		// two midnights
+		{"America/Havana", "2026-11-01", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
+		// ends twice
+		{"America/St_Johns", "2010-11-06", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z"},
 		{"Pacific/Apia", "2011-12-29", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
 		{"Pacific/Apia", "2011-12-31", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"UTC", "9998-12-31", "9998-12-31T00:00:00Z", "9999-01-01T00:00:00Z"},

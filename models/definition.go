@@ -2,7 +2,8 @@ package models
 
 import "time"
 
-// Definition is all that people decided of a campaign: a row of MySQL's definitions, and what the claim stream tells of it.
+// Definition is all that people decided of a campaign: a row of MySQL's
+// definitions, and what the claim stream tells of it.
 type Definition struct {
 	CampaignID    string     `gorm:"primaryKey" json:"-"`
 	Kind          Kind       `json:"kind"`
@@ -21,12 +22,13 @@ type Definition struct {
 	SenderID      string     `json:"sender_id,omitempty"`
 	HoldForMs     int64      `json:"hold_for_ms,omitempty"`
 	HoldMaxMs     int64      `json:"hold_max_ms,omitempty"`
-	PauseID       *string    `json:"pause_id,omitempty"` // the last campaign.paused that it knows of
-	Public        string     `json:"public,omitempty"`
-	Version       int64      `json:"version"`
-	Changes       int64      `json:"changes"`
-	CreatedDigest string     `json:"created_digest"` // of what the campaign's creator chose
-	CreatedAt     time.Time  `json:"created_at"`
+	// the last campaign.paused that it knows of
+	PauseID       *string   `json:"pause_id,omitempty"`
+	Public        string    `json:"public,omitempty"`
+	Version       int64     `json:"version"`
+	Changes       int64     `json:"changes"`
+	CreatedDigest string    `json:"created_digest"` // of what the campaign's creator chose
+	CreatedAt     time.Time `json:"created_at"`
 
 	Total int64 `gorm:"->" json:"total"` // units; it stands in lots
 }

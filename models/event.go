@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// GroupSyncer is the consumer group that applies the claim streams to MySQL, which keeps the offset.
+// GroupSyncer is the consumer group that applies the claim streams to MySQL,
+// which keeps the offset.
 const GroupSyncer = "syncer"
 
 // EventVersion is the `v` of the events this code writes and reads.
@@ -41,17 +42,20 @@ const (
 	EventPartitionGeneration EventType = "partition.generation" // of no campaign
 )
 
-// ModeMySQL is the mode of claims that are answered only once MySQL has their row.
+// ModeMySQL is the mode of claims that are answered only once MySQL has their
+// row.
 const ModeMySQL = "mysql"
 
-// EventTypes are the types of event that a webhook endpoint can subscribe to. Moves are Dibs' own.
+// EventTypes are the types of event that a webhook endpoint can subscribe to.
+// Moves are Dibs' own.
 var EventTypes = []EventType{
 	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
 	EventClaimsGivenUp, EventClaimsDropped,
 }
 
-// Event is the payload of an entry of a claim stream. The id of a claim.accepted is the claim's id. Readers must ignore fields and types
-// that they do not know.
+// Event is the payload of an entry of a claim stream. The id of a
+// claim.accepted is the claim's id. Readers must ignore fields and types that
+// they do not know.
 type Event struct {
 	V          int       `json:"v"`
 	Type       EventType `json:"type"`
@@ -61,14 +65,17 @@ type Event struct {
 	Quantity   int64     `json:"quantity,omitempty"` // units
 	// Subjects are those of the claim beside its user, as they are stored.
 	Subjects Subjects `json:"subjects,omitempty"`
-	// Key is the digest of the client's idempotency key, base64url without padding; empty if it sent none.
+	// Key is the digest of the client's idempotency key, base64url without
+	// padding; empty if it sent none.
 	Key string `json:"key,omitempty"`
-	// Mode is ModeMySQL of a claim.accepted that is answered only once MySQL has its row; else "".
+	// Mode is ModeMySQL of a claim.accepted that is answered only once MySQL
+	// has its row; else "".
 	Mode string `json:"mode,omitempty"`
 	// Epoch is the load of the campaign into Redis that this event comes from.
 	Epoch int64 `json:"epoch,omitempty"`
 	Seq   int64 `json:"seq,omitempty"`
-	// Shard is the shard of the campaign that the claim was made in, from 1; 0 in a campaign of one shard. Seq counts in it.
+	// Shard is the shard of the campaign that the claim was made in, from 1; 0
+	// in a campaign of one shard. Seq counts in it.
 	Shard int `json:"shard,omitempty"`
 	// Remaining is the units left after a change of the stock.
 	Remaining *int64 `json:"remaining,omitempty"`
@@ -77,44 +84,52 @@ type Event struct {
 	Amount    *int64 `json:"amount,omitempty"` // minor units
 	Currency  string `json:"currency,omitempty"`
 
-	// Only in claim.released, claim.redeemed, claim.reopened and claim.extended: which claim, when it was made, and what became of it.
+	// Only in claim.released, claim.redeemed, claim.reopened and
+	// claim.extended: which claim, when it was made, and what became of it.
 	ClaimID   string `json:"claim_id,omitempty"`
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
-	// ExpiresAt is when the hold ends, in claim.reopened and claim.extended. ExtendKey is the digest of the idempotency key of an extension.
+	// ExpiresAt is when the hold ends, in claim.reopened and claim.extended.
+	// ExtendKey is the digest of the idempotency key of an extension.
 	ExpiresAt *Time  `json:"expires_at,omitempty"`
 	ExtendKey string `json:"extend_key,omitempty"`
 	// Decision counts the decisions of the claim, from 1.
 	Decision int64  `json:"decision,omitempty"`
 	Reason   string `json:"reason,omitempty"` // "expired", or the words of who released it
 
-	// Only in units.debited and units.credited: Quantity units went from Shard to shard Peer, or came from it, as the two halves of one Move,
-	// which is a row of stock_moves. Peer 0 is the campaign's total.
+	// Only in units.debited and units.credited: Quantity units went from Shard
+	// to shard Peer, or came from it, as the two halves of one Move, which is a
+	// row of stock_moves. Peer 0 is the campaign's total.
 	Peer int    `json:"peer,omitempty"`
 	Move string `json:"move,omitempty"`
 
-	// Only in lot.loaded and lot.resumed: the units that were ever sold of the lot, and the claims that MySQL had of it, with their Quantity
-	// units. Seq is the highest that was used. Version is that of the definition, also in campaign.changed.
+	// Only in lot.loaded and lot.resumed: the units that were ever sold of the
+	// lot, and the claims that MySQL had of it, with their Quantity units. Seq
+	// is the highest that was used. Version is that of the definition, also in
+	// campaign.changed.
 	Sold    int64 `json:"sold,omitempty"`
 	Claims  int64 `json:"claims,omitempty"`
 	Version int64 `json:"version,omitempty"`
 	// Definition is that of the campaign, also in campaign.changed.
 	Definition *Definition `json:"definition,omitempty"`
-	// Only in campaign.paused: its id, the same for all lots of a campaign, and who paused it, by which request. Ids of later ones are
-	// greater.
+	// Only in campaign.paused: its id, the same for all lots of a campaign, and
+	// who paused it, by which request. Ids of later ones are greater.
 	PauseID   string `json:"pause_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 	// Pushed is in packets.pushed alone.
 	Pushed *PushedPackets `json:"pushed,omitempty"`
-	// Generation is how often Redis lost data of the partition; also of partition.generation.
+	// Generation is how often Redis lost data of the partition; also of
+	// partition.generation.
 	Generation int64 `json:"generation,omitempty"`
 
-	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last. In
-	// claims.dropped: the claims, which were never answered.
+	// Only in claims.given_up: the claims, as far as their ids are known, and
+	// the places of the others, first to last. In claims.dropped: the claims,
+	// which were never answered.
 	IDs  []string   `json:"ids,omitempty"`
 	Seqs [][2]int64 `json:"seqs,omitempty"`
-	// GivenUp is in claims.given_up alone: all that was given up of the lot so far.
+	// GivenUp is in claims.given_up alone: all that was given up of the lot so
+	// far.
 	GivenUp *GivenUp `json:"given_up,omitempty"`
 }
 
@@ -127,10 +142,12 @@ type GivenUp struct {
 // pauseIDLength is that of a UUID.
 const pauseIDLength = 36
 
-// ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.
+// ErrEvent is wrapped by every refusal of an event; the message says what is
+// wrong with it.
 var ErrEvent = errors.New("models: bad event")
 
-// DecodeEvent reads and checks the payload of a stream entry. An unknown type is no error: the caller ignores the event.
+// DecodeEvent reads and checks the payload of a stream entry. An unknown type
+// is no error: the caller ignores the event.
 func DecodeEvent(payload []byte) (Event, error) {
 	var e Event
 	if !scanEvent(payload, &e) {
@@ -146,7 +163,8 @@ func DecodeEvent(payload []byte) (Event, error) {
 	return e, nil
 }
 
-// unmarshalEvent is a function of its own because json.Unmarshal moves its event to the heap, and the usual event does without.
+// unmarshalEvent is a function of its own because json.Unmarshal moves its
+// event to the heap, and the usual event does without.
 func unmarshalEvent(payload []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -186,7 +204,8 @@ func (e *Event) validate() error {
 // IsAwaited reports whether the answer to a claim waits for its row in MySQL.
 func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == EventClaimAccepted }
 
-// IsMove reports whether an event is half of a move of units from one shard of a campaign to another.
+// IsMove reports whether an event is half of a move of units from one shard of
+// a campaign to another.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
 // IsDecision reports whether an event says what was decided of a claim.
@@ -239,7 +258,8 @@ func (e *Event) validateClaim() error {
 	return nil
 }
 
-// RawEvent is an event with the JSON that it was read from, which holds fields that Event lacks.
+// RawEvent is an event with the JSON that it was read from, which holds fields
+// that Event lacks.
 type RawEvent struct {
 	Event
 	Payload     []byte

@@ -2,10 +2,11 @@ package models
 
 import "time"
 
-// scanEvent reads the plain form in which Dibs itself writes events: one flat object of known fields, integers, and
-// strings of printable ASCII without escapes. Whatever else there may be it leaves to encoding/json (false), so it need
-// know no more of JSON than that. The streams are full of the plain form, and reflection would be a fifth of what a
-// consumer spends on a claim.
+// scanEvent reads the plain form in which Dibs itself writes events: one flat
+// object of known fields, integers, and strings of printable ASCII without
+// escapes. Whatever else there may be it leaves to encoding/json (false), so it
+// need know no more of JSON than that. The streams are full of the plain form,
+// and reflection would be a fifth of what a consumer spends on a claim.
 func scanEvent(payload []byte, e *Event) bool {
 	s := eventScanner{text: string(payload)}
 	if !s.take('{') {
@@ -159,5 +160,6 @@ func (s *eventScanner) time() (Time, bool) {
 		return Time{}, false
 	}
 	t := time.Date(year, month, day, hour, minute, second, number(20, 23)*int(time.Millisecond), time.UTC)
-	return Time{t}, t.Month() == month && t.Day() == day // a day that the calendar lacks is moved on
+	// a day that the calendar lacks is moved on
+	return Time{t}, t.Month() == month && t.Day() == day
 }

@@ -94,7 +94,8 @@ func events() []models.Event {
 		models.Event{V: 1, Type: models.EventPartitionGeneration, ID: "generation-2", Generation: 2, At: at})
 }
 
-// TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for field.
+// TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for
+// field.
 func TestEventsAreWrittenAsOthersReadThem(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -161,7 +162,8 @@ func TestEventsEndAtTheirBounds(t *testing.T) {
 	}
 }
 
-// requireDecoded expects that an event is read as it was written, or refused in these words.
+// requireDecoded expects that an event is read as it was written, or refused in
+// these words.
 func requireDecoded(t *testing.T, e *models.Event, refused, what string, args ...any) {
 	t.Helper()
 	payload, err := json.Marshal(e)
@@ -225,7 +227,8 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 	})
 }
 
-// FuzzDecodeEvent: whatever is in a stream, it is read or refused, and what is read stays the same when it is written again.
+// FuzzDecodeEvent: whatever is in a stream, it is read or refused, and what is
+// read stays the same when it is written again.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, e := range events() {
 		payload, err := json.Marshal(e)

@@ -2,10 +2,12 @@ package models
 
 import "time"
 
-// GroupNameLength is the most bytes of a consumer group's name that MySQL records.
+// GroupNameLength is the most bytes of a consumer group's name that MySQL
+// records.
 const GroupNameLength = 255
 
-// ConsumerGroup is a row of consumer_groups: a group whose unread events are kept.
+// ConsumerGroup is a row of consumer_groups: a group whose unread events are
+// kept.
 type ConsumerGroup struct {
 	Name         string `gorm:"primaryKey"`
 	RegisteredAt time.Time
@@ -20,7 +22,8 @@ type GroupLag struct {
 	Partitions []PartitionLag `json:"partitions" nullable:"false"`
 }
 
-// PartitionLag is how far behind a consumer group is in one claim stream, in entries.
+// PartitionLag is how far behind a consumer group is in one claim stream, in
+// entries.
 type PartitionLag struct {
 	Partition int   `json:"partition"`
 	Lag       int64 `json:"lag" doc:"entries that no reader of the group has read"`

@@ -68,7 +68,8 @@ func TestARefusedIDSaysWhatIsWrongWithIt(t *testing.T) {
 	require.ErrorContains(t, models.CheckCampaignID("a b"), "only A-Z a-z 0-9 . _ - are allowed")
 }
 
-// Every byte, at every place: what CheckCampaignID takes is what the contract says.
+// Every byte, at every place: what CheckCampaignID takes is what the contract
+// says.
 func TestCampaignIDsAreOfTheirCharacters(t *testing.T) {
 	t.Parallel()
 	legal := regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
@@ -109,7 +110,8 @@ func TestOneNameIsOneUser(t *testing.T) {
 	}
 }
 
-// isIgnorable is Default_Ignorable_Code_Point, as the head of its list in DerivedCoreProperties.txt derives it.
+// isIgnorable is Default_Ignorable_Code_Point, as the head of its list in
+// DerivedCoreProperties.txt derives it.
 func isIgnorable(r rune) bool {
 	if !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Cf, unicode.Variation_Selector) {
 		return false
@@ -152,7 +154,8 @@ func seenAs(text string) string {
 	return strings.TrimSpace(norm.NFC.String(text))
 }
 
-// TestTwoNamesThatLookTheSameAreOne: of names that a person cannot tell apart, those that are accepted are kept as one.
+// TestTwoNamesThatLookTheSameAreOne: of names that a person cannot tell apart,
+// those that are accepted are kept as one.
 func TestTwoNamesThatLookTheSameAreOne(t *testing.T) {
 	t.Parallel()
 	parts := []string{

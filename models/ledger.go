@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// LedgerPlace is the place of an event in a ledger, which is ordered by At, then by ID. The zero place is before all.
+// LedgerPlace is the place of an event in a ledger, which is ordered by At,
+// then by ID. The zero place is before all.
 type LedgerPlace struct {
 	At time.Time // UTC, milliseconds
 	ID string
@@ -22,7 +23,8 @@ func (p LedgerPlace) Before(o LedgerPlace) bool {
 // String is the place as a cursor: the time, a comma, and the id.
 func (p LedgerPlace) String() string { return p.At.Format(TimeLayout) + "," + p.ID }
 
-// ParseLedgerPlace reads what String wrote; "" is the zero place. Errors: ErrID.
+// ParseLedgerPlace reads what String wrote; "" is the zero place. Errors:
+// ErrID.
 func ParseLedgerPlace(text string) (LedgerPlace, error) {
 	if text == "" {
 		return LedgerPlace{}, nil

@@ -13,7 +13,8 @@ import (
 // ByUser is the subject that every claim has: its user.
 const ByUser = "user"
 
-// Per is the window of time over which a limit counts. Windows are those of the campaign's time zone.
+// Per is the window of time over which a limit counts. Windows are those of the
+// campaign's time zone.
 type Per string
 
 // The windows of a limit.
@@ -28,26 +29,31 @@ const (
 // Pers are all windows.
 var Pers = []Per{PerAll, PerHour, PerDay, PerWeek, PerMonth}
 
-// LimitsMax is the most limits of a campaign, including its per_user and per_user_per_day.
+// LimitsMax is the most limits of a campaign, including its per_user and
+// per_user_per_day.
 const LimitsMax = 8
 
-// Limit bounds the units that one subject may take of a campaign in each window.
+// Limit bounds the units that one subject may take of a campaign in each
+// window.
 type Limit struct {
 	By  string `json:"by"` // ByUser, or the name of a subject that claims carry
 	Per Per    `json:"per"`
 	Max int64  `json:"max"` // units
 
-	// Added is the number of the definition that added the limit, see Campaign.Changes; 0 is the first. A limit that is removed and
-	// added later counts from zero.
+	// Added is the number of the definition that added the limit, see
+	// Campaign.Changes; 0 is the first. A limit that is removed and added later
+	// counts from zero.
 	Added int64 `json:"added,omitempty"`
-	// FromMs is the time of the first claim that may count, in milliseconds since 1970; 0 counts all claims.
+	// FromMs is the time of the first claim that may count, in milliseconds
+	// since 1970; 0 counts all claims.
 	FromMs int64 `json:"from_ms,omitempty"`
 }
 
 // String is the limit as people write it, see ParseLimit.
 func (l LimitJSON) String() string { return fmt.Sprintf("%s:%s:%d", l.By, l.Per, l.Max) }
 
-// ParseLimit reads a limit such as device:day:1. Whether it is one that a campaign may have is for Validate.
+// ParseLimit reads a limit such as device:day:1. Whether it is one that a
+// campaign may have is for Validate.
 func ParseLimit(text string) (LimitJSON, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
@@ -60,7 +66,8 @@ func ParseLimit(text string) (LimitJSON, error) {
 	return LimitJSON{By: parts[0], Per: Per(parts[1]), Max: units}, nil
 }
 
-// Limits are the limits of a campaign but those that per_user and per_user_per_day hold, see Campaign.AllLimits.
+// Limits are the limits of a campaign but those that per_user and
+// per_user_per_day hold, see Campaign.AllLimits.
 type Limits []Limit
 
 // LimitJSON is a limit as the API shows it.
@@ -123,7 +130,8 @@ func scanJSON(value, into any) error {
 // isSame reports whether two limits bound the same thing.
 func (l Limit) isSame(other Limit) bool { return l.By == other.By && l.Per == other.Per }
 
-// AllLimits are all limits of the campaign, those of per_user and per_user_per_day first.
+// AllLimits are all limits of the campaign, those of per_user and
+// per_user_per_day first.
 func (c *Campaign) AllLimits() Limits {
 	var all Limits
 	if c.PerUser > 0 {
@@ -135,7 +143,8 @@ func (c *Campaign) AllLimits() Limits {
 	return append(all, c.Limits...)
 }
 
-// SetLimits replaces all limits. Those for which per_user and per_user_per_day are shorthand are kept there.
+// SetLimits replaces all limits. Those for which per_user and per_user_per_day
+// are shorthand are kept there.
 func (c *Campaign) SetLimits(all Limits) {
 	c.PerUser = 0
 	c.PerUserPerDay = 0
@@ -155,7 +164,8 @@ func (c *Campaign) SetLimits(all Limits) {
 	})
 }
 
-// ContinueFrom makes limits that existed before keep counting. New ones count claims from fromMs on.
+// ContinueFrom makes limits that existed before keep counting. New ones count
+// claims from fromMs on.
 func (ls Limits) ContinueFrom(before Limits, definition, fromMs int64) {
 	for i := range ls {
 		l := &ls[i]

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// ClaimPlace is the place of a claim among its user's claims, newest first: by ClaimedAt, then by ID. The zero place is before all.
+// ClaimPlace is the place of a claim among its user's claims, newest first: by
+// ClaimedAt, then by ID. The zero place is before all.
 type ClaimPlace struct {
 	ClaimedAt time.Time // UTC, milliseconds
 	ID        string
@@ -44,7 +45,8 @@ func (e *Event) Claim(holdForMs int64) Claim {
 	return c.WithHold(holdForMs)
 }
 
-// Claim returns the row as storefronts see it; currency and holdForMs are its campaign's.
+// Claim returns the row as storefronts see it; currency and holdForMs are its
+// campaign's.
 func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 	c := Claim{
 		ID: r.ID, CampaignID: r.CampaignID, UserID: r.UserID, Quantity: r.Quantity, Seq: r.Seq, Status: r.Status,
@@ -72,7 +74,8 @@ func (c Claim) withHoldOf(r *ClaimRow, forMs int64) Claim {
 	return c
 }
 
-// WithHold returns the claim with the time at which its hold ends; a hold of 0 never ends.
+// WithHold returns the claim with the time at which its hold ends; a hold of 0
+// never ends.
 func (c Claim) WithHold(forMs int64) Claim {
 	if forMs > 0 {
 		expires := NewTime(c.ClaimedAt.Add(time.Duration(forMs) * time.Millisecond))

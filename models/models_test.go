@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What can be changed was chosen once: each field of a change is part of the definition.
+// What can be changed was chosen once: each field of a change is part of the
+// definition.
 func TestADefinitionHoldsWhateverCanBeChanged(t *testing.T) {
 	t.Parallel()
 	var c Campaign

@@ -8,14 +8,16 @@ import (
 )
 
 const (
-	// AmountMax bounds the amount of a packet, of a batch and of all packets of a campaign, in minor units. It has 15 digits: Lua and
-	// every reader of JSON hold so many exactly.
+	// AmountMax bounds the amount of a packet, of a batch and of all packets of
+	// a campaign, in minor units. It has 15 digits: Lua and every reader of
+	// JSON hold so many exactly.
 	AmountMax int64 = 999_999_999_999_999
 	// PacketsMax bounds the packets of a campaign.
 	PacketsMax int64 = 10_000_000
 	// PacketListMax bounds the packets of a list.
 	PacketListMax = 100_000
-	// WavesMax bounds the release times of a campaign: a claim may have to look at all of them.
+	// WavesMax bounds the release times of a campaign: a claim may have to look
+	// at all of them.
 	WavesMax = 256
 )
 
@@ -40,7 +42,8 @@ type Split struct {
 	Min, Max int64  // of a packet; a Min of 0 is 1, a Max of 0 is no bound
 }
 
-// PacketBatch asks for packets to be added to a campaign, all or none: those of List, or those that Split makes.
+// PacketBatch asks for packets to be added to a campaign, all or none: those of
+// List, or those that Split makes.
 type PacketBatch struct {
 	List      []Packet
 	Split     *Split
@@ -48,10 +51,12 @@ type PacketBatch struct {
 	Key       string     // the client's idempotency key; "": none
 }
 
-// PushedPackets are packets of one lot that one request added, as the claim stream has them.
+// PushedPackets are packets of one lot that one request added, as the claim
+// stream has them.
 type PushedPackets struct {
-	Batch   PacketBatchRow `json:"batch"`
-	Upto    int64          `json:"upto"` // the stream has the packets of the lot up to this position
+	Batch PacketBatchRow `json:"batch"`
+	// the stream has the packets of the lot up to this position
+	Upto    int64          `json:"upto"`
 	Packets []PushedPacket `json:"packets"`
 }
 
@@ -81,7 +86,8 @@ type AddedPackets struct {
 	Replayed bool  // the packets were added by an earlier request with the same key
 }
 
-// CheckList returns nil, or a *FieldError for the first packet of List that is not valid. It does not know the campaign's packets.
+// CheckList returns nil, or a *FieldError for the first packet of List that is
+// not valid. It does not know the campaign's packets.
 func (b *PacketBatch) CheckList() error {
 	if len(b.List) == 0 || len(b.List) > PacketListMax {
 		return refuse("packets", "must be 1 to %d", PacketListMax)
@@ -117,7 +123,8 @@ func PacketField(i int, name string) string { return "packets[" + strconv.Itoa(i
 // splitDigits are as many as PacketsMax has.
 const splitDigits = 8
 
-// SplitPacketID is the id of the packet that a split put at a position of its campaign. These ids sort by position.
+// SplitPacketID is the id of the packet that a split put at a position of its
+// campaign. These ids sort by position.
 func SplitPacketID(position int64) string { return fmt.Sprintf("_%0*d", splitDigits, position) }
 
 func isSplitPacketID(id string) bool {

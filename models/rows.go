@@ -2,8 +2,8 @@ package models
 
 import "time"
 
-// ClaimRow is a row of MySQL's claims table: one per accepted claim. Its key is the claim's id, so that a redelivered event finds its
-// row.
+// ClaimRow is a row of MySQL's claims table: one per accepted claim. Its key is
+// the claim's id, so that a redelivered event finds its row.
 type ClaimRow struct {
 	ID         string      `gorm:"primaryKey" json:"id"`
 	CampaignID string      `json:"campaign_id"`
@@ -25,7 +25,8 @@ type ClaimRow struct {
 	ReleaseReason string     `json:"release_reason"`
 	Decisions     *int64     `json:"decisions,omitempty"`   // how often it was decided; nil: never
 	ReopenedAt    *time.Time `json:"reopened_at,omitempty"` // when its hold began anew
-	HeldUntil     *time.Time `json:"held_until,omitempty"`  // when its hold ends, if it was extended
+	// when its hold ends, if it was extended
+	HeldUntil *time.Time `json:"held_until,omitempty"`
 }
 
 // DecisionsMade is how often it was decided what becomes of a claim.
@@ -58,7 +59,8 @@ type StockFlush struct {
 // TableName names the table for gorm.
 func (StockFlush) TableName() string { return "stock_flushes" }
 
-// StockMove is a row of stock_moves: units on their way from one shard to another, or out of the campaign.
+// StockMove is a row of stock_moves: units on their way from one shard to
+// another, or out of the campaign.
 type StockMove struct {
 	ID         string `gorm:"primaryKey"` // UUIDv7
 	CampaignID string
@@ -72,12 +74,15 @@ type StockMove struct {
 // TableName names the table for gorm.
 func (StockMove) TableName() string { return "stock_moves" }
 
-// HoldCursor is a row of hold_cursors: how far the holds of a lot have been gone over.
+// HoldCursor is a row of hold_cursors: how far the holds of a lot have been
+// gone over.
 type HoldCursor struct {
 	CampaignID string `gorm:"primaryKey"`
 	Shard      int    `gorm:"primaryKey;autoIncrement:false"` // 0 in a campaign of one shard
 	Seq        int64  // holds of claims up to here have ended
-	DueMs      *int64 // when the next one ends, since 1970, by the clock of Redis; nil: no claim is behind Seq
+	// when the next one ends, since 1970, by the clock of Redis; nil: no claim
+	// is behind Seq
+	DueMs *int64
 }
 
 // TableName names the table for gorm.
@@ -111,7 +116,8 @@ type HoldDue struct {
 // TableName names the table for gorm.
 func (HoldDue) TableName() string { return "hold_dues" }
 
-// ParkedEvent is a row of parked_events: an event that MySQL refuses for good, kept with its payload until a person decides.
+// ParkedEvent is a row of parked_events: an event that MySQL refuses for good,
+// kept with its payload until a person decides.
 type ParkedEvent struct {
 	ID         string `gorm:"primaryKey"` // the event's id
 	CampaignID string
@@ -129,11 +135,14 @@ type OutboxKind string
 
 // The kinds of outbox rows.
 const (
-	OutboxEvent   OutboxKind = "event"   // add an event to the claim stream
-	OutboxRelease OutboxKind = "release" // give back the units of a released claim, and add its event to the claim stream
+	OutboxEvent OutboxKind = "event" // add an event to the claim stream
+	// give back the units of a released claim, and add its event to the claim
+	// stream
+	OutboxRelease OutboxKind = "release"
 )
 
-// OutboxRow is a row of outbox: something that Redis has to be told at least once, written in the transaction that caused it.
+// OutboxRow is a row of outbox: something that Redis has to be told at least
+// once, written in the transaction that caused it.
 type OutboxRow struct {
 	ID         string `gorm:"primaryKey"` // UUIDv7, and the id of the event
 	CampaignID string
@@ -162,9 +171,10 @@ type PartitionState string
 
 // The states of a partition.
 const (
-	PartitionOK         PartitionState = "ok"
-	PartitionRecovering PartitionState = "recovering" // Redis lost data: entries that MySQL lacks are read first
-	PartitionGap        PartitionState = "gap"        // MySQL is older than the claim stream begins
+	PartitionOK PartitionState = "ok"
+	// Redis lost data: entries that MySQL lacks are read first
+	PartitionRecovering PartitionState = "recovering"
+	PartitionGap        PartitionState = "gap" // MySQL is older than the claim stream begins
 )
 
 // StreamRecord is a row of streams: how far a claim stream is applied.
@@ -177,7 +187,9 @@ type StreamRecord struct {
 	OffsetEventID string     // its event
 	OffsetRead    int64      // entries up to it
 	OffsetAt      *time.Time // when it moved last
-	CompleteAt    time.Time  // by the clock of Redis: every claim that was made before has its row or is parked
+	// by the clock of Redis: every claim that was made before has its row or is
+	// parked
+	CompleteAt time.Time
 }
 
 // TableName names the table for gorm.
@@ -188,7 +200,8 @@ func (r *StreamRecord) Offset() Offset {
 	return Offset{EntryID: r.OffsetID, EventID: r.OffsetEventID, Read: r.OffsetRead, Generation: r.Generation, State: r.State}
 }
 
-// PacketRow is a row of MySQL's packets table: one red packet, written before Redis knows it.
+// PacketRow is a row of MySQL's packets table: one red packet, written before
+// Redis knows it.
 type PacketRow struct {
 	CampaignID string `gorm:"primaryKey"`
 	ID         string `gorm:"primaryKey"`
@@ -205,7 +218,8 @@ type PacketRow struct {
 // TableName names the table for gorm.
 func (PacketRow) TableName() string { return "packets" }
 
-// PacketBatchRow is a row of MySQL's packet_batches: a request that added packets.
+// PacketBatchRow is a row of MySQL's packet_batches: a request that added
+// packets.
 type PacketBatchRow struct {
 	CampaignID    string     `gorm:"primaryKey" json:"-"`
 	FirstPosition int64      `gorm:"primaryKey;autoIncrement:false" json:"first_position"`

@@ -2,7 +2,8 @@ package models
 
 import "time"
 
-// Reconciliation is a row of reconciliations: the result of one comparison of Redis and MySQL.
+// Reconciliation is a row of reconciliations: the result of one comparison of
+// Redis and MySQL.
 type Reconciliation struct {
 	ID             string `gorm:"primaryKey"` // UUIDv7
 	CampaignID     string

@@ -14,7 +14,8 @@ import (
 	"dibs/models"
 )
 
-// TestEveryRowHasItsTable: each struct is read from and written to a table that the migrations make, field for column.
+// TestEveryRowHasItsTable: each struct is read from and written to a table that
+// the migrations make, field for column.
 func TestEveryRowHasItsTable(t *testing.T) {
 	t.Parallel()
 	db, err := gorm.Open(sqlite.Open(filepath.Join(t.TempDir(), "dibs.db")), &gorm.Config{})

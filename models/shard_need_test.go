@@ -13,7 +13,8 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	t.Parallel()
 	const pace = 100
 	asked := 0
-	for remaining := int64(1000); remaining > 0; remaining -= 7 { // calls of all processes, one after the other
+	// calls of all processes, one after the other
+	for remaining := int64(1000); remaining > 0; remaining -= 7 {
 		need, lacks := models.NeedAhead(remaining-7, 7, pace)
 		require.Equal(t, models.Need{Units: 2*pace + 1, Ahead: true}, need)
 		if lacks {
@@ -41,7 +42,8 @@ func TestUsersAreOnAllShards(t *testing.T) {
 	}
 }
 
-// What is dealt out to shards is all of it, in parts that differ by one at most; packets go to the shards that have their number.
+// What is dealt out to shards is all of it, in parts that differ by one at
+// most; packets go to the shards that have their number.
 func TestWhatIsDealtOutIsAllOfIt(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{2, 3, 7, models.ShardsMax} {

@@ -6,13 +6,16 @@ import (
 )
 
 var (
-	// ErrNotFound says that MySQL has no such campaign, claim or consumer group.
+	// ErrNotFound says that MySQL has no such campaign, claim or consumer
+	// group.
 	ErrNotFound = errors.New("models: not found")
-	// ErrBehind says that MySQL was restored, or is a replica that lacks commits, and has not read on from the claim streams yet.
+	// ErrBehind says that MySQL was restored, or is a replica that lacks
+	// commits, and has not read on from the claim streams yet.
 	ErrBehind = errors.New("models: mysql is behind what it had")
 	// ErrClaimed says that a campaign has or had claims.
 	ErrClaimed = errors.New("models: claimed from")
-	// ErrChanged says that a campaign is not of the version that a change is for.
+	// ErrChanged says that a campaign is not of the version that a change is
+	// for.
 	ErrChanged = errors.New("models: changed since")
 	// ErrInUse says that a process reads for the consumer group.
 	ErrInUse = errors.New("models: in use")
@@ -29,12 +32,16 @@ type Books struct {
 	Sold      int64 // units of all claims that have their row
 
 	LostClaims, LostUnits int64 // that Redis sold and lost, and that are withheld
-	GivenUpUnits          int64 // of these, that an operator put up for sale again; LostUnits does not count them
-	At                    time.Time
+	// of these, that an operator put up for sale again; LostUnits does not
+	// count them
+	GivenUpUnits int64
+	At           time.Time
 
-	Version, AppliedVersion int64 // of the definition: the newest, and the newest that Redis is known to have
+	// of the definition: the newest, and the newest that Redis is known to have
+	Version, AppliedVersion int64
 
-	// InRedis tells that Redis holds the campaign, by what MySQL recorded: then Redis alone knows its stock.
+	// InRedis tells that Redis holds the campaign, by what MySQL recorded: then
+	// Redis alone knows its stock.
 	InRedis           bool
 	Total, LowStockAt int64 // units
 	Shards            int   // above 1: Redis holds its shards, each by itself
@@ -43,7 +50,8 @@ type Books struct {
 	ParkedUnits  int64
 }
 
-// Stock is what the books say of a campaign that Redis does not hold: all of it is in MySQL.
+// Stock is what the books say of a campaign that Redis does not hold: all of it
+// is in MySQL.
 func (b *Books) Stock(id string) Stock {
 	st := Stock{CampaignID: id, Total: b.Total, Claimed: b.Claimed + b.ParkedUnits, Synced: b.Claimed,
 		Parked: b.ParkedUnits, LostClaims: b.LostClaims, LostUnits: b.LostUnits, AsOf: NewTime(b.At)}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// SubjectsMax is the most subjects of a claim, and of a campaign's limits, beside the user.
+	// SubjectsMax is the most subjects of a claim, and of a campaign's limits,
+	// beside the user.
 	SubjectsMax = 4
 	// SubjectNameLength is the longest name of a subject.
 	SubjectNameLength = 32
@@ -24,7 +25,8 @@ const (
 	SubjectLength = 128
 )
 
-// Subjects are what limits count a claim under beside its user, such as a device: values by name.
+// Subjects are what limits count a claim under beside its user, such as a
+// device: values by name.
 type Subjects map[string]string
 
 // IsSubjectName reports whether a limit may be by this name.
@@ -32,7 +34,8 @@ func IsSubjectName(name string) bool {
 	return name != "" && len(name) <= SubjectNameLength && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// Subject returns the value of a subject of a claim in the form in which it is kept, see UserID. Errors: ErrID, wrapped.
+// Subject returns the value of a subject of a claim in the form in which it is
+// kept, see UserID. Errors: ErrID, wrapped.
 func Subject(name, value string) (string, error) {
 	if err := checkSubjectName(name); err != nil {
 		return "", err
@@ -53,7 +56,8 @@ func checkSubjectName(name string) error {
 // Names are the names of the subjects, sorted.
 func (s Subjects) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// JSON is the subjects as a JSON object, the same for the same subjects; "" is none.
+// JSON is the subjects as a JSON object, the same for the same subjects; "" is
+// none.
 func (s Subjects) JSON() string {
 	if len(s) == 0 {
 		return ""
@@ -79,10 +83,12 @@ func (s *Subjects) Scan(value any) error {
 	return scanJSON(value, s)
 }
 
-// digestOfSubject is how many bytes of a digest are kept: enough that no two values meet.
+// digestOfSubject is how many bytes of a digest are kept: enough that no two
+// values meet.
 const digestOfSubject = 18
 
-// Hide returns the subjects as they are stored: with a secret their values are digests.
+// Hide returns the subjects as they are stored: with a secret their values are
+// digests.
 func (s Subjects) Hide(secret string) Subjects {
 	if secret == "" || len(s) == 0 {
 		return s
@@ -94,7 +100,8 @@ func (s Subjects) Hide(secret string) Subjects {
 	return hidden
 }
 
-// SecretFingerprint tells secrets apart without showing them; "" is of no secret.
+// SecretFingerprint tells secrets apart without showing them; "" is of no
+// secret.
 func SecretFingerprint(secret string) string {
 	if secret == "" {
 		return ""

@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// Durations of claims are counted in TookBuckets buckets, four for each doubling from 64 µs on: a percentile is right within some 10 %.
+// Durations of claims are counted in TookBuckets buckets, four for each
+// doubling from 64 µs on: a percentile is right within some 10 %.
 const (
 	TookBuckets = 72
 	tookLeastLg = 6
 
-	// TookPrefix begins the name of a bucket among the counts of a campaign; its number follows.
+	// TookPrefix begins the name of a bucket among the counts of a campaign;
+	// its number follows.
 	TookPrefix = "took_"
 )
 

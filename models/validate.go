@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// FieldError is a refusal of one field of a request. Field is its JSON name, Reason a phrase that follows the name.
+// FieldError is a refusal of one field of a request. Field is its JSON name,
+// Reason a phrase that follows the name.
 type FieldError struct{ Field, Reason string }
 
 // Error reads "total: must be …".

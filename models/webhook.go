@@ -2,7 +2,8 @@ package models
 
 import "time"
 
-// WebhookEvent is a row of webhook_events: an event that an endpoint has not taken.
+// WebhookEvent is a row of webhook_events: an event that an endpoint has not
+// taken.
 type WebhookEvent struct {
 	Endpoint   string `gorm:"primaryKey"`
 	CampaignID string `gorm:"primaryKey"`

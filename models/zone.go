@@ -9,13 +9,15 @@ import (
 	"time"
 )
 
-// zoneinfo is the IANA database as Go has it in lib/time. time.LoadLocation prefers the database of
-// the machine: a zone that one process knows, another would not, or by other rules.
+// zoneinfo is the IANA database as Go has it in lib/time. time.LoadLocation
+// prefers the database of the machine: a zone that one process knows, another
+// would not, or by other rules.
 //
 //go:embed zoneinfo.zip
 var zoneinfo []byte
 
-// zones are the zones that were asked for, by name. There are as many as the database has.
+// zones are the zones that were asked for, by name. There are as many as the
+// database has.
 var zones sync.Map //nolint:gochecknoglobals // what is in it is the same for everybody
 
 // zoneFiles opens the database.
@@ -23,8 +25,9 @@ var zoneFiles = sync.OnceValues(func() (*zip.Reader, error) {
 	return zip.NewReader(bytes.NewReader(zoneinfo), int64(len(zoneinfo)))
 })
 
-// LoadZone is time.LoadLocation with the names and rules of the embedded database alone: neither
-// "", nor Local, nor what else this machine has is a zone.
+// LoadZone is time.LoadLocation with the names and rules of the embedded
+// database alone: neither "", nor Local, nor what else this machine has is a
+// zone.
 func LoadZone(name string) (*time.Location, error) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil //nolint:forcetypeassert // nothing else is in it

@@ -49,7 +49,8 @@ func (m machine) without(name string) machine {
 // root makes the user root, to the script.
 func (m machine) root() machine { return m.has("id", "echo 0") }
 
-// installer adds a program that appends its call to the file "calls" and puts a redis-server and a mariadbd in place.
+// installer adds a program that appends its call to the file "calls" and puts a
+// redis-server and a mariadbd in place.
 func (m machine) installer(name string) machine {
 	return m.has(name, `echo "`+name+` $*" >> `+m.bin+`/calls
 case "$*" in *install*)

@@ -16,12 +16,14 @@ import (
 // leaseFor is how long a leader that died is waited for.
 const leaseFor = 10 * time.Second
 
-// ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
+// ErrLeaseLost is why the work of a leader was stopped: another may lead by
+// now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// Leader holds, among many processes, the one lease there is, or waits for it. It saves duplicate work and guards nothing: a
-// process that was asleep may find out late that it leads no more, so whatever is done under the lease must be safe to do
-// twice.
+// Leader holds, among many processes, the one lease there is, or waits for it.
+// It saves duplicate work and guards nothing: a process that was asleep may
+// find out late that it leads no more, so whatever is done under the lease must
+// be safe to do twice.
 type Leader struct {
 	leases   *lua.Scripts
 	name     string // of this process
@@ -33,7 +35,8 @@ type Leader struct {
 	work sync.WaitGroup  // under way; begun under mu
 }
 
-// NewLeader makes a candidate, whose name is for people who ask the leader; Run makes it stand for election.
+// NewLeader makes a candidate, whose name is for people who ask the leader; Run
+// makes it stand for election.
 func NewLeader(leases *lua.Scripts, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }
@@ -45,7 +48,8 @@ func (l *Leader) Leads() bool {
 	return l.term != nil && l.term.Err() == nil
 }
 
-// begin counts a piece of work in and returns the term that it belongs to; nil: another leads.
+// begin counts a piece of work in and returns the term that it belongs to; nil:
+// another leads.
 func (l *Leader) begin() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,8 +60,8 @@ func (l *Leader) begin() context.Context {
 	return l.term
 }
 
-// Do runs work if this process leads, and reports whether it did. The context that work gets ends with the lease, by the cause
-// ErrLeaseLost.
+// Do runs work if this process leads, and reports whether it did. The context
+// that work gets ends with the lease, by the cause ErrLeaseLost.
 func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (led bool, err error) {
 	term := l.begin()
 	if term == nil {
@@ -70,8 +74,9 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 	return true, work(ctx)
 }
 
-// Run stands for leader, leads and stands again, until ctx ends; then it waits for what Do runs and gives the lease back. Redis being
-// away is no error: no one leads then.
+// Run stands for leader, leads and stands again, until ctx ends; then it waits
+// for what Do runs and gives the lease back. Redis being away is no error: no
+// one leads then.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, l.leaseFor/3)

@@ -88,7 +88,8 @@ func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 	}
 }
 
-// Who follows asks every tenth of a lease: it would lead long before the work is done.
+// Who follows asks every tenth of a lease: it would lead long before the work
+// is done.
 func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -26,23 +26,25 @@ const (
 
 // Config is what the syncer role works with. Every part is required.
 type Config struct {
-	Trimmer    *retention.Trimmer
-	Pruner     *retention.Pruner
-	Keeper     *lots.Keeper
-	Comparer   *compare.Comparer
-	Relay      *resolve.Relay
-	Expirer    *resolve.Expirer
-	Finalizer  *resolve.Finalizer
-	Mover      *shards.Mover
-	CheckReads func(ctx context.Context) error // whether reads see what was written, see sqlstore.CheckReads
+	Trimmer   *retention.Trimmer
+	Pruner    *retention.Pruner
+	Keeper    *lots.Keeper
+	Comparer  *compare.Comparer
+	Relay     *resolve.Relay
+	Expirer   *resolve.Expirer
+	Finalizer *resolve.Finalizer
+	Mover     *shards.Mover
+	// whether reads see what was written, see sqlstore.CheckReads
+	CheckReads func(ctx context.Context) error
 
 	Leader    *Leader // Run runs it
 	Logger    *slog.Logger
 	Heartbeat *pulse.Heartbeat // has a beat after each round of a job
 }
 
-// Syncer is the role that runs the jobs. Each is safe to run in several processes at once; a job of the leader would only
-// repeat there what the leader does.
+// Syncer is the role that runs the jobs. Each is safe to run in several
+// processes at once; a job of the leader would only repeat there what the
+// leader does.
 type Syncer struct{ cfg Config }
 
 // New makes the role.
@@ -50,11 +52,13 @@ func New(cfg Config) *Syncer { return &Syncer{cfg: cfg} }
 
 // job is a round of work that is repeated.
 type job struct {
-	name      string
-	every     time.Duration // the pause between two rounds
-	leader    bool          // only the leader does it
-	round     func(ctx context.Context) error
-	following func() // of a leader's job: what a process that does not lead does instead; nil is nothing
+	name   string
+	every  time.Duration // the pause between two rounds
+	leader bool          // only the leader does it
+	round  func(ctx context.Context) error
+	// of a leader's job: what a process that does not lead does instead; nil is
+	// nothing
+	following func()
 }
 
 // jobs is the table of what the role does.
@@ -77,7 +81,8 @@ func (s *Syncer) jobs() []job {
 	}
 }
 
-// Run runs the jobs until ctx ends and then returns nil. A round that fails is logged, and the next one tries again.
+// Run runs the jobs until ctx ends and then returns nil. A round that fails is
+// logged, and the next one tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.cfg.Leader.Run(ctx) })
@@ -105,7 +110,8 @@ func (s *Syncer) repeat(ctx context.Context, j *job) {
 	}
 }
 
-// once runs one round of a job, or what a process that does not lead does instead.
+// once runs one round of a job, or what a process that does not lead does
+// instead.
 func (s *Syncer) once(ctx context.Context, j *job) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
@@ -135,7 +141,8 @@ func (s *Syncer) finalize(ctx context.Context) error {
 	return err
 }
 
-// expire has not failed when it ran out of time over many claims: the next round goes on.
+// expire has not failed when it ran out of time over many claims: the next
+// round goes on.
 func (s *Syncer) expire(ctx context.Context) error {
 	n, err := s.cfg.Expirer.Expire(ctx)
 	if n > 0 {

@@ -70,7 +70,8 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	stop()
 }
 
-// What every process does, a follower does, too; the rest it leaves to the leader, until it leads.
+// What every process does, a follower does, too; the rest it leaves to the
+// leader, until it leads.
 func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	t.Parallel()
 	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)

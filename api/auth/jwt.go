@@ -65,7 +65,8 @@ func (j JWT) check() error {
 	}
 	u, err := url.Parse(j.URL)
 	if err != nil {
-		return refuseSetting("JWKS_URL", "must be an https:// URL") // what the parser says may quote a password
+		// what the parser says may quote a password
+		return refuseSetting("JWKS_URL", "must be an https:// URL")
 	}
 	if home, err := isHome(u.Hostname() + ":443"); u.Scheme == "http" && (err != nil || !home) {
 		return refuseSetting("JWKS_URL", "must be https:// beyond this machine: who can change the answer makes tokens of his own")

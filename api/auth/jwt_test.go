@@ -65,7 +65,8 @@ func keySetOf(t testing.TB, keys ...issued) string {
 	return string(text)
 }
 
-// token is a JWT that is good for an hour, but for what claims and header change; nil takes a claim away.
+// token is a JWT that is good for an hour, but for what claims and header
+// change; nil takes a claim away.
 func (k issued) token(t testing.TB, claims, header map[string]any) string {
 	t.Helper()
 	all := map[string]any{
@@ -155,7 +156,8 @@ func TestJWT_WhatIsNotGoodIsRefused(t *testing.T) {
 	none := encode([]byte(`{"alg":"none","kid":"es"}`)) + "." + parts[1] + "."
 	asHMAC := issued{id: "es", alg: jwa.HS256(), key: public}
 	ago, soon := time.Now().Add(-time.Hour).Unix(), time.Now().Add(time.Hour).Unix()
-	// Each wrong token has an address of its own: it is looked at, not throttled.
+	// Each wrong token has an address of its own: it is looked at, not
+	// throttled.
 	for what, token := range map[string]string{
 		"none": none, "none, signed": none + parts[2], "the public key as a secret": asHMAC.token(t, nil, nil), "a shared key of the set": shared.token(t, nil, nil),
 		"another's key under the same id":      other.token(t, nil, nil),
@@ -218,7 +220,8 @@ func TestJWT_IsGoodUntilItEndsAndItsKeyGoes(t *testing.T) {
 	})
 }
 
-// A file that withdraws all keys is obeyed. One that is gone or broken is not, until the keys are too old.
+// A file that withdraws all keys is obeyed. One that is gone or broken is not,
+// until the keys are too old.
 func TestJWT_TheFileOfKeysIsEmptiedOrGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,8 @@ type key struct {
 func algorithms(public any) []string {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"} // jwk takes none below 2048 bits
+		// jwk takes none below 2048 bits
+		return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
 	case *ecdsa.PublicKey:
 		switch k.Curve.Params().BitSize {
 		case 256:

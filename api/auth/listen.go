@@ -60,7 +60,8 @@ func shortest(home bool) int {
 func isHome(addr string) (bool, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
-		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // a number, or a name of this machine's list
+		// a number, or a name of this machine's list
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%w: %q: %w", ErrAddr, addr, err)

@@ -43,7 +43,8 @@ const (
 type reason string
 
 const (
-	reasonUnknown   reason = "unknown"   // it is none of ours, or a JWT that its claims or its kid say is not for us
+	// it is none of ours, or a JWT that its claims or its kid say is not for us
+	reasonUnknown   reason = "unknown"
 	reasonExpired   reason = "expired"   // it was good
 	reasonForged    reason = "forged"    // a JWT with a wrong signature
 	reasonForbidden reason = "forbidden" // it is good, and not for this

@@ -85,7 +85,8 @@ dibs_http_tokens_refused_total{reason="unknown"} 54
 	})
 }
 
-// Behind a proxy all users have one address: what some of them send must not keep the others out.
+// Behind a proxy all users have one address: what some of them send must not
+// keep the others out.
 func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

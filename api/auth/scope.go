@@ -10,10 +10,11 @@ type Scope uint8
 
 // The scopes. A route lists those that may call it; Admin may call all.
 const (
-	Admin      Scope = 1 << iota // everything
-	Storefront                   // claims, redeems, releases, reads claims, and a campaign and its stock
-	Viewer                       // reads
-	User                         // claims, reads claims and releases, for one user alone
+	Admin Scope = 1 << iota // everything
+	// claims, redeems, releases, reads claims, and a campaign and its stock
+	Storefront
+	Viewer // reads
+	User   // claims, reads claims and releases, for one user alone
 	// Open asks for no token.
 	Open Scope = 0
 )

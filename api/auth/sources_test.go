@@ -101,7 +101,8 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 	})
 }
 
-// A key that was withdrawn is not accepted once more because no one asked in between.
+// A key that was withdrawn is not accepted once more because no one asked in
+// between.
 func TestKeyURL_WithdrawnKeysAreOutInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

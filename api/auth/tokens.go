@@ -24,8 +24,9 @@ const ShortestOffLoopback = 16
 type Tokens struct {
 	Admin, Storefront, Viewer             string
 	AdminFile, StorefrontFile, ViewerFile string // each holds one token
-	File                                  string // a line a token: name role sha256:<hex> [expires=RFC3339]
-	JWT                                   JWT
+	// a line a token: name role sha256:<hex> [expires=RFC3339]
+	File string
+	JWT  JWT
 }
 
 func (t Tokens) none() bool {

@@ -26,8 +26,8 @@ func newGate(t *testing.T, tokens auth.Tokens) *auth.Gate {
 	return g
 }
 
-// askWho is the actor that a gate finds in a request with a token, "only" before one that may act for itself alone, or the code of its
-// refusal.
+// askWho is the actor that a gate finds in a request with a token, "only"
+// before one that may act for itself alone, or the code of its refusal.
 func askWho(g *auth.Gate, token string, need auth.Scope) string {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "127.0.0.1:7"

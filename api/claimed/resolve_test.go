@@ -82,7 +82,8 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 	}
 }
 
-// A claim that was just answered has no row until MySQL has applied its entry: the decision waits for that, and not for longer.
+// A claim that was just answered has no row until MySQL has applied its entry:
+// the decision waits for that, and not for longer.
 func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	lookupTimeout  = 2 * time.Second
-	resolveTimeout = 5 * time.Second // of a redeem or a release, beside the wait for the claim's row
-	appliedWait    = time.Second     // for MySQL, to have the row of a claim that was answered a moment ago
+	lookupTimeout = 2 * time.Second
+	// of a redeem or a release, beside the wait for the claim's row
+	resolveTimeout = 5 * time.Second
+	// for MySQL, to have the row of a claim that was answered a moment ago
+	appliedWait = time.Second
 )
 
 // Config is what the routes of claims that were made need.

@@ -66,7 +66,8 @@ func readPage(t require.TestingT, h http.Handler, query url.Values) (page claims
 	return page
 }
 
-// Page by page a user finds each claim once, newest first, however many were made at one time.
+// Page by page a user finds each claim once, newest first, however many were
+// made at one time.
 func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -105,7 +106,8 @@ func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 	})
 }
 
-// A claim that was answered before the call is on the page: its row is waited for.
+// A claim that was answered before the call is on the page: its row is waited
+// for.
 func TestUserClaims_WaitsForWhatWasAnswered(t *testing.T) {
 	t.Parallel()
 	s := &userRows{Fake: apitest.NewFake(apitest.Coupon("c0", 9))}

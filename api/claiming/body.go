@@ -11,7 +11,8 @@ import (
 // Bounds of bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
-	BatchBodyMax = 4 << 20 // 1,000 claims whose ids, keys and first subject are as long as they may be
+	// 1,000 claims whose ids, keys and first subject are as long as they may be
+	BatchBodyMax = 4 << 20
 )
 
 type claimBody struct {

@@ -35,7 +35,8 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	}
 	buf.Reset()
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(appendClaim(buf.AvailableBuffer(), &reply.Claim)) // a client that is gone asks again with its key
+	// a client that is gone asks again with its key
+	_, _ = w.Write(appendClaim(buf.AvailableBuffer(), &reply.Claim))
 	return http.StatusCreated
 }
 

@@ -249,7 +249,8 @@ func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	require.Zero(t, room.Sent())
 }
 
-// TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for byte.
+// TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for
+// byte.
 func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})
@@ -270,7 +271,8 @@ func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	require.Empty(t, batch(fresh).Get("Idempotent-Replayed-Claims"))
 }
 
-// TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has to say so itself.
+// TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has
+// to say so itself.
 func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

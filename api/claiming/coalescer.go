@@ -70,8 +70,9 @@ var (
 // a second they wait for a third of a second.
 const queueMax = 8192
 
-// coalescer puts the claims that come while a script call is in flight into the next one. The first claim of an idle campaign is
-// sent at once. An idle coalescer has no goroutine: workers exist while claims are queued.
+// coalescer puts the claims that come while a script call is in flight into the
+// next one. The first claim of an idle campaign is sent at once. An idle
+// coalescer has no goroutine: workers exist while claims are queued.
 //
 //	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ notify every waiter
 type coalescer struct {

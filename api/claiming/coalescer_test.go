@@ -24,7 +24,8 @@ func request(user string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1}
 }
 
-// echo answers each request with its own user and the place in the order of all.
+// echo answers each request with its own user and the place in the order of
+// all.
 type echo struct {
 	seq   atomic.Int64
 	mu    sync.Mutex
@@ -316,7 +317,8 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	require.Len(t, gate.seen, last)
 }
 
-// A reply that is not there must not be taken for another claim's: with a wrong number of them no claim has its own.
+// A reply that is not there must not be taken for another claim's: with a wrong
+// number of them no claim has its own.
 func TestCoalescer_AWrongNumberOfRepliesIsNobodysAnswer(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{-3, -1, 1} {

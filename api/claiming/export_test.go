@@ -29,7 +29,8 @@ const (
 	LookupsMax = lookupsMax
 )
 
-// RequestFields are the fields that are decoded, by the schema that describes them.
+// RequestFields are the fields that are decoded, by the schema that describes
+// them.
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{
@@ -129,7 +130,8 @@ func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ..
 	s.s.learnFrom(round, now, replies, remaining)
 }
 
-// KeepInMemory sets how many campaigns are kept in memory, and for how long without claims.
+// KeepInMemory sets how many campaigns are kept in memory, and for how long
+// without claims.
 func (s *Routes) KeepInMemory(campaigns int, idle time.Duration) {
 	s.lanes.campaignsMax, s.lanes.campaignIdle = campaigns, idle
 }
@@ -141,14 +143,16 @@ func (s *Routes) Campaigns() int {
 	return len(s.lanes.byID)
 }
 
-// UserLimiter reports whether a user may claim now, at one process that may share its counts with others.
+// UserLimiter reports whether a user may claim now, at one process that may
+// share its counts with others.
 func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID string) bool, stop func(ctx context.Context) error) {
 	var group workers.Group
 	u := newUserLimiter(&Config{UserRate: perSecond, Attempts: shared, Workers: &group, Clock: time.Now})
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
 
-// RefusedWhileRowsAreFull is the refusal of a claim while as many as may wait for their rows.
+// RefusedWhileRowsAreFull is the refusal of a claim while as many as may wait
+// for their rows.
 func RefusedWhileRowsAreFull(known Rows) wire.Code {
 	cfg := Config{Rows: known, Clock: time.Now}
 	s := New(cfg)

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	signalsEvery  = 200 * time.Millisecond // how often the signals are read; a load waits longer than that for reports
-	reportTimeout = 10 * time.Second       // of all campaigns of all partitions
+	// how often the signals are read; a load waits longer than that for reports
+	signalsEvery  = 200 * time.Millisecond
+	reportTimeout = 10 * time.Second // of all campaigns of all partitions
 )
 
 // Losses learns of partitions that lost data and of lots that were

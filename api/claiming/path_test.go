@@ -14,7 +14,8 @@ import (
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
 
-// routed reports which handler a request comes to and with what campaign: of a ServeMux alone, or behind the fast path.
+// routed reports which handler a request comes to and with what campaign: of a
+// ServeMux alone, or behind the fast path.
 func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
 	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }
@@ -29,7 +30,8 @@ func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string)
 	return handler, campaign
 }
 
-// What takes the fast path would have come to the same place by the mux, with the same campaign.
+// What takes the fast path would have come to the same place by the mux, with
+// the same campaign.
 func TestFastPathIsTheMux(t *testing.T) {
 	t.Parallel()
 	ids := []string{

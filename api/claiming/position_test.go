@@ -17,7 +17,8 @@ import (
 	"dibs/models"
 )
 
-// watchful is a loader that can't bring anything back, and remembers what it was told.
+// watchful is a loader that can't bring anything back, and remembers what it
+// was told.
 type watchful struct {
 	*apitest.Definitions
 	mu   sync.Mutex
@@ -31,7 +32,8 @@ func (w *watchful) Recover(_ context.Context, _ string, seen lua.Position) (lua.
 	return lua.Meta{}, apitest.ErrLost
 }
 
-// A process that was notified of a claim takes no other from a Redis that has forgotten it, and says how far it was.
+// A process that was notified of a claim takes no other from a Redis that has
+// forgotten it, and says how far it was.
 func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
@@ -49,7 +51,8 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	before, err := rdb.Client().HGetAll(t.Context(), key).Result()
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, claim("b"))
-	require.NoError(t, rdb.Client().HSet(t.Context(), key, before).Err()) // Redis is restored to before b
+	// Redis is restored to before b
+	require.NoError(t, rdb.Client().HSet(t.Context(), key, before).Err())
 
 	require.Equal(t, http.StatusServiceUnavailable, claim("c"))
 	require.Equal(t, http.StatusServiceUnavailable, claim("d"))
@@ -61,7 +64,8 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	require.Equal(t, lua.Position{Epoch: 1, Seq: 2, Units: 2}, w.told[0])
 }
 
-// A process that is new to a campaign learns from MySQL what Redis must not be behind of.
+// A process that is new to a campaign learns from MySQL what Redis must not be
+// behind of.
 func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -98,7 +102,8 @@ func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	}
 }
 
-// realServer is an API over the scripts of definitions, with other parts if change says so.
+// realServer is an API over the scripts of definitions, with other parts if
+// change says so.
 func realServer(t *testing.T, d *apitest.Definitions, change func(*api.Deps)) *api.Server {
 	t.Helper()
 	deps := d.Deps()

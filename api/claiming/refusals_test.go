@@ -128,7 +128,8 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	})
 }
 
-// TestARedisThatHangsIsKnown: who comes once that is known waits for nothing, and a Redis that answers again is known, too.
+// TestARedisThatHangsIsKnown: who comes once that is known waits for nothing,
+// and a Redis that answers again is known, too.
 func TestARedisThatHangsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -133,7 +133,8 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	require.Equal(t, http.StatusConflict, no.Code, "a no waits for nothing")
 }
 
-// While MySQL is away or late the outcome is unknown. The same key gets the answer later.
+// While MySQL is away or late the outcome is unknown. The same key gets the
+// answer later.
 func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(m *table){
@@ -178,7 +179,8 @@ func TestRows_OfABatch(t *testing.T) {
 	require.Contains(t, body, "sold_out")
 }
 
-// A process has seen only what it answered: when Redis is restored to before a claim whose outcome is unknown, nothing is missing.
+// A process has seen only what it answered: when Redis is restored to before a
+// claim whose outcome is unknown, nothing is missing.
 func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 	t.Parallel()
 	for name, isAnswered := range map[string]bool{"answered": true, "not answered": false} {
@@ -192,7 +194,8 @@ func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 			require.NoError(t, err)
 			s.set(func(m *table) { m.isFast = isAnswered })
 			require.Equal(t, isAnswered, s.claim("b").Code == http.StatusCreated)
-			require.NoError(t, s.rdb.HSet(t.Context(), key, before).Err()) // Redis is restored to before b
+			// Redis is restored to before b
+			require.NoError(t, s.rdb.HSet(t.Context(), key, before).Err())
 			s.set(func(m *table) { m.isFast = true })
 			require.Equal(t, !isAnswered, s.claim("c").Code == http.StatusCreated)
 		})

@@ -27,8 +27,10 @@ import (
 
 const (
 	maxRefillWait = 300 * time.Millisecond // that a claim is held for a dry shard
-	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though no one waits any more
-	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
+	// of one refill: units that were debited are credited though no one waits
+	// any more
+	refillTimeout = 5 * time.Second
+	holdPause     = 5 * time.Millisecond // before a refill that failed is tried again
 )
 
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",

@@ -56,7 +56,8 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	require.False(t, s.Refuses(apitest.Now))
 }
 
-// A reply that is read late says what was so when the call started, or a stall would hide a unit that came back.
+// A reply that is read late says what was so when the call started, or a stall
+// would hide a unit that came back.
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -131,7 +132,8 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	}
 }
 
-// Of several shards a crowd that came too late waits for no proof: one claim finds out again while the others are refused.
+// Of several shards a crowd that came too late waits for no proof: one claim
+// finds out again while the others are refused.
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

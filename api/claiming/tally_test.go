@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// TestRefusalsAreCountedByCampaign: those of single claims and of batches, whether the claim was sent or not; claims and replays are none.
+// TestRefusalsAreCountedByCampaign: those of single claims and of batches,
+// whether the claim was sent or not; claims and replays are none.
 func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})

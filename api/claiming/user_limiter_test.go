@@ -45,7 +45,8 @@ func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[str
 	return all, nil
 }
 
-// A user who goes from process to process gets the rate once; without the exchange, once at each.
+// A user who goes from process to process gets the rate once; without the
+// exchange, once at each.
 func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const processes, perSecond, seconds = 4, 2, 30
@@ -89,7 +90,8 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	}
 }
 
-// Redis adds up what processes tell, forgets a user who stays away, and the processes notice that the count started over.
+// Redis adds up what processes tell, forgets a user who stays away, and the
+// processes notice that the count started over.
 func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

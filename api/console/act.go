@@ -34,7 +34,9 @@ type action struct {
 	Fields  []field  // what the form sends besides
 	ETag    string   // of the campaign that the effects were notified of
 	Back    string   // the page where it started
-	Confirm string   // has to be typed, as it can't be undone: mostly the id of the campaign; "": nothing
+	// has to be typed, as it can't be undone: mostly the id of the campaign;
+	// "": nothing
+	Confirm string
 
 	Refused *wire.ProblemJSON
 	Verdict *Verdict // of a comparison or a repair

@@ -32,7 +32,9 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 // unless that is nil.
 func (c *Console) ask(from *http.Request, method, path string, body, out any, headers ...string) (http.Header, *wire.ProblemJSON) {
 	ctx := from.Context()
-	if method == http.MethodGet { // a page is not held up by a server that hangs; a change takes the time that it needs
+	// a page is not held up by a server that hangs; a change takes the time
+	// that it needs
+	if method == http.MethodGet {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		ctx = limited
@@ -57,7 +59,8 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	req.Header.Set("X-Request-ID", caller.Of(from.Context()).RequestID) // what is done for a request of the console has its id
+	// what is done for a request of the console has its id
+	req.Header.Set("X-Request-ID", caller.Of(from.Context()).RequestID)
 	req.Body = http.NoBody
 	req.ContentLength = 0
 	if body != nil {

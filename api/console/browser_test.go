@@ -170,8 +170,8 @@ func (b *browser) dark(is bool) {
 	})
 }
 
-// accessible requires that axe finds nothing on the page, in light and dark, on a screen and a phone, and that a phone needs not scroll
-// sideways.
+// accessible requires that axe finds nothing on the page, in light and dark, on
+// a screen and a phone, and that a phone needs not scroll sideways.
 func (b *browser) accessible(what string) {
 	b.t.Helper()
 	for _, dark := range []bool{false, true} {
@@ -203,7 +203,8 @@ func (b *browser) tab(selector, keys string) {
 	require.FailNow(b.t, "no key leads there", selector)
 }
 
-// picture writes a picture of the page into the folder that DIBS_PICTURES names, if it names one.
+// picture writes a picture of the page into the folder that DIBS_PICTURES
+// names, if it names one.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("DIBS_PICTURES")
@@ -247,7 +248,8 @@ func (b *browser) script(on bool) {
 	})
 }
 
-// TestEverythingWorksByKeyboard: from signing in to a campaign that is closed, without a mouse.
+// TestEverythingWorksByKeyboard: from signing in to a campaign that is closed,
+// without a mouse.
 func TestEverythingWorksByKeyboard(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -291,8 +293,8 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and the seventh would
-// never load.
+// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and
+// the seventh would never load.
 func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -317,7 +319,8 @@ func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestPagesInABrowser loads every page in a real Chromium: it works, says nothing wrong on its console, and is accessible.
+// TestPagesInABrowser loads every page in a real Chromium: it works, says
+// nothing wrong on its console, and is accessible.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -396,7 +399,8 @@ func TestPagesInABrowser(t *testing.T) {
 	b.accessible("refusal")
 }
 
-// TestShardsInABrowser: the page of a campaign of several shards shows each, live.
+// TestShardsInABrowser: the page of a campaign of several shards shows each,
+// live.
 func TestShardsInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -416,8 +420,10 @@ func TestShardsInABrowser(t *testing.T) {
 	sums := func(condition string) { // in one expression, because units may move between two
 		b.until("(sum => " + condition + ")(column => [...document.querySelectorAll('#shards tbody tr')].reduce((sum, row) => sum + parseInt(row.cells[column].textContent), 0))")
 	}
-	sums("sum(1) === 6 && sum(4) === 60 && sum(2) - 60 === sum(3)")                                                                // partitions 0 to 3; granted and not claimed is free
-	b.until("[...document.querySelectorAll('#shards tbody tr')].every((row) => /^(\\d+) of \\1$/.test(row.cells[5].textContent))") // in MySQL
+	// partitions 0 to 3; granted and not claimed is free
+	sums("sum(1) === 6 && sum(4) === 60 && sum(2) - 60 === sum(3)")
+	// in MySQL
+	b.until("[...document.querySelectorAll('#shards tbody tr')].every((row) => /^(\\d+) of \\1$/.test(row.cells[5].textContent))")
 	b.accessible("campaign of several shards")
 	b.do(chromedp.ScrollIntoView(chromedp.CSS("#shards-head")))
 	b.picture("console-shards")
@@ -431,7 +437,8 @@ func TestShardsInABrowser(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestALostConnectionIsSaidAndComesBack: the service ends under an open page and starts again.
+// TestALostConnectionIsSaidAndComesBack: the service ends under an open page
+// and starts again.
 func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -464,7 +471,8 @@ func (b *browser) before(script string) {
 	})
 }
 
-// TestTroubleIsMarked: what is wrong with a campaign stands on its card and on its page.
+// TestTroubleIsMarked: what is wrong with a campaign stands on its card and on
+// its page.
 func TestTroubleIsMarked(t *testing.T) {
 	t.Parallel()
 	chromium(t)

@@ -18,11 +18,13 @@ type campaignPage struct {
 	ID       string
 	Campaign *models.CampaignJSON // nil: MySQL does not answer
 	Stock    *models.Stock        // nil: not known
-	By       string               // the one server that the stock is of, as the other does not answer; "": both
-	Done     string               // what was just done
-	Shards   Asked[models.ShardsOf]
-	Records  recordsOf
-	Acts     bool // whoever is signed in may change it
+	// the one server that the stock is of, as the other does not answer; "":
+	// both
+	By      string
+	Done    string // what was just done
+	Shards  Asked[models.ShardsOf]
+	Records recordsOf
+	Acts    bool // whoever is signed in may change it
 }
 
 // State is the campaign in one word.

@@ -83,15 +83,19 @@ type Who struct {
 
 // Config is what a Console needs.
 type Config struct {
-	API       http.Handler                        // the API's routes
-	MayRead   func(r *http.Request) *wire.Problem // why the token of a request may not read; nil when it may
-	MayAct    func(r *http.Request) *wire.Problem // why it may not repair
-	Who       func(r *http.Request) Who           // whose token it is; refuses and records nothing
-	Open      bool                                // there are no tokens: no one signs in
-	Secret    string                              // seals sessions, the same for all API processes; "" makes one for this process
-	Live      Live
-	Ended     Ended
-	Note      func(r *http.Request, action string) // writes a sign-in or a sign-out into the audit log
+	API http.Handler // the API's routes
+	// why the token of a request may not read; nil when it may
+	MayRead func(r *http.Request) *wire.Problem
+	MayAct  func(r *http.Request) *wire.Problem // why it may not repair
+	Who     func(r *http.Request) Who           // whose token it is; refuses and records nothing
+	Open    bool                                // there are no tokens: no one signs in
+	// seals sessions, the same for all API processes; "" makes one for this
+	// process
+	Secret string
+	Live   Live
+	Ended  Ended
+	// writes a sign-in or a sign-out into the audit log
+	Note      func(r *http.Request, action string)
 	Redis     Redis
 	MySQL     func(ctx context.Context) (Pool, error)
 	Campaigns Campaigns

@@ -66,7 +66,8 @@ func TestSigningInLeadsBackWhereOneCameFrom(t *testing.T) {
 	}
 }
 
-// TestASessionIsKnownByEveryProcess: processes with the same tokens share sessions; others don't.
+// TestASessionIsKnownByEveryProcess: processes with the same tokens share
+// sessions; others don't.
 func TestASessionIsKnownByEveryProcess(t *testing.T) {
 	t.Parallel()
 	one, two, other := serve(t), serve(t), serve(t, "DIBS_ADMIN_TOKEN=another-0123456789abcdef")
@@ -82,7 +83,8 @@ func TestASessionIsKnownByEveryProcess(t *testing.T) {
 	require.Equal(t, 303, at(other), "another secret")
 }
 
-// TestSigningOutEndsTheSession, and every copy of its cookie, while a watcher of it is let go within a heartbeat.
+// TestSigningOutEndsTheSession, and every copy of its cookie, while a watcher
+// of it is let go within a heartbeat.
 func TestSigningOutEndsTheSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -192,7 +194,8 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
-// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was notified of another state of the campaign.
+// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was
+// notified of another state of the campaign.
 func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -346,7 +349,8 @@ func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
 	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
 }
 
-// TestTheLifeOfAUserAndOfAnOrderIsTold: in order, of all claims of both, with what is parked.
+// TestTheLifeOfAUserAndOfAnOrderIsTold: in order, of all claims of both, with
+// what is parked.
 func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -392,7 +396,8 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	require.Regexp(t, `<td>mailer</td><td>1</td><td>\d.* ago</td><td>0</td>`, p.get("/console/trouble").text)
 }
 
-// TestProcessesAndSettings: which processes run, with role, version and start, and the settings in force without their secrets.
+// TestProcessesAndSettings: which processes run, with role, version and start,
+// and the settings in force without their secrets.
 func TestProcessesAndSettings(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "DIBS_FLUSH_SIZE=1234")
@@ -429,8 +434,8 @@ func TestWithoutTokensNobodySignsIn(t *testing.T) {
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
 }
 
-// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the address bar, however
-// the proxy passes that on.
+// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the
+// address bar, however the proxy passes that on.
 func TestTheConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
 	send := func(p *person, origin, host, forwarded string) int {

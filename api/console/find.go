@@ -102,7 +102,8 @@ func (p *findPage) build(c *Console, r *http.Request) {
 		claims = claims[:livesMax]
 		p.Problems = append(p.Problems, "There are more claims than are shown below in order: open one to see its life.")
 	}
-	slices.SortFunc(claims, func(a, b models.Claim) int { return strings.Compare(a.ID, b.ID) }) // for those of one millisecond
+	// for those of one millisecond
+	slices.SortFunc(claims, func(a, b models.Claim) int { return strings.Compare(a.ID, b.ID) })
 	for i := range claims {
 		story, err := c.story(r.Context(), claims[i].ID)
 		if err != nil {

@@ -23,7 +23,8 @@ type role struct {
 	cmd *exec.Cmd
 }
 
-// run starts a role in a process of its own; it is killed at the end of the test.
+// run starts a role in a process of its own; it is killed at the end of the
+// test.
 func run(t testing.TB, name string, environ []string) *role {
 	t.Helper()
 	program, err := os.Executable()
@@ -43,7 +44,8 @@ func run(t testing.TB, name string, environ []string) *role {
 	return &role{t, c}
 }
 
-// Pause returns once the process stands still: one that still runs reads what comes next, and the page then knows of nothing that waits.
+// Pause returns once the process stands still: one that still runs reads what
+// comes next, and the page then knows of nothing that waits.
 func (r *role) Pause() {
 	r.t.Helper()
 	require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP))
@@ -56,7 +58,8 @@ func (r *role) Pause() {
 // Resume lets it go on.
 func (r *role) Resume() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// checks waits until the health strip has these states, by the names of the checks, and all others are good.
+// checks waits until the health strip has these states, by the names of the
+// checks, and all others are good.
 func (b *browser) checks(want map[string]string) {
 	b.t.Helper()
 	all := []string{"API", "Redis", "MySQL", "Syncer", "Consumers", "Backlog", "Parked", "Drift"}
@@ -84,8 +87,8 @@ func quoted(alternatives string) string {
 	return "'" + strings.ReplaceAll(alternatives, "|", "','") + "'"
 }
 
-// TestNoFrozenPartIsMistakenForAnother freezes each part in turn: the page blames that part alone, and says of what it can't know that it
-// is not known.
+// TestNoFrozenPartIsMistakenForAnother freezes each part in turn: the page
+// blames that part alone, and says of what it can't know that it is not known.
 func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	t.Parallel()
 	chromium(t)

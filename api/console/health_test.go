@@ -16,7 +16,8 @@ func checkOf(h *Health, name string) Check {
 	return checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })]
 }
 
-// A group is judged by the age of what it has not handled, whatever names read as it.
+// A group is judged by the age of what it has not handled, whatever names read
+// as it.
 func TestABacklogIsJudgedByItsAge(t *testing.T) {
 	t.Parallel()
 	backlog := func(groups ...Group) Check {

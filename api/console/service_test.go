@@ -35,7 +35,8 @@ type service struct {
 	stop func()
 }
 
-// serve starts a service with tokens; it is stopped at the end of the test, or before by stop.
+// serve starts a service with tokens; it is stopped at the end of the test, or
+// before by stop.
 func serve(t testing.TB, environ ...string) *service {
 	t.Helper()
 	s := &service{t: t, addr: testenv.Addr(t)}
@@ -192,7 +193,8 @@ func (p *person) form(path string) url.Values {
 	return form
 }
 
-// act loads the confirmation of an action and confirms it. One that can't be undone does nothing until the right words were typed.
+// act loads the confirmation of an action and confirms it. One that can't be
+// undone does nothing until the right words were typed.
 func (p *person) act(path string) page {
 	p.t.Helper()
 	form := p.form(path)

@@ -200,7 +200,9 @@ func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	token := strings.TrimSpace(r.PostFormValue("token"))
 	page := signInPage{To: r.PostFormValue("to")}
 	s := newSession(token)
-	p := c.cfg.MayRead(s.authorize(r)) // it bounds the wrong tokens of an address, and lets a right one pass whatever came before
+	// it bounds the wrong tokens of an address, and lets a right one pass
+	// whatever came before
+	p := c.cfg.MayRead(s.authorize(r))
 	switch {
 	case p != nil && p.Code == wire.CodeRateLimited:
 		page.Refused = "This token is not known here. Too many attempts: wait some seconds and try again."

@@ -132,7 +132,8 @@ func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 	})
 }
 
-// While Redis is away it is not known whether a session was ended: its pages are shown, and nothing is changed.
+// While Redis is away it is not known whether a session was ended: its pages
+// are shown, and nothing is changed.
 func TestASession_WhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

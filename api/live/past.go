@@ -46,13 +46,14 @@ func (p *past) add(one *point) {
 // pastEvent is the past of a campaign, column by column. What is not known
 // is null.
 type pastEvent struct {
-	At      []int64              `json:"at"` // milliseconds since 1970
-	Left    []int64              `json:"left"`
-	Backlog []*int64             `json:"backlog"`
-	FlushMs []*int64             `json:"flush_ms"`
-	P50Ms   []*float64           `json:"p50_ms"`
-	P99Ms   []*float64           `json:"p99_ms"`
-	Rates   map[string][]float64 `json:"rates"` // claims a second: accepted, and by the code of a refusal
+	At      []int64    `json:"at"` // milliseconds since 1970
+	Left    []int64    `json:"left"`
+	Backlog []*int64   `json:"backlog"`
+	FlushMs []*int64   `json:"flush_ms"`
+	P50Ms   []*float64 `json:"p50_ms"`
+	P99Ms   []*float64 `json:"p99_ms"`
+	// claims a second: accepted, and by the code of a refusal
+	Rates map[string][]float64 `json:"rates"`
 }
 
 const acceptedRate = "accepted"

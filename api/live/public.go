@@ -113,7 +113,8 @@ func (s *Sampler) readPublic(now time.Time) {
 	seen := byLot(lots, watched)
 	for id, books := range s.publicBooks {
 		e := eventOnce(now, seen, id, &books)
-		if body, err := json.Marshal(publicOf(&books.Campaign, &e)); err == nil { // texts and numbers always marshal
+		// texts and numbers always marshal
+		if body, err := json.Marshal(publicOf(&books.Campaign, &e)); err == nil {
 			pages.byID[id] = body
 		}
 	}

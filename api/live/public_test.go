@@ -66,7 +66,8 @@ func TestThePublicReadsWhatItMay(t *testing.T) {
 	})
 }
 
-// A crowd costs one read a second, and reads on for a minute while servers are away.
+// A crowd costs one read a second, and reads on for a minute while servers are
+// away.
 func TestACrowdOfReadersAsksNoServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"dibs/models"
 )
 
-// newSpread makes a rig with a campaign of 100 units over shards, of which none is in MySQL's counters of the campaign itself: they lag.
+// newSpread makes a rig with a campaign of 100 units over shards, of which none
+// is in MySQL's counters of the campaign itself: they lag.
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
 	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, LowStockAt: 70})

@@ -110,7 +110,9 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 	}
 	defer s.unwatch(watching)
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
+	// nothing more is read; where it is not supported the server's own timeouts
+	// hold
+	_ = control.SetReadDeadline(time.Time{})
 	frame := []byte("retry: 2000\n\n")
 	if watching.isPast {
 		frame = append(frame, s.pastOf(watching.ids[0])...)

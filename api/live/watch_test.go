@@ -337,7 +337,8 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 	})
 }
 
-// TestEventsGoOverHTTP is the one test here over real connections: headers, the server's own time limits, and a client that leaves.
+// TestEventsGoOverHTTP is the one test here over real connections: headers, the
+// server's own time limits, and a client that leaves.
 func TestEventsGoOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, apitest.Coupon("a", 5))

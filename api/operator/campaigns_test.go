@@ -197,7 +197,8 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
-// Who looks at a campaign that Redis does not hold must not have it loaded: MySQL knows all of it.
+// Who looks at a campaign that Redis does not hold must not have it loaded:
+// MySQL knows all of it.
 func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
@@ -243,7 +244,8 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	require.Equal(t, 200, w.Code, w.Body)
 }
 
-// A close that MySQL took and Redis did not hear of must reach Redis when it is asked for again: claims go on until then.
+// A close that MySQL took and Redis did not hear of must reach Redis when it is
+// asked for again: claims go on until then.
 func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))

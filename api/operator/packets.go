@@ -57,7 +57,8 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 	}
 	control := http.NewResponseController(w)
 	now := time.Now()
-	_ = control.SetReadDeadline(now.Add(packetsReadTimeout)) // where it is not supported the server's own timeouts hold
+	// where it is not supported the server's own timeouts hold
+	_ = control.SetReadDeadline(now.Add(packetsReadTimeout))
 	_ = control.SetWriteDeadline(now.Add(packetsReadTimeout + packetsTimeout + answerTimeout))
 	var body bytes.Buffer
 	if p := wire.ReadBody(r, &body, PacketsBodyMax); p != nil {

@@ -49,7 +49,8 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	require.Equal(t, "k1", got[1].Key)
 }
 
-// Lists are held in memory, few at a time; who comes in the meantime waits, and not for ever.
+// Lists are held in memory, few at a time; who comes in the meantime waits, and
+// not for ever.
 func TestPackets_WaitTheirTurn(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()
@@ -84,7 +85,8 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k3").Code)
 }
 
-// packetServer answers requests for packets that wait for others as long as this.
+// packetServer answers requests for packets that wait for others as long as
+// this.
 func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
 		Campaigns: room, State: room.State, Load: room.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
@@ -139,7 +141,8 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 	require.Zero(t, room.Loads)
 }
 
-// The longest list there may be, with the longest ids and amounts, fits; one more packet does not.
+// The longest list there may be, with the longest ids and amounts, fits; one
+// more packet does not.
 func TestPackets_TheLongestListFits(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()

@@ -84,7 +84,8 @@ func TestStock_IsReadAgainUntilBothSidesMeet(t *testing.T) {
 	require.Equal(t, 4, f.looks, "not for ever")
 }
 
-// MySQL is read first: a claim that comes in between is backlog. The other way round it would be drift.
+// MySQL is read first: a claim that comes in between is backlog. The other way
+// round it would be drift.
 func TestStock_AClaimBetweenTheLooksIsNoDrift(t *testing.T) {
 	t.Parallel()
 	f := newFlushing(t)

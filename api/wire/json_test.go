@@ -124,7 +124,8 @@ func TestReadObject_DepthIsBounded(t *testing.T) {
 	require.Equal(t, wire.CodeMalformed, p.Code)
 }
 
-// What is wrong with one element is that element's: the next one begins where it ends, however deep it was refused.
+// What is wrong with one element is that element's: the next one begins where
+// it ends, however deep it was refused.
 func TestReadObject_AnElementThatIsRefusedSpoilsNoOther(t *testing.T) {
 	t.Parallel()
 	e, p := read(`{"list":[{"n":1,"zz":{"a":[{"id":"deep"}]},"id":"not read"},[[7]],{"id":"b","n":2}],"count":1}`)
@@ -181,7 +182,8 @@ func TestReadObject_AgreesWithEncodingJSON(t *testing.T) {
 	})
 }
 
-// FuzzReadObject: what encoding/json does not read, nor is UTF-8, is malformed, and nothing else is.
+// FuzzReadObject: what encoding/json does not read, nor is UTF-8, is malformed,
+// and nothing else is.
 func FuzzReadObject(f *testing.F) {
 	for _, body := range []string{`{}`, `{"text":"a","list":[{"id":"a","n":1}]}`, `{"zz":[{}]}`, `{"text":"\ud800"}`, `{"note":null}`, `{"a":1}{}`, `[]`} {
 		f.Add([]byte(body))

@@ -194,7 +194,8 @@ func InvalidID(field string, err error) *Problem {
 	if err == nil {
 		return nil
 	}
-	return Invalid(field, err.Error()[len(models.ErrID.Error())+2:]) // what follows the sentinel's own words
+	// what follows the sentinel's own words
+	return Invalid(field, err.Error()[len(models.ErrID.Error())+2:])
 }
 
 // NotYours refuses what is another user's, to a token of a user.

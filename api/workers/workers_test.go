@@ -48,7 +48,8 @@ func TestGroup_StopGivesUpAndMayBeAskedAgain(t *testing.T) {
 	})
 }
 
-// Nothing that was started is still running when Stop returns, however they race.
+// Nothing that was started is still running when Stop returns, however they
+// race.
 func TestGroup_NothingRunsAfterStop(t *testing.T) {
 	t.Parallel()
 	for range 200 {

@@ -28,16 +28,23 @@ const (
 // ErrConfig is wrapped by errors about a configuration, which name the field.
 var ErrConfig = errors.New("bad configuration")
 
-// Config configures a Subscriber. Zero fields that are not required get their defaults.
+// Config configures a Subscriber. Zero fields that are not required get their
+// defaults.
 type Config struct {
-	Client redis.UniversalClient // required: Redis 7.0 or later, single or cluster; never closed here
-	Group  string                // required: the consumer group
-	// Name of this process in its group. Required. It should survive a restart, so that
-	// a new process takes over from the old one. Live processes must not share it.
+	// required: Redis 7.0 or later, single or cluster; never closed here
+	Client redis.UniversalClient
+	Group  string // required: the consumer group
+	// Name of this process in its group. Required. It should survive a restart,
+	// so that a new process takes over from the old one. Live processes must
+	// not share it.
 	Name string
 
-	Batches      bool                     // one message for all entries of a read, see Marshal; otherwise a message per entry
-	Unmarshaller redisstream.Unmarshaller // of an entry, unless Batches; default redisstream.DefaultMarshallerUnmarshaller
+	// one message for all entries of a read, see Marshal; otherwise a message
+	// per entry
+	Batches bool
+	// of an entry, unless Batches; default
+	// redisstream.DefaultMarshallerUnmarshaller
+	Unmarshaller redisstream.Unmarshaller
 
 	Window       int           // bound of unacknowledged entries of a stream
 	ReadCount    int           // entries of a read
@@ -53,10 +60,11 @@ type Config struct {
 	IsReady func(ctx context.Context, stream, id string) bool
 	OnRead  func(stream string) // called at the start and after each successful read
 
-	Logger        *slog.Logger               // required
-	Registerer    prometheus.Registerer      // required; subscribers may share it and the metrics
-	MetricsPrefix string                     // of the metrics' names; default "redisbatch"
-	Partition     func(stream string) string // value of the label partition; default the stream's name
+	Logger        *slog.Logger          // required
+	Registerer    prometheus.Registerer // required; subscribers may share it and the metrics
+	MetricsPrefix string                // of the metrics' names; default "redisbatch"
+	// value of the label partition; default the stream's name
+	Partition func(stream string) string
 }
 
 // WithDefaults returns a copy with defaults for zero fields.

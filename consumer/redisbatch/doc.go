@@ -1,30 +1,35 @@
-// Package redisbatch is a watermill message.Subscriber over Redis Streams for handlers that
-// collect messages, commit them together, and acknowledge them afterwards.
+// Package redisbatch is a watermill message.Subscriber over Redis Streams for
+// handlers that collect messages, commit them together, and acknowledge them
+// afterwards.
 //
-// The subscriber of watermill-redisstream reads one entry and waits for its ack, so a handler
-// never sees two messages at once. This one reads up to [Config.ReadCount] entries, keeps
-// a bounded window in flight, and acknowledges in bulk, never before the handler did:
+// The subscriber of watermill-redisstream reads one entry and waits for its
+// ack, so a handler never sees two messages at once. This one reads up to
+// [Config.ReadCount] entries, keeps a bounded window in flight, and
+// acknowledges in bulk, never before the handler did:
 //
 //	XREADGROUP COUNT n ──▶ window ──▶ output channel ──▶ handler … Ack ──▶ XACK id id id …
 //	       ▲                                               └ Nack ──▶ NackDelay ──▶ output channel
 //	own pending entries, XAUTOCLAIM of dead consumers' entries
 //
-// It reads what redisstream.Publisher writes, and leaves the stream readable by the stock subscriber.
+// It reads what redisstream.Publisher writes, and leaves the stream readable by
+// the stock subscriber.
 //
 // # Which one to use
 //
-// Use the stock subscriber for little traffic, or if each message has its own transaction.
-// Use this one for commits in batches, for reports of lost entries, or for a fast takeover
-// from dead processes. Handlers run concurrently and messages overtake each other:
-// set [Config.Window] to 1 for strict order.
+// Use the stock subscriber for little traffic, or if each message has its own
+// transaction. Use this one for commits in batches, for reports of lost
+// entries, or for a fast takeover from dead processes. Handlers run
+// concurrently and messages overtake each other: set [Config.Window] to 1 for
+// strict order.
 //
 // # A message per entry, or per read
 //
-// By default each entry is a message, made by [Config.Unmarshaller]. With [Config.Batches]
-// all entries of a read are one message in the format of [Marshal]: fewer goroutines,
-// messages and contexts. Its handler calls [Unmarshal], and [Ack] for entries that are done
-// early. Ack of the message acknowledges the rest. After a Nack each unacknowledged entry
-// comes in a message of its own, so that a bad entry delays no other.
+// By default each entry is a message, made by [Config.Unmarshaller]. With
+// [Config.Batches] all entries of a read are one message in the format of
+// [Marshal]: fewer goroutines, messages and contexts. Its handler calls
+// [Unmarshal], and [Ack] for entries that are done early. Ack of the message
+// acknowledges the rest. After a Nack each unacknowledged entry comes in a
+// message of its own, so that a bad entry delays no other.
 //
 // # Promises
 //

@@ -77,7 +77,8 @@ func TestBatches_AReadIsOneMessage(t *testing.T) {
 	})
 }
 
-// What is acked by itself is acknowledged at once; what is left after a nack comes again, each entry alone.
+// What is acked by itself is acknowledged at once; what is left after a nack
+// comes again, each entry alone.
 func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -110,7 +111,8 @@ func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) 
 	})
 }
 
-// An entry that is no message of the Unmarshaller comes as one that says why, with all its fields, and the rest goes on.
+// An entry that is no message of the Unmarshaller comes as one that says why,
+// with all its fields, and the rest goes on.
 func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -19,7 +19,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills.
+// TestMain also is the consumer process that
+// TestSubscriber_TakesOverFromAKilledProcess kills.
 func TestMain(m *testing.M) {
 	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
 		victim(addr, stream)
@@ -93,7 +94,8 @@ func (f *fixture) subscribe(cfg redisbatch.Config) <-chan *message.Message {
 	return messages
 }
 
-// publish adds n entries named first, first+1, …, as Dibs' script writes them, and returns their ids.
+// publish adds n entries named first, first+1, …, as Dibs' script writes them,
+// and returns their ids.
 func (f *fixture) publish(first, n int) []string {
 	f.t.Helper()
 	ids := make([]string, 0, n)

@@ -41,7 +41,8 @@ func (c *tally) seen() int {
 	return len(c.acks)
 }
 
-// work acks most messages in their own goroutines after a moment, as handlers under a Router do, and nacks some.
+// work acks most messages in their own goroutines after a moment, as handlers
+// under a Router do, and nacks some.
 func (c *tally) work(messages <-chan *message.Message) {
 	var handlers sync.WaitGroup
 	for msg := range messages {

@@ -35,7 +35,8 @@ func (c cutConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestSubscriber_ALostReplyKeepsTheOrder: entries whose reply was lost come before later ones, whatever the client sends again by itself.
+// TestSubscriber_ALostReplyKeepsTheOrder: entries whose reply was lost come
+// before later ones, whatever the client sends again by itself.
 func TestSubscriber_ALostReplyKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T, dial dialer) redis.UniversalClient{

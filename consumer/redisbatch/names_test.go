@@ -12,7 +12,8 @@ import (
 	"dibs/lua"
 )
 
-// A name goes when it has nothing pending and was away for long. One with an entry stays: the entry would go with it.
+// A name goes when it has nothing pending and was away for long. One with an
+// entry stays: the entry would go with it.
 func TestNames_LeftBehindGoUnlessTheyHaveEntries(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -12,7 +12,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// abandon reads n entries in the name of a consumer that is never heard of again.
+// abandon reads n entries in the name of a consumer that is never heard of
+// again.
 func (f *fixture) abandon(name string, n int) {
 	f.t.Helper()
 	ctx := context.Background()
@@ -40,7 +41,8 @@ func TestSubscriber_StartsWithWhatItsFormerLifeLeft(t *testing.T) {
 	})
 }
 
-// slow runs a handler that takes three times MinIdle beside a second, idle consumer, and returns how often it ran.
+// slow runs a handler that takes three times MinIdle beside a second, idle
+// consumer, and returns how often it ran.
 func slow(t *testing.T, rdb redis.UniversalClient) int {
 	f := newFixture(t, rdb)
 	cfg := f.config("a")
@@ -95,7 +97,8 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 	}
 }
 
-// What was read in time is no loss, though it is trimmed while its handler runs.
+// What was read in time is no loss, though it is trimmed while its handler
+// runs.
 func TestSubscriber_TrimmedInFlightIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testenv.SharedRedis(t).Client())
@@ -132,8 +135,9 @@ func flushAll(t *testing.T, rdb redis.UniversalClient) {
 	require.Equal(t, names(20, 10), take(t, messages, 10))
 }
 
-// A stream that was lost may come again with the same ids. What is in flight says nothing about the new entries: they are
-// delivered, and the acks of the old ones don't touch them.
+// A stream that was lost may come again with the same ids. What is in flight
+// says nothing about the new entries: they are delivered, and the acks of the
+// old ones don't touch them.
 func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -158,7 +162,8 @@ func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 	})
 }
 
-// Redis is killed and restarted from its append-only file while a thousand messages are on their way.
+// Redis is killed and restarted from its append-only file while a thousand
+// messages are on their way.
 func TestSubscriber_SurvivesARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	for _, retries := range []int{-1, 3} { // with and without go-redis' own retries

@@ -1,5 +1,6 @@
-// Package charttest renders the Helm chart with Helm's own engine and holds what comes out to Kubernetes' own types. It is a module
-// of its own, so that nothing of Kubernetes is among Dibs' dependencies.
+// Package charttest renders the Helm chart with Helm's own engine and holds
+// what comes out to Kubernetes' own types. It is a module of its own, so that
+// nothing of Kubernetes is among Dibs' dependencies.
 package charttest
 
 import (
@@ -30,7 +31,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scaledObject is what the chart uses of KEDA's, after https://keda.sh/docs/2.17/reference/scaledobject-spec/.
+// scaledObject is what the chart uses of KEDA's, after
+// https://keda.sh/docs/2.17/reference/scaledobject-spec/.
 type scaledObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -64,7 +66,8 @@ type triggerAuthentication struct {
 	} `json:"spec"`
 }
 
-// podMonitor is what the chart uses of the Prometheus operator's, after https://prometheus-operator.dev/docs/api-reference/api/.
+// podMonitor is what the chart uses of the Prometheus operator's, after
+// https://prometheus-operator.dev/docs/api-reference/api/.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -118,8 +121,8 @@ func render(t *testing.T, valuesFile string) map[string]any {
 	return renderWith(t, read(t, valuesFile))
 }
 
-// renderWith renders the chart and decodes each object strictly: a field that Kubernetes does not
-// know is an error.
+// renderWith renders the chart and decodes each object strictly: a field that
+// Kubernetes does not know is an error.
 func renderWith(t *testing.T, values map[string]any) map[string]any {
 	t.Helper()
 	chart, err := loader.LoadDir("../chart")
@@ -223,7 +226,8 @@ func TestChart_EveryPodIsHardenedAndNamesItsSecrets(t *testing.T) {
 	})
 }
 
-// requireMounts requires that each volume is mounted and each mount has its volume.
+// requireMounts requires that each volume is mounted and each mount has its
+// volume.
 func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
 	t.Helper()
 	var volumes, mounts []string
@@ -236,7 +240,8 @@ func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
 	require.Equal(t, volumes, mounts, role)
 }
 
-// requireProbesWhereItListens requires that a probe asks a port that the process has for that.
+// requireProbesWhereItListens requires that a probe asks a port that the
+// process has for that.
 func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container) {
 	t.Helper()
 	listens := map[string]string{}
@@ -254,7 +259,8 @@ func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container)
 	}
 }
 
-// requireTimeToStop requires that a pod is not killed while it finishes what it took.
+// requireTimeToStop requires that a pod is not killed while it finishes what it
+// took.
 func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
 	t.Helper()
 	c := &pod.Containers[0]
@@ -284,7 +290,8 @@ func settings(t *testing.T) map[string]bool {
 	return known
 }
 
-// requireEnv requires that every variable is a setting of Dibs, said once, and that no secret stands in the chart.
+// requireEnv requires that every variable is a setting of Dibs, said once, and
+// that no secret stands in the chart.
 func requireEnv(t *testing.T, role string, env []corev1.EnvVar) {
 	t.Helper()
 	known := settings(t)
@@ -335,8 +342,8 @@ func TestChart_SelectorsFindTheirPods(t *testing.T) {
 	})
 }
 
-// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh adds a sidecar that
-// would keep the Job from ending.
+// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh
+// adds a sidecar that would keep the Job from ending.
 func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	t.Parallel()
 	for role, pod := range pods(renderWith(t, map[string]any{
@@ -358,7 +365,8 @@ func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	}
 }
 
-// TestChart_NumbersAreNotWrittenAsPowers: values and --set have floats, as JSON has.
+// TestChart_NumbersAreNotWrittenAsPowers: values and --set have floats, as JSON
+// has.
 func TestChart_NumbersAreNotWrittenAsPowers(t *testing.T) {
 	t.Parallel()
 	settings := map[string]any{"DIBS_HTTP_CONNS": float64(1_000_000), "DIBS_USER_RATE": 0.5, "DIBS_FLUSH_SIZE": int64(2_000_000), "DIBS_CONSOLE": "off"}
@@ -438,7 +446,8 @@ func TestChart_TheMigrationHasItsOwnUserAndSeesToEachDatabase(t *testing.T) {
 	}
 }
 
-// TestChart_PrometheusReachesEveryPod: by the monitor's ports, the token and the policies, with a certificate and without.
+// TestChart_PrometheusReachesEveryPod: by the monitor's ports, the token and
+// the policies, with a certificate and without.
 func TestChart_PrometheusReachesEveryPod(t *testing.T) {
 	t.Parallel()
 	everything := render(t, "values-everything.yaml")

@@ -18,8 +18,10 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 )
 
-// TestHelmCommand is `helm install` and `helm upgrade` up to where Helm talks to a cluster: the objects go into a file. The test of the
-// guide runs it with the arguments that stand in the guide; by itself it runs them as they are here.
+// TestHelmCommand is `helm install` and `helm upgrade` up to where Helm talks
+// to a cluster: the objects go into a file. The test of the guide runs it with
+// the arguments that stand in the guide; by itself it runs them as they are
+// here.
 func TestHelmCommand(t *testing.T) {
 	t.Parallel()
 	args := strings.Fields("install shop deploy/chart --timeout 15m --set image.repository=registry.example.com/dibs")

@@ -99,11 +99,13 @@ func started(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// registered are the metrics that every role together registers, with their labels.
+// registered are the metrics that every role together registers, with their
+// labels.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	registry, hooks := started(t), prometheus.NewRegistry()
-	webhooks.New(webhooks.Config{Registerer: hooks, Logger: slog.New(slog.DiscardHandler)}) // a role that serve lacks
+	// a role that serve lacks
+	webhooks.New(webhooks.Config{Registerer: hooks, Logger: slog.New(slog.DiscardHandler)})
 	descriptions, all := make(chan *prometheus.Desc), map[string][]string{}
 	go func() {
 		defer close(descriptions)
@@ -129,7 +131,8 @@ var (
 	grouping = regexp.MustCompile(`\bby \(([^)]*)\) \((.*)`)
 )
 
-// TestEveryExpressionIsOfMetricsThatThereAre asks Dibs for each metric and label of each expression.
+// TestEveryExpressionIsOfMetricsThatThereAre asks Dibs for each metric and
+// label of each expression.
 func TestEveryExpressionIsOfMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	known := registered(t)
@@ -170,7 +173,8 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "%s", said)
 }
 
-// TestEveryExpressionParses: those of dashboards as recording rules of a file of their own.
+// TestEveryExpressionParses: those of dashboards as recording rules of a file
+// of their own.
 func TestEveryExpressionParses(t *testing.T) {
 	t.Parallel()
 	type recording struct {
@@ -208,7 +212,8 @@ func TestAlertsRingWhenTheyShould(t *testing.T) {
 	promtool(t, "test", "rules", "prometheus/rules_test.yml")
 }
 
-// A counter that is not there before it counts has no increase when it counts for the first time.
+// A counter that is not there before it counts has no increase when it counts
+// for the first time.
 func TestEveryCounterOfAnAlertIsThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	registry := started(t)
@@ -225,7 +230,8 @@ func TestEveryCounterOfAnAlertIsThereFromTheStart(t *testing.T) {
 	}
 }
 
-// The cases are tried with series that Dibs has: with each label of the metric, and none but those and Prometheus' own.
+// The cases are tried with series that Dibs has: with each label of the metric,
+// and none but those and Prometheus' own.
 func TestCasesAreOfSeriesThatDibsHas(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("prometheus/rules_test.yml")
@@ -273,7 +279,8 @@ func TestAlertsAreOfAnInstallation(t *testing.T) {
 	}
 }
 
-// TestTheLogsThatDocumentsQuoteAreWritten: what a document says that a log says is a text of the program.
+// TestTheLogsThatDocumentsQuoteAreWritten: what a document says that a log says
+// is a text of the program.
 func TestTheLogsThatDocumentsQuoteAreWritten(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder

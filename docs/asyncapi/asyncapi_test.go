@@ -43,7 +43,8 @@ func read(t *testing.T) (doc document, byType map[string]*openapi3.Schema) {
 	return doc, byType
 }
 
-// TestRealEventsAreAsTheDocumentSays: the events that package models is held to, byte for byte.
+// TestRealEventsAreAsTheDocumentSays: the events that package models is held
+// to, byte for byte.
 func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	doc, byType := read(t)
@@ -72,7 +73,8 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(byType)), slices.Collect(maps.Keys(seen)), "each type has its event, and each event its type")
 }
 
-// Conforms holds one event to the schema of its type: nothing missing, nothing wrong, nothing that is not described.
+// Conforms holds one event to the schema of its type: nothing missing, nothing
+// wrong, nothing that is not described.
 func Conforms(byType map[string]*openapi3.Schema, event []byte) error {
 	var fields map[string]any
 	if err := json.Unmarshal(event, &fields); err != nil {
@@ -96,7 +98,8 @@ func TestTheDocumentIsHeldTo(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnEventIsDescribed: what the code may write stands in some schema.
+// TestEveryFieldOfAnEventIsDescribed: what the code may write stands in some
+// schema.
 func TestEveryFieldOfAnEventIsDescribed(t *testing.T) {
 	t.Parallel()
 	_, byType := read(t)
@@ -112,7 +115,8 @@ func TestEveryFieldOfAnEventIsDescribed(t *testing.T) {
 	}
 }
 
-// TestAsyncAPIsOwnParserTakesTheDocument runs @asyncapi/parser where npm can bring it.
+// TestAsyncAPIsOwnParserTakesTheDocument runs @asyncapi/parser where npm can
+// bring it.
 func TestAsyncAPIsOwnParserTakesTheDocument(t *testing.T) {
 	t.Parallel()
 	npm, err := exec.LookPath("npm")

@@ -10,7 +10,8 @@ import (
 	"dibs/internal/address"
 )
 
-// password draws a password that may hold anything that has a meaning in a URL, a DSN or a shell.
+// password draws a password that may hold anything that has a meaning in a URL,
+// a DSN or a shell.
 func password(t *rapid.T) string {
 	letters := rapid.StringMatching(`[QXZJKVWY]{2,4}`)
 	special := rapid.SampledFrom(strings.Split("/ ? # @ : , % & = ; ( ) [ ] ' \" \\ + $ ! %2F %zz ://", " "))
@@ -21,7 +22,8 @@ func password(t *rapid.T) string {
 	return strings.Join(parts, "")
 }
 
-// requireNone expects that a text holds no piece of four characters of a password.
+// requireNone expects that a text holds no piece of four characters of a
+// password.
 func requireNone(t require.TestingT, secret, text, of string) {
 	for i := 0; i+4 <= len(secret); i++ {
 		if strings.Contains(text, secret[i:i+4]) {
@@ -46,7 +48,8 @@ func TestNothingThatIsSaidOfAnAddressHoldsAPieceOfItsPassword(t *testing.T) {
 		secret := password(t)
 		form := rapid.SampledFrom(forms).Draw(t, "form")
 		if !strings.Contains(form, "@") {
-			secret = strings.ReplaceAll(secret, "@", "+") // what is behind it would be a host, for anybody who reads it
+			// what is behind it would be a host, for anybody who reads it
+			secret = strings.ReplaceAll(secret, "@", "+")
 		}
 		text := strings.ReplaceAll(form, "PW", secret)
 		_, err := address.ParseDSN(text)

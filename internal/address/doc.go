@@ -1,10 +1,11 @@
-// Package address reads the addresses of servers that may hold a password: URLs of Redis and HTTP,
-// and DSNs of MySQL.
+// Package address reads the addresses of servers that may hold a password: URLs
+// of Redis and HTTP, and DSNs of MySQL.
 //
-// A password with a character that has a meaning there ends up in another part: in the host, the
-// port, the path or an option. The parsers of libraries quote that part in their errors. So an
-// address is checked here before a library gets it, what a library says of it is dropped, and no
-// error of this package quotes any part of an address but the names of known options.
+// A password with a character that has a meaning there ends up in another part:
+// in the host, the port, the path or an option. The parsers of libraries quote
+// that part in their errors. So an address is checked here before a library
+// gets it, what a library says of it is dropped, and no error of this package
+// quotes any part of an address but the names of known options.
 package address
 
 import (
@@ -23,6 +24,6 @@ var (
 // masked stands for a secret.
 const masked = "****"
 
-// isQuoted reports whether a value begins with a quotation mark, as of a shell that did not take it
-// away.
+// isQuoted reports whether a value begins with a quotation mark, as of a shell
+// that did not take it away.
 func isQuoted(text string) bool { return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'") }

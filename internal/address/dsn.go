@@ -24,7 +24,8 @@ var (
 var (
 	schemeOfURL = regexp.MustCompile(`(?i)^(jdbc:|(mysql|mariadb)[a-z+]*://|(tcp|https?)://)`)
 	network     = regexp.MustCompile(`^(|tcp|tcp6|unix|(tcp|tcp6|unix)\(([^()]*)\))$`)
-	// slashInOption is a server, its database and an option whose value holds a slash as it is.
+	// slashInOption is a server, its database and an option whose value holds a
+	// slash as it is.
 	slashInOption = regexp.MustCompile(`\)/[^/]*\?.*=`)
 	optionName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 	// sslOption are the options by which other clients ask for TLS.
@@ -107,7 +108,8 @@ func checkOption(option string) error {
 	return nil
 }
 
-// MaskDSN hides the password of a DSN that ParseDSN accepts, and all of any other.
+// MaskDSN hides the password of a DSN that ParseDSN accepts, and all of any
+// other.
 func MaskDSN(text string) string {
 	if _, err := ParseDSN(text); err != nil {
 		return masked

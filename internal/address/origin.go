@@ -12,7 +12,8 @@ import (
 
 var errOrigin = errors.New("must be origins such as https://shop.example.com")
 
-// CheckOrigin refuses what no browser sends as an Origin. What it would send instead is named.
+// CheckOrigin refuses what no browser sends as an Origin. What it would send
+// instead is named.
 func CheckOrigin(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || strings.Contains(text, "*") {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// CheckURL refuses a URL, or several hosts that are separated by commas and of which the first has
-// the scheme. Its scheme is up to the caller, and so are its path and its options.
+// CheckURL refuses a URL, or several hosts that are separated by commas and of
+// which the first has the scheme. Its scheme is up to the caller, and so are
+// its path and its options.
 func CheckURL(text string) error {
 	if isQuoted(text) {
 		return errQuotes
@@ -36,8 +37,9 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// splitHosts splits a URL at the commas between its hosts. Behind a host of a cluster may stand a
-// query; that of Sentinels stands behind all, and its values may hold commas.
+// splitHosts splits a URL at the commas between its hosts. Behind a host of a
+// cluster may stand a query; that of Sentinels stands behind all, and its
+// values may hold commas.
 func splitHosts(text string) []string {
 	if !strings.HasPrefix(text, "redis+sentinel://") {
 		return strings.Split(text, ",")
@@ -52,8 +54,8 @@ func splitHosts(text string) []string {
 	return hosts
 }
 
-// splitURL splits the URL of one host. scheme ends with ://; tail begins with the path, the query
-// or the fragment.
+// splitURL splits the URL of one host. scheme ends with ://; tail begins with
+// the path, the query or the fragment.
 func splitURL(text string) (scheme, authority, tail string) {
 	scheme = schemePart.FindString(text)
 	text = text[len(scheme):]
@@ -100,7 +102,8 @@ var schemePart = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 var knownScheme = regexp.MustCompile(`^(rediss?|redis\+sentinel|https?)://`)
 
-// MaskURL hides the passwords of a URL that CheckURL accepts, and all of any other.
+// MaskURL hides the passwords of a URL that CheckURL accepts, and all of any
+// other.
 func MaskURL(text string) string {
 	if CheckURL(text) != nil || !knownScheme.MatchString(text) {
 		return masked
@@ -123,8 +126,8 @@ func maskUser(info string) string {
 	return user + ":" + masked + "@"
 }
 
-// maskQuery hides a query that holds a password, a token or a key, or an option that can't be read:
-// it may be what a password has behind an & or an =.
+// maskQuery hides a query that holds a password, a token or a key, or an option
+// that can't be read: it may be what a password has behind an & or an =.
 func maskQuery(tail string) string {
 	path, query, found := strings.Cut(tail, "?")
 	if !found {

@@ -23,7 +23,8 @@ const redocly = "@redocly/cli@2.77.0"
 // fetchTimeout bounds a linter with its way from the registry.
 const fetchTimeout = 8 * time.Minute
 
-// npx runs a tool of npm's in a folder. A machine without npm, or without its registry, is told so and skips.
+// npx runs a tool of npm's in a folder. A machine without npm, or without its
+// registry, is told so and skips.
 func npx(t *testing.T, dir, tool string, args ...string) []byte {
 	t.Helper()
 	path, err := exec.LookPath("npx")

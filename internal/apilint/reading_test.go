@@ -18,8 +18,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that it is made of. DIBS_WRITE=1, as `make api-docs` sets it,
-// writes it.
+// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that
+// it is made of. DIBS_WRITE=1, as `make api-docs` sets it, writes it.
 func TestDocsAPI_IsTheDocumentsForReading(t *testing.T) {
 	t.Parallel()
 	openAPI := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
@@ -178,7 +178,8 @@ func (p *page) operation(method, path string, op *operation) {
 	}
 }
 
-// example writes an example that the page does not show yet, in one line if it fits.
+// example writes an example that the page does not show yet, in one line if it
+// fits.
 func (p *page) example(text json.RawMessage) {
 	if len(text) == 0 || text[0] != '{' {
 		return
@@ -214,7 +215,8 @@ func readEvents(t *testing.T, text []byte) string {
 	return p.String()
 }
 
-// events lists the fields of events once, with what most of them say of each, and those of each event by name.
+// events lists the fields of events once, with what most of them say of each,
+// and those of each event by name.
 func (p *page) events(all map[string]*schema) {
 	said := make(map[string]map[string]int) // what is said of a field, by how many events
 	for _, s := range all {

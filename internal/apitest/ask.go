@@ -42,7 +42,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Ask sends one request; headers are "Name: value". Who watches leaves after a moment.
+// Ask sends one request; headers are "Name: value". Who watches leaves after a
+// moment.
 func Ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
@@ -82,7 +83,8 @@ var document = sync.OnceValues(func() (routers.Router, error) {
 	return gorillamux.NewRouter(doc)
 })
 
-// documented fails when the document has a request's route, and not the status of its answer.
+// documented fails when the document has a request's route, and not the status
+// of its answer.
 func documented(req *http.Request, status int) error {
 	router, err := document()
 	if err != nil {

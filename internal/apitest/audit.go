@@ -9,7 +9,8 @@ import (
 	"dibs/models"
 )
 
-// Audit plays the audit log: entries that the test puts there, and what is noted.
+// Audit plays the audit log: entries that the test puts there, and what is
+// noted.
 type Audit struct {
 	mu      sync.Mutex
 	Entries []models.AuditEntry // newest first

@@ -285,7 +285,8 @@ func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Cla
 	return models.Resolution{Resolved: resolved, Claim: was}, nil
 }
 
-// AwaitApplied does not wait, as claims have their rows at once, unless OnAwait says something else.
+// AwaitApplied does not wait, as claims have their rows at once, unless OnAwait
+// says something else.
 func (r *Fake) AwaitApplied(ctx context.Context) error {
 	if r.OnAwait != nil {
 		return r.OnAwait(ctx)

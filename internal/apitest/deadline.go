@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadline is how long a test waits for what must happen. A busy machine takes seconds.
+// deadline is how long a test waits for what must happen. A busy machine takes
+// seconds.
 const deadline = 30 * time.Second
 
 // Receive receives a value, or fails the test.

@@ -32,7 +32,8 @@ func Document(t testing.TB, h http.Handler) (*openapi3.T, routers.Router) {
 	return doc, router
 }
 
-// Conforms holds a request and its answer to the document. A refused request need not fit, its answer must.
+// Conforms holds a request and its answer to the document. A refused request
+// need not fit, its answer must.
 func Conforms(router routers.Router, req *http.Request, reqBody []byte, w *httptest.ResponseRecorder) error {
 	route, params, err := router.FindRoute(req)
 	if err != nil {
@@ -54,7 +55,8 @@ func Conforms(router routers.Router, req *http.Request, reqBody []byte, w *httpt
 	return openapi3filter.ValidateResponse(context.Background(), out)
 }
 
-// RequireFields holds the fields that are decoded to the document: by the schema that describes them.
+// RequireFields holds the fields that are decoded to the document: by the
+// schema that describes them.
 func RequireFields(t testing.TB, h http.Handler, decoded map[string][]string) {
 	t.Helper()
 	doc, _ := Document(t, h)

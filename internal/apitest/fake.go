@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-// Fake plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
+// Fake plays Redis and MySQL: campaigns, their claims by key, and what each
+// call should answer.
 type Fake struct {
 	Mu         sync.Mutex
 	Campaigns  map[string]*Campaign

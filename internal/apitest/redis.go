@@ -8,7 +8,8 @@ import (
 	"dibs/lua"
 )
 
-// Definitions stands in for MySQL's side: it brings a campaign to Redis the first time, and never again.
+// Definitions stands in for MySQL's side: it brings a campaign to Redis the
+// first time, and never again.
 type Definitions struct {
 	*Fake
 	Scripts *lua.Scripts

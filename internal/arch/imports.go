@@ -10,26 +10,31 @@ import (
 // module is the import path of this module.
 const module = "dibs"
 
-// forTests are the packages that only tests may import: real servers, and what the tests of several packages share.
+// forTests are the packages that only tests may import: real servers, and what
+// the tests of several packages share.
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
 // startsServers are packages that are no tests and start servers all the same.
 var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proof/luadebug"}
 
-// tools are small packages that any package of the service may import; they import nothing of ours.
+// tools are small packages that any package of the service may import; they
+// import nothing of ours.
 var tools = []string{
 	"internal/address", "internal/caller", "internal/pulse", "internal/reread", "internal/seal", "internal/sleep", "internal/steps",
 	"internal/tlsfiles", "internal/tracing",
 }
 
-// standAlone are packages that others copy or import: they have not even the tools.
+// standAlone are packages that others copy or import: they have not even the
+// tools.
 var standAlone = []string{"models", "internal/split", "internal/migrations", "client", "docs/examples", "consumer/redisbatch"}
 
 // everything is for packages that put the others together.
 var everything = []string{"*"}
 
-// imports lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
-// A package outside every package is refused, so that a new package gets its line here on the day it is built.
+// imports lists, for each package, the packages its production code may import.
+// A package is a folder with all folders below it. A package outside every
+// package is refused, so that a new package gets its line here on the day it is
+// built.
 var imports = map[string][]string{
 	"models":                {},
 	"internal/split":        {},
@@ -41,18 +46,21 @@ var imports = map[string][]string{
 	"internal/migrations":   {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "internal/softstate", "lua", "models"},
-	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
-	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua a few names only, see consumerNames
-	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
-	"internal/webhooks":   {"internal/sqlstore", "lua", "models"},
-	"internal/ledger":     {"internal/sqlstore", "internal/migrations", "models"},
-	"internal/config":     {"lua", "models"},
-	"cmd":                 everything,
-	"internal/process":    everything, // wires the packages into roles
-	"proof/bench":         everything, // measures any package against its ceiling
-	"":                    {"cmd"},    // main.go
+	// a message.Subscriber for anybody
+	"consumer/redisbatch": {},
+	// of lua a few names only, see consumerNames
+	"consumer":          {"lua", "models", "consumer/redisbatch"},
+	"finance":           {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
+	"internal/webhooks": {"internal/sqlstore", "lua", "models"},
+	"internal/ledger":   {"internal/sqlstore", "internal/migrations", "models"},
+	"internal/config":   {"lua", "models"},
+	"cmd":               everything,
+	"internal/process":  everything, // wires the packages into roles
+	"proof/bench":       everything, // measures any package against its ceiling
+	"":                  {"cmd"},    // main.go
 
-	// Inside the API: its packages don't know each other, and stand on wire and workers.
+	// Inside the API: its packages don't know each other, and stand on wire and
+	// workers.
 	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
@@ -62,7 +70,8 @@ var imports = map[string][]string{
 	"api/wire":     {"models"},
 	"api/workers":  {},
 
-	// The packages of the syncer, from the lowest up: each may import those above it in this list alone.
+	// The packages of the syncer, from the lowest up: each may import those
+	// above it in this list alone.
 	"internal/sqlstore": {"internal/migrations"},
 	"syncer/adder":      {"models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
@@ -88,35 +97,39 @@ var imports = map[string][]string{
 
 	"client": {}, // storefronts import it, and nothing of ours with it
 
-	"deploy/monitoring": {},                      // alerts and dashboards
-	"docs/asyncapi":     {},                      // a document, embedded
-	"docs/examples":     {"consumer/redisbatch"}, // programs of others, who have nothing else of ours
+	"deploy/monitoring": {}, // alerts and dashboards
+	"docs/asyncapi":     {}, // a document, embedded
+	// programs of others, who have nothing else of ours
+	"docs/examples": {"consumer/redisbatch"},
 
-	"internal/arch":       {},
-	"internal/crowd":      {"models"},
-	"internal/oracle":     {"lua", "models"},
-	"proof/load":          {"client", "internal/printer"},
-	"proof/luadebug":      {"internal/redisconn", "lua", "models"}, // make lua-debug
-	"internal/e2e":        everything,                              // whole-pipeline tests
-	"internal/deploy":     {},                                      // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":    everything,                              // the linters of the OpenAPI document
-	"internal/build":      {},
-	"proof/mutants":       {},         // for tests of tests
-	"proof/trials":        everything, // the commands lab, load and torture
-	"proof/logmodel":      {},         // tests alone
-	"internal/address":    {},
-	"internal/caller":     {},
-	"internal/pulse":      {},
-	"internal/printer":    {"models"},
-	"internal/reread":     {},
-	"internal/tlsfiles":   {},
-	"internal/seal":       {},
-	"internal/sleep":      {},
-	"internal/steps":      {}, // where tests act in the middle of production code
-	"internal/tracing":    {},
-	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
-	"internal/testenv":    {},
-	"proof/torture":       {"internal/crowd", "internal/oracle", "internal/redisconn", "lua", "models"}, // and internal/testenv, see startsServers
+	"internal/arch":   {},
+	"internal/crowd":  {"models"},
+	"internal/oracle": {"lua", "models"},
+	"proof/load":      {"client", "internal/printer"},
+	"proof/luadebug":  {"internal/redisconn", "lua", "models"}, // make lua-debug
+	"internal/e2e":    everything,                              // whole-pipeline tests
+	// checks of the Dockerfile and docker-compose.yml
+	"internal/deploy": {},
+	// the linters of the OpenAPI document
+	"internal/apilint":  everything,
+	"internal/build":    {},
+	"proof/mutants":     {},         // for tests of tests
+	"proof/trials":      everything, // the commands lab, load and torture
+	"proof/logmodel":    {},         // tests alone
+	"internal/address":  {},
+	"internal/caller":   {},
+	"internal/pulse":    {},
+	"internal/printer":  {"models"},
+	"internal/reread":   {},
+	"internal/tlsfiles": {},
+	"internal/seal":     {},
+	"internal/sleep":    {},
+	"internal/steps":    {}, // where tests act in the middle of production code
+	"internal/tracing":  {},
+	"internal/otlp":     {}, // sends spans; the only package that has OpenTelemetry's SDK
+	"internal/testenv":  {},
+	// and internal/testenv, see startsServers
+	"proof/torture":       {"internal/crowd", "internal/oracle", "internal/redisconn", "lua", "models"},
 	"internal/syncertest": everything,
 	"internal/servetest":  everything,
 	"scripts":             {},
@@ -136,8 +149,8 @@ func Names() (names []string) {
 // redisClients are the libraries that talk to Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
-// redisPackages are the packages that may import a Redis client. Only lua changes campaigns; of the others each has the reason that
-// stands beside it.
+// redisPackages are the packages that may import a Redis client. Only lua
+// changes campaigns; of the others each has the reason that stands beside it.
 var redisPackages = []string{
 	"lua",
 	"internal/redisconn",          // makes the clients
@@ -157,7 +170,8 @@ type Package struct {
 	Imports    []string // of its production files
 }
 
-// Violations returns one line for each import that the list does not allow, sorted.
+// Violations returns one line for each import that the list does not allow,
+// sorted.
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {
@@ -183,7 +197,8 @@ func isRedisClient(path string) bool {
 	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
-// allowed reports whether package from may import package to. No production code may import test helpers.
+// allowed reports whether package from may import package to. No production
+// code may import test helpers.
 func allowed(from, to string) bool {
 	switch {
 	case from == to:
@@ -197,8 +212,9 @@ func allowed(from, to string) bool {
 	}
 }
 
-// packageOf returns the package of an import path: the longest folder above it that has a line. False for packages of other
-// modules and for folders without a package.
+// packageOf returns the package of an import path: the longest folder above it
+// that has a line. False for packages of other modules and for folders without
+// a package.
 func packageOf(path string) (name string, ok bool) {
 	if path == module {
 		return "", true

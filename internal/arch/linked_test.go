@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheServerLinksWhatTheListSays holds the dibs binary to linked.txt, the modules that it may link: what one import brings along is
-// seen here first. Nothing that only tests and trials need may be among its packages.
+// TestTheServerLinksWhatTheListSays holds the dibs binary to linked.txt, the
+// modules that it may link: what one import brings along is seen here first.
+// Nothing that only tests and trials need may be among its packages.
 func TestTheServerLinksWhatTheListSays(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "dibs")

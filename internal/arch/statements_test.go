@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatementsDoOneThing holds the production code to three rules that no linter has: a statement assigns several values only where they
-// depend on each other, the header of an if changes nothing that lives on after it, and a literal of four or more fields names them.
+// TestStatementsDoOneThing holds the production code to three rules that no
+// linter has: a statement assigns several values only where they depend on each
+// other, the header of an if changes nothing that lives on after it, and a
+// literal of four or more fields names them.
 func TestStatementsDoOneThing(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -90,7 +92,8 @@ func packed(t *testing.T, path string, source any) (found []string) {
 	return found
 }
 
-// dependent reports whether an assigned place occurs on the other side, as in a swap.
+// dependent reports whether an assigned place occurs on the other side, as in a
+// swap.
 func dependent(n *ast.AssignStmt) bool {
 	for _, left := range n.Lhs {
 		name := types.ExprString(left)
@@ -114,7 +117,8 @@ type rowLiteral struct {
 	lit *ast.CompositeLit
 }
 
-// rows are the elements of a list or map that leave out their type, if it is a named one.
+// rows are the elements of a list or map that leave out their type, if it is a
+// named one.
 func rows(n *ast.CompositeLit) (all []rowLiteral) {
 	var element ast.Expr
 	switch typ := n.Type.(type) {

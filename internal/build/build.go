@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …". What is not set comes from what Go noted by itself.
+// Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …". What
+// is not set comes from what Go noted by itself.
 var version, commit, date string //nolint:gochecknoglobals // the linker sets variables only
 
 // next is the version that a clone is on its way to.

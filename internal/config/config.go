@@ -1,5 +1,6 @@
-// Package config reads the settings of a Dibs process: each setting is defined once, with its variable, flag, default and meaning. A
-// flag overrides its variable in the environment.
+// Package config reads the settings of a Dibs process: each setting is defined
+// once, with its variable, flag, default and meaning. A flag overrides its
+// variable in the environment.
 package config
 
 import (
@@ -22,19 +23,22 @@ import (
 	"dibs/lua"
 )
 
-// ErrConfig is wrapped by every refusal of a setting; the message names its variable.
+// ErrConfig is wrapped by every refusal of a setting; the message names its
+// variable.
 var ErrConfig = errors.New("config")
 
 // Prefix starts the name of every variable.
 const Prefix = "DIBS_"
 
-// Refuse is the refusal of a setting, by its variable without Prefix. It wraps ErrConfig. What is wrong must not quote a value that may
-// hold a secret, nor what a library says of one: see package address.
+// Refuse is the refusal of a setting, by its variable without Prefix. It wraps
+// ErrConfig. What is wrong must not quote a value that may hold a secret, nor
+// what a library says of one: see package address.
 func Refuse(setting, wrong string, args ...any) error {
 	return fmt.Errorf("%w: %s%s: %w", ErrConfig, Prefix, setting, fmt.Errorf(wrong, args...))
 }
 
-// RefuseIf is Refuse for an error that is a refusal, which is wrapped in it; any other stays as it is.
+// RefuseIf is Refuse for an error that is a refusal, which is wrapped in it;
+// any other stays as it is.
 func RefuseIf(err, refusal error, setting string) error {
 	if errors.Is(err, refusal) {
 		return Refuse(setting, "%w", err)
@@ -71,9 +75,10 @@ type Config struct {
 	CORSOrigins     []string
 	AccessLog       bool
 
-	Partitions       int
-	FlushSize        int           // claims
-	FlushInterval    time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
+	Partitions int
+	FlushSize  int // claims
+	// a flush happens at FlushSize or FlushInterval, whichever comes first
+	FlushInterval    time.Duration
 	IdleEvict        time.Duration
 	StreamKeep       time.Duration // entries stay so long in a claim stream
 	StreamKeepBytes  int64         // unless it is larger
@@ -124,15 +129,20 @@ func (c *Config) Embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
 
 // setting is one entry of the table of settings.
 type setting struct {
-	key      string // name of the flag; the variable is Prefix and the name in upper case with underscores
+	// name of the flag; the variable is Prefix and the name in upper case with
+	// underscores
+	key      string
 	fallback string
 	meaning  string
-	mask     func(string) string // what the listing shows of a value that may hold a secret; nil: all of it
-	address  bool                // of a server or a listener: refused when it is set but empty
-	late     bool                // who uses its file reads it, as often as it changes
-	of       string              // key of the setting whose value is in the file that this one names; "" else
-	ifEmpty  string              // what the listing shows for an empty value
-	set      func(*Config, string) error
+	// what the listing shows of a value that may hold a secret; nil: all of it
+	mask    func(string) string
+	address bool // of a server or a listener: refused when it is set but empty
+	late    bool // who uses its file reads it, as often as it changes
+	// key of the setting whose value is in the file that this one names; ""
+	// else
+	of      string
+	ifEmpty string // what the listing shows for an empty value
+	set     func(*Config, string) error
 }
 
 func (s setting) variable() string { return Prefix + nameOf(s.key) }
@@ -140,7 +150,8 @@ func (s setting) variable() string { return Prefix + nameOf(s.key) }
 // nameOf is the variable of a setting without Prefix.
 func nameOf(key string) string { return strings.ToUpper(strings.ReplaceAll(key, "-", "_")) }
 
-// withFiles adds, behind each setting that holds a secret or an address, the one that names a file with it.
+// withFiles adds, behind each setting that holds a secret or an address, the
+// one that names a file with it.
 func withFiles(table []setting) (all []setting) {
 	for _, s := range table {
 		all = append(all, s)
@@ -158,12 +169,14 @@ func withFiles(table []setting) (all []setting) {
 	return all
 }
 
-// hasFile reports whether the value of a setting may be in a file that another setting names.
+// hasFile reports whether the value of a setting may be in a file that another
+// setting names.
 func (s setting) hasFile() bool { return s.of == "" && (s.mask != nil || s.address) }
 
 func fileOf(key string) string { return key + "-file" }
 
-// FileOf is the file that holds the value of a setting, by its variable without Prefix; "" is none.
+// FileOf is the file that holds the value of a setting, by its variable without
+// Prefix; "" is none.
 func (c *Config) FileOf(name string) string { return c.files[name] }
 
 // masked stands for a secret.
@@ -171,14 +184,16 @@ const masked = "****"
 
 func hidden(string) string { return masked }
 
-// AddFlags adds a flag for every setting to a command that has none of that name.
+// AddFlags adds a flag for every setting to a command that has none of that
+// name.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, s := range settings {
 		if flags.Lookup(s.key) != nil { // the command has one of its own, as bench has --url
 			continue
 		}
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
-		_ = flags.SetAnnotation(s.key, settingAnnotation, []string{s.variable()}) // fails for a flag that is not there
+		// fails for a flag that is not there
+		_ = flags.SetAnnotation(s.key, settingAnnotation, []string{s.variable()})
 	}
 }
 
@@ -188,7 +203,8 @@ const settingAnnotation = "dibs-setting"
 // IsSetting reports whether a flag is a setting, which every command has.
 func IsSetting(f *pflag.Flag) bool { return f.Annotations[settingAnnotation] != nil }
 
-// Load reads the environment, as "NAME=value" lines, the flags that were set, and the files that either names. Its error wraps ErrConfig.
+// Load reads the environment, as "NAME=value" lines, the flags that were set,
+// and the files that either names. Its error wraps ErrConfig.
 func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	if err := checkNames(environ); err != nil {
 		return nil, err
@@ -251,8 +267,9 @@ func readFile(path string) (string, error) {
 	return text, err //nolint:wrapcheck // it names the path
 }
 
-// find is the value of a setting, and where it comes from. A later layer overrides an earlier one.
-// Line breaks at its end are those of a secret that was made by echo, as of a file.
+// find is the value of a setting, and where it comes from. A later layer
+// overrides an earlier one. Line breaks at its end are those of a secret that
+// was made by echo, as of a file.
 func find(key, fallback string, layers []layer) (value, from string) {
 	value = fallback
 	from = fromDefault
@@ -265,7 +282,8 @@ func find(key, fallback string, layers []layer) (value, from string) {
 	return value, from
 }
 
-// checkTokens refuses one token for two roles: its holder would have the greater role without anyone meaning it.
+// checkTokens refuses one token for two roles: its holder would have the
+// greater role without anyone meaning it.
 func (c *Config) checkTokens() error {
 	seen := map[string]string{"": ""}
 	for _, t := range []struct{ variable, token string }{
@@ -291,7 +309,8 @@ func (s setting) shown(value string) string {
 	return value
 }
 
-// layer is one place where settings come from. A later layer overrides an earlier one.
+// layer is one place where settings come from. A later layer overrides an
+// earlier one.
 type layer struct {
 	name   string
 	values *koanf.Koanf
@@ -336,7 +355,8 @@ func (c *Config) BooksDSN() string {
 	return c.MySQLDSN
 }
 
-// CheckFinance refuses settings that lack what the finance service needs: Redis and a database.
+// CheckFinance refuses settings that lack what the finance service needs: Redis
+// and a database.
 func (c *Config) CheckFinance() error {
 	switch {
 	case c.RedisURL == "":
@@ -347,7 +367,8 @@ func (c *Config) CheckFinance() error {
 	return nil
 }
 
-// CheckServers refuses one server without the other. Commands that need both servers call it.
+// CheckServers refuses one server without the other. Commands that need both
+// servers call it.
 func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
 		return Refuse("REDIS_URL", "goes with %sMYSQL_DSN: set both for real servers, or neither for the embedded ones", Prefix)

@@ -232,7 +232,8 @@ func TestAVariableThatIsNoSettingIsRefusedAndTheRightOneNamed(t *testing.T) {
 	require.ErrorContains(t, err, "DIBS_TWO")
 }
 
-// Kubernetes sets variables in every pod for each Service, also for one whose name begins with dibs.
+// Kubernetes sets variables in every pod for each Service, also for one whose
+// name begins with dibs.
 func TestVariablesOfKubernetesForAServiceArePassedOver(t *testing.T) {
 	t.Parallel()
 	var environ []string
@@ -249,7 +250,8 @@ func TestVariablesOfKubernetesForAServiceArePassedOver(t *testing.T) {
 	require.ErrorContains(t, err, "DIBS_HTTP_PORT")
 }
 
-// secrets and addresses are the settings that may be in files, each with a value that it takes.
+// secrets and addresses are the settings that may be in files, each with a
+// value that it takes.
 var secretsAndAddresses = map[string]string{
 	"DIBS_HTTP_ADDR": "127.0.0.1:1", "DIBS_METRICS_ADDR": "127.0.0.1:2", "DIBS_PROBE_ADDR": "127.0.0.1:3", "DIBS_REDIS_URL": "redis://u:hunter2@one",
 	"DIBS_MYSQL_DSN": "u:hunter2@tcp(one)/dibs", "DIBS_FINANCE_DSN": "u:hunter2@tcp(one)/books", "DIBS_JWKS_URL": "https://u:hunter2@one/keys",
@@ -288,7 +290,8 @@ func TestASetButEmptyAddressIsRefusedAndSoIsAnEmptyFile(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("\ufeff\n"), 0o600))
 	for variable := range secretsAndAddresses {
-		late := strings.HasSuffix(variable, "_TOKEN") && variable != "DIBS_TOKEN" // who takes these tokens reads their files
+		// who takes these tokens reads their files
+		late := strings.HasSuffix(variable, "_TOKEN") && variable != "DIBS_TOKEN"
 		if !late {
 			_, err := load(t, []string{variable + "_FILE=" + empty})
 			require.ErrorContains(t, err, variable+"_FILE: "+empty+" is empty")

@@ -9,17 +9,18 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// serviceLink are the variables that Kubernetes sets in every pod for each Service, here for those
-// whose names begin with dibs. Those that end in _PORT are told by their value: DIBS_HTTP_PORT=8080
-// is a mistake.
+// serviceLink are the variables that Kubernetes sets in every pod for each
+// Service, here for those whose names begin with dibs. Those that end in _PORT
+// are told by their value: DIBS_HTTP_PORT=8080 is a mistake.
 var serviceLink = regexp.MustCompile(
 	`^DIBS_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=|^DIBS_(\w+_)?PORT=(tcp|udp|sctp)://`)
 
-// misspeltBy is the most letters by which a variable differs from the one that was meant.
+// misspeltBy is the most letters by which a variable differs from the one that
+// was meant.
 const misspeltBy = 3
 
-// checkNames refuses variables with Prefix that are no settings: what a misspelt one was to say
-// would be passed over.
+// checkNames refuses variables with Prefix that are no settings: what a
+// misspelt one was to say would be passed over.
 func checkNames(environ []string) error {
 	var unknown []string
 	for _, line := range environ {

@@ -18,7 +18,8 @@ import (
 // settings are all settings, in the order of the documentation.
 var settings = withFiles(table) //nolint:gochecknoglobals // a table that nothing writes to
 
-// table is the table of all settings but those that name the file of another. A new setting is one entry here and one field of Config.
+// table is the table of all settings but those that name the file of another. A
+// new setting is one entry here and one field of Config.
 var table = []setting{
 	{key: "http-addr", address: true, fallback: "127.0.0.1:8080", meaning: "listen address",
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
@@ -152,7 +153,8 @@ func onOff(field func(*Config) *bool) func(*Config, string) error {
 	}
 }
 
-// name refuses an empty name: Redis keeps this process' unacknowledged entries under its name.
+// name refuses an empty name: Redis keeps this process' unacknowledged entries
+// under its name.
 func name(c *Config, value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("must not be empty")
@@ -214,7 +216,8 @@ func durability(c *Config, value string) (err error) {
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// groups refuses a list without models.GroupSyncer: events would be trimmed before they are in MySQL.
+// groups refuses a list without models.GroupSyncer: events would be trimmed
+// before they are in MySQL.
 func groups(c *Config, value string) error {
 	syncer := false
 	for name := range strings.SplitSeq(value, ",") {

@@ -23,11 +23,14 @@ type Response struct {
 	Status   int
 	Replayed bool
 	Body     []byte
-	Repeated bool // net/http sent the request more than once, as a kept connection broke, and this is the last answer
+	// net/http sent the request more than once, as a kept connection broke, and
+	// this is the last answer
+	Repeated bool
 }
 
-// Call sends one request, with a body as JSON unless it is nil, and returns the answer. token and key are "" for none. The error wraps
-// ErrUnsent when nothing was sent.
+// Call sends one request, with a body as JSON unless it is nil, and returns the
+// answer. token and key are "" for none. The error wraps ErrUnsent when nothing
+// was sent.
 func Call(ctx context.Context, client *http.Client, method, url, token, key string, body any) (Response, error) {
 	var encoded []byte
 	if body != nil {
@@ -37,7 +40,9 @@ func Call(ctx context.Context, client *http.Client, method, url, token, key stri
 			return Response{}, fmt.Errorf("crowd: %w", err)
 		}
 	}
-	var sent atomic.Int32 // the error does not say so: net/http sends again by itself and returns the error of the last try
+	// the error does not say so: net/http sends again by itself and returns the
+	// error of the last try
+	var sent atomic.Int32
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }})
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(encoded))
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package crowd sends the claims of many users to a running Dibs over HTTP and counts the answers, to compare them with the books. `dibs
-// demo` and the whole-pipeline tests use it.
+// Package crowd sends the claims of many users to a running Dibs over HTTP and
+// counts the answers, to compare them with the books. `dibs demo` and the
+// whole-pipeline tests use it.
 package crowd
 
 import (
@@ -17,19 +18,23 @@ import (
 	"dibs/models"
 )
 
-// Plan is what a crowd does. Every user claims once, in no fixed order; some repeat their claim with the same key.
+// Plan is what a crowd does. Every user claims once, in no fixed order; some
+// repeat their claim with the same key.
 type Plan struct {
 	BaseURLs    []string // of one or more API processes; users are spread over them
 	Token       string   // bearer token; "": none
 	CampaignID  string
 	Users       int
-	Connections int                   // users that claim at the same time
-	Quantity    func(user int) int64  // units; nil: 1
-	PerSecond   float64               // users that begin to claim a second; 0: as many as can
-	Batch       int                   // claims of one POST /v1/claims:batch; 0 and 1: single claims
-	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil: none does
-	Once        func(user int) bool   // whether a user never retries, whatever the answer; nil: none does so
-	UserID      func(user int) string // nil: user-<n>
+	Connections int                  // users that claim at the same time
+	Quantity    func(user int) int64 // units; nil: 1
+	PerSecond   float64              // users that begin to claim a second; 0: as many as can
+	Batch       int                  // claims of one POST /v1/claims:batch; 0 and 1: single claims
+	// whether a user sends the same claim once more after the answer; nil: none
+	// does
+	Again func(user int) bool
+	// whether a user never retries, whatever the answer; nil: none does so
+	Once   func(user int) bool
+	UserID func(user int) string // nil: user-<n>
 	// Subjects are what a user's claim carries beside the user; nil: nothing.
 	Subjects func(user int) map[string]string
 	Attempts int                // how often one claim is sent until its outcome is known; 0: 50
@@ -39,24 +44,28 @@ type Plan struct {
 
 // Tally counts what the crowd was answered.
 type Tally struct {
-	Sent     int                     // requests, retries included
-	Accepted int                     // claims
-	Units    int64                   // of accepted claims
-	Replayed int                     // answers marked as a replay
-	Unknown  int                     // answers after which the outcome was unknown until a retry
-	Unready  int                     // answers and failed connections that surely claimed nothing, and were retried
-	Refused  map[string]int          // users refused for good, by code
-	Claims   map[string]models.Claim // accepted, by claim id
-	InDoubt  map[string]int64        // users for whom the outcome is still unknown, and the units they asked for
-	Faults   []string                // answers that break the contract; there must be none
-	Took     time.Duration
+	Sent     int   // requests, retries included
+	Accepted int   // claims
+	Units    int64 // of accepted claims
+	Replayed int   // answers marked as a replay
+	Unknown  int   // answers after which the outcome was unknown until a retry
+	// answers and failed connections that surely claimed nothing, and were
+	// retried
+	Unready int
+	Refused map[string]int          // users refused for good, by code
+	Claims  map[string]models.Claim // accepted, by claim id
+	// users for whom the outcome is still unknown, and the units they asked for
+	InDoubt map[string]int64
+	Faults  []string // answers that break the contract; there must be none
+	Took    time.Duration
 }
 
 // faultsMax bounds Tally.Faults.
 const faultsMax = 20
 
-// Run sends the claims and returns the tally once every user has an answer. It fails when a claim's outcome is still unknown after all
-// attempts, or ctx ends.
+// Run sends the claims and returns the tally once every user has an answer. It
+// fails when a claim's outcome is still unknown after all attempts, or ctx
+// ends.
 func Run(ctx context.Context, p Plan) (Tally, error) {
 	p = p.withDefaults()
 	start := time.Now()
@@ -137,7 +146,8 @@ type run struct {
 // ErrUnknown says that a claim's outcome was still unknown after all attempts.
 var ErrUnknown = errors.New("crowd: outcome still unknown")
 
-// ask sends the claims of users from..to-1, one request each or one batch, until each has its final answer.
+// ask sends the claims of users from..to-1, one request each or one batch,
+// until each has its final answer.
 func (r *run) ask(ctx context.Context, from, to int) error {
 	waiting := make([]int, 0, to-from)
 	for user := from; user < to; user++ {
@@ -165,7 +175,8 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// base is the process to ask: users are spread over all processes, and each retry goes to the next one.
+// base is the process to ask: users are spread over all processes, and each
+// retry goes to the next one.
 func (r *run) base(turn int) string { return r.plan.BaseURLs[turn%len(r.plan.BaseURLs)] }
 
 // record counts the answers and returns the users who have to ask again.
@@ -189,7 +200,8 @@ func (r *run) record(users []int, answers []answer, first map[int]answer) (waiti
 	return waiting
 }
 
-// recordDoubt notes whether a user knows the outcome of the claim. After an unknown one, a retry with the same key tells it.
+// recordDoubt notes whether a user knows the outcome of the claim. After an
+// unknown one, a retry with the same key tells it.
 func (r *run) recordDoubt(user int, a answer) {
 	switch {
 	case a.unknown():
@@ -224,7 +236,8 @@ func (r *run) faultf(format string, args ...any) {
 	}
 }
 
-// sendAgain repeats accepted claims with their keys: each must get its first answer again, byte for byte.
+// sendAgain repeats accepted claims with their keys: each must get its first
+// answer again, byte for byte.
 func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) error {
 	for user, before := range first {
 		if !r.plan.Again(user) {
@@ -242,7 +255,8 @@ func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) err
 	return nil
 }
 
-// compare compares the answer to a repeated claim with the first one; false for an answer that has to be retried.
+// compare compares the answer to a repeated claim with the first one; false for
+// an answer that has to be retried.
 func (r *run) compare(user int, before, a answer) (final bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

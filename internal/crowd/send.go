@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-// answer is the answer to one claim of a request: a claim, or the code of the refusal, or neither when no answer came.
+// answer is the answer to one claim of a request: a claim, or the code of the
+// refusal, or neither when no answer came.
 type answer struct {
 	claim    *models.Claim
 	body     string // of the claim, byte for byte
@@ -20,10 +21,12 @@ type answer struct {
 	replayed bool
 }
 
-// unreached is the code of a request that could not be sent: there was no connection.
+// unreached is the code of a request that could not be sent: there was no
+// connection.
 const unreached = "unreached"
 
-// noAnswer is the answer to a request that failed: one that was surely not sent is unreached, any other may have claimed.
+// noAnswer is the answer to a request that failed: one that was surely not sent
+// is unreached, any other may have claimed.
 func noAnswer(err error) answer {
 	if errors.Is(err, ErrUnsent) {
 		return answer{code: unreached}
@@ -36,7 +39,8 @@ func (a answer) unknown() bool {
 	return a.claim == nil && (a.code == "" || a.code == "outcome_unknown")
 }
 
-// retryable reports whether the same claim may get another answer when it is sent again.
+// retryable reports whether the same claim may get another answer when it is
+// sent again.
 func (a answer) retryable() bool {
 	return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code)
 }

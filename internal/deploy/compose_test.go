@@ -1,4 +1,5 @@
-// Package deploy_test checks what the project is deployed with, as far as that goes without a container engine.
+// Package deploy_test checks what the project is deployed with, as far as that
+// goes without a container engine.
 package deploy_test
 
 import (
@@ -156,7 +157,8 @@ func TestRedisKeepsEverything(t *testing.T) {
 	require.Equal(t, types.VolumeTypeVolume, s.Volumes[0].Type)
 }
 
-// The users are those that docs/security.md names, whose rights a test of cmd tries.
+// The users are those that docs/security.md names, whose rights a test of cmd
+// tries.
 func TestServersHaveTheUsersOfTheDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile(root + "docs/security.md")
@@ -181,7 +183,8 @@ func TestServersHaveTheUsersOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestDibsReadsEveryVariable holds the file to the settings there are, and to what Dibs makes of them.
+// TestDibsReadsEveryVariable holds the file to the settings there are, and to
+// what Dibs makes of them.
 func TestDibsReadsEveryVariable(t *testing.T) {
 	t.Parallel()
 	p := project(t)

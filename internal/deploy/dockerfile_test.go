@@ -12,8 +12,8 @@ import (
 // instruction is one line of a Dockerfile, continuations joined.
 type instruction struct{ verb, rest string }
 
-// readDockerfile splits a Dockerfile into stages of instructions. It knows comments and continuations, which is all
-// that ours uses.
+// readDockerfile splits a Dockerfile into stages of instructions. It knows
+// comments and continuations, which is all that ours uses.
 func readDockerfile(t *testing.T, text string) (stages [][]instruction) {
 	t.Helper()
 	var lines []string

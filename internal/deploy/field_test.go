@@ -38,7 +38,8 @@ func (p place) forgets(field string) bool {
 	return !regexp.MustCompile(`\b(`+field+`(_ms)?|`+dashed+`)\b`).MatchString(p.words) && !slices.Contains(p.lacks, field)
 }
 
-// A field of a campaign is everywhere where people look for it: whoever adds one and forgets a place is told which.
+// A field of a campaign is everywhere where people look for it: whoever adds
+// one and forgets a place is told which.
 func TestRecipe_AFieldIsEverywhere(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

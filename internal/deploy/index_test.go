@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// indexFile is an index of all pages in the form of https://llmstxt.org, for people and programs in a hurry.
+// indexFile is an index of all pages in the form of https://llmstxt.org, for
+// people and programs in a hurry.
 const indexFile = "docs/llms.txt"
 
-// The index has a line a page: its title and its first sentence. `make docs-index` writes it.
+// The index has a line a page: its title and its first sentence. `make
+// docs-index` writes it.
 func TestIndex_HasEveryPage(t *testing.T) {
 	t.Parallel()
 	all := pages(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A document may name the test that shows what it says, or how the names of several begin. One must be there.
+// A document may name the test that shows what it says, or how the names of
+// several begin. One must be there.
 func TestTestsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder

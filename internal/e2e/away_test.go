@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnAPIStartsWhileMySQLIsAway: claims of a campaign that Redis holds go on, all else is refused, and once MySQL is there
-// the process needs no restart. One that was set up otherwise than MySQL's data ends as soon as it can know.
+// TestAnAPIStartsWhileMySQLIsAway: claims of a campaign that Redis holds go on,
+// all else is refused, and once MySQL is there the process needs no restart.
+// One that was set up otherwise than MySQL's data ends as soon as it can know.
 func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{ownSQL: true})

@@ -15,10 +15,12 @@ import (
 	"dibs/models"
 )
 
-// drainWithin is how long the last claim may take to its row. Dead consumers' entries rest for 5 s.
+// drainWithin is how long the last claim may take to its row. Dead consumers'
+// entries rest for 5 s.
 const drainWithin = 60 * time.Second
 
-// books are four accounts of one campaign: the crowd's, Redis', MySQL's and those of readers of the stream.
+// books are four accounts of one campaign: the crowd's, Redis', MySQL's and
+// those of readers of the stream.
 type books struct {
 	servers
 	campaign campaign
@@ -52,8 +54,8 @@ func (s *system) books(c campaign, tally crowd.Tally, soldOut bool) books {
 	}
 }
 
-// violations lists where the accounts differ, once everything is drained or the time for that is over; none is what every
-// test wants.
+// violations lists where the accounts differ, once everything is drained or the
+// time for that is over; none is what every test wants.
 func (b books) violations(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, drainWithin+30*time.Second)
 	defer cancel()
@@ -83,7 +85,8 @@ func (b books) violations(ctx context.Context) []string {
 	return r
 }
 
-// compare holds the rows of a campaign of one shard against what a crowd was told.
+// compare holds the rows of a campaign of one shard against what a crowd was
+// told.
 func (r *report) compare(rows *oracle.Books, c campaign, tally crowd.Tally) {
 	rows.Answers(answersOf(tally), r.addf)
 	rows.Counters(r.addf)
@@ -120,7 +123,8 @@ func (b books) crowdItself(r *report) {
 	}
 }
 
-// drain waits until the group syncer has nothing left and MySQL has every claim, and the readers have caught up.
+// drain waits until the group syncer has nothing left and MySQL has every
+// claim, and the readers have caught up.
 func (b books) drain(ctx context.Context) error {
 	deadline := time.Now().Add(drainWithin)
 	for {

@@ -11,9 +11,10 @@ import (
 	"dibs/lua"
 )
 
-// TestClusterFailoverLosesNoAnswer kills a master of a Redis Cluster in mid-rush. A replica is promoted, the dead one comes back as its
-// replica, claims of the campaign go on, consumer and syncer follow, no answered claim is lost, and the books agree. How soon
-// claims go on is held in package lua.
+// TestClusterFailoverLosesNoAnswer kills a master of a Redis Cluster in
+// mid-rush. A replica is promoted, the dead one comes back as its replica,
+// claims of the campaign go on, consumer and syncer follow, no answered claim
+// is lost, and the books agree. How soon claims go on is held in package lua.
 func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
@@ -28,7 +29,8 @@ func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	})
 }
 
-// TestSentinelFailoverLosesNoAnswer does the same to a primary that Sentinels watch.
+// TestSentinelFailoverLosesNoAnswer does the same to a primary that Sentinels
+// watch.
 func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
@@ -41,7 +43,8 @@ func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	})
 }
 
-// failsOver has the primary of a campaign killed in mid-rush, and started again once another is promoted.
+// failsOver has the primary of a campaign killed in mid-rush, and started again
+// once another is promoted.
 func failsOver(t *testing.T, s *system, kill func(c campaign) (promoted time.Time, dead *testenv.RedisServer)) {
 	t.Helper()
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})

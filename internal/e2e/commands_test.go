@@ -21,7 +21,8 @@ const (
 	exitUsage  = 2
 )
 
-// requireRefusal expects one line on stderr that says all of these words, and nothing on stdout.
+// requireRefusal expects one line on stderr that says all of these words, and
+// nothing on stdout.
 func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)
@@ -32,7 +33,8 @@ func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
 	}
 }
 
-// TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis forgets, so a stop must drain it.
+// TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis
+// forgets, so a stop must drain it.
 func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,8 +83,9 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	serve.stop()
 }
 
-// With embedded servers no one else could read the stream, so serve credits what packets gave, and what is left when a campaign
-// closes; a stop drains that, too.
+// With embedded servers no one else could read the stream, so serve credits
+// what packets gave, and what is left when a campaign closes; a stop drains
+// that, too.
 func TestServeCreditsPacketsByItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,7 +8,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestFsyncAnswersOutliveRedisKilledInMidRush: kill -9 of Redis, again and again, loses none of the answered claims.
+// TestFsyncAnswersOutliveRedisKilledInMidRush: kill -9 of Redis, again and
+// again, loses none of the answered claims.
 func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 	t.Parallel()
 	kills, repairs := testenv.Pick(5, 50), 0

@@ -16,7 +16,8 @@ import (
 	"dibs/lua"
 )
 
-// pair is a system on a Redis with a replica, behind one address that a failover moves.
+// pair is a system on a Redis with a replica, behind one address that a
+// failover moves.
 type pair struct {
 	*system
 	replica *testenv.RedisServer
@@ -39,7 +40,8 @@ func newPair(t *testing.T, settings map[string]string) *pair {
 	return p
 }
 
-// promote makes the replica a primary of its own; whatever the old one takes from now on it never hears of.
+// promote makes the replica a primary of its own; whatever the old one takes
+// from now on it never hears of.
 func (p *pair) promote() redis.UniversalClient {
 	p.t.Helper()
 	rdb, err := redisconn.Connect(p.replica.URL())
@@ -60,8 +62,10 @@ func (p *pair) failOver(rdb redis.UniversalClient) {
 	p.rdb, p.scripts = rdb, scripts
 }
 
-// TestFailoverToALaggingReplicaSellsNothingTwice: replication stops, 500 more are claimed and answered, the replica takes over.
-// It is found to be behind, goes on within about a second, and sells exactly what is left; what was lost is counted.
+// TestFailoverToALaggingReplicaSellsNothingTwice: replication stops, 500 more
+// are claimed and answered, the replica takes over. It is found to be behind,
+// goes on within about a second, and sells exactly what is left; what was lost
+// is counted.
 func TestFailoverToALaggingReplicaSellsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for name, synced := range map[string]bool{"MySQL has all of it": true, "MySQL lacks it, too": false} {

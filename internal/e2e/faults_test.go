@@ -13,7 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestFaultsInMidRush has one system live through one fault after another, each in the middle of a rush of its own.
+// TestFaultsInMidRush has one system live through one fault after another, each
+// in the middle of a rush of its own.
 func TestFaultsInMidRush(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})
@@ -94,7 +95,8 @@ func stopConsumer(t *testing.T, s *system, _ *rush, _ int) {
 	s.consumers[0].restart()
 }
 
-// withoutSQL takes MySQL away: claims go on, the backlog can be seen, and it drains once MySQL is back.
+// withoutSQL takes MySQL away: claims go on, the backlog can be seen, and it
+// drains once MySQL is back.
 func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) {
 	t.Helper()
 	away()

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledger is a finance service's view of the world: events in the streams, processes that credit them, and the books.
+// ledger is a finance service's view of the world: events in the streams,
+// processes that credit them, and the books.
 type ledger struct {
 	servers
 	t        *testing.T
@@ -35,7 +36,8 @@ func newLedger(t *testing.T, w wishes) *ledger {
 	t.Helper()
 	binary(t)
 	l := &ledger{servers: newServers(t, w), t: t}
-	l.settings = map[string]string{"DIBS_READ_AHEAD": "true", // nobody applies what it is given to MySQL
+	// nobody applies what it is given to MySQL
+	l.settings = map[string]string{"DIBS_READ_AHEAD": "true",
 
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)), "DIBS_REDIS_URL": l.redisURL, "DIBS_MYSQL_DSN": l.dsn, "DIBS_STREAM_KEEP": "0s",
 	}
@@ -55,7 +57,8 @@ func (l *ledger) launch(command string, more map[string]string) *process {
 	return newProcess(l.t, command, settings)
 }
 
-// publish writes n events of packets taken, as claim.lua does, and one of a coupon for each ten.
+// publish writes n events of packets taken, as claim.lua does, and one of a
+// coupon for each ten.
 func (l *ledger) publish(n int) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -109,7 +112,8 @@ func (l *ledger) due() (n int, sum int64) {
 	return n, sum
 }
 
-// requireCredited waits until each event that asks for it has its entry, and requires that there are no others and that accounts add up.
+// requireCredited waits until each event that asks for it has its entry, and
+// requires that there are no others and that accounts add up.
 func (l *ledger) requireCredited() {
 	l.t.Helper()
 	n, due := l.due()
@@ -133,8 +137,9 @@ func (l *ledger) reopen(dsn string) {
 	require.NoError(l.t, err)
 }
 
-// What can never be credited is parked and holds nothing up; it is listed, replayed and discarded by command. The service has
-// a database of its own, and none of Dibs'.
+// What can never be credited is parked and holds nothing up; it is listed,
+// replayed and discarded by command. The service has a database of its own, and
+// none of Dibs'.
 func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})

@@ -38,7 +38,8 @@ for arg in "${@:5}"; do
 done
 `
 
-// helm renders the chart with Helm's own packages, which are in a module of their own.
+// helm renders the chart with Helm's own packages, which are in a module of
+// their own.
 const helm = `#!/usr/bin/env bash
 set -eu
 HELM_ARGS="$*" HELM_OBJECTS="$HOME/objects.yaml" go -C "$CHARTTEST" test -count=1 -run '^TestHelmCommand$' .
@@ -129,7 +130,8 @@ func (c *cluster) load() {
 	}
 }
 
-// settings are the environment of a pod. Its files are the secrets', and it listens on ports of this machine.
+// settings are the environment of a pod. Its files are the secrets', and it
+// listens on ports of this machine.
 func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) map[string]string {
 	c.t.Helper()
 	container := &spec.Containers[0]
@@ -205,7 +207,8 @@ func (c *cluster) migrate() {
 	}
 }
 
-// pods makes those of all workloads. A pod of a StatefulSet keeps its name over a roll-over, others are numbered from first.
+// pods makes those of all workloads. A pod of a StatefulSet keeps its name over
+// a roll-over, others are numbered from first.
 func (c *cluster) pods(first int) (all map[string][]*pod) {
 	c.t.Helper()
 	all = map[string][]*pod{}
@@ -248,8 +251,10 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestGuide_Kubernetes: the commands of the guide make secrets and objects, and the processes run with the environment, the probes and in
-// the order that these say: installed, then rolled over under load. Nothing here is Kubernetes, but for Helm's engine.
+// TestGuide_Kubernetes: the commands of the guide make secrets and objects, and
+// the processes run with the environment, the probes and in the order that
+// these say: installed, then rolled over under load. Nothing here is
+// Kubernetes, but for Helm's engine.
 func TestGuide_Kubernetes(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{noSchema: true, partitions: 12})

@@ -24,7 +24,8 @@ var guideBlock = regexp.MustCompile("(?s)<!-- tested: ([a-z ]+) -->\n```sh\n(.*?
 // guideTimeout bounds the commands of one block.
 const guideTimeout = 5 * time.Minute
 
-// guide is a page of docs/guides, and a shell in which its commands run as they stand there, one block after the other.
+// guide is a page of docs/guides, and a shell in which its commands run as they
+// stand there, one block after the other.
 type guide struct {
 	t      *testing.T
 	blocks map[string]string
@@ -63,7 +64,8 @@ func openGuide(t *testing.T, page string, s *servers, env map[string]string) *gu
 	return g
 }
 
-// run runs a block; every command in it must succeed. It returns what was printed.
+// run runs a block; every command in it must succeed. It returns what was
+// printed.
 func (g *guide) run(name string) string {
 	g.t.Helper()
 	require.Contains(g.t, g.blocks, name)

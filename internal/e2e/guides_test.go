@@ -67,7 +67,8 @@ func (r *roles) claimEach(campaignID string, from, to int) map[string]models.Cla
 	return claims
 }
 
-// sellOut claims until nothing is left, and requires that as many were left as MySQL has rows short of the total.
+// sellOut claims until nothing is left, and requires that as many were left as
+// MySQL has rows short of the total.
 func (r *roles) sellOut(s *servers, c campaign) {
 	r.t.Helper()
 	for user := 0; ; user++ {
@@ -89,7 +90,8 @@ func hostPort(t *testing.T, redisURL string) (host, port string) {
 	return host, port
 }
 
-// TestGuide_BackupAndRestore: first Redis is lost, with claims that are not in MySQL; then both.
+// TestGuide_BackupAndRestore: first Redis is lost, with claims that are not in
+// MySQL; then both.
 func TestGuide_BackupAndRestore(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
@@ -164,7 +166,8 @@ func TestGuide_AnotherRedis(t *testing.T) {
 	r.requireMoved(&s, c, before)
 }
 
-// requireMoved requires that what was claimed before is there after a move, and the rest can be claimed.
+// requireMoved requires that what was claimed before is there after a move, and
+// the rest can be claimed.
 func (r *roles) requireMoved(s *servers, c campaign, before map[string]models.Claim) {
 	r.t.Helper()
 	for id, claim := range before {
@@ -218,7 +221,9 @@ func TestGuide_AGroup(t *testing.T) {
 	backlog := func(group string) float64 {
 		return metric(t, syncer.url, fmt.Sprintf("dibs_stream_group_backlog_entries{group=%q,partition=\"%d\"}", group, lua.PartitionOf(c.ID, 2)))
 	}
-	require.Eventually(t, func() bool { // a load, 30 claims, and perhaps the definition, after a trim in which it alone held back
+	// a load, 30 claims, and perhaps the definition, after a trim in which it
+	// alone held back
+	require.Eventually(t, func() bool {
 		return backlog("audit") >= 31 && backlog("syncer") == 0 && backlog("finance") == 0
 	}, upTimeout, 50*time.Millisecond)
 	require.NoError(t, s.rdb.XGroupDestroy(t.Context(), stream, "audit").Err(), "Redis loses the group")

@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestARedisThatHangsHoldsUpNoStop: a process that is told to end ends well within DIBS_SHUTDOWN_TIMEOUT, give or take a busy
-// machine, while Redis holds all that it was asked.
+// TestARedisThatHangsHoldsUpNoStop: a process that is told to end ends well
+// within DIBS_SHUTDOWN_TIMEOUT, give or take a busy machine, while Redis holds
+// all that it was asked.
 func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	t.Parallel()
 	const timeout, leeway = 3 * time.Second, 2 * time.Second
@@ -21,7 +22,8 @@ func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	}
 	s.redis.Pause()
 	defer s.redis.Resume()
-	<-time.After(time.Second) // so that everybody waits for it, mostly; the outcome is the same if not
+	// so that everybody waits for it, mostly; the outcome is the same if not
+	<-time.After(time.Second)
 	start := time.Now()
 	for _, p := range roles {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))

@@ -12,7 +12,8 @@ import (
 	"dibs/internal/crowd"
 )
 
-// hammer has one user ask for single units from many connections at once and returns what became of them.
+// hammer has one user ask for single units from many connections at once and
+// returns what became of them.
 func hammer(t testing.TB, urls []string, campaignID, user string, requests int) crowd.Tally {
 	t.Helper()
 	tally := merged()

@@ -21,8 +21,10 @@ func lookedUp(t testing.TB, url, id string) reply {
 	return call(t, http.MethodGet, url+"/v1/claims/"+id, "", nil)
 }
 
-// TestEveryClaimIsFoundTheMomentItIsAnswered: claims are made through one API process and looked up through the other, while
-// consumers write them, die, and come back; on a cluster, over four streams. No look-up says that there is no such claim.
+// TestEveryClaimIsFoundTheMomentItIsAnswered: claims are made through one API
+// process and looked up through the other, while consumers write them, die, and
+// come back; on a cluster, over four streams. No look-up says that there is no
+// such claim.
 func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	t.Parallel()
 	claims := testenv.Pick(1_000, 10_000)
@@ -50,7 +52,8 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 			ids[i] = got.claim(t).ID
 			again := lookedUp(t, s.apis[(i+1)%2].url, ids[i])
 			for until := time.Now().Add(upTimeout); again.status == http.StatusServiceUnavailable && time.Now().Before(until); {
-				again = lookedUp(t, s.apis[(i+1)%2].url, ids[i]) // it waits for the row, a second each time
+				// it waits for the row, a second each time
+				again = lookedUp(t, s.apis[(i+1)%2].url, ids[i])
 			}
 			if again.status != http.StatusOK || again.body != got.body {
 				return fmt.Errorf("look-up of %s: %d %s %w", got.body, again.status, again.body, again.err)
@@ -63,7 +66,8 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	require.Equal(t, "claim_not_found", unknown.code(), unknown.body)
 }
 
-// TestLookUpsWithoutMySQL: it is killed, and then it hangs, with claims unsynced that were answered before and after.
+// TestLookUpsWithoutMySQL: it is killed, and then it hangs, with claims
+// unsynced that were answered before and after.
 func TestLookUpsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	for _, away := range []struct {

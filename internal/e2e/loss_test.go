@@ -12,12 +12,14 @@ import (
 	"dibs/internal/testenv"
 )
 
-// goesOnWithin is the promise: so long after Redis is back claims are answered again, without a person. A busy machine gets more than the
-// second that processes have to report what they saw.
+// goesOnWithin is the promise: so long after Redis is back claims are answered
+// again, without a person. A busy machine gets more than the second that
+// processes have to report what they saw.
 const goesOnWithin = 10 * time.Second
 
-// TestRedisLosesDataInMidRush: Redis loses what API processes have answered. Claims go on by themselves, no answered unit is sold again,
-// and what was lost is counted, shown and withheld.
+// TestRedisLosesDataInMidRush: Redis loses what API processes have answered.
+// Claims go on by themselves, no answered unit is sold again, and what was lost
+// is counted, shown and withheld.
 func TestRedisLosesDataInMidRush(t *testing.T) {
 	t.Parallel()
 	flushed := func(s *system) { require.NoError(s.t, s.rdb.FlushAll(s.t.Context()).Err()) }
@@ -77,7 +79,8 @@ func TestRedisLosesDataInMidRush(t *testing.T) {
 	}
 }
 
-// firstYes claims, each time with a key of its own, until a claim is accepted, or others have all.
+// firstYes claims, each time with a key of its own, until a claim is accepted,
+// or others have all.
 func (s *system) firstYes(c campaign, user string) (got reply) {
 	s.t.Helper()
 	for n := 0; got.status != http.StatusCreated && got.code() != "sold_out"; n++ {
@@ -87,9 +90,10 @@ func (s *system) firstYes(c campaign, user string) (got reply) {
 	return got
 }
 
-// requireNoneTooMany checks a campaign of single units after a loss, when more was wanted than there is: units of rows and those that are
-// withheld make its total, and each row someone was told of or is in doubt about. It returns how many claims were answered and have no row,
-// and how many units are withheld.
+// requireNoneTooMany checks a campaign of single units after a loss, when more
+// was wanted than there is: units of rows and those that are withheld make its
+// total, and each row someone was told of or is in doubt about. It returns how
+// many claims were answered and have no row, and how many units are withheld.
 func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withheld int64) {
 	t := s.t
 	t.Helper()
@@ -121,8 +125,9 @@ func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withhe
 	return lost, withheld
 }
 
-// TestLostUnitsAreWithheldUntilSomeoneGivesThemUp: Redis loses all while the consumer is behind, and no one claims after that. What was
-// answered is known, shown and not for sale, until an operator says that it is.
+// TestLostUnitsAreWithheldUntilSomeoneGivesThemUp: Redis loses all while the
+// consumer is behind, and no one claims after that. What was answered is known,
+// shown and not for sale, until an operator says that it is.
 func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{})
@@ -168,7 +173,8 @@ func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
 	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
 }
 
-// settled asks again while the outcome is unknown or the campaign takes no claims: what it was told last.
+// settled asks again while the outcome is unknown or the campaign takes no
+// claims: what it was told last.
 func settled(ask func() string) (code string) {
 	for code == "" || code == "outcome_unknown" || code == "unavailable" {
 		code = ask()

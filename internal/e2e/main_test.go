@@ -41,7 +41,8 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// environ is this process's environment without settings of Dibs, and then with these.
+// environ is this process's environment without settings of Dibs, and then with
+// these.
 func environ(settings map[string]string) []string {
 	all := testenv.Environ()
 	for name, value := range settings {

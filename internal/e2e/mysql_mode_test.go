@@ -14,11 +14,13 @@ import (
 
 // inMySQLMode are the settings of every process.
 func inMySQLMode() map[string]string {
-	return map[string]string{"DIBS_DURABILITY": "mysql", "DIBS_FLUSH_INTERVAL": "1s"} // which nobody waits for
+	// which nobody waits for
+	return map[string]string{"DIBS_DURABILITY": "mysql", "DIBS_FLUSH_INTERVAL": "1s"}
 }
 
-// TestMySQLAnswersOutliveAnyRedis: a Redis that keeps nothing is emptied or killed in mid-rush, again and again. Each yes has its row, and no
-// unit is sold twice, to the last one.
+// TestMySQLAnswersOutliveAnyRedis: a Redis that keeps nothing is emptied or
+// killed in mid-rush, again and again. Each yes has its row, and no unit is
+// sold twice, to the last one.
 func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 	t.Parallel()
 	for name, loses := range map[string]func(t *testing.T, s *system){
@@ -56,8 +58,8 @@ func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 	}
 }
 
-// TestMySQLModeWithoutMySQL: while MySQL is away or hangs no claim is answered with yes; the same key gets the answer later. The API is
-// not ready meanwhile.
+// TestMySQLModeWithoutMySQL: while MySQL is away or hangs no claim is answered
+// with yes; the same key gets the answer later. The API is not ready meanwhile.
 func TestMySQLModeWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{ownSQL: true, settings: inMySQLMode()})
@@ -85,7 +87,8 @@ func TestMySQLModeWithoutMySQL(t *testing.T) {
 	s.checkBooks(c, book, false)
 }
 
-// TestProcessesOfDifferentDurabilitiesWarn: callers can't tell what a yes means.
+// TestProcessesOfDifferentDurabilitiesWarn: callers can't tell what a yes
+// means.
 func TestProcessesOfDifferentDurabilitiesWarn(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})

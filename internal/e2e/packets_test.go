@@ -62,8 +62,10 @@ func (r *rain) number(query string, args ...any) (n int64) {
 	return n
 }
 
-// requireSettled waits until a closed campaign of so many packets is settled, and holds packets, claims, events, entries and what
-// the crowd was told against each other: each packet taken once, and each cent that was put in credited or returned, once.
+// requireSettled waits until a closed campaign of so many packets is settled,
+// and holds packets, claims, events, entries and what the crowd was told
+// against each other: each packet taken once, and each cent that was put in
+// credited or returned, once.
 func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tally) {
 	t := r.t
 	t.Helper()
@@ -101,7 +103,8 @@ func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tall
 	require.Equal(t, packets-taken, r.number("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND claim_id IS NULL AND returned_at IS NOT NULL", id))
 }
 
-// A crowd takes every packet; another is closed upon, with the consumer, the finance service and the syncer killed just then.
+// A crowd takes every packet; another is closed upon, with the consumer, the
+// finance service and the syncer killed just then.
 func TestPacketsAreTakenOnceAndTheRestGoesBackToTheCent(t *testing.T) {
 	t.Parallel()
 	packets, users, connections := int64(testenv.Pick(800, 100_000)), testenv.Pick(1_200, 150_000), testenv.Pick(50, 200)

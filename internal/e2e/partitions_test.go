@@ -11,8 +11,9 @@ import (
 	"dibs/lua"
 )
 
-// TestManyCampaignsOverPartitionsKeepTheirBooksApart has several campaigns, in four streams, rushed at once; on one Redis and on
-// a cluster, where the streams lie on different nodes.
+// TestManyCampaignsOverPartitionsKeepTheirBooksApart has several campaigns, in
+// four streams, rushed at once; on one Redis and on a cluster, where the
+// streams lie on different nodes.
 func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 	t.Parallel()
 	const partitions, campaigns = 4, 6
@@ -27,7 +28,8 @@ func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 			opened = append(opened, c)
 			rushes = append(rushes, startRush(t, crowd.Plan{
 				BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 20,
-				Quantity: func(user int) int64 { return int64(user%2) + 1 }, // the same users everywhere
+				// the same users everywhere
+				Quantity: func(user int) int64 { return int64(user%2) + 1 },
 			}))
 		}
 		streams := map[int]bool{}

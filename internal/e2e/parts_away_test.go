@@ -26,7 +26,8 @@ func readiness(t *testing.T, p *process) (status int, away []string, detail stri
 	return got.status, body.Away, body.Detail
 }
 
-// One primary of a cluster is away for good: a running API stays ready, every role starts, and each says what is away.
+// One primary of a cluster is away for good: a running API stays ready, every
+// role starts, and each says what is away.
 func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{
@@ -78,7 +79,8 @@ func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	}
 }
 
-// Roles start before their Redis and their MySQL, and work once these are there. A Redis that evicts ends them as soon as that is known.
+// Roles start before their Redis and their MySQL, and work once these are
+// there. A Redis that evicts ends them as soon as that is known.
 func TestEveryRoleWaitsForItsServers(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{ownSQL: true})

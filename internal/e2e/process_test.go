@@ -25,7 +25,8 @@ const (
 	pollEvery   = 10 * time.Millisecond
 )
 
-// process is a dibs of its own, through its lives: start, kill, start again with the same settings.
+// process is a dibs of its own, through its lives: start, kill, start again
+// with the same settings.
 type process struct {
 	t        testing.TB
 	command  string // api, consumer, …
@@ -39,7 +40,8 @@ type process struct {
 	exited <-chan struct{} // closed when the life is over
 }
 
-// newProcess starts `dibs command` and returns when it answers. It is killed at the end of the test.
+// newProcess starts `dibs command` and returns when it answers. It is killed at
+// the end of the test.
 func newProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
 	p := makeProcess(t, command, settings)
@@ -82,7 +84,8 @@ func (p *process) start() {
 	p.cmd, p.exited = cmd, spawn(p.t, cmd)
 }
 
-// spawn starts a command that ends with this process at the latest; exited is closed when it ended, see cmd.ProcessState.
+// spawn starts a command that ends with this process at the latest; exited is
+// closed when it ended, see cmd.ProcessState.
 func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	t.Helper()
 	require.NoError(t, testenv.Spawn(cmd, syscall.SIGKILL))
@@ -130,7 +133,8 @@ func (p *process) kill9() {
 	p.awaitEnd()
 }
 
-// stop asks the process to end, as an orchestrator does, and expects that it ends well.
+// stop asks the process to end, as an orchestrator does, and expects that it
+// ends well.
 func (p *process) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -154,7 +158,8 @@ func (p *process) awaitEnd() {
 	}
 }
 
-// end is the cleanup: it kills what still runs and shows the log of a test that failed.
+// end is the cleanup: it kills what still runs and shows the log of a test that
+// failed.
 func (p *process) end() {
 	if p.cmd == nil {
 		return
@@ -193,12 +198,14 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// runDibs runs a dibs to its end, with nothing in its environment but these settings.
+// runDibs runs a dibs to its end, with nothing in its environment but these
+// settings.
 func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	path := binary(t)
-	ctx, cancel := context.WithTimeout(t.Context(), runTimeout) // one that should refuse may serve instead
+	// one that should refuse may serve instead
+	ctx, cancel := context.WithTimeout(t.Context(), runTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = environ(settings)

@@ -11,8 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestPythonExampleConnectsAsTheURLSays: by TLS, with a password that is percent-encoded, or not at
-// all.
+// TestPythonExampleConnectsAsTheURLSays: by TLS, with a password that is
+// percent-encoded, or not at all.
 func TestPythonExampleConnectsAsTheURLSays(t *testing.T) {
 	t.Parallel()
 	cert, key := testenv.Certificate(t)

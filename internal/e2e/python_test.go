@@ -139,9 +139,10 @@ func accountsIn(t testing.TB, db *sql.DB) map[string]string {
 	return all
 }
 
-// The service of docs/finance.md in another language: it is killed half way and started again, is given an event twice, an
-// entry that is no event and one that contradicts its books, and its group is lost; its books are those that Dibs' own service
-// keeps of the same events.
+// The service of docs/finance.md in another language: it is killed half way and
+// started again, is given an event twice, an entry that is no event and one
+// that contradicts its books, and its group is lost; its books are those that
+// Dibs' own service keeps of the same events.
 func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{partitions: 2})
@@ -182,7 +183,8 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.EqualValues(t, events, entries)
 	require.Equal(t, amount, sum)
 
-	// Dibs' own service makes the same of the same events. Of two that contradict each other in one batch it takes either.
+	// Dibs' own service makes the same of the same events. Of two that
+	// contradict each other in one batch it takes either.
 	require.NoError(t, l.rdb.XDel(t.Context(), lua.StreamKey(0), contradicts).Err())
 	require.NoError(t, l.rdb.Del(t.Context(), lua.ParkedKey(0, "finance")).Err())
 	for p := range 2 {
@@ -193,7 +195,8 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.Equal(t, accountsIn(t, l.db), accountsIn(t, s.books))
 }
 
-// A service that reads one of two streams would miss half of the events, and find no hole in what it has: it does not start.
+// A service that reads one of two streams would miss half of the events, and
+// find no hole in what it has: it does not start.
 func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{partitions: 2})
@@ -217,7 +220,8 @@ func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 	s.stop()
 }
 
-// Coupons take a seq each in a campaign of their own, and every claim of packets has an entry: a hole shows in the report.
+// Coupons take a seq each in a campaign of their own, and every claim of
+// packets has an entry: a hole shows in the report.
 func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})
@@ -234,7 +238,8 @@ func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	s.stop()
 }
 
-// Claims that were given up credit nothing in the end, whether they are named by their ids or by their places.
+// Claims that were given up credit nothing in the end, whether they are named
+// by their ids or by their places.
 func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})

@@ -17,7 +17,8 @@ import (
 	"dibs/models"
 )
 
-// reader collects the events of claims as an outsider does, by nothing but what the stream promises.
+// reader collects the events of claims as an outsider does, by nothing but what
+// the stream promises.
 type reader struct {
 	mu     sync.Mutex
 	events map[string]models.Event // of accepted claims, by claim id
@@ -29,7 +30,8 @@ type reader struct {
 // faultsMax bounds reader.faults.
 const faultsMax = 20
 
-// take books one event. entry is its id in the stream, "" when the reader can't know it.
+// take books one event. entry is its id in the stream, "" when the reader can't
+// know it.
 func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +79,8 @@ func (r *reader) of(campaignID string) (events map[string]models.Event, faults [
 	return events, append([]string(nil), r.faults...)
 }
 
-// readAlong reads all claim streams in a group, with XREADGROUP and XACK alone, until the test ends.
+// readAlong reads all claim streams in a group, with XREADGROUP and XACK alone,
+// until the test ends.
 func readAlong(t testing.TB, rdb redis.UniversalClient, group string, partitions int) *reader {
 	t.Helper()
 	r := newReader()
@@ -123,7 +126,8 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 	}
 }
 
-// subscribeAlong reads the one claim stream in a group with watermill-redisstream's own Subscriber, until the test ends.
+// subscribeAlong reads the one claim stream in a group with
+// watermill-redisstream's own Subscriber, until the test ends.
 func subscribeAlong(t testing.TB, redisURL, group string) *reader {
 	t.Helper()
 	rdb, err := redisconn.Connect(redisURL)

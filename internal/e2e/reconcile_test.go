@@ -14,7 +14,8 @@ import (
 
 const exitDrift = 3
 
-// TestReconcileFindsAndRepairsAndThenAgrees: the command beside running roles, two syncers among them.
+// TestReconcileFindsAndRepairsAndThenAgrees: the command beside running roles,
+// two syncers among them.
 func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w wishes) {

@@ -17,7 +17,8 @@ import (
 // durable are lines of redis.conf: what was answered is on disk.
 var durable = []string{"appendonly yes", "appendfsync always"}
 
-// TestReplayIsTheFirstAnswerAgainWhateverRestarts: one key, sent from many sides at once and after each part died.
+// TestReplayIsTheFirstAnswerAgainWhateverRestarts: one key, sent from many
+// sides at once and after each part died.
 func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, redisConf: durable, ownSQL: true})
@@ -48,7 +49,8 @@ func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
 	s.checkBooks(c, tally, false)
 }
 
-// parallelReplays sends one claim from two API processes at once; all answers but one say that they are not the first.
+// parallelReplays sends one claim from two API processes at once; all answers
+// but one say that they are not the first.
 func parallelReplays(t *testing.T, s *system, c campaign) (first string, tally crowd.Tally) {
 	t.Helper()
 	const times = 60
@@ -84,7 +86,8 @@ func behindProxy(t *testing.T) (*system, *toxiproxy.Proxy) {
 	return s, proxy
 }
 
-// The ways in which an answer gets lost. Downstream is from Redis to the API: the script has run when its answer is cut.
+// The ways in which an answer gets lost. Downstream is from Redis to the API:
+// the script has run when its answer is cut.
 const (
 	cutAnswers  = `{"name": "cut", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`
 	resetOnData = `{"name": "cut", "type": "reset_peer", "stream": "downstream", "attributes": {"timeout": 0}}`
@@ -102,7 +105,8 @@ func mend(t testing.TB, proxy *toxiproxy.Proxy) {
 	require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "cut"))
 }
 
-// TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim: never a no, and never two.
+// TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim: never a no, and never
+// two.
 func TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)

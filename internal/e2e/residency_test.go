@@ -12,8 +12,9 @@ import (
 	"dibs/lua"
 )
 
-// TestIdleCampaignLeavesRedisAndComesBackExactly: rush, idle, gone, and again, with what users hold, what their keys were answered and
-// what is left as if it had never been away.
+// TestIdleCampaignLeavesRedisAndComesBackExactly: rush, idle, gone, and again,
+// with what users hold, what their keys were answered and what is left as if it
+// had never been away.
 func TestIdleCampaignLeavesRedisAndComesBackExactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_IDLE_EVICT": "200ms"}})

@@ -62,8 +62,10 @@ func openShop(t *testing.T) (*shop, string) {
 	return s, file
 }
 
-// TestARestoredMySQLForgetsNoRedeem: MySQL is put back to a dump in mid-rush, while all roles run. Afterwards no redeem of the gap can be
-// made by another order; finance, whose books are elsewhere, has credited each packet once; webhooks have told of each claim.
+// TestARestoredMySQLForgetsNoRedeem: MySQL is put back to a dump in mid-rush,
+// while all roles run. Afterwards no redeem of the gap can be made by another
+// order; finance, whose books are elsewhere, has credited each packet once;
+// webhooks have told of each claim.
 func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	t.Parallel()
 	hook, file := openShop(t)

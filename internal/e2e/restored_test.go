@@ -18,7 +18,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// sqlTool runs a client program of MariaDB or MySQL against a server, with a file as its input.
+// sqlTool runs a client program of MariaDB or MySQL against a server, with a
+// file as its input.
 func sqlTool(t *testing.T, names []string, addr, input string, args ...string) []byte {
 	t.Helper()
 	var program string
@@ -81,7 +82,8 @@ func (s *system) dumpSQL() dumped {
 	return d
 }
 
-// restoreSQL puts the database back to a dump; with a binary log it rolls that forward.
+// restoreSQL puts the database back to a dump; with a binary log it rolls that
+// forward.
 func (s *system) restoreSQL(d dumped, log string) {
 	s.t.Helper()
 	forward := ""
@@ -91,7 +93,8 @@ func (s *system) restoreSQL(d dumped, log string) {
 		file, end := status[0], status[1]
 		args := []string{"--no-defaults", "--disable-log-bin", "--start-position=" + d.position, "--stop-position=" + end}
 		if !toolsOfMariaDB() {
-			args = append(args, "--skip-gtids") // the server has had them, and would do nothing again
+			// the server has had them, and would do nothing again
+			args = append(args, "--skip-gtids")
 		}
 		text := sqlTool(s.t, sqlBinlog, "", "", append(args, filepath.Join(filepath.Dir(log), file))...)
 		forward = filepath.Join(s.t.TempDir(), "forward.sql")
@@ -104,8 +107,10 @@ func (s *system) restoreSQL(d dumped, log string) {
 	}
 }
 
-// TestARestoredMySQLLosesNoAnsweredClaim: MySQL is dumped in mid-rush and restored to the dump while the API goes on answering. Without the
-// binary log what it lacks comes again from the claim stream; with the log it lacks nothing. Nothing is stopped.
+// TestARestoredMySQLLosesNoAnsweredClaim: MySQL is dumped in mid-rush and
+// restored to the dump while the API goes on answering. Without the binary log
+// what it lacks comes again from the claim stream; with the log it lacks
+// nothing. Nothing is stopped.
 func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"the dump alone", "rolled forward by the binary log"} {

@@ -20,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balancer is a small proxy before API processes, as balancers are: it asks /readyz, and sends a request to the next that is ready. One
-// that refuses the connection got nothing, so the request goes to the next; it repeats nothing else.
+// balancer is a small proxy before API processes, as balancers are: it asks
+// /readyz, and sends a request to the next that is ready. One that refuses the
+// connection got nothing, so the request goes to the next; it repeats nothing
+// else.
 type balancer struct {
 	next  atomic.Uint64
 	ready []atomic.Bool
@@ -105,8 +107,9 @@ func (b *balancer) probe(ctx context.Context, i int) {
 	}
 }
 
-// claimWithoutEnd has so many clients claim, each claim once and without an Idempotency-Key, until stopped; it returns how many were made,
-// and what came instead.
+// claimWithoutEnd has so many clients claim, each claim once and without an
+// Idempotency-Key, until stopped; it returns how many were made, and what came
+// instead.
 func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop func() (claimed int64, failed []string)) {
 	t.Helper()
 	var made, users atomic.Int64
@@ -150,8 +153,9 @@ func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop f
 	}
 }
 
-// TestAStuckConsumerIsNotWell: claims that can't be committed hold up the reader. MySQL and Redis answer, and the process is up, yet
-// /readyz says that it is stuck, until it goes on.
+// TestAStuckConsumerIsNotWell: claims that can't be committed hold up the
+// reader. MySQL and Redis answer, and the process is up, yet /readyz says that
+// it is stuck, until it goes on.
 func TestAStuckConsumerIsNotWell(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{})

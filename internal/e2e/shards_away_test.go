@@ -35,8 +35,10 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	return by, len(different)
 }
 
-// TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign lie on all three. One primary dies in mid-sale: its users
-// get 503, those of other shards claim on, no one is told sold out, and once a replica is promoted all units go.
+// TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign
+// lie on all three. One primary dies in mid-sale: its users get 503, those of
+// other shards claim on, no one is told sold out, and once a replica is
+// promoted all units go.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200
@@ -49,7 +51,8 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 		sl.claims = append(sl.claims, sl.took(onShard(shard, shards, shard), 1))
 	}
 	primaries, count := sl.primaries()
-	for till := time.Now().Add(time.Minute); count != 3 && time.Now().Before(till); { // a busy machine may have one replaced in the meantime
+	// a busy machine may have one replaced in the meantime
+	for till := time.Now().Add(time.Minute); count != 3 && time.Now().Before(till); {
 		primaries, count = sl.primaries()
 	}
 	require.Equal(t, 3, count, "shards lie on all primaries")
@@ -88,8 +91,9 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
 }
 
-// TestShardsWithoutMySQL: units stay where they are. Each shard sells what it has; one that has none says 503 and never sold out, and is
-// refilled once MySQL is back.
+// TestShardsWithoutMySQL: units stay where they are. Each shard sells what it
+// has; one that has none says 503 and never sold out, and is refilled once
+// MySQL is back.
 func TestShardsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80

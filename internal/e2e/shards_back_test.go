@@ -19,8 +19,10 @@ func (sl *sale) on(api, shard int, quantity int64) reply {
 		map[string]any{"user_id": user, "quantity": quantity})
 }
 
-// TestAShardPutBackBehindAMove: units left a shard and were sold elsewhere. Its Redis is restored to before that, and has lost nothing else.
-// It has the units again, and does not sell them once more, unless somebody claims before that is noticed.
+// TestAShardPutBackBehindAMove: units left a shard and were sold elsewhere. Its
+// Redis is restored to before that, and has lost nothing else. It has the units
+// again, and does not sell them once more, unless somebody claims before that
+// is noticed.
 func TestAShardPutBackBehindAMove(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80

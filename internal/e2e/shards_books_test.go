@@ -12,7 +12,8 @@ import (
 
 const fourShards = 4
 
-// TestShardsKeepTheBooks: what is told and counted of a campaign is told and counted of one with four shards.
+// TestShardsKeepTheBooks: what is told and counted of a campaign is told and
+// counted of one with four shards.
 func TestShardsKeepTheBooks(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{partitions: fourShards, settings: map[string]string{"DIBS_IDLE_EVICT": "10m"}})

@@ -49,9 +49,11 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 	return len(different)
 }
 
-// TestPacketsOfShardsAreTakenOnceToTheCent: each shard's users get the packets that were dealt to it, each once; packets that are added in
-// mid-rush go, too; no one is told sold out while one of the shard is free, what was put in was credited, and the books agree. On a cluster
-// the shards lie on all of its primaries.
+// TestPacketsOfShardsAreTakenOnceToTheCent: each shard's users get the packets
+// that were dealt to it, each once; packets that are added in mid-rush go, too;
+// no one is told sold out while one of the shard is free, what was put in was
+// credited, and the books agree. On a cluster the shards lie on all of its
+// primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w wishes) {
@@ -85,8 +87,10 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	})
 }
 
-// TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is told before, by each shard of what it has; the consumer, the syncer and finance die while
-// the campaign is closed upon; what is left in the shards returns to the sender, once.
+// TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is
+// told before, by each shard of what it has; the consumer, the syncer and
+// finance die while the campaign is closed upon; what is left in the shards
+// returns to the sender, once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRain(t, wishes{partitions: packetShards})

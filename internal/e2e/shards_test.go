@@ -155,7 +155,8 @@ func (sl *sale) settle(dice *rand.Rand, doubtful []wanted, until time.Time) erro
 	return nil
 }
 
-// requireExact expects that all units went, that no one was told sold out before that was so, and that all books agree.
+// requireExact expects that all units went, that no one was told sold out
+// before that was so, and that all books agree.
 func (sl *sale) requireExact() {
 	t := sl.t
 	t.Helper()
@@ -179,7 +180,8 @@ func (sl *sale) requireExact() {
 	t.Logf("%s: %d shards, %d claims, %d held for too long, %d moves", sl.id, sl.shards, len(sl.claims), sl.held.Load(), sl.moves())
 }
 
-// requireBooks expects that the rows, the counters, the shards and Redis agree on so many units.
+// requireBooks expects that the rows, the counters, the shards and Redis agree
+// on so many units.
 func (sl *sale) requireBooks(units int64) {
 	t := sl.t
 	t.Helper()
@@ -208,12 +210,16 @@ func (sl *sale) moves() (n int) {
 	return n
 }
 
-// scattered are users as they come, of whom some shards get a few more than others.
+// scattered are users as they come, of whom some shards get a few more than
+// others.
 func scattered(n, shards int) string { return evenly(n*7919%100_003, shards) }
 
-// TestShardsSellOutExactly: however many shards, wherever the users are, however many units they ask for, and whether a claim and a move are
-// answered before or once they are on the disk of Redis: all units go, and no one is told sold out while a unit is free. Few claims of a
-// campaign that was dealt out to its shards, from the first to the last unit, are answered 503 because units had to move.
+// TestShardsSellOutExactly: however many shards, wherever the users are,
+// however many units they ask for, and whether a claim and a move are answered
+// before or once they are on the disk of Redis: all units go, and no one is
+// told sold out while a unit is free. Few claims of a campaign that was dealt
+// out to its shards, from the first to the last unit, are answered 503 because
+// units had to move.
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]wishes{
@@ -289,7 +295,8 @@ func (sl *sale) told(kind models.EventType) (n int) {
 	return n
 }
 
-// TestShardsAreOneCampaign: what a campaign can do it can do spread over shards.
+// TestShardsAreOneCampaign: what a campaign can do it can do spread over
+// shards.
 func TestShardsAreOneCampaign(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{partitions: 4})

@@ -23,7 +23,8 @@ func statusOf(p *process, path string) int {
 	return res.StatusCode
 }
 
-// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses claims is not ready, nor is one that hangs, within 2 s.
+// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses
+// claims is not ready, nor is one that hangs, within 2 s.
 func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
@@ -48,7 +49,8 @@ func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	api.stop()
 }
 
-// TestRolesStartBesideAReadOnlyMySQL: in a failover a server takes no writes for a while. Processes that start then go on once it does.
+// TestRolesStartBesideAReadOnlyMySQL: in a failover a server takes no writes
+// for a while. Processes that start then go on once it does.
 func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{ownSQL: true})
@@ -88,8 +90,9 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	whole.awaitSynced(c.ID, 2)
 }
 
-// TestOtherPartitionsEndOnceThereIsACampaign: two deployments of different minds start over an empty database, and none was
-// refused. The one that makes the first campaign stays.
+// TestOtherPartitionsEndOnceThereIsACampaign: two deployments of different
+// minds start over an empty database, and none was refused. The one that makes
+// the first campaign stays.
 func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})

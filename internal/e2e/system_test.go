@@ -26,8 +26,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wishes say what a test wants of its system. The zero value is one Redis without persistence, a database on the shared SQL
-// server, one process of each role and a finance service that reads along.
+// wishes say what a test wants of its system. The zero value is one Redis
+// without persistence, a database on the shared SQL server, one process of each
+// role and a finance service that reads along.
 type wishes struct {
 	redisConf  []string // more lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
@@ -45,7 +46,8 @@ type wishes struct {
 	allRedis   func(url string) string // how all processes do
 }
 
-// servers are a Redis and a database with Dibs' schema, and ways to look into them.
+// servers are a Redis and a database with Dibs' schema, and ways to look into
+// them.
 type servers struct {
 	redis      *testenv.RedisServer // nil when it is a cluster
 	cluster    *testenv.ReplicatedCluster
@@ -142,7 +144,8 @@ func newSystem(t *testing.T, w wishes) *system {
 	return s
 }
 
-// onEachRedis runs a test on one Redis, and on a cluster whose nodes hold four partitions between them.
+// onEachRedis runs a test on one Redis, and on a cluster whose nodes hold four
+// partitions between them.
 func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
 	t.Helper()
 	for name, w := range map[string]wishes{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
@@ -223,7 +226,8 @@ func (r reply) claim(t testing.TB) models.Claim {
 	return c
 }
 
-// client has room for parallel requests, and reuses no connection, so that a restarted process is simply called again.
+// client has room for parallel requests, and reuses no connection, so that a
+// restarted process is simply called again.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // call sends a request and returns the answer.
@@ -360,7 +364,8 @@ func (r *rush) wait() crowd.Tally {
 	return r.tally
 }
 
-// breakOff sends the rest of the crowd home; who was asking then stays in doubt.
+// breakOff sends the rest of the crowd home; who was asking then stays in
+// doubt.
 func (r *rush) breakOff() crowd.Tally {
 	r.cancel()
 	<-r.done

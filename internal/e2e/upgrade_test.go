@@ -16,8 +16,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// programOfBaseline builds the program as it was when the baseline of the schema got the form that it has, from the project's history;
-// once for each commit.
+// programOfBaseline builds the program as it was when the baseline of the
+// schema got the form that it has, from the project's history; once for each
+// commit.
 func programOfBaseline(t *testing.T) string {
 	t.Helper()
 	const root = "../.."
@@ -86,7 +87,8 @@ func (u *upgrade) roll(program string) {
 	}
 }
 
-// requireBooked requires that each packet that was taken has its credit, and that no hold stays open.
+// requireBooked requires that each packet that was taken has its credit, and
+// that no hold stays open.
 func (u *upgrade) requireBooked(held string) {
 	u.t.Helper()
 	count := func(query string, args ...any) (n int) {
@@ -101,7 +103,8 @@ func (u *upgrade) requireBooked(held string) {
 	})
 }
 
-// addColumn brings the schema to that of a version to come, in which a column was added.
+// addColumn brings the schema to that of a version to come, in which a column
+// was added.
 func addColumn(t *testing.T, s *servers) {
 	t.Helper()
 	provider, err := goose.NewProvider(goose.DialectMySQL, s.db, os.DirFS("../migrations/testdata/mysql"))
@@ -111,9 +114,11 @@ func addColumn(t *testing.T, s *servers) {
 	require.Len(t, applied, 2)
 }
 
-// TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date and beyond under it, its processes
-// are replaced one after the other, and then the old ones come back. No claim fails, each has its row, on one shard and on several, packets
-// have their credits, and holds end.
+// TestGuide_Upgrade: the program of the schema's baseline takes claims, the
+// schema is brought up to date and beyond under it, its processes are replaced
+// one after the other, and then the old ones come back. No claim fails, each
+// has its row, on one shard and on several, packets have their credits, and
+// holds end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
 	before := programOfBaseline(t)

@@ -1,11 +1,13 @@
 // Package installation compares which installation Redis and MySQL belong to.
 //
-// Redis and MySQL carry the id of one installation. Without it, a second deployment on the same
-// Redis would read the claims of the first into a MySQL of its own.
+// Redis and MySQL carry the id of one installation. Without it, a second
+// deployment on the same Redis would read the claims of the first into a MySQL
+// of its own.
 //
-// The id is made in MySQL, by the migration, and Redis gets it from the first process that finds
-// both. A Redis that has nothing takes that of MySQL; so does one that lost everything. Two
-// different ids end a process before it reads a stream.
+// The id is made in MySQL, by the migration, and Redis gets it from the first
+// process that finds both. A Redis that has nothing takes that of MySQL; so
+// does one that lost everything. Two different ids end a process before it
+// reads a stream.
 package installation
 
 import (
@@ -34,7 +36,8 @@ type Check struct {
 	is string // that both servers belong to, once it was found to be the same
 }
 
-// Keep has Redis keep its id, once it was found to be that of MySQL: one that lost everything gets it again. Errors: as Compare.
+// Keep has Redis keep its id, once it was found to be that of MySQL: one that
+// lost everything gets it again. Errors: as Compare.
 func (c *Check) Keep(ctx context.Context) error {
 	if c.is == "" { // of books whose Redis had none yet
 		return c.Compare(ctx)
@@ -49,8 +52,8 @@ func (c *Check) Keep(ctx context.Context) error {
 	return err
 }
 
-// Compare is one comparison. Errors: ErrConfig for two installations; those of the
-// servers.
+// Compare is one comparison. Errors: ErrConfig for two installations; those of
+// the servers.
 func (c *Check) Compare(ctx context.Context) error {
 	is, err := c.Scripts.Installation(ctx)
 	if err != nil {
@@ -72,7 +75,8 @@ func (c *Check) Compare(ctx context.Context) error {
 	return err
 }
 
-// takeRedis gives a Redis of no installation, or of another one, to that of MySQL, or refuses.
+// takeRedis gives a Redis of no installation, or of another one, to that of
+// MySQL, or refuses.
 func (c *Check) takeRedis(ctx context.Context, mine, is string) error {
 	inUse, err := c.Scripts.HasData(ctx)
 	if err == nil && inUse == "" && is != "" {
@@ -98,7 +102,8 @@ func (c *Check) takeRedis(ctx context.Context, mine, is string) error {
 	return err
 }
 
-// compareBooks refuses a Redis of another installation than the one whose events the books have.
+// compareBooks refuses a Redis of another installation than the one whose
+// events the books have.
 func (c *Check) compareBooks(ctx context.Context, is string) error {
 	if is == "" {
 		return nil // it lost everything, and gets its id from a process of Dibs

@@ -1,4 +1,5 @@
-// Package lease has one process at a time do something: it holds a lease of Redis while it runs.
+// Package lease has one process at a time do something: it holds a lease of
+// Redis while it runs.
 package lease
 
 import (
@@ -12,35 +13,45 @@ import (
 )
 
 const (
-	nameFor      = 2 * time.Second         // a name is kept so long for a process that died
-	namePatience = 2*nameFor + time.Second // twice as long if Redis' clock is set back in the meantime
+	nameFor = 2 * time.Second // a name is kept so long for a process that died
+	// twice as long if Redis' clock is set back in the meantime
+	namePatience = 2*nameFor + time.Second
 	namePoll     = 100 * time.Millisecond
 	forever      = 100 * 365 * 24 * time.Hour
 )
 
-// Consumer is a name under which one process at a time reads a group: two would take each other's entries for their own.
+// Consumer is a name under which one process at a time reads a group: two would
+// take each other's entries for their own.
 type Consumer struct {
 	Scripts     *lua.Scripts
 	Group, Name string
 	Taken       error // says that another process has it
 
-	first, again time.Duration // how long it is waited for, and again when the lease ran out, while Redis answers
-	token        string        // of this process: it takes its own lease again after it, or Redis, stood still
-	lease        *lua.Lock
+	// how long it is waited for, and again when the lease ran out, while Redis
+	// answers
+	first, again time.Duration
+	// of this process: it takes its own lease again after it, or Redis, stood
+	// still
+	token string
+	lease *lua.Lock
 }
 
-// While runs something as long as no other process has the name. Errors: Taken, and those of run.
+// While runs something as long as no other process has the name. Errors: Taken,
+// and those of run.
 func (l Consumer) While(ctx context.Context, run func(context.Context) error) error {
 	l.first = namePatience
 	l.again = namePatience
 	return l.run(ctx, run)
 }
 
-// Alone runs the one consumer of a group. A process that is not the first stands by, and so does one that finds another in its place, which
-// is told: the cause of run's context is Taken then.
+// Alone runs the one consumer of a group. A process that is not the first
+// stands by, and so does one that finds another in its place, which is told:
+// the cause of run's context is Taken then.
 //
-// Redis may lose a lease that its holder counts on: its clock jumps ahead, or a replica takes over that never had it. The holder notices
-// when it renews the lease, at the latest when it runs out by its own clock. So whoever takes a lease waits that long before it begins.
+// Redis may lose a lease that its holder counts on: its clock jumps ahead, or a
+// replica takes over that never had it. The holder notices when it renews the
+// lease, at the latest when it runs out by its own clock. So whoever takes a
+// lease waits that long before it begins.
 func (l Consumer) Alone(ctx context.Context, replaced func(), run func(context.Context) error) error {
 	l.first = forever
 	for {
@@ -70,11 +81,13 @@ func (l *Consumer) run(ctx context.Context, run func(context.Context) error) err
 	return Renewed(ctx, nameFor/3, again, func(ctx context.Context) error { return l.lease.Release(ctx) }, run)
 }
 
-// take takes the lease, or starts its time again, once no other process has it. It reports false when ctx ended first. Errors: Taken.
+// take takes the lease, or starts its time again, once no other process has it.
+// It reports false when ctx ended first. Errors: Taken.
 func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, error) {
 	until := time.Now().Add(patience)
 	for {
-		asking, cancel := context.WithTimeout(ctx, nameFor/2) // another try comes before the lease runs out
+		// another try comes before the lease runs out
+		asking, cancel := context.WithTimeout(ctx, nameFor/2)
 		lease, err := l.Scripts.LockConsumer(asking, l.Group, l.Name, l.token, nameFor)
 		cancel()
 		switch {
@@ -92,8 +105,10 @@ func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, erro
 	}
 }
 
-// Renewed runs work while renew is called, at once and then again and again. An error of renew is the cause that ends work's context,
-// and is returned with work's. In the end giveBack is called, with little time: what was renewed expires by itself.
+// Renewed runs work while renew is called, at once and then again and again. An
+// error of renew is the cause that ends work's context, and is returned with
+// work's. In the end giveBack is called, with little time: what was renewed
+// expires by itself.
 func Renewed(ctx context.Context, every time.Duration, renew, giveBack, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	renewed := make(chan error, 1)

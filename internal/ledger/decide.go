@@ -14,7 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// boundSetting is the row of settings with the time up to which all decisions are in ledger_events, or will never be made.
+// boundSetting is the row of settings with the time up to which all decisions
+// are in ledger_events, or will never be made.
 const boundSetting = "ledger_upto"
 
 const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "'"
@@ -31,8 +32,8 @@ func scanBound(row *sql.Row) (time.Time, error) {
 	return bound, nil
 }
 
-// moveBound moves the bound up to a time, once all transactions that read an older one have ended, and returns it. One that lasts leaves
-// it where it is.
+// moveBound moves the bound up to a time, once all transactions that read an
+// older one have ended, and returns it. One that lasts leaves it where it is.
 func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Time, err error) {
 	bound, err = scanBound(db.WithContext(ctx).Raw(readBound).Row())
 	if err != nil || !bound.Before(upto) {
@@ -64,8 +65,10 @@ func kept(t models.EventType) bool {
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "
 
-// Put books those of the events that a ledger shows, in the transaction that applies them: at their times, but after every time that a
-// reader of a ledger was told to be complete. It holds a shared lock until the transaction ends, for which moveBound waits.
+// Put books those of the events that a ledger shows, in the transaction that
+// applies them: at their times, but after every time that a reader of a ledger
+// was told to be complete. It holds a shared lock until the transaction ends,
+// for which moveBound waits.
 func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
 	if len(events) == 0 {

@@ -16,7 +16,9 @@ type book struct {
 	changed      time.Time // when its books, or those of a shard, moved last
 	lots         []*lot
 
-	upto      time.Time      // the ledger has every event before it. Reading may find that it ends earlier, see lotSource
+	// the ledger has every event before it. Reading may find that it ends
+	// earlier, see lotSource
+	upto      time.Time
 	booked    time.Time      // the same, without a need to read
 	parked    bool           // a parked claim is what it waits for
 	discarded []models.Event // accepted claims that were parked and then given up: they have no row
@@ -33,15 +35,16 @@ type lot struct {
 	archived   int64     // highest seq of a row of claims_archive
 	parked     int64     // parked claims below highest
 
-	// gapsFrom is the time of a claim from which on a missing seq may be that of a claim on its way. A claim that is missing before it was
-	// given up.
+	// gapsFrom is the time of a claim from which on a missing seq may be that
+	// of a claim on its way. A claim that is missing before it was given up.
 	gapsFrom time.Time
 }
 
 // ever is later than any claim.
 func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// books reads campaigns, those of the ids that exist, and how far the ledger of each goes.
+// books reads campaigns, those of the ids that exist, and how far the ledger of
+// each goes.
 func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, error) {
 	streams, err := r.streams(ctx) // before the rows, which then have no less
 	if err != nil {
@@ -51,7 +54,8 @@ func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, err
 	if err != nil {
 		return nil, err
 	}
-	if err := r.parked(ctx, found); err != nil { // after the rows: what is not parked by then has its row
+	// after the rows: what is not parked by then has its row
+	if err := r.parked(ctx, found); err != nil {
 		return nil, err
 	}
 	var last time.Time
@@ -83,8 +87,10 @@ func (b *book) end(at time.Time) {
 	}
 }
 
-// bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest
-// row, as a missing seq below it shows, and the time up to which MySQL last had every claim of the stream.
+// bound ends the ledger where claims of a lot may be on their way. They are
+// booked up to the later of two times: that of the highest row, as a missing
+// seq below it shows, and the time up to which MySQL last had every claim of
+// the stream.
 func (b *book) bound(l *lot, recorded time.Time) {
 	l.gapsFrom = recorded
 	upto := recorded
@@ -104,7 +110,8 @@ func (b *book) bound(l *lot, recorded time.Time) {
 	}
 }
 
-// streams reads up to when every claim of a stream has its row, or is parked, by partition.
+// streams reads up to when every claim of a stream has its row, or is parked,
+// by partition.
 func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
 	var rows []models.StreamRecord
 	if err := r.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
@@ -117,7 +124,8 @@ func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
 	return known, nil
 }
 
-// lots reads campaigns with their lots, by one statement: it sees counters and rows as of one moment.
+// lots reads campaigns with their lots, by one statement: it sees counters and
+// rows as of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
 	query := "SELECT campaign_id, shard, shards, partition_no, currency, synced_seq + lost_claims + given_up_claims AS synced_seq, updated_at," +
@@ -170,7 +178,8 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 	return found, nil
 }
 
-// parked reads the parked claims of campaigns. One that waits for a decision ends the ledger; one that was given up is an event of it.
+// parked reads the parked claims of campaigns. One that waits for a decision
+// ends the ledger; one that was given up is an event of it.
 func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	lots := make(map[string]*lot)
 	var ids []string

@@ -53,7 +53,8 @@ func lines(h *syncertest.Stack, events []models.Event) (all []string) {
 	return all
 }
 
-// recorded has the streams recorded as the syncer does, some moments after the last claim.
+// recorded has the streams recorded as the syncer does, some moments after the
+// last claim.
 func recorded(h *syncertest.Stack) {
 	h.T.Helper()
 	require.NoError(h.T, h.Maintainer().Complete(h.T.Context()))
@@ -83,7 +84,8 @@ func resolver(h *syncertest.Stack) (*resolve.Resolver, *resolve.Relay) {
 	return resolve.NewResolver(h.DB, relay, syncertest.Quiet()), relay
 }
 
-// used makes a campaign whose claims were redeemed, released and expired, and that is closed.
+// used makes a campaign whose claims were redeemed, released and expired, and
+// that is closed.
 func used(h *syncertest.Stack) (id string) {
 	t := h.T
 	t.Helper()
@@ -183,7 +185,8 @@ func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
 	require.Equal(t, all, lines(h, read(h, id, 10)))
 }
 
-// A reader that was told how far the ledger goes never misses what is decided by a transaction that was under way.
+// A reader that was told how far the ledger goes never misses what is decided
+// by a transaction that was under way.
 func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

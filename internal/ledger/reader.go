@@ -22,8 +22,9 @@ type Reader struct{ db *gorm.DB }
 // New makes a Reader.
 func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
-// Page reads up to limit events of a campaign that come after a place. Every event before upto has been given then, in this page or an
-// earlier one, if the page is not full. Errors: models.ErrNotFound, *models.ArchivedError.
+// Page reads up to limit events of a campaign that come after a place. Every
+// event before upto has been given then, in this page or an earlier one, if the
+// page is not full. Errors: models.ErrNotFound, *models.ArchivedError.
 func (r *Reader) Page(
 	ctx context.Context, campaignID string, after models.LedgerPlace, limit int,
 ) (events []models.Event, upto time.Time, err error) {
@@ -43,8 +44,9 @@ func (r *Reader) Page(
 	return events, b.upto, nil
 }
 
-// All goes over the events of a campaign that come after a place, up to what is booked now. It keeps no more than some thousand events in
-// memory, and ends after an error. Errors: as Page, before any event.
+// All goes over the events of a campaign that come after a place, up to what is
+// booked now. It keeps no more than some thousand events in memory, and ends
+// after an error. Errors: as Page, before any event.
 func (r *Reader) All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {

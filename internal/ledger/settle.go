@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	settleAtOnce  = 200           // campaigns of a statement
-	maxMissing    = 100           // campaigns that a settlement says are missing
-	changedMargin = 1 * time.Hour // most that the clocks of Redis and of the other machines may differ
+	settleAtOnce = 200 // campaigns of a statement
+	maxMissing   = 100 // campaigns that a settlement says are missing
+	// most that the clocks of Redis and of the other machines may differ
+	changedMargin = 1 * time.Hour
 )
 
 // Settle adds up the events of one day. Errors: those of the database.
@@ -101,7 +102,8 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 	return nil
 }
 
-// missing says why a campaign may have more events before a time; "" says that it has none.
+// missing says why a campaign may have more events before a time; "" says that
+// it has none.
 func (b *book) missing(to time.Time) string {
 	switch {
 	case !b.booked.Before(to):

@@ -17,7 +17,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// day is what a test of settlements works with: a packet campaign of two shards, its books and those of the finance service.
+// day is what a test of settlements works with: a packet campaign of two
+// shards, its books and those of the finance service.
 type day struct {
 	t      *testing.T
 	db     *gorm.DB
@@ -74,7 +75,8 @@ func (d *day) claim(shard int, at string, amount int64) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-// decide puts what was decided of the campaign into the ledger and into the books.
+// decide puts what was decided of the campaign into the ledger and into the
+// books.
 func (d *day) decide(e models.Event, at string) {
 	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
@@ -86,7 +88,8 @@ func (d *day) decide(e models.Event, at string) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-// settle settles a day, and checks that it agrees with the ledger and with account_entries.
+// settle settles a day, and checks that it agrees with the ledger and with
+// account_entries.
 func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()
 	place, err := models.LoadZone(zone)

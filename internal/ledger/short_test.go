@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRowsThatAreCutOffMakeNoSumWrong: a server that returns fewer rows than were asked for, as behind a proxy that bounds answers, is an
-// error, or makes no difference.
+// TestRowsThatAreCutOffMakeNoSumWrong: a server that returns fewer rows than
+// were asked for, as behind a proxy that bounds answers, is an error, or makes
+// no difference.
 func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN

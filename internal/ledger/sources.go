@@ -13,8 +13,9 @@ import (
 // source has events in their order.
 type source struct {
 	events []models.Event
-	place  models.LedgerPlace                                           // of the first
-	more   func(ctx context.Context) (events []models.Event, err error) // returns none at the end; nil: at its end
+	place  models.LedgerPlace // of the first
+	// returns none at the end; nil: at its end
+	more func(ctx context.Context) (events []models.Event, err error)
 }
 
 // fill reads on when no event is left.
@@ -122,7 +123,8 @@ type lotSource struct {
 
 const claimColumns = "id, seq, user_id, quantity, key_digest, subjects, epoch, packet_id, amount, claimed_at"
 
-// rowsQuery reads rows of a lot in order of seq, wherever they are, as of one moment.
+// rowsQuery reads rows of a lot in order of seq, wherever they are, as of one
+// moment.
 func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int) (query string, args []any) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? ORDER BY seq LIMIT ?"
 	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db, "claims_place") + where
@@ -135,7 +137,8 @@ func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int
 	return query, append(append(args, args...), most)
 }
 
-// more returns the next claims. Those of one time come together, in order of their ids.
+// more returns the next claims. Those of one time come together, in order of
+// their ids.
 func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
 	for len(events) == 0 && !s.ended {
 		events = s.held
@@ -191,7 +194,8 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 	return len(claims), nil
 }
 
-// isEnd reports whether the ledger ends before a claim: it is too young, or claims before it may be on their way.
+// isEnd reports whether the ledger ends before a claim: it is too young, or
+// claims before it may be on their way.
 func (s *lotSource) isEnd(e *models.Event) bool {
 	if e.Seq != s.before+1 && !e.At.Before(s.l.gapsFrom) {
 		end := s.last
@@ -203,7 +207,8 @@ func (s *lotSource) isEnd(e *models.Event) bool {
 	return !e.At.Before(s.b.upto)
 }
 
-// seek finds the first seq of each lot whose claim was made at a time or later, by halves. One statement asks for all lots.
+// seek finds the first seq of each lot whose claim was made at a time or later,
+// by halves. One statement asks for all lots.
 func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, error) {
 	from := make([]int64, len(b.lots)) // the first seq is here or later
 	upto := make([]int64, len(b.lots)) // and no later than here
@@ -232,13 +237,15 @@ func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, erro
 	}
 }
 
-// probed is the first row from the middle of a range on; seq 0: there is none in the range.
+// probed is the first row from the middle of a range on; seq 0: there is none
+// in the range.
 type probed struct {
 	seq int64
 	at  time.Time
 }
 
-// probe reads a row from the middle of each range that is not empty, by the number of the lot.
+// probe reads a row from the middle of each range that is not empty, by the
+// number of the lot.
 func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[int]probed, error) {
 	found := make(map[int]probed)
 	var query string
@@ -252,7 +259,8 @@ func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[in
 		if query != "" {
 			query += " UNION ALL "
 		}
-		// A row for each lot, with a claim or without: a row that is missing was cut off.
+		// A row for each lot, with a claim or without: a row that is missing
+		// was cut off.
 		query += fmt.Sprintf("SELECT %d AS lot, seq, claimed_at FROM (SELECT 1) AS o%d LEFT JOIN (%s) AS l%d ON 1 = 1", i, i, one, i)
 		args = append(args, its...)
 	}

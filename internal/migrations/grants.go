@@ -51,7 +51,8 @@ func tables() (tables, views []string) {
 	return slices.Compact(tables), slices.Compact(views)
 }
 
-// Grants are the statements that give an account its rights in a database. The tables of roles and finance must be there.
+// Grants are the statements that give an account its rights in a database. The
+// tables of roles and finance must be there.
 func Grants(of Account, database, user, host string) (statements []string) {
 	to := " TO '" + user + "'@'" + host + "'"
 	give := func(rights, what string) {

@@ -1,10 +1,13 @@
-// Package migrations holds the schema of Dibs as plain SQL, for MySQL and for SQLite, and applies it to a database.
+// Package migrations holds the schema of Dibs as plain SQL, for MySQL and for
+// SQLite, and applies it to a database.
 //
-// DBAs are meant to read the files before they run: each column has a comment. Both dialects give the same tables, columns and keys; a
-// test checks that.
+// DBAs are meant to read the files before they run: each column has a comment.
+// Both dialects give the same tables, columns and keys; a test checks that.
 //
-// A migration that was interrupted is run again from its first line, as DDL is not transactional on MySQL. So each statement may run twice,
-// or is a change of one table, alone in its file: that one the server does whole or not at all, and Up knows it again.
+// A migration that was interrupted is run again from its first line, as DDL is
+// not transactional on MySQL. So each statement may run twice, or is a change
+// of one table, alone in its file: that one the server does whole or not at
+// all, and Up knows it again.
 package migrations
 
 import (
@@ -36,23 +39,27 @@ const (
 )
 
 var (
-	// ErrOld says that the schema is older than this program; the message names both versions and what to run.
+	// ErrOld says that the schema is older than this program; the message names
+	// both versions and what to run.
 	ErrOld = errors.New("migrations: old schema")
-	// ErrDevelopment says that the schema is of a development version, from before the first release; nothing was changed.
+	// ErrDevelopment says that the schema is of a development version, from
+	// before the first release; nothing was changed.
 	ErrDevelopment = errors.New("migrations: schema of a development version")
 	// ErrDialect says that there is no schema for that kind of database.
 	ErrDialect = errors.New("migrations: unknown dialect")
 )
 
-// baseline is the number of the first migration. Those before it were of development versions.
+// baseline is the number of the first migration. Those before it were of
+// development versions.
 const baseline = 100
 
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the schema to this program's version and returns the names of the migrations that it ran, also when a later one failed.
-// Several processes may call it at once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors:
-// ErrDialect, ErrDevelopment.
+// Up brings the schema to this program's version and returns the names of the
+// migrations that it ran, also when a later one failed. Several processes may
+// call it at once: on MySQL a lock row makes them take turns, and the later
+// ones find nothing left to do. Errors: ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	dir, err := folder(dialect)
 	if err != nil {
@@ -91,8 +98,9 @@ func up(ctx context.Context, db *sql.DB, dialect string, dir fs.FS) (applied []s
 	}
 }
 
-// isThere reports whether a statement failed because an earlier try, which died before it said so, made its column or its index. Such a
-// statement is alone in its file.
+// isThere reports whether a statement failed because an earlier try, which died
+// before it said so, made its column or its index. Such a statement is alone in
+// its file.
 func isThere(err error) bool {
 	const duplicateColumn, duplicateKey = 1060, 1061
 	refused, is := errors.AsType[*mysql.MySQLError](err)
@@ -114,7 +122,8 @@ type Migration struct {
 	Applied bool   `json:"applied"`
 }
 
-// Status lists the migrations of this program, the oldest first. It writes nothing. Errors: ErrDialect, ErrDevelopment.
+// Status lists the migrations of this program, the oldest first. It writes
+// nothing. Errors: ErrDialect, ErrDevelopment.
 func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error) {
 	at, err := version(ctx, db, dialect)
 	if err != nil {
@@ -131,7 +140,8 @@ func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error
 	return all, nil
 }
 
-// Check returns ErrOld or ErrDevelopment, wrapped, unless the schema is at this program's version or a newer one. It writes nothing.
+// Check returns ErrOld or ErrDevelopment, wrapped, unless the schema is at this
+// program's version or a newer one. It writes nothing.
 func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	need, err := needed(dialect)
 	if err != nil {
@@ -212,7 +222,8 @@ func needed(dialect string) (int64, error) {
 	return all[len(all)-1].number, nil
 }
 
-// version reads goose's table; a database without it is at 0. Errors: ErrDevelopment.
+// version reads goose's table; a database without it is at 0. Errors:
+// ErrDevelopment.
 func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	if dialect == SQLite {

@@ -60,7 +60,8 @@ func newest(t *testing.T) (n int) {
 	return n
 }
 
-// A database at a version below the baseline is refused, so nothing may be numbered so.
+// A database at a version below the baseline is refused, so nothing may be
+// numbered so.
 func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
 	t.Parallel()
 	var first int
@@ -75,7 +76,8 @@ var (
 	letOthersBe = regexp.MustCompile(`^(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX) [^;]*\b(?:ALGORITHM=INSTANT|LOCK=NONE)$`)
 )
 
-// brokenRule says which rule for later migrations of MySQL a file breaks: those of docs/architecture.md.
+// brokenRule says which rule for later migrations of MySQL a file breaks: those
+// of docs/architecture.md.
 func brokenRule(text string) string {
 	var changes int
 	statements := strings.Split(strings.TrimSuffix(strings.TrimSpace(comment.ReplaceAllString(text, "")), ";"), ";")
@@ -113,7 +115,8 @@ func TestLaterMigrationsKeepTheRules(t *testing.T) {
 	require.Empty(t, brokenRule("-- for look-ups\nCREATE INDEX i ON a (b) LOCK=NONE;"))
 }
 
-// withSamples is the schema with the migrations of testdata, which stand for those of the next version.
+// withSamples is the schema with the migrations of testdata, which stand for
+// those of the next version.
 func withSamples(t *testing.T, dialect string) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -129,8 +132,9 @@ func withSamples(t *testing.T, dialect string) fs.FS {
 	return files
 }
 
-// A column is added as docs/architecture.md says, to a database that has claims: on both dialects, also by a migrator that died before it
-// noted what it had done. The program of before goes on with it.
+// A column is added as docs/architecture.md says, to a database that has
+// claims: on both dialects, also by a migrator that died before it noted what
+// it had done. The program of before goes on with it.
 func TestSample_AColumnIsAdded(t *testing.T) {
 	t.Parallel()
 	described := map[string][]string{}
@@ -163,7 +167,8 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 	require.Equal(t, described[migrations.MySQL], described[migrations.SQLite])
 }
 
-// What a released version applied stays as it is: no database would get the change.
+// What a released version applied stays as it is: no database would get the
+// change.
 func TestReleasedMigrationsStay(t *testing.T) {
 	t.Parallel()
 	released, err := os.ReadFile("testdata/released.txt")
@@ -232,7 +237,8 @@ func TestUp_TwoMigratorsAtOnceDoNotCollide(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0, len(scripts(t))}, ran)
 }
 
-// A migrator that dies in mid-file leaves some of its tables: DDL is not transactional on MySQL.
+// A migrator that dies in mid-file leaves some of its tables: DDL is not
+// transactional on MySQL.
 func TestUp_GoesOnAfterAMigrationThatWasCutShort(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t)
@@ -261,7 +267,8 @@ func TestBothDialectsHaveTheSameColumnsAndKeys(t *testing.T) {
 	require.NotEqual(t, want, describeSQLite(t, lite), "the comparison sees a key that is missing")
 }
 
-// What a DBA meets: a comment on every table and column, names that need no quotes, one type for each kind of value, and few counters.
+// What a DBA meets: a comment on every table and column, names that need no
+// quotes, one type for each kind of value, and few counters.
 func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t)
@@ -290,7 +297,8 @@ func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	require.Equal(t, []string{"name", "seq", "status"}, lines(t, db, types))
 }
 
-// Ids differ by case, by accent and by trailing space: nothing may be folded, on any server.
+// Ids differ by case, by accent and by trailing space: nothing may be folded,
+// on any server.
 func TestTextIsComparedByteForByte(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "A", "a ", "á", "a\u0301", "ß", "ss", "😀", "😁", "ａ"}
@@ -309,7 +317,8 @@ func TestTextIsComparedByteForByte(t *testing.T) {
 	}
 }
 
-// Nothing writes remaining, and the database refuses counters that can't be. A total below what is claimed may be.
+// Nothing writes remaining, and the database refuses counters that can't be. A
+// total below what is claimed may be.
 func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {

@@ -1,6 +1,6 @@
-// Package oracle holds what callers were answered against what Redis and MySQL have. `dibs
-// torture`, the whole-pipeline tests and those of the writer ask it; what was possible at which
-// time only torture knows, and asks itself.
+// Package oracle holds what callers were answered against what Redis and MySQL
+// have. `dibs torture`, the whole-pipeline tests and those of the writer ask
+// it; what was possible at which time only torture knows, and asks itself.
 package oracle
 
 import (
@@ -108,8 +108,8 @@ func (b *Books) readRows(ctx context.Context, db Querier, table string) error {
 	return rows.Err()
 }
 
-// Mark is how the row of a request is found: by the digest of its key, or by its user, who has no
-// other.
+// Mark is how the row of a request is found: by the digest of its key, or by
+// its user, who has no other.
 func Mark(user, key string) string {
 	if key == "" {
 		return user
@@ -128,8 +128,8 @@ type Answer struct {
 	MayBeLost  bool          // it was answered when answers may be lost
 }
 
-// Answers: a yes is a row that says the same, and a row is a yes, or somebody's doubt (I2). It
-// returns the answers whose claims are lost.
+// Answers: a yes is a row that says the same, and a row is a yes, or somebody's
+// doubt (I2). It returns the answers whose claims are lost.
 func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 	byMark := map[string]*Row{}
 	for i := range b.Rows {
@@ -179,7 +179,8 @@ func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
 	told[c.ID] = true
 }
 
-// Counters: counters, flushes and rows agree, and nothing is parked (I2, I6, I7).
+// Counters: counters, flushes and rows agree, and nothing is parked (I2, I6,
+// I7).
 func (b *Books) Counters(wrong Report) {
 	wrong.Equal("I6", b.ID, "claimed in MySQL and units of live rows", b.Claimed, b.Live)
 	remaining := max(0, b.Total-b.Claimed-b.LostUnits)
@@ -193,8 +194,9 @@ func (b *Books) Counters(wrong Report) {
 	}
 }
 
-// Sequence: in each shard seq begins with 1 and has no hole, and a user's claims are all of one
-// shard (I7, I3). Claims that nobody was told of may leave holes.
+// Sequence: in each shard seq begins with 1 and has no hole, and a user's
+// claims are all of one shard (I7, I3). Claims that nobody was told of may
+// leave holes.
 func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	before := map[int]int64{}
 	for i := range b.Rows {
@@ -219,8 +221,8 @@ func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	return true
 }
 
-// Limits: no user has more units than the limits allow, in all and on a day of the zone (I3). 0 is
-// no limit.
+// Limits: no user has more units than the limits allow, in all and on a day of
+// the zone (I3). 0 is no limit.
 func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report) {
 	units := map[string]int64{}
 	add := func(who string, r *Row, most int64) {
@@ -259,7 +261,8 @@ func (b *Books) Stream(events []models.Event, wrong Report) {
 	}
 }
 
-// Redis: what Redis has of a campaign of one shard is what MySQL has of it (I1, I6).
+// Redis: what Redis has of a campaign of one shard is what MySQL has of it (I1,
+// I6).
 func (b *Books) Redis(ctx context.Context, scripts *lua.Scripts, wrong Report) {
 	lot, err := scripts.State(ctx, b.ID)
 	if err != nil {

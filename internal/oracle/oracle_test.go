@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// story is a campaign of ten units of which three claims took six, one of them released, and all
-// that is known of it.
+// story is a campaign of ten units of which three claims took six, one of them
+// released, and all that is known of it.
 type story struct {
 	books   oracle.Books
 	answers map[string]oracle.Answer
@@ -107,7 +107,8 @@ func TestEveryLieIsTold(t *testing.T) {
 	require.Empty(t, doubts.check(), "who doubts may have a claim")
 }
 
-// What is read of servers that agree agrees, and what one of them has too much is told.
+// What is read of servers that agree agrees, and what one of them has too much
+// is told.
 func TestWhatIsRead(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

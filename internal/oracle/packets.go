@@ -12,7 +12,8 @@ type Money struct {
 	Ghosts     int64 // credits whose claim it lost
 }
 
-// Packets: each packet has one owner or was returned, and the accounts say so to the cent (I10).
+// Packets: each packet has one owner or was returned, and the accounts say so
+// to the cent (I10).
 func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed bool, wrong Report) (m Money, err error) {
 	var owned, returned, owners, due int64
 	rows, err := db.QueryContext(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
@@ -64,7 +65,8 @@ func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed b
 	return m, err
 }
 
-// credited is the sum of the credits that have a claim, and of what the sender got back.
+// credited is the sum of the credits that have a claim, and of what the sender
+// got back.
 func (b *Books) credited(ctx context.Context, db Querier, sender string, m *Money) (sum int64, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT claim_id, user_id, amount FROM account_entries WHERE campaign_id = ?", b.ID)
 	if err != nil {

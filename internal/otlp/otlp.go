@@ -1,4 +1,5 @@
-// Package otlp sends spans to a collector over HTTP, as OpenTelemetry's variables (OTEL_*) say.
+// Package otlp sends spans to a collector over HTTP, as OpenTelemetry's
+// variables (OTEL_*) say.
 package otlp
 
 import (
@@ -22,13 +23,13 @@ import (
 // ErrConfig is wrapped by every refusal of a variable; the message names it.
 var ErrConfig = errors.New("otlp: bad setting")
 
-// sampledShare is how many of the requests without a sampled parent are traced by default:
-// at 10,000 claims a second some 100.
+// sampledShare is how many of the requests without a sampled parent are traced
+// by default: at 10,000 claims a second some 100.
 const sampledShare = 0.01
 
-// Open makes a provider whose spans go to the collector that the environment ("NAME=value")
-// names; nil if it names none. All else of OTEL_* the library reads from the process.
-// Errors: ErrConfig.
+// Open makes a provider whose spans go to the collector that the environment
+// ("NAME=value") names; nil if it names none. All else of OTEL_* the library
+// reads from the process. Errors: ErrConfig.
 func Open(ctx context.Context, environ []string, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	env := lookUp(environ)
 	collector, err := collectorOf(env)

@@ -1,4 +1,5 @@
-// Package printer prints what a command found: to people as a table, to programs as JSON or CSV.
+// Package printer prints what a command found: to people as a table, to
+// programs as JSON or CSV.
 package printer
 
 import (
@@ -45,7 +46,8 @@ func (o *Form) Set(form string) error {
 	return nil
 }
 
-// Add adds the flag -o, and the --json that it replaces: scripts have that still.
+// Add adds the flag -o, and the --json that it replaces: scripts have that
+// still.
 func (o *Form) Add(c *cobra.Command) {
 	if *o == "" {
 		*o = Table
@@ -92,7 +94,8 @@ func (o *Form) cell(value any) any {
 type View[T any] struct {
 	Header []string
 	Rows   func(value *T, row func(cells ...any))
-	// Wide is how many columns at the end are for CSV alone: a table has no room for them.
+	// Wide is how many columns at the end are for CSV alone: a table has no
+	// room for them.
 	Wide int
 }
 
@@ -155,7 +158,8 @@ func (l *List[T]) row(cells ...any) {
 	l.rows = append(l.rows, row)
 }
 
-// End prints the table so far; what is added afterwards is below it, without a header.
+// End prints the table so far; what is added afterwards is below it, without a
+// header.
 func (l *List[T]) End() error {
 	l.csv.Flush()
 	if len(l.rows) == 0 {
@@ -179,7 +183,8 @@ const (
 	leastWidth = 20 // of a last column, whatever stands before it
 )
 
-// columns aligns the numbers, and wraps the last column to what the others leave of the width.
+// columns aligns the numbers, and wraps the last column to what the others
+// leave of the width.
 func (l *List[T]) columns() []table.ColumnConfig {
 	var widths []int
 	for _, row := range l.rows {
@@ -262,7 +267,8 @@ func NewTable() table.Writer {
 	return t
 }
 
-// AlignRight aligns columns to the right, from the first to the last; the first of a table is 1.
+// AlignRight aligns columns to the right, from the first to the last; the first
+// of a table is 1.
 func AlignRight(t table.Writer, first, last int) {
 	var columns []table.ColumnConfig
 	for i := first; i <= last; i++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where there is no terminal, progress is a line every other second, and nothing for what is over before.
+// Where there is no terminal, progress is a line every other second, and
+// nothing for what is over before.
 func TestProgressIsALineEveryOtherSecondWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

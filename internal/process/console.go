@@ -71,7 +71,8 @@ func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 // parkedOf are the parked messages of all groups, for the console.
 type parkedOf struct{ s *Stack }
 
-// Counts counts them by group: those of the groups that the settings name or that read the claim streams. Those of webhooks are in MySQL.
+// Counts counts them by group: those of the groups that the settings name or
+// that read the claim streams. Those of webhooks are in MySQL.
 func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	counts := make(map[string]int64)
 	reading, err := p.s.Scripts.Groups(ctx, 0)
@@ -129,7 +130,8 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 	return list, nil
 }
 
-// Replay has the processes of the group handle messages once more: they alone know how.
+// Replay has the processes of the group handle messages once more: they alone
+// know how.
 func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error {
 	for _, id := range ids {
 		if err := p.s.Note(ctx, models.AuditParkedReplayed, group, id); err != nil {
@@ -155,7 +157,8 @@ func (p parkedOf) Discard(ctx context.Context, group, id string) error {
 	return err
 }
 
-// parkedWebhookOf is the event that an id of the console means: "<endpoint>/<event id>".
+// parkedWebhookOf is the event that an id of the console means:
+// "<endpoint>/<event id>".
 func parkedWebhookOf(id string) webhooks.Which {
 	endpoint, event, _ := strings.Cut(id, "/")
 	return webhooks.Which{Endpoint: endpoint, EventID: event}
@@ -194,8 +197,8 @@ func (s *Stack) Comparer() *compare.Comparer {
 	return compare.New(s.DB, s.Scripts, s.Loader, s.Logger, nil)
 }
 
-// Note writes into the audit log what is about to be done to parked messages. It comes first: what
-// is not noted is not done.
+// Note writes into the audit log what is about to be done to parked messages.
+// It comes first: what is not noted is not done.
 func (s *Stack) Note(ctx context.Context, action, group, id string) error {
 	return audit.NewLog(s.DB).Note(ctx, action, struct {
 		Group string `json:"group"`
@@ -203,7 +206,8 @@ func (s *Stack) Note(ctx context.Context, action, group, id string) error {
 	}{group, id})
 }
 
-// ParkedBy are the parked messages of a group, but those of webhooks, which are in MySQL.
+// ParkedBy are the parked messages of a group, but those of webhooks, which are
+// in MySQL.
 func (s *Stack) ParkedBy(group string) *consumer.ParkingLot {
 	return consumer.NewParkingLot(s.Redis, s.Config.Partitions, group)
 }

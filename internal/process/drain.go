@@ -12,7 +12,8 @@ import (
 // drainPoll lies between two looks at what is not credited yet.
 const drainPoll = 20 * time.Millisecond
 
-// drainEmbedded waits until the database has everything that the embedded Redis holds: it ends with this process.
+// drainEmbedded waits until the database has everything that the embedded Redis
+// holds: it ends with this process.
 func (s *Stack) drainEmbedded(credits bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.Config.ShutdownTimeout/2)
 	defer cancel()
@@ -26,7 +27,8 @@ func (s *Stack) drainEmbedded(credits bool) {
 	}
 }
 
-// awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.
+// awaitCredited polls until the finance service has acked everything that a
+// stream holds; false when ctx ends first.
 func (s *Stack) awaitCredited(ctx context.Context, partition int) bool {
 	for {
 		stream, err := s.Scripts.Stream(ctx, partition)

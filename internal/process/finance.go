@@ -17,8 +17,9 @@ func (s *Stack) openBooks(ctx context.Context) error {
 	return s.openGated(ctx, setting, s.Config.BooksDSN(), CheckSchema)
 }
 
-// checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'
-// database, which the service need not have.
+// checkStreams refuses a number of partitions that would leave streams unread.
+// The number that is recorded is in Dibs' database, which the service need not
+// have.
 func (s *Stack) checkStreams(ctx context.Context) error {
 	return s.orLater(ctx, func(ctx context.Context) error {
 		return config.RefuseIf(consumer.CheckPartitions(ctx, s.Redis, s.Config.Partitions), consumer.ErrConfig, "PARTITIONS")

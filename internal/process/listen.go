@@ -12,10 +12,12 @@ import (
 	"dibs/internal/config"
 )
 
-// CheckListen comes first, so that an open door is refused before anything is touched.
+// CheckListen comes first, so that an open door is refused before anything is
+// touched.
 func CheckListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
 
-// checkMetricsListen is CheckListen for a role that has no HTTP but /metrics, if that.
+// checkMetricsListen is CheckListen for a role that has no HTTP but /metrics,
+// if that.
 func checkMetricsListen(cfg *config.Config) error {
 	if cfg.MetricsAddr == "" {
 		return nil
@@ -50,7 +52,8 @@ func Tokens(cfg *config.Config) api.Tokens {
 // Certificate is that of the settings.
 func Certificate(cfg *config.Config) api.TLS { return api.TLS{Cert: cfg.TLSCert, Key: cfg.TLSKey} }
 
-// listen refuses an address that is none as the setting's fault; one that is taken is not.
+// listen refuses an address that is none as the setting's fault; one that is
+// taken is not.
 func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {

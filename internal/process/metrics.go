@@ -15,7 +15,8 @@ import (
 	"dibs/lua"
 )
 
-// newRegistry has what every process tells: of Go, of itself, and of what it was built from.
+// newRegistry has what every process tells: of Go, of itself, and of what it
+// was built from.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	info := build.Of()
@@ -50,7 +51,8 @@ func scriptResult(err error) string {
 	}
 }
 
-// registerRole says what the process runs, so that one that is missing can be noticed.
+// registerRole says what the process runs, so that one that is missing can be
+// noticed.
 func registerRole(registry prometheus.Registerer, role string) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_role_info", Help: "The role of this process. Always 1.", ConstLabels: prometheus.Labels{"role": role},

@@ -15,7 +15,9 @@ import (
 )
 
 const (
-	partsFor     = 500 * time.Millisecond // an answer holds so long: whoever asks for /readyz does not ask the servers each time
+	// an answer holds so long: whoever asks for /readyz does not ask the
+	// servers each time
+	partsFor     = 500 * time.Millisecond
 	partsTimeout = 1800 * time.Millisecond
 	pingTimeout  = time.Second
 )
@@ -43,7 +45,8 @@ func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[str
 	return p
 }
 
-// now returns why parts are away, by name; nil is a part that is there. Who asks during a check gets its answer.
+// now returns why parts are away, by name; nil is a part that is there. Who
+// asks during a check gets its answer.
 func (p *parts) now(ctx context.Context) map[string]error {
 	asked := time.Now()
 	p.mu.Lock()
@@ -70,7 +73,8 @@ func (p *parts) away(ctx context.Context) []string {
 	return names
 }
 
-// partMySQL is the name of MySQL as a part, partRedis that of a Redis of which all partitions are needed.
+// partMySQL is the name of MySQL as a part, partRedis that of a Redis of which
+// all partitions are needed.
 const partMySQL, partRedis = "mysql", "redis"
 
 // partOf is the name of a partition's Redis as a part.
@@ -115,7 +119,8 @@ func ping(ctx context.Context, db *gorm.DB) error {
 	return pool.PingContext(ctx)
 }
 
-// readyAPI says why no claim can be answered; nil when those of at least one partition can. MySQL may be away but in mode mysql.
+// readyAPI says why no claim can be answered; nil when those of at least one
+// partition can. MySQL may be away but in mode mysql.
 func (s *Stack) readyAPI(ctx context.Context) error {
 	is := s.parts.now(ctx)
 	if err := is[partMySQL]; err != nil && s.Config.Durability == lua.MySQL {
@@ -132,7 +137,8 @@ func (s *Stack) readyAPI(ctx context.Context) error {
 	return fmt.Errorf("no partition takes claims: %w", failed[0])
 }
 
-// readyRole says why a role without an API can't do its work now. One that waits for a server that is away has nothing wrong with it.
+// readyRole says why a role without an API can't do its work now. One that
+// waits for a server that is away has nothing wrong with it.
 func (s *Stack) readyRole(ctx context.Context) error {
 	if err := s.pulse.Stuck(0); err != nil && len(s.parts.away(ctx)) == 0 {
 		return err

@@ -19,7 +19,8 @@ const (
 	compareEvery  = time.Minute     // how often it looks for processes that answer claims otherwise
 )
 
-// announced runs a role that the console lists until it ends. What Redis does not take is said again.
+// announced runs a role that the console lists until it ends. What Redis does
+// not take is said again.
 func (s *Stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
 	host, _ := os.Hostname() // "" where there is none
 	p := softstate.Process{
@@ -39,7 +40,8 @@ func (s *Stack) announced(ctx context.Context, role string, run func(context.Con
 	return lease.Renewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.shared.Withdraw(ctx, p.ID) }, run)
 }
 
-// compareDurability warns of processes that answer claims by another durability than this one: callers can't tell what a yes means.
+// compareDurability warns of processes that answer claims by another durability
+// than this one: callers can't tell what a yes means.
 func (s *Stack) compareDurability(ctx context.Context, p *softstate.Process) {
 	if p.Durability == "" {
 		return

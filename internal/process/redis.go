@@ -23,7 +23,8 @@ const (
 	laterWarnEvery    = 30 * time.Second
 )
 
-// orLater runs a check of Redis. If it fails for a reason that may pass, a process that waits tries it again in awaitRedis.
+// orLater runs a check of Redis. If it fails for a reason that may pass, a
+// process that waits tries it again in awaitRedis.
 func (s *Stack) orLater(ctx context.Context, run func(context.Context) error) error {
 	if !s.waits {
 		return run(ctx)
@@ -43,8 +44,8 @@ func mayPass(err error) bool {
 	return redisconn.MayPass(err) && !errors.Is(err, config.ErrConfig)
 }
 
-// awaitRedis runs the checks that failed at the start until each has passed, and returns nil then or when ctx ends. Errors: a refusal that
-// cannot pass.
+// awaitRedis runs the checks that failed at the start until each has passed,
+// and returns nil then or when ctx ends. Errors: a refusal that cannot pass.
 func (s *Stack) awaitRedis(ctx context.Context) error {
 	if len(s.later) == 0 {
 		return nil
@@ -72,7 +73,8 @@ func (s *Stack) awaitRedis(ctx context.Context) error {
 	return nil
 }
 
-// checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
+// checkRedis checks every master: each holds campaigns of its own. What one
+// refuses for good comes before what may pass.
 func (s *Stack) checkRedis(ctx context.Context) error {
 	err := redisconn.CheckTopology(ctx, s.Redis, s.redisURL())
 	if err == nil {
@@ -81,8 +83,8 @@ func (s *Stack) checkRedis(ctx context.Context) error {
 	return config.RefuseIf(err, redisconn.ErrURL, "REDIS_URL")
 }
 
-// checkServer refuses a server that evicts, and notes one that forgets. It reads INFO, which managed services allow where they
-// forbid CONFIG.
+// checkServer refuses a server that evicts, and notes one that forgets. It
+// reads INFO, which managed services allow where they forbid CONFIG.
 func (s *Stack) checkServer(ctx context.Context, node *redis.Client) error {
 	info, err := redisconn.Info(ctx, node)
 	if err == nil {
@@ -104,7 +106,8 @@ func (s *Stack) checkServer(ctx context.Context, node *redis.Client) error {
 	return nil
 }
 
-// warn says what may be so but should not: once a role was not refused, for a refusal is one line.
+// warn says what may be so but should not: once a role was not refused, for a
+// refusal is one line.
 func (s *Stack) warn() {
 	if s.redisNotPersistent.Swap(false) {
 		s.Logger.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
@@ -117,7 +120,8 @@ func (s *Stack) warn() {
 // errEmbedded refuses what needs a Redis with a disk.
 var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", redisconn.ErrFsync)
 
-// checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given.
+// checkDurability comes before claims are taken: a promise that Redis can't
+// keep is refused, not given.
 func (s *Stack) checkDurability(ctx context.Context) error {
 	if !s.TakesClaims || s.fsync() == redisconn.NoFsync {
 		return nil

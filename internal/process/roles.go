@@ -1,5 +1,6 @@
-// Package process runs the processes of Dibs: it opens both servers, checks that they can do what the settings ask of them, wires the
-// packages (api, consumer, syncer, finance, webhooks) into roles, and ends them in order.
+// Package process runs the processes of Dibs: it opens both servers, checks
+// that they can do what the settings ask of them, wires the packages (api,
+// consumer, syncer, finance, webhooks) into roles, and ends them in order.
 package process
 
 import (
@@ -93,8 +94,8 @@ func Run(ctx context.Context, name string, o Options) (err error) {
 	})
 }
 
-// NeedsServers refuses a command that would find no one to work with: another process's embedded
-// Redis is out of reach.
+// NeedsServers refuses a command that would find no one to work with: another
+// process's embedded Redis is out of reach.
 func NeedsServers(cfg *config.Config, command string) error {
 	if cfg.Embedded() {
 		return config.Refuse("REDIS_URL", "`%s` needs real servers; `dibs serve` brings its own", command)
@@ -102,8 +103,9 @@ func NeedsServers(cfg *config.Config, command string) error {
 	return nil
 }
 
-// runGuarded runs a role beside what checks the servers that were away when it started, and as long
-// as the deployment has the number of partitions that this process has. A check that fails ends it.
+// runGuarded runs a role beside what checks the servers that were away when it
+// started, and as long as the deployment has the number of partitions that this
+// process has. A check that fails ends it.
 func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Context) error) error {
 	s.warn()
 	registerRole(s.Registry, role)
@@ -146,11 +148,13 @@ func (s *Stack) announce(addr string) {
 	}
 }
 
-// Serve runs every role on an open stack until ctx ends, without the checks of Run.
+// Serve runs every role on an open stack until ctx ends, without the checks of
+// Run.
 func (s *Stack) Serve(ctx context.Context) error { return s.announced(ctx, "serve", s.serve) }
 
-// serve runs every role, and beside embedded servers the finance service: no one else could read their streams. On a stop the API goes
-// first, so that what it took still finds a consumer.
+// serve runs every role, and beside embedded servers the finance service: no
+// one else could read their streams. On a stop the API goes first, so that what
+// it took still finds a consumer.
 func (s *Stack) serve(ctx context.Context) error {
 	credits := s.Config.Embedded() && s.Config.FinanceDSN == "" && slices.Contains(s.Config.Groups, finance.Group)
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx))
@@ -174,7 +178,8 @@ func (s *Stack) serve(ctx context.Context) error {
 
 func (s *Stack) runAPI(ctx context.Context) error { return s.serveAPI(ctx, s.Config.ShutdownTimeout) }
 
-// serveAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout.
+// serveAPI serves HTTP until ctx ends, and then what was taken for as long as
+// closeTimeout.
 func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error {
 	s.parts = newParts(s.Registry, s.partsOfAPI)
 	deps := api.Deps{
@@ -226,7 +231,8 @@ func (s *Stack) info() api.Info {
 	return info
 }
 
-// runConsumer applies the claim streams to MySQL until ctx ends, then flushes what was taken.
+// runConsumer applies the claim streams to MySQL until ctx ends, then flushes
+// what was taken.
 func (s *Stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
@@ -275,21 +281,24 @@ func (s *Stack) reading(group string) redisbatch.Config {
 	}
 }
 
-// windowFor has four flushes on their way: one commits, one fills, and acks and reads take a while. The partitions share
-// them: what is in flight is in this process' memory, all of it while MySQL is away.
+// windowFor has four flushes on their way: one commits, one fills, and acks and
+// reads take a while. The partitions share them: what is in flight is in this
+// process' memory, all of it while MySQL is away.
 func windowFor(cfg *config.Config) int { return max(4*cfg.FlushSize/cfg.Partitions, windowMin) }
 
 // windowMin is the least window of a partition, in events.
 const windowMin = 512
 
-// liveWithin is for how long a loop may be stuck before the process is better started again. A MySQL that is away stops the
-// consumer's, and no restart brings it back.
+// liveWithin is for how long a loop may be stuck before the process is better
+// started again. A MySQL that is away stops the consumer's, and no restart
+// brings it back.
 const liveWithin = 10 * time.Minute
 
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
-// withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.
+// withMetrics runs a role that has no HTTP of its own, beside /metrics and
+// /healthz if an address is set for them.
 func (s *Stack) withMetrics(ctx context.Context, run func(context.Context) error) error {
 	if s.Config.MetricsAddr == "" && s.Config.ProbeAddr == "" {
 		return run(ctx)
@@ -311,7 +320,8 @@ func (s *Stack) withMetrics(ctx context.Context, run func(context.Context) error
 	})
 }
 
-// beside runs something while a small server listens at the address of a setting; "" is none.
+// beside runs something while a small server listens at the address of a
+// setting; "" is none.
 func (s *Stack) beside(
 	ctx context.Context, setting, addr string, handler http.Handler, secure *tls.Config, run func(context.Context) error,
 ) error {
@@ -338,7 +348,8 @@ func (s *Stack) groups() *retention.Registry {
 	return retention.NewRegistry(s.DB, s.Scripts, s.Config.Groups)
 }
 
-// trimming is how the claim streams are trimmed. An embedded one ends with this process: nothing is read again.
+// trimming is how the claim streams are trimmed. An embedded one ends with this
+// process: nothing is read again.
 func (s *Stack) trimming() retention.TrimmerConfig {
 	keep := s.Config.StreamKeep
 	if s.Config.RedisURL == "" {

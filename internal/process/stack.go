@@ -51,10 +51,13 @@ type Options struct {
 	Listening func(addr string) // is called with the API's address once it listens; nil is no one
 
 	endpoints func() webhooks.Endpoints // of the webhooks
-	waits     bool                      // it may start while a server is away, which it checks as soon as it is there
+	// it may start while a server is away, which it checks as soon as it is
+	// there
+	waits bool
 }
 
-// Stack is what a process holds open: both servers, and what is made of them for every role.
+// Stack is what a process holds open: both servers, and what is made of them
+// for every role.
 type Stack struct {
 	Options
 
@@ -76,10 +79,11 @@ type Stack struct {
 	sameInstallation chan struct{} // is closed once they were found to be of one
 
 	later []func(context.Context) error // checks of Redis that failed at the start
-	gate  *sqlstore.Gate                // of a MySQL that was away when the process started, else nil
-	parts *parts                        // the servers, for probes and metrics
-	pulse pulse.Heartbeat               // of the loops of consumer, syncer and finance
-	end   atomic.Pointer[time.Time]     // of this process at the latest, once it stops
+	// of a MySQL that was away when the process started, else nil
+	gate  *sqlstore.Gate
+	parts *parts                    // the servers, for probes and metrics
+	pulse pulse.Heartbeat           // of the loops of consumer, syncer and finance
+	end   atomic.Pointer[time.Time] // of this process at the latest, once it stops
 
 	redisNotPersistent atomic.Bool            // a Redis keeps no file of what it is told
 	aclAdvice          atomic.Pointer[string] // about a Redis that would not load its file
@@ -87,8 +91,9 @@ type Stack struct {
 	closers []func() // in the order of opening
 }
 
-// Open connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
-// schema, another number of partitions, a Redis that evicts.
+// Open connects to both servers, embedded ones if none are set, and refuses
+// what could not work later: an older schema, another number of partitions, a
+// Redis that evicts.
 func Open(ctx context.Context, o Options) (*Stack, error) {
 	o.Registry = cmp.Or(o.Registry, newRegistry())
 	s := &Stack{Options: o}
@@ -157,7 +162,8 @@ func (s *Stack) openRedis(ctx context.Context) error {
 		return nil
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		return config.RefuseIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY") // its connections are checked
+		// its connections are checked
+		return config.RefuseIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY")
 	})
 }
 
@@ -246,12 +252,14 @@ func (s *Stack) use(db *gorm.DB) {
 	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
 }
 
-// checkStore refuses an older schema, and data that was made with another number of partitions.
+// checkStore refuses an older schema, and data that was made with another
+// number of partitions.
 func (s *Stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := CheckSchema(ctx, db); err != nil {
 		return err
 	}
-	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) { // a MySQL that takes no writes now can't be asked
+	// a MySQL that takes no writes now can't be asked
+	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) {
 		return config.Refuse("MYSQL_DSN", "%w", err)
 	}
 	err := campaigns.CheckPartitions(ctx, db, s.Config.Partitions)
@@ -276,8 +284,9 @@ func OpenDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB,
 	return db, config.RefuseIf(err, sqlstore.ErrConfig, setting)
 }
 
-// sqliteFolder has the file of the embedded database. Embedded Redis keeps nothing, so what an earlier
-// run left there can be read but not claimed from; without a folder of the user's it is a temporary one.
+// sqliteFolder has the file of the embedded database. Embedded Redis keeps
+// nothing, so what an earlier run left there can be read but not claimed from;
+// without a folder of the user's it is a temporary one.
 func (s *Stack) sqliteFolder() (dir string, err error) {
 	if s.Config.DataDir != "" {
 		if err := os.MkdirAll(s.Config.DataDir, 0o700); err != nil {
@@ -304,7 +313,8 @@ func (s *Stack) makeParts(context.Context) error {
 	return nil
 }
 
-// settle is how long processes may take to report what they saw of lots. Of an embedded Redis no other process saw anything.
+// settle is how long processes may take to report what they saw of lots. Of an
+// embedded Redis no other process saw anything.
 func (s *Stack) settle() time.Duration {
 	if s.Config.RedisURL == "" {
 		return 0

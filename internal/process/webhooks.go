@@ -17,7 +17,8 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// ReadEndpoints reads the endpoints file, before servers are asked for anything.
+// ReadEndpoints reads the endpoints file, before servers are asked for
+// anything.
 func ReadEndpoints(cfg *config.Config, log *slog.Logger) (func() webhooks.Endpoints, error) {
 	if cfg.WebhooksFile == "" {
 		return nil, config.Refuse("WEBHOOKS_FILE", "is not set: where are the events to go?")
@@ -43,7 +44,9 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 		return nil
 	}
 	d := s.Dispatcher(s.endpoints)
-	for partition := range s.Config.Partitions { // before this process waits for its turn: nothing is trimmed that a group has not read
+	// before this process waits for its turn: nothing is trimmed that a group
+	// has not read
+	for partition := range s.Config.Partitions {
 		_ = s.Scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
 	}
 	one := lease.Consumer{Scripts: s.Scripts, Group: webhooks.Group, Name: webhooks.Group, Taken: webhooks.ErrReplaced}
@@ -66,7 +69,8 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 	})
 }
 
-// replayEvery is how often the role looks for parked events that the console wants replayed.
+// replayEvery is how often the role looks for parked events that the console
+// wants replayed.
 const replayEvery = 5 * time.Second
 
 // replayWebhooks replays what the console asks for, until ctx ends.

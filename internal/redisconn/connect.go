@@ -18,14 +18,15 @@ import (
 const (
 	dialTimeout  = 2 * time.Second
 	replyTimeout = 3 * time.Second
-	// poolSize is the most connections. Each stream that is read needs one, and there may be 256.
-	// Claims share calls and need few.
+	// poolSize is the most connections. Each stream that is read needs one, and
+	// there may be 256. Claims share calls and need few.
 	poolSize = 64 + 256
 )
 
-// Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see
-// parseSentinel. Several hosts, separated by commas, are a cluster, and so is one with the option
-// cluster=true. The query may hold usedOptions; any other option is refused.
+// Connect makes a client for a redis:// or rediss:// URL, or for a
+// redis+sentinel:// URL, see parseSentinel. Several hosts, separated by commas,
+// are a cluster, and so is one with the option cluster=true. The query may hold
+// usedOptions; any other option is refused.
 func Connect(url string) (redis.UniversalClient, error) {
 	t, err := load(url)
 	if err != nil {
@@ -40,11 +41,12 @@ func CheckURL(url string) error {
 	return err
 }
 
-// Detect is Connect, but where the one server of a URL is a node of a cluster, it connects to the
-// cluster. A server that does not answer is taken for what the URL says: call CheckTopology once
-// it is there.
+// Detect is Connect, but where the one server of a URL is a node of a cluster,
+// it connects to the cluster. A server that does not answer is taken for what
+// the URL says: call CheckTopology once it is there.
 //
-// now returns the URL with the password of the moment, with which each new connection signs in.
+// now returns the URL with the password of the moment, with which each new
+// connection signs in.
 func Detect(ctx context.Context, now func() string, fsync Fsync) (redis.UniversalClient, error) {
 	url := now()
 	t, err := load(url)
@@ -72,9 +74,10 @@ func Detect(ctx context.Context, now func() string, fsync Fsync) (redis.Universa
 
 var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
 
-// CheckTopology refuses a client of one server where that is a node of a cluster: it would answer
-// for a part of the keys. The option cluster=false is for a cluster of one node that is not reached
-// by the address that it tells. Errors: that refusal, ErrURL, or those of Redis.
+// CheckTopology refuses a client of one server where that is a node of a
+// cluster: it would answer for a part of the keys. The option cluster=false is
+// for a cluster of one node that is not reached by the address that it tells.
+// Errors: that refusal, ErrURL, or those of Redis.
 func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) error {
 	one, isOne := rdb.(*redis.Client)
 	t, err := parse(url)
@@ -143,8 +146,9 @@ func (t *target) options(how connecting) *redis.UniversalOptions {
 	}
 }
 
-// openSentinel makes a client that asks Sentinels for the primary at each new connection. When
-// Sentinels promote another server, it closes all connections to the old one.
+// openSentinel makes a client that asks Sentinels for the primary at each new
+// connection. When Sentinels promote another server, it closes all connections
+// to the old one.
 func (t *target) openSentinel(u *redis.UniversalOptions) redis.UniversalClient {
 	u.MasterName = t.sentinels.master
 	u.SentinelUsername = t.sentinels.user
@@ -161,8 +165,9 @@ func (t *target) openSentinel(u *redis.UniversalOptions) redis.UniversalClient {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialSentinel dials Sentinels in clear and all other servers by TLS. The client finds further
-// Sentinels by itself. They are known by the ports of those in the URL.
+// dialSentinel dials Sentinels in clear and all other servers by TLS. The
+// client finds further Sentinels by itself. They are known by the ports of
+// those in the URL.
 func dialSentinel(u *redis.UniversalOptions) dialFunc {
 	var ports []string
 	for _, addr := range u.Addrs {
@@ -179,9 +184,9 @@ func dialSentinel(u *redis.UniversalOptions) dialFunc {
 	}
 }
 
-// dialCluster dials each node of a cluster by TLS in its own name. A node that the cluster tells by
-// its IP address may show a certificate for the host of the URL instead: some managed clusters have
-// one certificate for all nodes.
+// dialCluster dials each node of a cluster by TLS in its own name. A node that
+// the cluster tells by its IP address may show a certificate for the host of
+// the URL instead: some managed clusters have one certificate for all nodes.
 func dialCluster(u *redis.UniversalOptions) dialFunc {
 	base := u.TLSConfig
 	dial := func(ctx context.Context, network, addr, name string) (net.Conn, error) {

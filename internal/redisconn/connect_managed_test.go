@@ -66,8 +66,8 @@ func TestDetect_OneServerIsOneServer(t *testing.T) {
 	require.ErrorIs(t, err, redisconn.ErrURL)
 }
 
-// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1 and 127.0.0.2, and ask
-// clients for a certificate.
+// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1
+// and 127.0.0.2, and ask clients for a certificate.
 func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	t.Parallel()
 	certs := make([]string, 3)
@@ -107,7 +107,8 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL as managed clusters do.
+// TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL as managed
+// clusters do.
 func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.T) {
 	t.Parallel()
 	redisAddr := testenv.SharedRedis(t).Addr()
@@ -124,7 +125,8 @@ func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.
 	}
 }
 
-// TestConnect_ShowsACertificateThatIsReplaced: for each connection that of its files by then.
+// TestConnect_ShowsACertificateThatIsReplaced: for each connection that of its
+// files by then.
 func TestConnect_ShowsACertificateThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	server, serverKey := testenv.Certificate(t)

@@ -9,8 +9,8 @@ import (
 	"dibs/internal/redisconn"
 )
 
-// No refusal of a URL quotes a piece of a password, whatever character is in it and wherever it
-// ends up for that.
+// No refusal of a URL quotes a piece of a password, whatever character is in it
+// and wherever it ends up for that.
 func TestConnectQuotesNoPassword(t *testing.T) {
 	t.Parallel()
 	forms := []string{

@@ -11,8 +11,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestADefaultUserThatMayNotWriteIsAdvisedOf: the users are those with which a Redis 7.0 was
-// seen to keep, or to leave out, what a script of two writes had written.
+// TestADefaultUserThatMayNotWriteIsAdvisedOf: the users are those with which a
+// Redis 7.0 was seen to keep, or to leave out, what a script of two writes had
+// written.
 func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 	t.Parallel()
 	for user, safe := range map[string]bool{

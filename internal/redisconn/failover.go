@@ -13,13 +13,14 @@ import (
 	"dibs/internal/sleep"
 )
 
-// stalledAfter is how long a call waits for its answer until it is checked whether another node
-// serves its slot by now.
+// stalledAfter is how long a call waits for its answer until it is checked
+// whether another node serves its slot by now.
 const stalledAfter = 500 * time.Millisecond
 
-// followFailovers has a cluster client ask again where the slots are whenever a node fails. By
-// itself it does so when a node sends it elsewhere, and once a minute: a master that died sends no
-// one elsewhere. Asking costs a read, at most five a second. What failed is not sent again.
+// followFailovers has a cluster client ask again where the slots are whenever a
+// node fails. By itself it does so when a node sends it elsewhere, and once a
+// minute: a master that died sends no one elsewhere. Asking costs a read, at
+// most five a second. What failed is not sent again.
 func followFailovers(cluster *redis.ClusterClient) {
 	cluster.OnNewNode(func(node *redis.Client) {
 		node.AddHook(&nodeHook{cluster: cluster, addr: node.Options().Addr, open: map[*nodeConn]struct{}{}})
@@ -80,7 +81,8 @@ func (h *nodeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// send reloads the slots when the node does not answer, or says that it is not the one to ask.
+// send reloads the slots when the node does not answer, or says that it is not
+// the one to ask.
 func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(context.Context) error) error {
 	if first.Name() == "cluster" { // it asks for the slots, which the next node tells as well
 		slots, cancel := context.WithTimeout(ctx, 2*stalledAfter)
@@ -93,9 +95,10 @@ func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(contex
 	return err
 }
 
-// watchCall asks again where the slots are for as long as a call of a script gets no answer. A node
-// that stalls keeps its connections, and would keep its callers until their time is up. So once it
-// no longer serves the call's slot, all its calls are ended. Nothing is sent again.
+// watchCall asks again where the slots are for as long as a call of a script
+// gets no answer. A node that stalls keeps its connections, and would keep its
+// callers until their time is up. So once it no longer serves the call's slot,
+// all its calls are ended. Nothing is sent again.
 func (h *nodeHook) watchCall(ctx context.Context, cmd redis.Cmder) (stop func()) {
 	args := cmd.Args()
 	if name := cmd.Name(); name != "evalsha" && name != "eval" || len(args) < 4 {
@@ -118,8 +121,8 @@ func (h *nodeHook) watchCall(ctx context.Context, cmd redis.Cmder) (stop func())
 	return func() { watching.Stop(); cancel() }
 }
 
-// cut ends whatever waits for an answer of the node by an error of the connection: the outcome of
-// such a call is not known.
+// cut ends whatever waits for an answer of the node by an error of the
+// connection: the outcome of such a call is not known.
 func (h *nodeHook) cut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,8 +137,9 @@ func (h *nodeHook) after(ctx context.Context, err error) {
 	}
 }
 
-// mayHaveMoved reports whether an error may mean that other nodes serve the slots now. Any error of
-// the connection may. Of the node's own answers only those that say so.
+// mayHaveMoved reports whether an error may mean that other nodes serve the
+// slots now. Any error of the connection may. Of the node's own answers only
+// those that say so.
 func mayHaveMoved(err error) bool {
 	var answer redis.Error
 	switch {

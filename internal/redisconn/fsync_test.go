@@ -49,8 +49,9 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 	}
 }
 
-// Each new connection is checked: the server may have been started again with another setting,
-// and a failover leads to another server. What is refused was not sent.
+// Each new connection is checked: the server may have been started again with
+// another setting, and a failover leads to another server. What is refused was
+// not sent.
 func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	t.Parallel()
 	primary := testenv.Redis(t, append([]string{"repl-diskless-sync-delay 0"}, fsyncing...)...)
@@ -94,7 +95,8 @@ func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	}
 }
 
-// Managed servers forbid CONFIG: then someone must vouch for what can't be read.
+// Managed servers forbid CONFIG: then someone must vouch for what can't be
+// read.
 func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -160,7 +162,8 @@ func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	for i := range 200 {
 		require.NoError(t, rdb.Set(t.Context(), fmt.Sprint("key-", i), strings.Repeat("x", 2000), 0).Err())
 	}
-	require.NoError(t, rdb.BgRewriteAOF(t.Context()).Err()) // the delay is of a file that begins with a snapshot
+	// the delay is of a file that begins with a snapshot
+	require.NoError(t, rdb.BgRewriteAOF(t.Context()).Err())
 	says := func(fields ...string) bool {
 		info, err := redisconn.Info(t.Context(), rdb, "persistence")
 		return err == nil && !slices.ContainsFunc(fields, func(field string) bool {

@@ -16,15 +16,16 @@ import (
 )
 
 var (
-	// ErrEviction says that a server may throw keys away, which would lose claims.
+	// ErrEviction says that a server may throw keys away, which would lose
+	// claims.
 	ErrEviction = errors.New("redisconn: redis evicts keys")
 
 	errClient  = errors.New("redisconn: this kind of client is not known")
 	errLoading = errors.New("redisconn: redis loads its data")
 )
 
-// EachMaster runs a check of every server that claims may be made on, at the same time. A refusal
-// comes before an error that may pass.
+// EachMaster runs a check of every server that claims may be made on, at the
+// same time. A refusal comes before an error that may pass.
 func EachMaster(
 	ctx context.Context, rdb redis.UniversalClient, check func(ctx context.Context, master *redis.Client) error,
 ) error {
@@ -71,14 +72,15 @@ func Info(ctx context.Context, node asker, section ...string) (map[string]string
 	return info, nil
 }
 
-// isLoading reports whether a server still loads its data, by its INFO. Until then it says that it
-// has no append-only file, whatever its setting.
+// isLoading reports whether a server still loads its data, by its INFO. Until
+// then it says that it has no append-only file, whatever its setting.
 func isLoading(info map[string]string) bool {
 	return info["loading"] == "1" || info["async_loading"] == "1"
 }
 
-// CheckPolicy refuses a server that evicts keys, by its INFO or its settings. For one that hides
-// both, the URL must vouch. Errors: ErrEviction, ErrURL, or those of Redis.
+// CheckPolicy refuses a server that evicts keys, by its INFO or its settings.
+// For one that hides both, the URL must vouch. Errors: ErrEviction, ErrURL, or
+// those of Redis.
 func CheckPolicy(ctx context.Context, node *redis.Client, info map[string]string, url string) error {
 	policy := info["maxmemory_policy"]
 	if policy == "" {
@@ -111,8 +113,8 @@ func isRefusal(err error) bool {
 		strings.Contains(strings.ToLower(err.Error()), "unknown command"))
 }
 
-// MayPass reports whether a server that refused, or did not answer, may answer later without a
-// change of its settings or of this process'.
+// MayPass reports whether a server that refused, or did not answer, may answer
+// later without a change of its settings or of this process'.
 func MayPass(err error) bool {
 	var answered redis.Error
 	var certificate *tls.CertificateVerificationError
@@ -131,7 +133,8 @@ func MayPass(err error) bool {
 	return true
 }
 
-// refusesForGood reads an answer of Redis, or of a proxy that calls errors of its own ERR, too.
+// refusesForGood reads an answer of Redis, or of a proxy that calls errors of
+// its own ERR, too.
 func refusesForGood(text string) bool {
 	code, _, isCode := strings.Cut(text, " ")
 	if !isCode || !slices.Contains([]string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"}, code) {

@@ -31,7 +31,8 @@ func TestMayPass_OnlyWhatAPersonMustMendDoesNot(t *testing.T) {
 	} {
 		require.Equal(t, passes, redisconn.MayPass(fmt.Errorf("wrapped: %w", text)), string(text))
 	}
-	for op, passes := range map[string]bool{"remote error": false, "dial": true} { // the former is an alert of TLS
+	// the former is an alert of TLS
+	for op, passes := range map[string]bool{"remote error": false, "dial": true} {
 		require.Equal(t, passes, redisconn.MayPass(&net.OpError{Op: op, Err: errors.New("tls: certificate required")}), op)
 	}
 }

@@ -15,15 +15,16 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// ErrURL is wrapped by every refusal of a Redis URL. No refusal quotes a part of a password, which
-// a slip may have put anywhere in the URL.
+// ErrURL is wrapped by every refusal of a Redis URL. No refusal quotes a part
+// of a password, which a slip may have put anywhere in the URL.
 var ErrURL = errors.New("redisconn: bad redis url")
 
 var errQuery = fmt.Errorf(
 	"%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", ErrURL)
 
-// usedOptions are the options of every URL. Others that go-redis knows would have it send commands
-// twice, or speak a protocol that Dibs is not tested with.
+// usedOptions are the options of every URL. Others that go-redis knows would
+// have it send commands twice, or speak a protocol that Dibs is not tested
+// with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db",
 	"dial_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "min_idle_conns",
@@ -108,7 +109,8 @@ func (t *target) isCluster() bool {
 	return t.sentinels == nil && (t.own.cluster == optionTrue || len(t.addrs) > 1)
 }
 
-// splitHosts splits a URL into its hosts, of which the first has the scheme, and the query.
+// splitHosts splits a URL into its hosts, of which the first has the scheme,
+// and the query.
 func splitHosts(url string) (hosts []string, query string, err error) {
 	for host := range strings.SplitSeq(url, ",") {
 		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
@@ -123,8 +125,8 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 	return hosts, query, nil
 }
 
-// parseQuery reads options, each of which must be one of used. The others are not named: they may
-// be part of a password.
+// parseQuery reads options, each of which must be one of used. The others are
+// not named: they may be part of a password.
 func parseQuery(query string, used []string) (neturl.Values, error) {
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
@@ -180,7 +182,8 @@ func parseHost(url string) (*redis.Options, error) {
 	return opts, nil
 }
 
-// clusterAddr reads a further host of a cluster: host:port, or a URL that agrees with the first.
+// clusterAddr reads a further host of a cluster: host:port, or a URL that
+// agrees with the first.
 func clusterAddr(host string, first *redis.Options) (string, error) {
 	scheme, _, hasScheme := strings.Cut(host, "://")
 	if !hasScheme {
@@ -201,7 +204,8 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	return opts.Addr, nil
 }
 
-// wrongIn says what of a URL can't be used. What go-redis says may quote a password.
+// wrongIn says what of a URL can't be used. What go-redis says may quote a
+// password.
 func wrongIn(url string) string {
 	scheme, _, _ := strings.Cut(url, "://")
 	_, query, _ := strings.Cut(url, "?")
@@ -231,8 +235,8 @@ type sentinels struct {
 	inClear                bool // although the Redis servers are reached by TLS
 }
 
-// parseSentinel reads user:pw@host:port,host:port/master-name/db?options. The hosts are Sentinels,
-// user and password those of the Redis servers.
+// parseSentinel reads user:pw@host:port,host:port/master-name/db?options. The
+// hosts are Sentinels, user and password those of the Redis servers.
 func parseSentinel(rest string) (*target, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	options, err := parseQuery(query, slices.Concat(usedOptions, sentinelOptions))

@@ -1,5 +1,6 @@
-// Package reread keeps what is made of files up to date: it is made again when one of them changes, so that tokens, keys and
-// certificates are replaced without a restart.
+// Package reread keeps what is made of files up to date: it is made again when
+// one of them changes, so that tokens, keys and certificates are replaced
+// without a restart.
 package reread
 
 import (
@@ -21,7 +22,8 @@ const every = time.Second
 // logEvery bounds the lines about files that can't be used.
 const logEvery = time.Minute
 
-// ErrPartly is wrapped by the error of a read whose value is to be used although some of the files could not be understood.
+// ErrPartly is wrapped by the error of a read whose value is to be used
+// although some of the files could not be understood.
 var ErrPartly = errors.New("reread: used but for what is wrong")
 
 // Value is what is made of files.
@@ -38,10 +40,13 @@ type Value[T any] struct {
 	partly  error // of the read that made the value that is in force
 	logSome rate.Sometimes
 
-	failing atomic.Int64 // since when the files can't be used as they are, in nanoseconds since 1970; 0: they can
+	// since when the files can't be used as they are, in nanoseconds since
+	// 1970; 0: they can
+	failing atomic.Int64
 }
 
-// stamp is what can be seen of a file from outside. Kubernetes replaces a mounted file by another behind the same name.
+// stamp is what can be seen of a file from outside. Kubernetes replaces a
+// mounted file by another behind the same name.
 type stamp struct {
 	path string
 	size int64
@@ -53,8 +58,9 @@ func (s stamp) same(as stamp) bool {
 	return s.path == as.path && s.size == as.size && s.at.Equal(as.at) && os.SameFile(s.file, as.file)
 }
 
-// New makes a Value by read, which fails when the files can't be used. read is called again when one of them has changed; one that
-// fails then is logged, and the Value stays unless the error wraps ErrPartly.
+// New makes a Value by read, which fails when the files can't be used. read is
+// called again when one of them has changed; one that fails then is logged, and
+// the Value stays unless the error wraps ErrPartly.
 func New[T any](log *slog.Logger, read func() (T, error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, read: read, log: log, logSome: rate.Sometimes{Interval: logEvery}}
 	v.next.Store(time.Now().Add(every).UnixNano())
@@ -79,7 +85,8 @@ func (v *Value[T]) Get() T {
 	return *v.now.Load()
 }
 
-// Failing is for how long the files could not be used as they are; 0 when they can.
+// Failing is for how long the files could not be used as they are; 0 when they
+// can.
 func (v *Value[T]) Failing() time.Duration {
 	if since := v.failing.Load(); since != 0 {
 		return time.Since(time.Unix(0, since))

@@ -21,9 +21,9 @@ var (
 	errUTF8  = errors.New("is not UTF-8 text: editors and shells on Windows may write UTF-16")
 )
 
-// Text reads a file of settings. A byte order mark before the text and line breaks behind it are no
-// part of it. Errors: those of package os, or what is wrong with the file; they hold its path and
-// nothing of its text.
+// Text reads a file of settings. A byte order mark before the text and line
+// breaks behind it are no part of it. Errors: those of package os, or what is
+// wrong with the file; they hold its path and nothing of its text.
 func Text(path string) (string, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's setting
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package seal makes texts that only processes with the same secret can make and read: cookies and tickets that keep their content
-// themselves.
+// Package seal makes texts that only processes with the same secret can make
+// and read: cookies and tickets that keep their content themselves.
 package seal
 
 import (
@@ -13,7 +13,8 @@ import (
 	"fmt"
 )
 
-// Sealer seals values for one purpose; what is sealed for another cannot be opened.
+// Sealer seals values for one purpose; what is sealed for another cannot be
+// opened.
 type Sealer struct{ aead cipher.AEAD }
 
 // New makes a Sealer. Without a secret it makes one that only this process has.
@@ -45,7 +46,8 @@ func (s *Sealer) Seal(v any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, nil)), nil //nolint:gosec // NewGCMWithRandomNonce draws it
 }
 
-// Open reads what Seal made into v, and reports whether it was Seal with the same secret and purpose that made it.
+// Open reads what Seal made into v, and reports whether it was Seal with the
+// same secret and purpose that made it.
 func (s *Sealer) Open(text string, v any) bool {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {

@@ -21,8 +21,9 @@ func Migrate(t testing.TB, environ ...string) {
 	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: said, Stderr: said}), said)
 }
 
-// Serve runs `dibs serve` with the settings of env, on a free port unless they name one, and returns its URL when it listens. It ends
-// with the test, or by stop before that.
+// Serve runs `dibs serve` with the settings of env, on a free port unless they
+// name one, and returns its URL when it listens. It ends with the test, or by
+// stop before that.
 func Serve(t testing.TB, env cmd.Env) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -14,7 +14,8 @@ import (
 	"dibs/models"
 )
 
-// processFor is how long a process that no longer announces itself is remembered.
+// processFor is how long a process that no longer announces itself is
+// remembered.
 const processFor = time.Hour
 
 // Process is a running process of Dibs, as it describes itself.
@@ -25,7 +26,8 @@ type Process struct {
 	Version   string      `json:"version"`
 	Host      string      `json:"host"`
 	StartedAt models.Time `json:"started_at"`
-	// Durability is that of the claims that it answers; "" of a process that answers none.
+	// Durability is that of the claims that it answers; "" of a process that
+	// answers none.
 	Durability lua.Durability `json:"durability,omitempty"`
 
 	Silent time.Duration `json:"-"` // since it last announced itself, by the clock of Redis
@@ -55,7 +57,8 @@ func (s *Store) Withdraw(ctx context.Context, id string) error {
 	return err
 }
 
-// Processes lists the processes that announced themselves within the last hour, by role and name.
+// Processes lists the processes that announced themselves within the last hour,
+// by role and name.
 func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	ids, err := s.rdb.SMembers(ctx, processesKey).Result()
 	if err != nil {
@@ -89,7 +92,8 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	return all, nil
 }
 
-// runningWithin is how recently a process must have announced itself to count as running.
+// runningWithin is how recently a process must have announced itself to count
+// as running.
 const runningWithin = 10 * time.Second
 
 // Running names a process that runs; "" is none.

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EndSession marks a session of the console as ended, for as long as its cookie could be used.
+// EndSession marks a session of the console as ended, for as long as its cookie
+// could be used.
 func (s *Store) EndSession(ctx context.Context, id string, keep time.Duration) error {
 	return s.rdb.Set(ctx, endedSessionKey(id), 1, max(keep, time.Second)).Err()
 }
@@ -19,8 +20,8 @@ func (s *Store) SessionEnded(ctx context.Context, id string) (bool, error) {
 	return n > 0, err
 }
 
-// UseOnce reports whether an id, such as that of a watch ticket, was not used before, and remembers
-// it for a time.
+// UseOnce reports whether an id, such as that of a watch ticket, was not used
+// before, and remembers it for a time.
 func (s *Store) UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error) {
 	err = s.rdb.SetArgs(ctx, "dibs:used:"+id, 1, redis.SetArgs{Mode: "NX", TTL: max(keep, time.Second)}).Err()
 	if errors.Is(err, redis.Nil) {

@@ -1,8 +1,9 @@
-// Package softstate holds what the processes of Dibs share through Redis beside the claims: which
-// of them run, how claims are answered, how often users try, which sessions have ended.
+// Package softstate holds what the processes of Dibs share through Redis beside
+// the claims: which of them run, how claims are answered, how often users try,
+// which sessions have ended.
 //
-// All of it expires by itself. No claim depends on it, so what is lost is not restored, and an
-// error of Redis may be ignored.
+// All of it expires by itself. No claim depends on it, so what is lost is not
+// restored, and an error of Redis may be ignored.
 package softstate
 
 import (
@@ -26,5 +27,6 @@ func processKey(id string) string { return "dibs:process:" + id }
 
 func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
 
-// answersKey has the tag of the campaign's other keys, so that Watch asks one server for both.
+// answersKey has the tag of the campaign's other keys, so that Watch asks one
+// server for both.
 func answersKey(k *lua.CampaignKeys) string { return k.State + ":answers" }

@@ -14,8 +14,8 @@ import (
 // answersFor is how long counts of answers are kept after the last one.
 const answersFor = 2 * time.Minute
 
-// Answers are how claims of a campaign were answered: how often, by the code of a refusal and by
-// how long it took, see models.TookPrefix.
+// Answers are how claims of a campaign were answered: how often, by the code of
+// a refusal and by how long it took, see models.TookPrefix.
 type Answers struct {
 	CampaignID string
 	Counts     map[string]int64
@@ -41,12 +41,14 @@ func (s *Store) CountAnswers(ctx context.Context, all []Answers) error {
 type Watched struct {
 	State   lua.State        // AsOf is by this process' clock
 	Answers map[string]int64 // as of Answers; since the counts started, over all API processes
-	Err     error            // State says nothing: lua.ErrAbsent, lua.ErrDamaged, or that of a Redis that is away
+	// State says nothing: lua.ErrAbsent, lua.ErrDamaged, or that of a Redis
+	// that is away
+	Err error
 }
 
-// Watch reads many campaigns at once, in one round trip and without a script. The parts of a
-// campaign are not held against each other, which lua's State does. It fails when no server
-// answers.
+// Watch reads many campaigns at once, in one round trip and without a script.
+// The parts of a campaign are not held against each other, which lua's State
+// does. It fails when no server answers.
 func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
 	states := make([]*redis.MapStringStringCmd, len(campaignIDs))
 	answers := make([]*redis.MapStringStringCmd, len(campaignIDs))
@@ -67,8 +69,8 @@ func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, err
 	for i, id := range campaignIDs {
 		w := &seen[i]
 		isDamaged := redis.HasErrorPrefix(states[i].Err(), "WRONGTYPE")
-		// While one server of a cluster hangs, go-redis fails commands that others have answered.
-		// Those have their values.
+		// While one server of a cluster hangs, go-redis fails commands that
+		// others have answered. Those have their values.
 		if (states[i].Val() == nil || answers[i].Val() == nil) && !isDamaged {
 			err = errors.Join(states[i].Err(), answers[i].Err())
 			w.Err = err

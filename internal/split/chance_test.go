@@ -12,8 +12,9 @@ import (
 	"dibs/internal/split"
 )
 
-// zMax bounds how far, in standard errors, the mean of any position may be from amount/count. By chance 5 is passed once in
-// 1.7 million positions; the seeds are fixed, so a pass stays a pass.
+// zMax bounds how far, in standard errors, the mean of any position may be from
+// amount/count. By chance 5 is passed once in 1.7 million positions; the seeds
+// are fixed, so a pass stays a pass.
 const zMax = 5
 
 // splitter is what the statistics judge: Split, and the broken variants below.
@@ -28,8 +29,10 @@ func ours(t *testing.T) splitter {
 	}
 }
 
-// drift splits runs times, each with a seed of its own, and returns the position whose mean is furthest from amount/count, and
-// how far that is in standard errors. A position that never varies and is not amount/count is infinitely far.
+// drift splits runs times, each with a seed of its own, and returns the
+// position whose mean is furthest from amount/count, and how far that is in
+// standard errors. A position that never varies and is not amount/count is
+// infinitely far.
 func drift(f splitter, r split.Request, runs int) (position int, z float64) {
 	sums, squares := make([]float64, r.Count), make([]float64, r.Count)
 	mean := float64(r.Amount) / float64(r.Count)
@@ -50,7 +53,8 @@ func drift(f splitter, r split.Request, runs int) (position int, z float64) {
 	return position, z
 }
 
-// tables are requests whose positions are compared: plenty, less than a unit for each, bounds that bite, two packets.
+// tables are requests whose positions are compared: plenty, less than a unit
+// for each, bounds that bite, two packets.
 func tables(method split.Method) []split.Request {
 	return []split.Request{
 		{Count: 20, Amount: 20_000, Method: method},
@@ -77,8 +81,10 @@ func TestNoPositionIsFavoured(t *testing.T) {
 	}
 }
 
-// TestTheLastIsNotStarved asks more than a mean, which a few large packets could keep up: half of the last packets of a double
-// mean are at least half as large as half of the first ones. (The first one's median is the mean; the last one's is lower.)
+// TestTheLastIsNotStarved asks more than a mean, which a few large packets
+// could keep up: half of the last packets of a double mean are at least half as
+// large as half of the first ones. (The first one's median is the mean; the
+// last one's is lower.)
 func TestTheLastIsNotStarved(t *testing.T) {
 	t.Parallel()
 	r := split.Request{Count: 100, Amount: 100_000, Method: split.DoubleMean}
@@ -96,8 +102,8 @@ func median(amounts []int64) float64 {
 	return float64(amounts[len(amounts)/2])
 }
 
-// TestEveryCutIsEquallyLikely: 6 above the minima among 4 can be divided in 84 ways. Chi-square with 83 degrees of freedom passes
-// 147 once in 50,000.
+// TestEveryCutIsEquallyLikely: 6 above the minima among 4 can be divided in 84
+// ways. Chi-square with 83 degrees of freedom passes 147 once in 50,000.
 func TestEveryCutIsEquallyLikely(t *testing.T) {
 	t.Parallel()
 	for _, spare := range []int64{6, 2} { // more units than bars, and fewer
@@ -111,8 +117,9 @@ func TestEveryCutIsEquallyLikely(t *testing.T) {
 	}
 }
 
-// TestADoubleMeanIsEvenlySpread: the first of 10 packets from 1000 above the minima is 0 to 200 of them, each as likely.
-// Chi-square with 200 degrees of freedom passes 293 once in 50,000.
+// TestADoubleMeanIsEvenlySpread: the first of 10 packets from 1000 above the
+// minima is 0 to 200 of them, each as likely. Chi-square with 200 degrees of
+// freedom passes 293 once in 50,000.
 func TestADoubleMeanIsEvenlySpread(t *testing.T) {
 	t.Parallel()
 	const runs = 201 * 100
@@ -140,8 +147,8 @@ func chiSquare(f splitter, r split.Request, ways, runs int) (seen int, chi float
 	return len(counts), chi
 }
 
-// TestBiasedSplittersAreCaught is the control: ways to split that keep sum and bounds and look right, each with the request that
-// shows it.
+// TestBiasedSplittersAreCaught is the control: ways to split that keep sum and
+// bounds and look right, each with the request that shows it.
 func TestBiasedSplittersAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, biased := range map[string]struct {
@@ -177,7 +184,8 @@ func roundedDown(r split.Request) []int64 {
 	return oneByOne(r, func(rng *rand.Rand, spare, left int64) int64 { return rng.Int64N(2*spare/left + 1) })
 }
 
-// fromOne draws up to twice the mean of what is left, minima and all, and so more than the mean above min.
+// fromOne draws up to twice the mean of what is left, minima and all, and so
+// more than the mean above min.
 func fromOne(r split.Request) []int64 {
 	return oneByOne(r, func(rng *rand.Rand, spare, left int64) int64 {
 		return min(rng.Int64N(2*(spare+left*r.Min)/left-r.Min+1), spare)
@@ -214,7 +222,8 @@ func tiedCuts(r split.Request) []int64 {
 	return packets
 }
 
-// spill cuts well, and gives what is above max to the last packets that have capacity.
+// spill cuts well, and gives what is above max to the last packets that have
+// capacity.
 func spill(r split.Request) []int64 {
 	free := r
 	free.Max, free.Method = 0, split.RandomCut

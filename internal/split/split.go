@@ -1,5 +1,6 @@
-// Package split divides an amount of money into packets at random: exact to the minor unit, and no packet out of its bounds. It imports
-// no other package of this module.
+// Package split divides an amount of money into packets at random: exact to the
+// minor unit, and no packet out of its bounds. It imports no other package of
+// this module.
 package split
 
 import (
@@ -11,15 +12,18 @@ import (
 // Method is a way to split, in the words of the API.
 type Method string
 
-// The methods of splitting. With the first two, the expected amount is the same at every position, Amount/Count, so that no one gains by
-// being early or late.
+// The methods of splitting. With the first two, the expected amount is the same
+// at every position, Amount/Count, so that no one gains by being early or late.
 const (
-	// DoubleMean draws each packet uniformly from Min to twice the mean of what is left (less Min), as chat red packets do. Packets are
-	// moderately unequal; late ones vary more than early ones, around the same mean.
+	// DoubleMean draws each packet uniformly from Min to twice the mean of what
+	// is left (less Min), as chat red packets do. Packets are moderately
+	// unequal; late ones vary more than early ones, around the same mean.
 	DoubleMean Method = "double_mean"
-	// RandomCut cuts the amount at random points: every way to divide it is equally likely. Few large packets, many small ones.
+	// RandomCut cuts the amount at random points: every way to divide it is
+	// equally likely. Few large packets, many small ones.
 	RandomCut Method = "random_cut"
-	// Even makes all packets equal; the remainder goes to the first packets, one minor unit each.
+	// Even makes all packets equal; the remainder goes to the first packets,
+	// one minor unit each.
 	Even Method = "even"
 )
 
@@ -29,7 +33,8 @@ func Methods() []Method { return []Method{DoubleMean, RandomCut, Even} }
 const (
 	// CountMax bounds the packets of one split.
 	CountMax = 1_000_000
-	// AmountMax bounds the amount to split, in minor units: inside the 2^53 that JSON readers and Lua hold exactly.
+	// AmountMax bounds the amount to split, in minor units: inside the 2^53
+	// that JSON readers and Lua hold exactly.
 	AmountMax int64 = 1_000_000_000_000_000
 )
 
@@ -41,13 +46,14 @@ type Request struct {
 	Max    int64 // no packet is larger; 0: no bound
 	Method Method
 
-	// Seed makes the split repeatable, for tests: the same request gives the same packets. Nil takes the system's random numbers, which
-	// cannot be guessed.
+	// Seed makes the split repeatable, for tests: the same request gives the
+	// same packets. Nil takes the system's random numbers, which cannot be
+	// guessed.
 	Seed *uint64
 }
 
-// Split returns Count amounts that add up to Amount, each from Min to Max. Its only error is a *RequestError, for a request that cannot be
-// met.
+// Split returns Count amounts that add up to Amount, each from Min to Max. Its
+// only error is a *RequestError, for a request that cannot be met.
 func Split(r Request) ([]int64, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

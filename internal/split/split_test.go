@@ -16,7 +16,8 @@ func seeded(r split.Request, seed uint64) split.Request {
 	return r
 }
 
-// check says what is wrong with the packets that a request got, or nothing. It counts in big numbers.
+// check says what is wrong with the packets that a request got, or nothing. It
+// counts in big numbers.
 func check(r split.Request, packets []int64) string {
 	if len(packets) != r.Count {
 		return "not as many packets as asked for"
@@ -61,7 +62,8 @@ func hold(r split.Request) string {
 	return ""
 }
 
-// requests draws bounds near what is just possible, where mistakes live, and anything else.
+// requests draws bounds near what is just possible, where mistakes live, and
+// anything else.
 var requests = rapid.Custom(func(t *rapid.T) split.Request {
 	r := split.Request{
 		Count:  rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(1, 300)).Draw(t, "count"),
@@ -162,7 +164,8 @@ func packets(t *testing.T, r split.Request) []int64 {
 	return got
 }
 
-// TestAMillionPackets is the largest request, with bounds that leave it plenty, little and no capacity.
+// TestAMillionPackets is the largest request, with bounds that leave it plenty,
+// little and no capacity.
 func TestAMillionPackets(t *testing.T) {
 	t.Parallel()
 	mean := split.AmountMax / split.CountMax

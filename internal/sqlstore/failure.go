@@ -12,15 +12,21 @@ type Failure int
 
 // The kinds of Failure.
 const (
-	FailureNone      Failure = iota
-	FailureTransient         // a fault of the server or of the network: the same statement may succeed later
-	FailureClash             // another transaction was in the way: the same statement may succeed at once
-	FailureDuplicate         // a row with that key exists
-	FailureData              // the data itself cannot be stored
+	FailureNone Failure = iota
+	// a fault of the server or of the network: the same statement may succeed
+	// later
+	FailureTransient
+	// another transaction was in the way: the same statement may succeed at
+	// once
+	FailureClash
+	FailureDuplicate // a row with that key exists
+	FailureData      // the data itself cannot be stored
 )
 
-// Errors of MySQL and MariaDB by what can be done about them. An error that is not listed counts as a fault of the server or
-// of its set-up, such as a missing grant or a full disk: it is tried again, because parking good claims would be worse.
+// Errors of MySQL and MariaDB by what can be done about them. An error that is
+// not listed counts as a fault of the server or of its set-up, such as a
+// missing grant or a full disk: it is tried again, because parking good claims
+// would be worse.
 var mysqlFailures = map[uint16]Failure{
 	lockWaitNumber: FailureClash,
 
@@ -60,7 +66,8 @@ const (
 	sqliteConstraintUnique = 2067
 )
 
-// FailureOf reports what can be done about an error of a statement or a transaction.
+// FailureOf reports what can be done about an error of a statement or a
+// transaction.
 func FailureOf(err error) Failure {
 	var my *mysql.MySQLError
 	var lite interface{ Code() int }
@@ -79,7 +86,8 @@ func FailureOf(err error) Failure {
 	return FailureTransient
 }
 
-// IsLockWait reports whether a statement waited in vain for a lock that another transaction holds. It is a FailureClash.
+// IsLockWait reports whether a statement waited in vain for a lock that another
+// transaction holds. It is a FailureClash.
 func IsLockWait(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return is && my.Number == lockWaitNumber
@@ -104,7 +112,8 @@ func sqliteFailure(code int) Failure {
 	return FailureTransient
 }
 
-// IsPacketTooLarge reports whether a statement was longer than the server takes. It is a FailureData; the server closes the connection.
+// IsPacketTooLarge reports whether a statement was longer than the server
+// takes. It is a FailureData; the server closes the connection.
 func IsPacketTooLarge(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return errors.Is(err, mysql.ErrPktTooLarge) || is && my.Number == packetTooLargeNumber

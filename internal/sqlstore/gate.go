@@ -16,35 +16,42 @@ import (
 )
 
 var (
-	// ErrUnchecked says that MySQL may not be used yet: its check has not passed.
+	// ErrUnchecked says that MySQL may not be used yet: its check has not
+	// passed.
 	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
-	// ErrAway says that MySQL does not answer, or refuses connections or writes for now.
+	// ErrAway says that MySQL does not answer, or refuses connections or writes
+	// for now.
 	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections or writes for now")
 )
 
-// DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
+// DefaultGateEvery is the pause between two tries to reach a MySQL that is
+// away.
 const DefaultGateEvery = time.Second
 
-// finalNumbers are refusals that a person must mend: of a user, its rights, the schema or a
-// statement. A server may refuse for a time for many more reasons, and so may a proxy before it: a
-// node that joins its cluster, a shutdown, a limit of connections.
+// finalNumbers are refusals that a person must mend: of a user, its rights, the
+// schema or a statement. A server may refuse for a time for many more reasons,
+// and so may a proxy before it: a node that joins its cluster, a shutdown, a
+// limit of connections.
 var finalNumbers = []uint16{
 	1044, 1045, 1049, 1129, 1130, // who may connect, from where, to which database
 	1142, 1143, 1227, 1370, // rights
-	1054, 1064, 1115, 1146, 1193, 1231, 1273, 1298, 1305, 1356, // a schema, or a server, of another kind
+	// a schema, or a server, of another kind
+	1054, 1064, 1115, 1146, 1193, 1231, 1273, 1298, 1305, 1356,
 	1251, 1275, 1524, 1820, 1862, 3118, 3159, 4151, // ways to sign in
 }
 
-// Gate blocks the use of a MySQL until a check has passed. So a process may start while MySQL is away, and still never uses
-// one with an older schema or another number of partitions.
+// Gate blocks the use of a MySQL until a check has passed. So a process may
+// start while MySQL is away, and still never uses one with an older schema or
+// another number of partitions.
 type Gate struct {
 	cfg   Config
 	check func(context.Context, *gorm.DB) error
 	open  atomic.Bool
 }
 
-// OpenGated opens a MySQL that may be away. It makes no connection, and every use of db fails with ErrUnchecked until Try or
-// Await of the gate has returned nil. check gets a pool of its own. Errors: ErrConfig.
+// OpenGated opens a MySQL that may be away. It makes no connection, and every
+// use of db fails with ErrUnchecked until Try or Await of the gate has returned
+// nil. check gets a pool of its own. Errors: ErrConfig.
 func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.DB, *Gate, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -62,7 +69,8 @@ func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.D
 	return db, g, err
 }
 
-// Try runs the check and opens the gate if it passes. After ErrAway, wrapped, another try may succeed; any other error is final.
+// Try runs the check and opens the gate if it passes. After ErrAway, wrapped,
+// another try may succeed; any other error is final.
 func (g *Gate) Try(ctx context.Context) error {
 	if g.open.Load() {
 		return nil
@@ -82,7 +90,8 @@ func (g *Gate) Try(ctx context.Context) error {
 	return err
 }
 
-// Await tries again after each pause. It returns nil once the gate is open or ctx ends, and any error of Try but ErrAway.
+// Await tries again after each pause. It returns nil once the gate is open or
+// ctx ends, and any error of Try but ErrAway.
 func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -105,7 +114,8 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 	}
 }
 
-// away reports whether a server does not answer, or refuses for now and not for good.
+// away reports whether a server does not answer, or refuses for now and not for
+// good.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
 		return !slices.Contains(finalNumbers, my.Number)

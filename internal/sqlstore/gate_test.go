@@ -29,7 +29,8 @@ func one(db *gorm.DB) error {
 	return db.Raw("SELECT 1").Scan(&n).Error
 }
 
-// A store is shut to everybody until a check has passed, whatever the check said before.
+// A store is shut to everybody until a check has passed, whatever the check
+// said before.
 func TestGate_OpensOnceTheCheckHasPassed(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("another schema")
@@ -61,8 +62,11 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 	dsn := testenv.Database(t).DSN
 	for number, isAway := range map[uint16]bool{
 		1290: true, 1836: true, 1205: true, // read-only twice, a lock
-		1047: true, 1040: true, 1053: true, 9001: true, // a node that joins its cluster, a full server, one that stops, a proxy without one
-		1142: false, 1045: false, 1049: false, 1146: false, 1064: false, // a missing grant, password, database, table; a statement
+		// a node that joins its cluster, a full server, one that stops, a proxy
+		// without one
+		1047: true, 1040: true, 1053: true, 9001: true,
+		// a missing grant, password, database, table; a statement
+		1142: false, 1045: false, 1049: false, 1146: false, 1064: false,
 	} {
 		_, gate = openShut(t, dsn, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })
 		require.Equal(t, isAway, errors.Is(gate.Try(t.Context()), sqlstore.ErrAway), number)

@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// gormLog is gorm's logger: it writes slow statements and gorm's own warnings to slog. Errors of statements are returned to
-// the caller and not logged here.
+// gormLog is gorm's logger: it writes slow statements and gorm's own warnings
+// to slog. Errors of statements are returned to the caller and not logged here.
 type gormLog struct {
 	log  *slog.Logger
 	slow time.Duration

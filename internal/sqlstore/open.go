@@ -22,7 +22,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// DefaultConns is the most connections to a MySQL, unless Config says otherwise.
+// DefaultConns is the most connections to a MySQL, unless Config says
+// otherwise.
 const DefaultConns = 16
 
 const (
@@ -35,22 +36,27 @@ const (
 	lockWaitSeconds = 10 // the server's own default of 50 would hold a whole flush for that long
 )
 
-// ErrConfig is wrapped by every refusal of a Config, of this package and of those that build on it. The message names the field.
+// ErrConfig is wrapped by every refusal of a Config, of this package and of
+// those that build on it. The message names the field.
 var ErrConfig = errors.New("bad configuration")
 
-// Config says which database to open. Logger and one of DSN and Path are required.
+// Config says which database to open. Logger and one of DSN and Path are
+// required.
 type Config struct {
 	DSN string // MySQL or MariaDB, in the form of go-sql-driver
-	// Renewed is the DSN as it is by now, for new connections: they take user and password of it. It must be one that CheckDSN accepts. Nil
-	// is DSN.
+	// Renewed is the DSN as it is by now, for new connections: they take user
+	// and password of it. It must be one that CheckDSN accepts. Nil is DSN.
 	Renewed func() string
 	Path    string // file of an embedded SQLite, created if it does not exist
 
-	Conns       int           // most connections at a time
-	ReadTimeout time.Duration // longest wait for the server to send anything; migrations of large tables need more
+	Conns int // most connections at a time
+	// longest wait for the server to send anything; migrations of large tables
+	// need more
+	ReadTimeout time.Duration
 
-	// SchemaLockWait is the longest wait of a statement for tables that others use; 0 leaves it to the server. While a change of a table
-	// waits, statements that come later wait behind it.
+	// SchemaLockWait is the longest wait of a statement for tables that others
+	// use; 0 leaves it to the server. While a change of a table waits,
+	// statements that come later wait behind it.
 	SchemaLockWait time.Duration
 
 	Logger *slog.Logger
@@ -80,8 +86,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Open opens the database and pings it. Its dialect is db.Name(), which is migrations.MySQL or migrations.SQLite. Close it
-// with Close. Errors: ErrConfig, or the database's own.
+// Open opens the database and pings it. Its dialect is db.Name(), which is
+// migrations.MySQL or migrations.SQLite. Close it with Close. Errors:
+// ErrConfig, or the database's own.
 func Open(ctx context.Context, cfg Config) (*gorm.DB, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -125,8 +132,9 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
-// openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
-// found ones, times are UTC, a call sends one statement, and the session variables are those of session.go.
+// openMySQL takes the operator's DSN and overrides in it what the code relies
+// on: RowsAffected counts changed rows and not found ones, times are UTC, a
+// call sends one statement, and the session variables are those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := parseDSN(c.DSN)
 	if err != nil {
@@ -162,10 +170,12 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)
-	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil // asks for nothing that versions differ in
+	// asks for nothing that versions differ in
+	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil
 }
 
-// useFiles has a connection use the certificates that parameters of the DSN name. They turn TLS on.
+// useFiles has a connection use the certificates that parameters of the DSN
+// name. They turn TLS on.
 func useFiles(dsn *mysql.Config) error {
 	for _, name := range tlsfiles.Options {
 		if file, given := dsn.Params[name]; given && file == "" {
@@ -185,7 +195,8 @@ func useFiles(dsn *mysql.Config) error {
 	return files.Apply(dsn.TLS)
 }
 
-// renew gives a connection that is about to be made the user and the password of now.
+// renew gives a connection that is about to be made the user and the password
+// of now.
 func (c Config) renew(_ context.Context, made *mysql.Config) error {
 	now, err := parseDSN(c.Renewed())
 	if err == nil {
@@ -209,8 +220,8 @@ func parseDSN(text string) (*mysql.Config, error) {
 	return dsn, nil
 }
 
-// openSQLite lets readers read beside one writer. Each transaction waits for the write lock when it begins, so none fails half
-// way because of another one.
+// openSQLite lets readers read beside one writer. Each transaction waits for
+// the write lock when it begins, so none fails half way because of another one.
 func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", sqliteBusyMs), "journal_mode(WAL)", "synchronous(FULL)",

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An operator's DSN may ask for what would make the books wrong; the code sets what it relies on.
+// An operator's DSN may ask for what would make the books wrong; the code sets
+// what it relies on.
 func TestOpen_AnOperatorsDSNCannotMakeTheBooksWrong(t *testing.T) {
 	t.Parallel()
 	dsn, _, _ := strings.Cut(testenv.Database(t).DSN, "?")

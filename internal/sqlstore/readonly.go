@@ -10,12 +10,15 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// readOnlyNumbers are the errors of a MySQL that takes no writes: after a failover, the old primary.
+// readOnlyNumbers are the errors of a MySQL that takes no writes: after a
+// failover, the old primary.
 var readOnlyNumbers = []uint16{1290, 1792, 1836}
 
-// failover connects. Once a statement was refused because its server is read-only, all connections made before are dropped, so
-// that the next statement connects again, to the new primary where there is one. (The driver's own RejectReadOnly does so for one
-// connection at a time, and hides what the server said.)
+// failover connects. Once a statement was refused because its server is
+// read-only, all connections made before are dropped, so that the next
+// statement connects again, to the new primary where there is one. (The
+// driver's own RejectReadOnly does so for one connection at a time, and hides
+// what the server said.)
 type failover struct {
 	driver.Connector
 
@@ -74,7 +77,8 @@ func (c *failoverConn) QueryContext(ctx context.Context, query string, args []dr
 
 func (c *failoverConn) check(err error) {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is && slices.Contains(readOnlyNumbers, my.Number) {
-		c.refusals.CompareAndSwap(c.made, c.made+1) // of the connections to the old primary the first refusal counts
+		// of the connections to the old primary the first refusal counts
+		c.refusals.CompareAndSwap(c.made, c.made+1)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// openAsUser opens a database of a server as a user whom a read-only server refuses; root is above that.
+// openAsUser opens a database of a server as a user whom a read-only server
+// refuses; root is above that.
 func openAsUser(t *testing.T, server *testenv.MySQLServer, root *gorm.DB) *gorm.DB {
 	t.Helper()
 	require.NoError(t, root.Exec("CREATE USER app@'%' IDENTIFIED BY 'p'").Error)

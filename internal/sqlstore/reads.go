@@ -11,17 +11,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrStaleReads says that a token that was just written is not read back: a proxy or a driver sends
-// reads to a replica that lags. Whatever MySQL seems to lack then may be there: it was not
-// restored.
+// ErrStaleReads says that a token that was just written is not read back: a
+// proxy or a driver sends reads to a replica that lags. Whatever MySQL seems to
+// lack then may be there: it was not restored.
 var ErrStaleReads = errors.New("sqlstore: reads do not see this process's own writes: DIBS_MYSQL_DSN must reach the primary for reads, too")
 
-// settingReadBack names the row of settings that holds the token. Tokens rise, so processes that
-// write it at a time don't disturb each other.
+// settingReadBack names the row of settings that holds the token. Tokens rise,
+// so processes that write it at a time don't disturb each other.
 const settingReadBack = "read_back"
 
-// CheckReads writes a token on one connection and reads it on another. Errors: ErrStaleReads, or
-// the database's own. SQLite has no replicas.
+// CheckReads writes a token on one connection and reads it on another. Errors:
+// ErrStaleReads, or the database's own. SQLite has no replicas.
 func CheckReads(ctx context.Context, db *gorm.DB) error {
 	if db.Name() == migrations.SQLite {
 		return nil

@@ -39,7 +39,8 @@ func TestRetry_TriesAgainWhatMayHealAndNothingElse(t *testing.T) {
 	require.ErrorIs(t, retry(ctx, 0, func(error, Failure, time.Duration) {}, func() error { return io.EOF }), stopped)
 }
 
-// Who waits for a server that is away for long tries again less than a second after it is back.
+// Who waits for a server that is away for long tries again less than a second
+// after it is back.
 func TestRetryForever_WaitsLessThanASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

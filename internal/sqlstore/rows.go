@@ -11,8 +11,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Exec runs a statement as it is written, with a placeholder for each argument, and returns how many rows it changed. So gorm does not
-// parse it: see tx.Exec for statements that are short, or have lists.
+// Exec runs a statement as it is written, with a placeholder for each argument,
+// and returns how many rows it changed. So gorm does not parse it: see tx.Exec
+// for statements that are short, or have lists.
 func Exec(ctx context.Context, on *gorm.DB, query string, args ...any) (changed int64, err error) {
 	result, err := on.Statement.ConnPool.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -36,7 +37,8 @@ func ScanAll(ctx context.Context, on *gorm.DB, query string, args []any, take fu
 	return rows.Err()
 }
 
-// ByIndex has a query go by an index of the table before it, whatever the server thinks of its statistics.
+// ByIndex has a query go by an index of the table before it, whatever the
+// server thinks of its statistics.
 func ByIndex(on *gorm.DB, index string) string {
 	if on.Name() == migrations.SQLite {
 		return " INDEXED BY " + index
@@ -44,7 +46,8 @@ func ByIndex(on *gorm.DB, index string) string {
 	return " FORCE INDEX (" + index + ")"
 }
 
-// ByKey is ByIndex for the primary key: a scan of a small table would lock all its rows.
+// ByKey is ByIndex for the primary key: a scan of a small table would lock all
+// its rows.
 func ByKey(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -52,7 +55,8 @@ func ByKey(on *gorm.DB) string {
 	return ByIndex(on, "PRIMARY")
 }
 
-// ForUpdate ends a query whose rows are locked until the transaction ends. In SQLite a transaction that writes is alone.
+// ForUpdate ends a query whose rows are locked until the transaction ends. In
+// SQLite a transaction that writes is alone.
 func ForUpdate(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -60,7 +64,8 @@ func ForUpdate(on *gorm.DB) string {
 	return " FOR UPDATE"
 }
 
-// InShareMode ends a query whose rows no other transaction changes until this one ends. In SQLite a transaction that writes is alone.
+// InShareMode ends a query whose rows no other transaction changes until this
+// one ends. In SQLite a transaction that writes is alone.
 func InShareMode(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -95,7 +100,8 @@ func FirstIDAt(at time.Time) string {
 	return text[:8] + "-" + text[8:]
 }
 
-// Case is an expression that has a value for each of some rows, by their ids, and 0 for other rows. Its arguments are appended to args.
+// Case is an expression that has a value for each of some rows, by their ids,
+// and 0 for other rows. Its arguments are appended to args.
 func Case[T any](args *[]any, of []T, id func(*T) string, value func(*T) any) string {
 	for i := range of {
 		*args = append(*args, id(&of[i]), value(&of[i]))

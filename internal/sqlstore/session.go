@@ -15,43 +15,55 @@ import (
 // variable is a session variable of the server, and its value as SQL.
 type variable struct{ name, value string }
 
-// Session variables that Dibs relies on, whatever the server's own defaults are. Each connection has
-// them, and an operator's DSN cannot change them. They are all that the statements of Dibs depend on:
-// these have no foreign keys, no AUTO_INCREMENT, no GROUP_CONCAT, no division and no TIMESTAMP columns.
+// Session variables that Dibs relies on, whatever the server's own defaults
+// are. Each connection has them, and an operator's DSN cannot change them. They
+// are all that the statements of Dibs depend on: these have no foreign keys, no
+// AUTO_INCREMENT, no GROUP_CONCAT, no division and no TIMESTAMP columns.
 
-// sentAtOnce are set by the driver as it connects. They include what would cut or bend the answer to
-// the question for the others.
+// sentAtOnce are set by the driver as it connects. They include what would cut
+// or bend the answer to the question for the others.
 var sentAtOnce = []variable{
 	{"sql_mode", strictMode},
 	{"time_zone", "'+00:00'"},                    // times of the database are UTC
 	{"sql_select_limit", "18446744073709551615"}, // or the end of every list and sum is missing
-	{"sql_big_selects", "ON"},                    // or a join of large tables is refused (max_join_size)
+	// or a join of large tables is refused (max_join_size)
+	{"sql_big_selects", "ON"},
 }
 
-// strictMode makes the server refuse values that it would otherwise cut or round silently.
+// strictMode makes the server refuse values that it would otherwise cut or
+// round silently.
 const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 
-// setIfOther are read, and set if they have another value. So a variable that a server does not know
-// is no error, and a proxy that tracks variables has nothing to track on a server with usual defaults.
+// setIfOther are read, and set if they have another value. So a variable that a
+// server does not know is no error, and a proxy that tracks variables has
+// nothing to track on a server with usual defaults.
 var setIfOther = []variable{
-	{"autocommit", "ON"},                           // or no statement outside a transaction is committed
-	{"completion_type", "NO_CHAIN"},                // or a commit begins a transaction that nobody commits
-	{"transaction_isolation", "'REPEATABLE-READ'"}, // what all transactions are written and tested for
-	{"tx_isolation", "'REPEATABLE-READ'"},          // the same; MariaDB before 11.1 has this name alone
+	// or no statement outside a transaction is committed
+	{"autocommit", "ON"},
+	// or a commit begins a transaction that nobody commits
+	{"completion_type", "NO_CHAIN"},
+	// what all transactions are written and tested for
+	{"transaction_isolation", "'REPEATABLE-READ'"},
+	// the same; MariaDB before 11.1 has this name alone
+	{"tx_isolation", "'REPEATABLE-READ'"},
 	{"transaction_read_only", "OFF"},
 	{"tx_read_only", "OFF"},
-	{"innodb_snapshot_isolation", "OFF"}, // MariaDB: or a flush fails whenever a row changed since it began
-	{"unique_checks", "ON"},              // or unique indexes may get duplicates
-	{"check_constraint_checks", "ON"},    // MariaDB
-	{"sql_safe_updates", "OFF"},          // or an UPDATE by something else than a key is refused
-	{"max_sort_length", "1024"},          // or ids that begin alike are in no order, and pages skip some
-	{"max_statement_time", "0"},          // MariaDB: or a long statement is ended; contexts bound them
+	// MariaDB: or a flush fails whenever a row changed since it began
+	{"innodb_snapshot_isolation", "OFF"},
+	{"unique_checks", "ON"},           // or unique indexes may get duplicates
+	{"check_constraint_checks", "ON"}, // MariaDB
+	{"sql_safe_updates", "OFF"},       // or an UPDATE by something else than a key is refused
+	// or ids that begin alike are in no order, and pages skip some
+	{"max_sort_length", "1024"},
+	// MariaDB: or a long statement is ended; contexts bound them
+	{"max_statement_time", "0"},
 	{"max_execution_time", "0"},          // the same of MySQL
 	{"default_storage_engine", "InnoDB"}, // or the table of migrations has no transactions
 }
 
-// charset and collation are those of the connection. With the collation of a language, which may be
-// the server's default, literals that differ would be equal.
+// charset and collation are those of the connection. With the collation of a
+// language, which may be the server's default, literals that differ would be
+// equal.
 const charset, collation = "utf8mb4", "utf8mb4_bin"
 
 const lockWaitVariable = "innodb_lock_wait_timeout"
@@ -64,7 +76,8 @@ func (c Config) session(dsn *mysql.Config) []variable {
 	for _, v := range sentAtOnce {
 		dsn.Params[v.name] = v.value
 	}
-	if dsn.Params[lockWaitVariable] == "" { // an operator may choose how long a flush waits for a lock
+	// an operator may choose how long a flush waits for a lock
+	if dsn.Params[lockWaitVariable] == "" {
 		dsn.Params[lockWaitVariable] = strconv.Itoa(lockWaitSeconds)
 	}
 	if c.SchemaLockWait > 0 {
@@ -123,7 +136,8 @@ func isValue(shown, literal string) bool {
 	return strings.EqualFold(shown, strings.Trim(literal, "'"))
 }
 
-// readVariables asks for the values of variables; one that the server does not know is left out.
+// readVariables asks for the values of variables; one that the server does not
+// know is left out.
 func readVariables(ctx context.Context, c DriverConn, variables []variable) (map[string]string, error) {
 	names := make([]string, len(variables))
 	for i, v := range variables {

@@ -16,7 +16,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// odd are global defaults of a server, each of which would break Dibs, and what a connection has instead.
+// odd are global defaults of a server, each of which would break Dibs, and what
+// a connection has instead.
 var odd = []struct{ name, value, want string }{
 	{"autocommit", "0", "1"},
 	{"completion_type", "CHAIN", "NO_CHAIN"},
@@ -42,7 +43,8 @@ var odd = []struct{ name, value, want string }{
 	{"default_storage_engine", "MyISAM", "InnoDB"},
 }
 
-// TestOpen_WhateverTheDefaultsOfTheServer: the way of claims works, and is the same, on servers whose defaults differ.
+// TestOpen_WhateverTheDefaultsOfTheServer: the way of claims works, and is the
+// same, on servers whose defaults differ.
 func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
@@ -68,7 +70,8 @@ func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		dsn := server.DSN("dibs")
 		for _, one := range odd {
-			_, _ = admin.Exec("SET GLOBAL " + one.name + " = " + one.value) // those that the server knows
+			// those that the server knows
+			_, _ = admin.Exec("SET GLOBAL " + one.name + " = " + one.value)
 		}
 		requireTheWayOfClaims(t, dsn, "autocommit", "1")
 	})
@@ -96,7 +99,8 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 	require.NoError(t, other.Raw("SELECT COUNT(*) FROM claims").Scan(&rows).Error)
 	require.Len(t, events, rows)
 	var users []string
-	require.NoError(t, other.Raw("SELECT user_id FROM claims ORDER BY CONCAT(user_id, '')").Scan(&users).Error) // by no index
+	// by no index
+	require.NoError(t, other.Raw("SELECT user_id FROM claims ORDER BY CONCAT(user_id, '')").Scan(&users).Error)
 	require.Len(t, users, len(events))
 	require.IsIncreasing(t, users)
 	require.NoError(t, sqlstore.InTxBrief(t.Context(), other, func(tx *gorm.DB) error {

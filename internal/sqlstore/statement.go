@@ -20,7 +20,8 @@ const (
 	RowBytes = 256
 )
 
-// RowsPerInsert is the most rows of one INSERT: well below the packet limit of MySQL and the statement limit of SQLite.
+// RowsPerInsert is the most rows of one INSERT: well below the packet limit of
+// MySQL and the statement limit of SQLite.
 func RowsPerInsert(on *gorm.DB) int {
 	if on.Name() == migrations.SQLite {
 		return 500
@@ -28,14 +29,17 @@ func RowsPerInsert(on *gorm.DB) int {
 	return 2000
 }
 
-// Statement builds a multi-row INSERT: for each row BeginRow, its values in order, EndRow. Numbers, times and text of plain
-// characters stand in the statement itself, which costs a third of what a placeholder costs; any other text is an argument.
+// Statement builds a multi-row INSERT: for each row BeginRow, its values in
+// order, EndRow. Numbers, times and text of plain characters stand in the
+// statement itself, which costs a third of what a placeholder costs; any other
+// text is an argument.
 type Statement struct {
 	sql  []byte
 	Args []any // for the placeholders of SQL
 }
 
-// NewStatement begins with head, which ends in VALUES. size is the expected length of the rows, in bytes.
+// NewStatement begins with head, which ends in VALUES. size is the expected
+// length of the rows, in bytes.
 func NewStatement(head string, size int) *Statement {
 	s := &Statement{sql: make([]byte, 0, len(head)+size)}
 	s.sql = append(s.sql, head...)
@@ -100,7 +104,8 @@ func (s *Statement) IntOrNull(n *int64) {
 	s.Int(*n)
 }
 
-// IsPlain reports whether text is of characters that mean nothing to any SQL parser, whatever its modes and character set.
+// IsPlain reports whether text is of characters that mean nothing to any SQL
+// parser, whatever its modes and character set.
 func IsPlain(v string) bool {
 	for i := range len(v) {
 		c := v[i]
@@ -121,7 +126,8 @@ func (s *Statement) TimeOrNull(t *time.Time) {
 	s.Time(*t)
 }
 
-// Cut returns the first n characters of s, with U+FFFD in place of what is not UTF-8.
+// Cut returns the first n characters of s, with U+FFFD in place of what is not
+// UTF-8.
 func Cut(s string, n int) string {
 	runes := []rune(strings.ToValidUTF8(s, "\ufffd"))
 	return string(runes[:min(n, len(runes))])

@@ -11,23 +11,27 @@ import (
 	"gorm.io/gorm"
 )
 
-// InSnapshot runs read in a transaction that sees the database at one moment and changes nothing.
+// InSnapshot runs read in a transaction that sees the database at one moment
+// and changes nothing.
 func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *gorm.DB) error) error {
-	if db.Name() == migrations.SQLite { // its transactions are snapshots, and its driver takes no options
+	// its transactions are snapshots, and its driver takes no options
+	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(read)
 	}
 	return db.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
-// InTxBrief runs change in a transaction that waits only a second for each lock of another transaction; see IsLockWait. SQLite has no
-// such locks.
+// InTxBrief runs change in a transaction that waits only a second for each lock
+// of another transaction; see IsLockWait. SQLite has no such locks.
 func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {
 	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(change)
 	}
 	return db.WithContext(ctx).Connection(func(one *gorm.DB) error {
 		conn := one.Session(&gorm.Session{NewDB: true})
-		var seconds int // no user variable holds it: behind a proxy they tie a connection to one server
+		// no user variable holds it: behind a proxy they tie a connection to
+		// one server
+		var seconds int
 		if err := conn.Raw("SELECT @@" + lockWaitVariable).Scan(&seconds).Error; err != nil {
 			return fmt.Errorf("sqlstore: begin: %w", err)
 		}

@@ -24,7 +24,8 @@ func totalOf(t *testing.T, db *gorm.DB) (total int64) {
 	return total
 }
 
-// What is committed between two reads of a snapshot is not seen by the second, and a snapshot writes nothing.
+// What is committed between two reads of a snapshot is not seen by the second,
+// and a snapshot writes nothing.
 func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -53,7 +54,8 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
 	require.Less(t, time.Since(started), 8*time.Second)
 	var wait int
-	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error) // on the one connection that is free
+	// on the one connection that is free
+	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error)
 	require.Equal(t, 10, wait)
 	require.NoError(t, stranger.Commit().Error)
 	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *gorm.DB) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))

@@ -63,7 +63,8 @@ func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	return db
 }
 
-// emptySQLite is a database file with the newest schema. To bring one up to date takes a second with the race detector.
+// emptySQLite is a database file with the newest schema. To bring one up to
+// date takes a second with the race detector.
 var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 	folder, err := os.MkdirTemp("", "dibs-empty-")
 	if err != nil {
@@ -118,7 +119,8 @@ func CampaignOf(id string, total int64) models.Campaign {
 	return models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: total, TimeZone: "UTC"}
 }
 
-// ClaimsOf makes n claims of a campaign, with seq from first on, of 1 to 3 units each.
+// ClaimsOf makes n claims of a campaign, with seq from first on, of 1 to 3
+// units each.
 func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	events := make([]models.Event, n)
 	for i := range events {
@@ -165,7 +167,8 @@ func BooksOf(t require.TestingT, db *gorm.DB, id string) Books {
 	return b
 }
 
-// Wrong says what in the books contradicts the claims that there should be; "" is nothing.
+// Wrong says what in the books contradicts the claims that there should be; ""
+// is nothing.
 func (b Books) Wrong(events []models.Event) string {
 	var units int64
 	for _, e := range events {
@@ -182,7 +185,8 @@ func (b Books) Wrong(events []models.Event) string {
 	return fmt.Sprintf("want %+v, have %+v", want, b)
 }
 
-// RequireBooks checks that the tables hold these claims of a campaign, and no others.
+// RequireBooks checks that the tables hold these claims of a campaign, and no
+// others.
 func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
 	t.Helper()
 	require.Empty(t, BooksOf(t, db, id).Wrong(events))

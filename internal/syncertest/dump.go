@@ -9,7 +9,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Dumped are the tables that a flush writes, and the columns that the server works out by itself.
+// Dumped are the tables that a flush writes, and the columns that the server
+// works out by itself.
 var Dumped = map[string]string{
 	"definitions": "", "lots": "id remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
 	"packets": "", "packet_batches": "", "stock_moves": "", "outbox": "", "claim_orders": "", "hold_cursors": "", "hold_dues": "", "hold_extensions": "", "ledger_events": "",

@@ -17,7 +17,8 @@ type Step struct {
 	Rows  int64 // examined, by the server's estimate
 }
 
-// Explain asks a SQL server how it would run a query, with the statistics of its tables brought up to date.
+// Explain asks a SQL server how it would run a query, with the statistics of
+// its tables brought up to date.
 func Explain(t testing.TB, db *gorm.DB, tables []string, query string, args ...any) (steps []Step) {
 	t.Helper()
 	for _, table := range tables {
@@ -31,7 +32,8 @@ func Explain(t testing.TB, db *gorm.DB, tables []string, query string, args ...a
 	return steps
 }
 
-// Rows are the rows of a query by the names of their columns, whatever these are. NULL is "".
+// Rows are the rows of a query by the names of their columns, whatever these
+// are. NULL is "".
 func Rows(t testing.TB, db *gorm.DB, query string, args ...any) (all []map[string]string) {
 	t.Helper()
 	rows, err := db.Raw(query, args...).Rows()

@@ -10,14 +10,16 @@ import (
 	"dibs/lua"
 )
 
-// Hooks are called with the name of each command, in lower case, or of the script that it runs; of a pipeline with "pipeline " and the
-// name of its first command.
+// Hooks are called with the name of each command, in lower case, or of the
+// script that it runs; of a pipeline with "pipeline " and the name of its first
+// command.
 type Hooks struct {
 	Before func(name string) error // an error stands for the reply: nothing is sent
 	After  func(name string)
 }
 
-// Hooked are Dibs' scripts on a client of their own, in which something happens before and after some commands.
+// Hooked are Dibs' scripts on a client of their own, in which something happens
+// before and after some commands.
 func Hooked(t testing.TB, rdb *redis.Client, opts lua.Options, hooks Hooks) *lua.Scripts {
 	t.Helper()
 	client := redis.NewClient(rdb.Options())

@@ -13,7 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// OpenPackets makes a packet campaign, loads it into Redis and adds batches to it.
+// OpenPackets makes a packet campaign, loads it into Redis and adds batches to
+// it.
 func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	h.T.Helper()
 	id := h.Create(0, func(c *models.Campaign) {
@@ -57,7 +58,8 @@ func ReleasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
 func ListOf(prefix string, n int) models.PacketBatch {
 	var b models.PacketBatch
 	for i := range n {
-		b.List = append(b.List, models.Packet{ID: fmt.Sprintf("%s%d", prefix, n-i), Amount: int64(i) + 1}) // not in order of ids
+		// not in order of ids
+		b.List = append(b.List, models.Packet{ID: fmt.Sprintf("%s%d", prefix, n-i), Amount: int64(i) + 1})
 	}
 	return b
 }

@@ -33,7 +33,8 @@ const Partitions = 3
 //nolint:gochecknoglobals // a test asks more than once
 var servers sync.Map
 
-// OpenRedis is a Redis of a test's own, the same one each time that the test asks: a load waits until MySQL has all of a claim stream.
+// OpenRedis is a Redis of a test's own, the same one each time that the test
+// asks: a load waits until MySQL has all of a claim stream.
 func OpenRedis(t testing.TB) *redis.Client {
 	t.Helper()
 	server, isThere := servers.Load(t)
@@ -106,7 +107,8 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	return replies[0].Outcome
 }
 
-// settle is how long a loader waits for reports in tests, which make them before.
+// settle is how long a loader waits for reports in tests, which make them
+// before.
 const settle = 10 * time.Millisecond
 
 // NewLoader makes a loader that logs nothing.
@@ -115,13 +117,15 @@ func NewLoader(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *lots.Loader {
 	return lots.New(db, scripts, Quiet(), settle, nil)
 }
 
-// NewMaintainer makes a maintainer with a loader of its own, which evicts lots that have been idle for so long, and restores none.
+// NewMaintainer makes a maintainer with a loader of its own, which evicts lots
+// that have been idle for so long, and restores none.
 func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Duration) *lots.Keeper {
 	t.Helper()
 	return lots.NewKeeper(NewLoader(t, db, scripts), idle, nil)
 }
 
-// ApplyOutbox applies every row of the outbox that Redis has not had, however young.
+// ApplyOutbox applies every row of the outbox that Redis has not had, however
+// young.
 func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
 	var rows []models.OutboxRow
@@ -144,7 +148,8 @@ func NewRegistry(t testing.TB, scripts *lua.Scripts, groups ...string) *retentio
 	return retention.NewRegistry(db, scripts, groups)
 }
 
-// Trimming is how a trimmer over a claim stream is made whose entries do not get old. What group syncer has acknowledged is applied.
+// Trimming is how a trimmer over a claim stream is made whose entries do not
+// get old. What group syncer has acknowledged is applied.
 func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ...string) retention.TrimmerConfig {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, partitions)
@@ -160,7 +165,8 @@ func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ..
 	}
 }
 
-// NewTrimmer makes a trimmer that logs nothing, over one claim stream, with a registry of its own.
+// NewTrimmer makes a trimmer that logs nothing, over one claim stream, with a
+// registry of its own.
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
 	return retention.NewTrimmer(Trimming(t, rdb, 1, groups...))

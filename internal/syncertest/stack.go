@@ -186,7 +186,8 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 	}
 }
 
-// recoverOne does what the consumer does of a partition of which Redis lost data.
+// recoverOne does what the consumer does of a partition of which Redis lost
+// data.
 func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at models.Offset) {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, lua.PartitionsMax)
@@ -207,7 +208,8 @@ func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, parti
 	require.NoError(t, err)
 }
 
-// applySome reads once from a stream, behind read.Upto, and reports whether there was anything.
+// applySome reads once from a stream, behind read.Upto, and reports whether
+// there was anything.
 func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *models.StreamRead, most int) (models.Offset, bool) {
 	t.Helper()
 	entries, err := rdb.XRangeN(t.Context(), lua.StreamKey(read.Partition), "("+read.Upto.EntryID, "+", int64(min(most, 1000))).Result()
@@ -240,7 +242,8 @@ func (h *Stack) Evict(idle time.Duration) int {
 	return n
 }
 
-// KeysOf are the names of a campaign's keys that Redis holds, without the part that all of them share.
+// KeysOf are the names of a campaign's keys that Redis holds, without the part
+// that all of them share.
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
 	base := lua.KeysOf(id, 0).State
@@ -256,7 +259,8 @@ func (h *Stack) KeysOf(id string) []string {
 	return parts
 }
 
-// Content is all that Redis holds of a campaign, but for its load, its version and its last time.
+// Content is all that Redis holds of a campaign, but for its load, its version
+// and its last time.
 func (h *Stack) Content(id string) map[string]map[string]string {
 	h.T.Helper()
 	k := lua.KeysOf(id, 0)
@@ -287,7 +291,8 @@ func StateOnly(k lua.CampaignKeys) []string { return []string{k.State} }
 // WholeCampaign are all keys of a coupon campaign, for Lose.
 func WholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} }
 
-// RequireBooks checks that rows, counters and Redis agree on so many units, and that no more are claimed than there are.
+// RequireBooks checks that rows, counters and Redis agree on so many units, and
+// that no more are claimed than there are.
 func (h *Stack) RequireBooks(id string, units int64) {
 	h.T.Helper()
 	b := BooksOf(h.T, h.DB, id)
@@ -299,7 +304,8 @@ func (h *Stack) RequireBooks(id string, units int64) {
 	require.LessOrEqual(h.T, units, b.Total)
 }
 
-// Leader makes what the syncer that leads compares and maintains with. It evicts nothing.
+// Leader makes what the syncer that leads compares and maintains with. It
+// evicts nothing.
 func (h *Stack) Leader() (*compare.Comparer, *lots.Keeper) {
 	h.T.Helper()
 	loader := h.Loader()
@@ -348,7 +354,8 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	for isOver := false; !isOver; {
 		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
 		waiting, cancel := context.WithTimeout(h.T.Context(), 100*time.Millisecond)
-		_ = writer.NewAppliedStreams(h.DB, h.Scripts).AwaitApplied(waiting) // what comes meanwhile is the next round's
+		// what comes meanwhile is the next round's
+		_ = writer.NewAppliedStreams(h.DB, h.Scripts).AwaitApplied(waiting)
 		cancel()
 		select {
 		case <-ended:
@@ -360,7 +367,8 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	return done
 }
 
-// ParkedRows counts the parked events of a campaign for which a condition holds.
+// ParkedRows counts the parked events of a campaign for which a condition
+// holds.
 func (h *Stack) ParkedRows(id, where string) int {
 	h.T.Helper()
 	var n int
@@ -371,7 +379,8 @@ func (h *Stack) ParkedRows(id, where string) int {
 // Accept lifts the constraint of Refusing.
 func (h *Stack) Accept() { h.T.Helper(); h.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
 
-// Refusing makes a campaign of ten units, all of them claimed, where MySQL refuses the row of user u-3.
+// Refusing makes a campaign of ten units, all of them claimed, where MySQL
+// refuses the row of user u-3.
 func (h *Stack) Refusing() string {
 	h.T.Helper()
 	id := h.Create(10, func(c *models.Campaign) { c.PerUser = 1 })

@@ -18,9 +18,10 @@ import (
 	"dibs/internal/testenv"
 )
 
-// StaleReads opens a database behind what a proxy does that sends reads to a replica: once lag was
-// called, queries outside a transaction that lock nothing read the rows of that moment. All else
-// reaches the database. catchUp ends that.
+// StaleReads opens a database behind what a proxy does that sends reads to a
+// replica: once lag was called, queries outside a transaction that lock nothing
+// read the rows of that moment. All else reaches the database. catchUp ends
+// that.
 func StaleReads(t testing.TB, dsn string) (db *gorm.DB, lag, catchUp func()) {
 	t.Helper()
 	primary, err := mysql.ParseDSN(dsn)
@@ -76,7 +77,8 @@ func copyTables(t testing.TB, pool *sql.DB, from, to string) {
 	require.NoError(t, err)
 }
 
-// router is a connector whose connections switch between two databases of a server.
+// router is a connector whose connections switch between two databases of a
+// server.
 type router struct {
 	driver.Connector
 
@@ -125,8 +127,8 @@ func (c *routed) ExecContext(ctx context.Context, query string, args []driver.Na
 	return c.DriverConn.ExecContext(ctx, query, args)
 }
 
-// PrepareContext prepares on the primary what the driver does not put together by itself, but for
-// reads.
+// PrepareContext prepares on the primary what the driver does not put together
+// by itself, but for reads.
 func (c *routed) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err

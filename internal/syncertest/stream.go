@@ -54,7 +54,8 @@ func (s *Stream) Ack(group string, ids ...string) {
 	require.NoError(s.T, s.Redis.XAck(s.T.Context(), s.Key, group, ids...).Err())
 }
 
-// Left says which entries are left: the index in IDs of the first, and how many.
+// Left says which entries are left: the index in IDs of the first, and how
+// many.
 func (s *Stream) Left() (first, n int) {
 	s.T.Helper()
 	entries, err := s.Redis.XRange(s.T.Context(), s.Key, "-", "+").Result()

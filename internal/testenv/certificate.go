@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Certificate writes a certificate for 127.0.0.1 that vouches for itself, and its key, and returns their files.
+// Certificate writes a certificate for 127.0.0.1 that vouches for itself, and
+// its key, and returns their files.
 func Certificate(t testing.TB) (cert, key string) {
 	t.Helper()
 	return CertificateFor(t, "127.0.0.1")

@@ -21,13 +21,15 @@ var errNoClock = errors.New("testenv: no server can have a clock of its own here
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// Clock is the wall clock of servers that were started with it, by LD_PRELOAD. Their monotonic clock is the machine's.
+// Clock is the wall clock of servers that were started with it, by LD_PRELOAD.
+// Their monotonic clock is the machine's.
 type Clock struct {
 	t            testing.TB
 	library, off string
 }
 
-// NewClock builds the library that a server's clock is read through. It fails where a machine can't do that.
+// NewClock builds the library that a server's clock is read through. It fails
+// where a machine can't do that.
 func NewClock(t testing.TB) (*Clock, error) {
 	t.Helper()
 	folder, remove, err := newFolder("clock")

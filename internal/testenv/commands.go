@@ -16,8 +16,9 @@ type Commands struct {
 	names map[string]bool
 }
 
-// Sent are the names of the commands, sorted; those of XGROUP, XINFO and MEMORY with their second word. Commands that a client
-// sends when it connects are not among them.
+// Sent are the names of the commands, sorted; those of XGROUP, XINFO and MEMORY
+// with their second word. Commands that a client sends when it connects are not
+// among them.
 func (c *Commands) Sent() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

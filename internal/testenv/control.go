@@ -28,10 +28,12 @@ func (c *control) Stop() {
 	require.NoError(c.t, c.srv.stop(syscall.SIGTERM))
 }
 
-// Start starts a killed or stopped server again, on the same folder and port, and returns when it has loaded its data.
+// Start starts a killed or stopped server again, on the same folder and port,
+// and returns when it has loaded its data.
 func (c *control) Start() { c.t.Helper(); require.NoError(c.t, c.srv.start()) }
 
-// Pause freezes the server (SIGSTOP): connections stay open and nothing answers.
+// Pause freezes the server (SIGSTOP): connections stay open and nothing
+// answers.
 func (c *control) Pause() {
 	c.t.Helper()
 	c.requireOwn()
@@ -41,7 +43,8 @@ func (c *control) Pause() {
 // Resume lets a paused server go on.
 func (c *control) Resume() { c.t.Helper(); require.NoError(c.t, c.srv.signal(syscall.SIGCONT)) }
 
-// Ended reports whether the server ended by itself. Kill, and then Start, starts it again.
+// Ended reports whether the server ended by itself. Kill, and then Start,
+// starts it again.
 func (c *control) Ended() bool { return c.srv.hasEnded() }
 
 func (c *control) requireOwn() {

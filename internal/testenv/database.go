@@ -13,11 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dsnVariable names a server to use for Database instead of one started here: a go-sql-driver DSN, with or without
-// a database, whose user may create and drop databases.
+// dsnVariable names a server to use for Database instead of one started here: a
+// go-sql-driver DSN, with or without a database, whose user may create and drop
+// databases.
 const dsnVariable = "DIBS_TEST_MYSQL_DSN"
 
-// dropTimeout bounds the drop of a test's database; a transaction left open holds it up.
+// dropTimeout bounds the drop of a test's database; a transaction left open
+// holds it up.
 const dropTimeout = 20 * time.Second
 
 // What SQLServerDB.Flavor can be.
@@ -26,15 +28,17 @@ const (
 	FlavorMySQL   = "mysql"
 )
 
-// SQLServerDB is an empty database on the SQL server that all tests of this binary share.
+// SQLServerDB is an empty database on the SQL server that all tests of this
+// binary share.
 type SQLServerDB struct {
 	DSN    string // for go-sql-driver, with parseTime, interpolateParams and UTC
 	Name   string // of the database
 	Flavor string // FlavorMariaDB or FlavorMySQL
 }
 
-// Database creates an empty database for this test and drops it at its end. The server is a MariaDB started once per
-// test binary, or the one DIBS_TEST_MYSQL_DSN names.
+// Database creates an empty database for this test and drops it at its end. The
+// server is a MariaDB started once per test binary, or the one
+// DIBS_TEST_MYSQL_DSN names.
 func Database(t testing.TB) *SQLServerDB {
 	t.Helper()
 	server, err := sharedSQL()
@@ -45,7 +49,8 @@ func Database(t testing.TB) *SQLServerDB {
 	return &SQLServerDB{DSN: server.dsn(name), Name: name, Flavor: server.flavor}
 }
 
-// dropDatabase only logs a failure: it happens when the test left a transaction open or stopped its own server.
+// dropDatabase only logs a failure: it happens when the test left a transaction
+// open or stopped its own server.
 func dropDatabase(t testing.TB, server sqlAddress, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
-// diskPrefix starts the name of every folder that a disk is mounted on, so that sweep finds those of killed runs.
+// diskPrefix starts the name of every folder that a disk is mounted on, so that
+// sweep finds those of killed runs.
 const diskPrefix = "disk-"
 
 // Disk is a disk of a test's own, in memory, that can be full.
@@ -27,7 +28,8 @@ type Disk struct {
 	size uint64
 }
 
-// NewDisk mounts a disk that takes size bytes, and of memory only what is written. It fails where a machine can't do that.
+// NewDisk mounts a disk that takes size bytes, and of memory only what is
+// written. It fails where a machine can't do that.
 func NewDisk(t testing.TB, size uint64) (*Disk, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -58,7 +60,8 @@ func sizeOption(size uint64) string { return "size=" + strconv.FormatUint(size, 
 // Path is the folder that the disk is mounted on.
 func (d *Disk) Path() string { return d.path }
 
-// spare is how much more than what is used a disk that becomes full takes first: others write in the meantime.
+// spare is how much more than what is used a disk that becomes full takes
+// first: others write in the meantime.
 const spare = 256 << 10
 
 // Fill leaves no space: a byte more is refused with ENOSPC.
@@ -66,7 +69,8 @@ func (d *Disk) Fill() {
 	d.t.Helper()
 	var out []byte
 	err := errNoDisk
-	for try := uint64(1); err != nil && try <= 100; try++ { // it can't be made smaller than what is used, which grows
+	// it can't be made smaller than what is used, which grows
+	for try := uint64(1); err != nil && try <= 100; try++ {
 		var fs syscall.Statfs_t
 		require.NoError(d.t, syscall.Statfs(d.path, &fs))
 		out, err = d.mount("-o", "remount,"+sizeOption((fs.Blocks-fs.Bfree)*uint64(fs.Bsize)+(try-1)*spare))

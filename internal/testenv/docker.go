@@ -13,13 +13,15 @@ import (
 	"time"
 )
 
-// Images used where the server programs are not installed. Tests need nothing newer than these.
+// Images used where the server programs are not installed. Tests need nothing
+// newer than these.
 const (
 	redisImage   = "redis:7.4-alpine"
 	mariaDBImage = "mariadb:10.11"
 )
 
-// dockerAskTimeout bounds how long a Docker engine may take to say that it is there.
+// dockerAskTimeout bounds how long a Docker engine may take to say that it is
+// there.
 const dockerAskTimeout = 10 * time.Second
 
 // errNoDocker says that no Docker engine answers.
@@ -37,7 +39,8 @@ func askDocker() error {
 	return nil
 }
 
-// container runs a server in Docker. Its data is in a volume, so that it survives Kill as it does on a disk.
+// container runs a server in Docker. Its data is in a volume, so that it
+// survives Kill as it does on a disk.
 type container struct {
 	name    string // of the container and of its volume
 	image   string
@@ -51,7 +54,8 @@ type container struct {
 
 var _ host = container{}
 
-// newContainer names a container after the folder that a process would have got.
+// newContainer names a container after the folder that a process would have
+// got.
 func newContainer(folder, image string, port int) container {
 	return container{name: filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder), image: image, port: port}
 }
@@ -69,7 +73,8 @@ func (c container) command() *exec.Cmd {
 	return exec.Command("docker", append(append(args, c.image), c.args...)...) //nolint:noctx // its life is the server's
 }
 
-// signal goes through the engine, because the process here is only the client. SIGSTOP is `docker pause`.
+// signal goes through the engine, because the process here is only the client.
+// SIGSTOP is `docker pause`.
 func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGSTOP:
@@ -77,7 +82,8 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	case syscall.SIGCONT:
 		return docker("unpause", c.name)
 	case syscall.SIGKILL:
-		_ = docker("unpause", c.name) // some engines refuse to kill what is paused; fails when it is not
+		// some engines refuse to kill what is paused; fails when it is not
+		_ = docker("unpause", c.name)
 		return docker("kill", "--signal", "KILL", c.name)
 	default:
 		return docker("kill", "--signal", strconv.Itoa(int(sig)), c.name)

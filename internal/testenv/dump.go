@@ -11,8 +11,9 @@ import (
 // dumpBatch is how many keys one round trip asks for.
 const dumpBatch = 500
 
-// Dump returns every key of database 0 with its serialised value and, for keys that expire, when (Unix ms). Two equal
-// dumps mean that nothing was written in between, not even a new expiry.
+// Dump returns every key of database 0 with its serialised value and, for keys
+// that expire, when (Unix ms). Two equal dumps mean that nothing was written in
+// between, not even a new expiry.
 func (r *RedisServer) Dump(ctx context.Context) map[string]string {
 	r.t.Helper()
 	c := newClient(r.addr)

@@ -12,8 +12,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the body of a package's TestMain: it runs the tests, stops the servers they shared, removes their folders,
-// fails the run if goroutines are left over, but for those that ignore names, and exits the process. It does not return.
+// Main is the body of a package's TestMain: it runs the tests, stops the
+// servers they shared, removes their folders, fails the run if goroutines are
+// left over, but for those that ignore names, and exits the process. It does
+// not return.
 func Main(m *testing.M, ignore ...goleak.Option) {
 	logging.Disable() // drivers would tell of every server that a test takes away
 	_ = mysql.SetLogger(&mysql.NopLogger{})
@@ -28,12 +30,15 @@ func Main(m *testing.M, ignore ...goleak.Option) {
 	os.Exit(code)
 }
 
-// leaksOfOthers lists goroutines that outlive tests through no fault of ours, each with its reason.
+// leaksOfOthers lists goroutines that outlive tests through no fault of ours,
+// each with its reason.
 func leaksOfOthers() []goleak.Option {
 	return []goleak.Option{
-		// Holds the thread that children are tied to (see spawn_linux.go): must live as long as the process.
+		// Holds the thread that children are tied to (see spawn_linux.go): must
+		// live as long as the process.
 		goleak.IgnoreAnyFunction("dibs/internal/testenv.spawnForever"),
-		// Looks whether a server that was killed is back, and sleeps a second before it finds its pool closed.
+		// Looks whether a server that was killed is back, and sleeps a second
+		// before it finds its pool closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 	}
 }
@@ -63,7 +68,8 @@ func (c *closers) closeAll() {
 	}
 }
 
-// Close stops what is shared and removes the folders, for a program that is no test and so has no Main. In a test it does nothing.
+// Close stops what is shared and removes the folders, for a program that is no
+// test and so has no Main. In a test it does nothing.
 func Close() {
 	if !testing.Testing() {
 		shared.closeAll()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Soak reports whether the long forms of tests are wanted: DIBS_SOAK=1, as `make soak` sets it.
+// Soak reports whether the long forms of tests are wanted: DIBS_SOAK=1, as
+// `make soak` sets it.
 func Soak() bool { return os.Getenv("DIBS_SOAK") == "1" }
 
 // Pick returns the short number in an everyday run and the full one under Soak.
@@ -19,11 +20,13 @@ func Pick(short, full int) int {
 	return short
 }
 
-// uniqueIDMax leaves space for a suffix within the 64 characters of a campaign id.
+// uniqueIDMax leaves space for a suffix within the 64 characters of a campaign
+// id.
 const uniqueIDMax = 48
 
-// UniqueID returns an id no other test uses: the prefix, the test's name in lower case and 8 random hex digits,
-// at most 48 characters of a-z, 0-9 and "-". It fits as a campaign id, a user id or part of a key.
+// UniqueID returns an id no other test uses: the prefix, the test's name in
+// lower case and 8 random hex digits, at most 48 characters of a-z, 0-9 and
+// "-". It fits as a campaign id, a user id or part of a key.
 func UniqueID(t testing.TB, prefix string) string {
 	t.Helper()
 	var random [4]byte

@@ -27,7 +27,8 @@ func newPlace(name string) (place, error) {
 
 func (p place) log() string { return filepath.Join(p.folder, "server.log") }
 
-// closeChecked runs a server's closing at the end of a test and fails the test when the server will not end.
+// closeChecked runs a server's closing at the end of a test and fails the test
+// when the server will not end.
 func closeChecked(t testing.TB, closeAll func() error) {
 	t.Helper()
 	if err := closeAll(); err != nil {

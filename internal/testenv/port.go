@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ports are taken from below every system's range for outgoing connections: a port from that range could be
-// picked up by some client between the Kill and the Start of a server.
+// Ports are taken from below every system's range for outgoing connections: a
+// port from that range could be picked up by some client between the Kill and
+// the Start of a server.
 const (
 	portMin   = 12000
 	portMax   = 32000
@@ -25,8 +26,8 @@ const (
 // errNoPort says that portTries random ports were all in use.
 var errNoPort = errors.New("testenv: no free port")
 
-// reservePort returns a free TCP port of 127.0.0.1 that no other test binary of this machine will pick until
-// release is called.
+// reservePort returns a free TCP port of 127.0.0.1 that no other test binary of
+// this machine will pick until release is called.
 func reservePort() (port int, release func(), err error) {
 	locks := filepath.Join(os.TempDir(), "dibs-test-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(locks, 0o700); err != nil {
@@ -67,7 +68,8 @@ func portFree(port int) bool {
 // loopback returns 127.0.0.1:port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// Addr returns a free address of 127.0.0.1 for a server of the test's own. No other test picks its port before this one ends.
+// Addr returns a free address of 127.0.0.1 for a server of the test's own. No
+// other test picks its port before this one ends.
 func Addr(t testing.TB) string {
 	t.Helper()
 	port, release, err := reservePort()

@@ -31,7 +31,8 @@ func (process) onParentDeath() syscall.Signal { return syscall.SIGKILL }
 
 func (process) remove() {}
 
-// programFolders are searched after PATH: a user's PATH often lacks the folders where servers are installed.
+// programFolders are searched after PATH: a user's PATH often lacks the folders
+// where servers are installed.
 var programFolders = []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
 
 // errNoProgram says that none of the wanted programs is installed.
@@ -52,7 +53,8 @@ func findProgram(names ...string) (string, error) {
 	return "", errNoProgram
 }
 
-// asRoot returns the argument without which database servers refuse to run as root; nothing for other users.
+// asRoot returns the argument without which database servers refuse to run as
+// root; nothing for other users.
 func asRoot() []string {
 	if os.Getuid() != 0 {
 		return nil

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// Program stands where this package expects a test, in a program that is none: it keeps what is to be cleaned up, and turns a failure into
-// an error. Methods of testing.TB that are not here are not used.
+// Program stands where this package expects a test, in a program that is none:
+// it keeps what is to be cleaned up, and turns a failure into an error. Methods
+// of testing.TB that are not here are not used.
 type Program struct {
 	testing.TB // nil
 

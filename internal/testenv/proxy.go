@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy starts a toxiproxy in this process in front of upstream (host:port) and stops it with the test. Its address
-// is Listen; Stop and Start cut and restore it; Toxics.AddToxicJson adds delays, cuts and limits.
+// Proxy starts a toxiproxy in this process in front of upstream (host:port) and
+// stops it with the test. Its address is Listen; Stop and Start cut and restore
+// it; Toxics.AddToxicJson adds delays, cuts and limits.
 func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -28,9 +29,9 @@ func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	return proxy
 }
 
-// Rewriting is the address of a proxy in front of upstream that replaces a text, wherever it stands
-// in an answer as a whole, by another of the same length: a server that calls something by another
-// name, as if it hid it.
+// Rewriting is the address of a proxy in front of upstream that replaces a
+// text, wherever it stands in an answer as a whole, by another of the same
+// length: a server that calls something by another name, as if it hid it.
 func Rewriting(t testing.TB, upstream, text, by string) string {
 	t.Helper()
 	require.Len(t, by, len(text))
@@ -58,8 +59,8 @@ func Rewriting(t testing.TB, upstream, text, by string) string {
 	return ln.Addr().String()
 }
 
-// rewrite copies what arrives until the connection ends. What arrives at once is replaced as a
-// whole.
+// rewrite copies what arrives until the connection ends. What arrives at once
+// is replaced as a whole.
 func rewrite(to, from net.Conn, text, by []byte) {
 	buffer := make([]byte, 1<<20)
 	for {

@@ -19,15 +19,17 @@ import (
 var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
 	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
 
-// RedisServer is a real Redis on 127.0.0.1. Its methods fail the test when they do not succeed.
+// RedisServer is a real Redis on 127.0.0.1. Its methods fail the test when they
+// do not succeed.
 type RedisServer struct {
 	control
 
 	addr string
 }
 
-// Redis starts a Redis of the test's own, empty, without persistence, and ends it with the test. Each conf is a line
-// of redis.conf ("appendonly yes", "maxmemory 3mb") that overrides the defaults.
+// Redis starts a Redis of the test's own, empty, without persistence, and ends
+// it with the test. Each conf is a line of redis.conf ("appendonly yes",
+// "maxmemory 3mb") that overrides the defaults.
 func Redis(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	return ownRedis(t, "", conf)
@@ -47,8 +49,9 @@ func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
 	return &RedisServer{control: control{t: t, srv: srv}, addr: addr}
 }
 
-// SharedRedis returns the one Redis that all tests of this binary share, without persistence. Tests must use
-// campaign ids of their own (UniqueID), never flush it, and can't Kill, Stop or Pause it.
+// SharedRedis returns the one Redis that all tests of this binary share,
+// without persistence. Tests must use campaign ids of their own (UniqueID),
+// never flush it, and can't Kill, Stop or Pause it.
 func SharedRedis(t testing.TB) *RedisServer {
 	t.Helper()
 	one, err := sharedRedis()
@@ -71,15 +74,17 @@ func (r *RedisServer) Addr() string { return r.addr }
 // URL returns a redis:// URL for database 0.
 func (r *RedisServer) URL() string { return "redis://" + r.addr + "/0" }
 
-// Client returns a new client, closed at the end of the test. It never repeats a command that failed (MaxRetries -1),
-// as is right for scripts that write, and gives up at its context's deadline.
+// Client returns a new client, closed at the end of the test. It never repeats
+// a command that failed (MaxRetries -1), as is right for scripts that write,
+// and gives up at its context's deadline.
 func (r *RedisServer) Client() *redis.Client {
 	c := newClient(r.addr)
 	r.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it before
 	return c
 }
 
-// startRedis starts a server on a fresh folder: the program, "" for any. busPort is the cluster bus port, 0 for no cluster.
+// startRedis starts a server on a fresh folder: the program, "" for any.
+// busPort is the cluster bus port, 0 for no cluster.
 func startRedis(program string, conf []string, busPort int, env ...string) (srv *server, addr string, closeAll func() error, err error) {
 	p, err := newPlace("redis")
 	if err != nil {
@@ -126,12 +131,14 @@ func redisHost(p place, program string, conf []string, busPort int) (host, error
 		c.inside = p.port
 		bind = "127.0.0.1"
 	}
-	// Without a mounted file the image takes its configuration on the command line only.
+	// Without a mounted file the image takes its configuration on the command
+	// line only.
 	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)
 	return c, nil
 }
 
-// redisConf writes a redis.conf. Persistence is off unless conf asks for it; later lines win.
+// redisConf writes a redis.conf. Persistence is off unless conf asks for it;
+// later lines win.
 func redisConf(port, busPort int, bind, folder string, conf []string) string {
 	lines := []string{
 		"port " + strconv.Itoa(port), "bind " + bind, "protected-mode no", "dir " + folder,
@@ -153,7 +160,8 @@ func dataFolder(folder string, conf []string) string {
 	return folder
 }
 
-// confArgs turns the lines of a redis.conf into command line arguments: "save 60 1" is --save "60 1".
+// confArgs turns the lines of a redis.conf into command line arguments: "save
+// 60 1" is --save "60 1".
 func confArgs(text string) []string {
 	var args []string
 	for line := range strings.Lines(text) {
@@ -163,7 +171,8 @@ func confArgs(text string) []string {
 	return args
 }
 
-// pingRedis dials by itself first: go-redis logs each refusal, and those are expected while a server starts.
+// pingRedis dials by itself first: go-redis logs each refusal, and those are
+// expected while a server starts.
 func pingRedis(ctx context.Context, addr string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -176,7 +185,8 @@ func pingRedis(ctx context.Context, addr string) error {
 	return c.Ping(ctx).Err() // an error while it still loads its data
 }
 
-// newClient makes a client that never repeats a command and gives up when its context says so.
+// newClient makes a client that never repeats a command and gives up when its
+// context says so.
 func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRepair says that the server is not a program of this machine, or came without its tool.
+// errNoRepair says that the server is not a program of this machine, or came
+// without its tool.
 var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
 
-// StartRepaired is Start for a server with "aof-load-truncated no": when a crash in the middle of a write keeps it from
-// starting, the file is repaired as its owner would, with redis-check-aof, and it is started again. It returns how often
-// that was needed: 0 or 1.
+// StartRepaired is Start for a server with "aof-load-truncated no": when a
+// crash in the middle of a write keeps it from starting, the file is repaired
+// as its owner would, with redis-check-aof, and it is started again. It returns
+// how often that was needed: 0 or 1.
 func (r *RedisServer) StartRepaired() (repairs int) {
 	r.t.Helper()
 	err := r.srv.start()
@@ -32,7 +34,8 @@ func repairAOF(at host) error {
 	if !here {
 		return errNoRepair
 	}
-	tool := strings.Replace(p.program, "-server", "-check-aof", 1) // installed side by side, under one name each
+	// installed side by side, under one name each
+	tool := strings.Replace(p.program, "-server", "-check-aof", 1)
 	if tool == p.program {
 		return errNoRepair
 	}

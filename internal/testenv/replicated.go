@@ -11,15 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ReplicatedCluster is a Redis Cluster whose masters have a replica each, so that one of them may die.
+// ReplicatedCluster is a Redis Cluster whose masters have a replica each, so
+// that one of them may die.
 type ReplicatedCluster struct {
 	t       testing.TB
 	masters []*RedisServer
 	nodes   []*RedisServer // masters, then replicas
 }
 
-// RedisReplicatedCluster starts a cluster of that many masters with a replica each, and ends it with the test. The cluster
-// takes a master for dead after nodeTimeout. Each conf is a line of redis.conf for every node.
+// RedisReplicatedCluster starts a cluster of that many masters with a replica
+// each, and ends it with the test. The cluster takes a master for dead after
+// nodeTimeout. Each conf is a line of redis.conf for every node.
 func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration, conf ...string) *ReplicatedCluster {
 	t.Helper()
 	c := &ReplicatedCluster{t: t}
@@ -56,7 +58,8 @@ func (c *ReplicatedCluster) first() string {
 	return c.nodes[0].addr
 }
 
-// replicate makes a node the replica of a master, once it has heard of it, and waits until it has its data.
+// replicate makes a node the replica of a master, once it has heard of it, and
+// waits until it has its data.
 func (c *ReplicatedCluster) replicate(replica, master *RedisServer) {
 	c.t.Helper()
 	id, err := master.Client().ClusterMyID(c.t.Context()).Result()
@@ -79,7 +82,8 @@ func (c *ReplicatedCluster) URL() string {
 	return "redis://" + strings.Join(addrs, ",")
 }
 
-// MasterOf is the node that serves the slot of a key, by what the first node that answers says.
+// MasterOf is the node that serves the slot of a key, by what the first node
+// that answers says.
 func (c *ReplicatedCluster) MasterOf(key string) *RedisServer {
 	c.t.Helper()
 	for _, node := range c.nodes {
@@ -114,7 +118,8 @@ func masterOf(ctx context.Context, addr, key string) (string, error) {
 	return "", fmt.Errorf("%w: slot %d", errClusterForming, slot)
 }
 
-// AwaitPromotion waits until every node that answers names another master than dead for a key, and returns when that was.
+// AwaitPromotion waits until every node that answers names another master than
+// dead for a key, and returns when that was.
 func (c *ReplicatedCluster) AwaitPromotion(dead *RedisServer, key string) time.Time {
 	c.t.Helper()
 	for _, node := range c.nodes {
@@ -142,13 +147,15 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 // Nodes are all of them, the masters of the beginning first.
 func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
 
-// MoveSlot moves the slot of a key to another master, one key after another with a pause in between, as a resharding does.
+// MoveSlot moves the slot of a key to another master, one key after another
+// with a pause in between, as a resharding does.
 func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	c.t.Helper()
 	c.BeginMove(key)(pause)
 }
 
-// BeginMove has a slot begin to move: its master has all keys still, and asks the next one for what it does not find. move moves them.
+// BeginMove has a slot begin to move: its master has all keys still, and asks
+// the next one for what it does not find. move moves them.
 func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration)) {
 	c.t.Helper()
 	from := c.MasterOf(key)
@@ -191,7 +198,8 @@ func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration
 	}
 }
 
-// mastersNow are the nodes that are masters, of which there are as many as in the beginning.
+// mastersNow are the nodes that are masters, of which there are as many as in
+// the beginning.
 func (c *ReplicatedCluster) mastersNow() (masters []*RedisServer) {
 	c.t.Helper()
 	for _, node := range c.nodes {

@@ -18,15 +18,17 @@ import (
 // sentinelMaster is the name under which Sentinels watch the primary.
 const sentinelMaster = "dibs"
 
-// SentinelSet are Sentinels that watch a Redis and promote one of its replicas when it dies.
+// SentinelSet are Sentinels that watch a Redis and promote one of its replicas
+// when it dies.
 type SentinelSet struct {
 	t       testing.TB
 	addrs   []string
 	clients []*redis.SentinelClient
 }
 
-// Sentinels starts three Sentinels, which take the primary for dead after down, waits until they know its replicas, and ends them with
-// the test. They are processes: there is no container for them.
+// Sentinels starts three Sentinels, which take the primary for dead after down,
+// waits until they know its replicas, and ends them with the test. They are
+// processes: there is no container for them.
 func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Duration) *SentinelSet {
 	t.Helper()
 	s := &SentinelSet{t: t}
@@ -78,7 +80,8 @@ func (s *SentinelSet) URL() string {
 	return "redis+sentinel://" + strings.Join(s.addrs, ",") + "/" + sentinelMaster
 }
 
-// AwaitPromotion waits until a Sentinel names another primary than dead, and returns when that was.
+// AwaitPromotion waits until a Sentinel names another primary than dead, and
+// returns when that was.
 func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 	s.t.Helper()
 	for i, addr := range s.addrs {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Time limits of servers. Generous, because test machines are busy; nothing waits that long when all is well.
+// Time limits of servers. Generous, because test machines are busy; nothing
+// waits that long when all is well.
 const (
 	startTimeout  = 90 * time.Second
 	stopTimeout   = 30 * time.Second
@@ -30,13 +31,15 @@ type host interface {
 	command() *exec.Cmd
 	// signal delivers a signal to the server that command started.
 	signal(running *os.Process, sig syscall.Signal) error
-	// onParentDeath is the signal that the command gets when the test binary is killed.
+	// onParentDeath is the signal that the command gets when the test binary is
+	// killed.
 	onParentDeath() syscall.Signal
 	// remove deletes what outlives the command.
 	remove()
 }
 
-// server is one server that can be started, killed and started again, on the same data and port.
+// server is one server that can be started, killed and started again, on the
+// same data and port.
 type server struct {
 	name  string // for messages
 	host  host
@@ -123,7 +126,8 @@ func (s *server) signal(sig syscall.Signal) error {
 	return s.host.signal(s.running, sig)
 }
 
-// stop ends the server by sig and returns when it is gone: SIGKILL for a crash, SIGTERM for an orderly end.
+// stop ends the server by sig and returns when it is gone: SIGKILL for a crash,
+// SIGTERM for an orderly end.
 func (s *server) stop(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

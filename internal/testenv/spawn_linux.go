@@ -19,8 +19,9 @@ var spawner = sync.OnceValue(func() chan<- spawnRequest {
 	return requests
 })
 
-// spawnForever starts children from one thread that never ends. The kernel sends a child its parent-death signal
-// when the *thread* that started it ends, and Go ends threads as it sees fit, so that thread has to be held.
+// spawnForever starts children from one thread that never ends. The kernel
+// sends a child its parent-death signal when the *thread* that started it ends,
+// and Go ends threads as it sees fit, so that thread has to be held.
 func spawnForever(requests <-chan spawnRequest) {
 	runtime.LockOSThread()
 	for r := range requests {
@@ -28,7 +29,8 @@ func spawnForever(requests <-chan spawnRequest) {
 	}
 }
 
-// Spawn starts cmd so that it gets the signal when this process ends, however it ends.
+// Spawn starts cmd so that it gets the signal when this process ends, however
+// it ends.
 func Spawn(cmd *exec.Cmd, onParentDeath syscall.Signal) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: onParentDeath}
 	r := spawnRequest{cmd: cmd, done: make(chan error, 1)}

@@ -5,13 +5,15 @@ import (
 	"testing"
 )
 
-// Store is a database for books: one of the SQL server, by its DSN, or a file of the embedded SQLite, by its path.
+// Store is a database for books: one of the SQL server, by its DSN, or a file
+// of the embedded SQLite, by its path.
 type Store struct{ DSN, Path string }
 
 // String is the one of them that is set.
 func (s Store) String() string { return s.DSN + s.Path }
 
-// OnEachStore runs a test on the SQL server and on the embedded SQLite, both empty.
+// OnEachStore runs a test on the SQL server and on the embedded SQLite, both
+// empty.
 func OnEachStore(t *testing.T, test func(t *testing.T, store Store)) {
 	t.Helper()
 	t.Run("server", func(t *testing.T) {
@@ -20,6 +22,7 @@ func OnEachStore(t *testing.T, test func(t *testing.T, store Store)) {
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, Store{Path: filepath.Join(t.TempDir(), "dibs 100%?.db")}) // a name that a URL would choke on
+		// a name that a URL would choke on
+		test(t, Store{Path: filepath.Join(t.TempDir(), "dibs 100%?.db")})
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Valkey is Redis with a Valkey. Where there is none, the test is skipped and says what to install; each test that uses it runs on
-// the usual server, too.
+// Valkey is Redis with a Valkey. Where there is none, the test is skipped and
+// says what to install; each test that uses it runs on the usual server, too.
 func Valkey(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	program, err := findProgram("valkey-server")

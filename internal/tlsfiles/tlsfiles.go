@@ -1,4 +1,5 @@
-// Package tlsfiles reads certificates, and has connections use those that URLs and DSNs name.
+// Package tlsfiles reads certificates, and has connections use those that URLs
+// and DSNs name.
 package tlsfiles
 
 import (
@@ -35,9 +36,10 @@ func Take(has func(option string) string, del func(option string)) Files {
 	return files
 }
 
-// Apply has c use the files. With an authority of their own, servers that show a certificate of
-// anybody else are refused. The client's certificate is read for each connection, so that it can be
-// replaced; while its files do not fit each other, the last one is shown. Errors name the option.
+// Apply has c use the files. With an authority of their own, servers that show
+// a certificate of anybody else are refused. The client's certificate is read
+// for each connection, so that it can be replaced; while its files do not fit
+// each other, the last one is shown. Errors name the option.
 func (f Files) Apply(c *tls.Config) error {
 	if file := f[CA]; file != "" {
 		pool, err := Authorities(file)
@@ -80,7 +82,8 @@ func Authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Pair is a certificate, with those that vouch for it, and its key, of two PEM files.
+// Pair is a certificate, with those that vouch for it, and its key, of two PEM
+// files.
 func Pair(certFile, keyFile string) (*tls.Certificate, error) {
 	cert, err := read(certFile)
 	if err != nil {
@@ -94,8 +97,8 @@ func Pair(certFile, keyFile string) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// read is a file without the byte order mark of an editor, behind which the first block would not
-// be seen.
+// read is a file without the byte order mark of an editor, behind which the
+// first block would not be seen.
 func read(file string) ([]byte, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the operator's setting
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err

@@ -11,8 +11,8 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// TestFilesOfAnEditorThatMarksThem: behind a byte order mark no PEM block is seen, and the others
-// of the file would be all.
+// TestFilesOfAnEditorThatMarksThem: behind a byte order mark no PEM block is
+// seen, and the others of the file would be all.
 func TestFilesOfAnEditorThatMarksThem(t *testing.T) {
 	t.Parallel()
 	marked := func(files ...string) string {

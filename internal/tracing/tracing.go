@@ -1,5 +1,6 @@
-// Package tracing starts the spans of a claim's way, on OpenTelemetry's API: the request, work that many claims share, and events that
-// come over a stream. Who sends spans, and where, is package otlp's business.
+// Package tracing starts the spans of a claim's way, on OpenTelemetry's API:
+// the request, work that many claims share, and events that come over a stream.
+// Who sends spans, and where, is package otlp's business.
 package tracing
 
 import (
@@ -64,8 +65,8 @@ func (t *Tracer) Sampled(ctx context.Context) *Span {
 	return nil
 }
 
-// Shared starts a span of work that is done once for many. It is in the trace of the first, and linked to all, as they are to it; nil when
-// there are none.
+// Shared starts a span of work that is done once for many. It is in the trace
+// of the first, and linked to all, as they are to it; nil when there are none.
 func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *Span {
 	if t == nil || len(of) == 0 {
 		return nil
@@ -82,7 +83,8 @@ func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *S
 	return &Span{span}
 }
 
-// Received starts the span of an event that came over a stream with this traceparent.
+// Received starts the span of an event that came over a stream with this
+// traceparent.
 func (t *Tracer) Received(ctx context.Context, name, parent string, about ...attribute.KeyValue) (context.Context, *Span) {
 	if t == nil || parent == "" {
 		return ctx, nil

@@ -20,7 +20,8 @@ import (
 // Group is the consumer group of the role.
 const Group = "webhooks"
 
-// ErrReplaced is the cause of a context that ended because another process delivers now.
+// ErrReplaced is the cause of a context that ended because another process
+// delivers now.
 var ErrReplaced = errors.New("webhooks: another process delivers")
 
 // DefaultGiveUpAfter is how long an event is tried before it is parked.
@@ -29,12 +30,14 @@ const DefaultGiveUpAfter = 24 * time.Hour
 const (
 	backoffFirst = 500 * time.Millisecond // doubled after each failure
 	maxBackoff   = 5 * time.Minute
-	commitPause  = 10 * time.Millisecond // before a lane asks again for what the writer is inserting
-	storePause   = time.Second           // before MySQL is asked again
-	finishWithin = 5 * time.Second       // of a stop, for the requests under way
-	laneMemory   = 256                   // events of a lane in memory; more wait in the table
-	nameMemory   = 2048                  // and of an endpoint
-	pageRows     = 200                   // of a lane, read at once; so many events may come again after a crash
+	// before a lane asks again for what the writer is inserting
+	commitPause  = 10 * time.Millisecond
+	storePause   = time.Second     // before MySQL is asked again
+	finishWithin = 5 * time.Second // of a stop, for the requests under way
+	laneMemory   = 256             // events of a lane in memory; more wait in the table
+	nameMemory   = 2048            // and of an endpoint
+	// of a lane, read at once; so many events may come again after a crash
+	pageRows = 200
 )
 
 // Config is what a Dispatcher works with.
@@ -42,8 +45,8 @@ type Config struct {
 	DB        *gorm.DB
 	Endpoints func() Endpoints // as they are now
 	Private   bool             // endpoints may have private addresses
-	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in place of this process;
-	// nil, for none or as a whole.
+	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in
+	// place of this process; nil, for none or as a whole.
 	Proxy func(endpoint *url.URL) (*url.URL, error)
 	// GiveUpAfter is how long an event is tried; 0 is DefaultGiveUpAfter.
 	GiveUpAfter time.Duration
@@ -53,7 +56,8 @@ type Config struct {
 	initialBackoff, maxBackoff time.Duration // are the constants, except in tests
 }
 
-// Dispatcher delivers events. One process at a time runs one: two would deliver events of a campaign in any order.
+// Dispatcher delivers events. One process at a time runs one: two would deliver
+// events of a campaign in any order.
 type Dispatcher struct {
 	cfg     Config
 	store   store
@@ -101,9 +105,10 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Run delivers what Submit is given, until consume returns. What is then neither delivered nor in the table is settled with an error.
-// Requests under way have five seconds to end, but none if ctx ended by ErrReplaced. It may run again when it has
-// returned.
+// Run delivers what Submit is given, until consume returns. What is then
+// neither delivered nor in the table is settled with an error. Requests under
+// way have five seconds to end, but none if ctx ended by ErrReplaced. It may
+// run again when it has returned.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -179,8 +184,10 @@ func (d *Dispatcher) lane(key laneKey) *lane {
 	return l
 }
 
-// Submit takes events to deliver and calls settle for each: with nil once every endpoint that wants the event has it, or the table holds
-// it. It does not wait for that. Events of one claim stream must be submitted in their order, one call after the other.
+// Submit takes events to deliver and calls settle for each: with nil once every
+// endpoint that wants the event has it, or the table holds it. It does not wait
+// for that. Events of one claim stream must be submitted in their order, one
+// call after the other.
 func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle func(i int, err error)) {
 	endpoints := d.cfg.Endpoints()
 	for i := range batch {
@@ -213,7 +220,8 @@ func (d *Dispatcher) perDelivery(endpoint string) int {
 	return max(1, e.Batch)
 }
 
-// all calls then once the function that it returns was called n times, with any of the errors.
+// all calls then once the function that it returns was called n times, with any
+// of the errors.
 func all(n int, then func(error)) func(error) {
 	var left atomic.Int32
 	var failed atomic.Pointer[error]
@@ -265,7 +273,8 @@ func (d *Dispatcher) queue(l *lane, items []*item) {
 	d.inMemory[l.key.endpoint] += len(items)
 }
 
-// unqueue takes all but the first keep events from the memory of a lane. The caller holds mu.
+// unqueue takes all but the first keep events from the memory of a lane. The
+// caller holds mu.
 func (d *Dispatcher) unqueue(l *lane, keep int) []*item {
 	keep = min(keep, len(l.queue))
 	items := l.queue[keep:]
@@ -274,7 +283,8 @@ func (d *Dispatcher) unqueue(l *lane, keep int) []*item {
 	return items
 }
 
-// spill has the writer insert events of a lane, and what follows them as well. The caller holds mu.
+// spill has the writer insert events of a lane, and what follows them as well.
+// The caller holds mu.
 func (d *Dispatcher) spill(l *lane, items []*item) {
 	l.spilled = true
 	l.spills++
@@ -285,7 +295,8 @@ func (d *Dispatcher) spill(l *lane, items []*item) {
 	}
 }
 
-// write inserts into the table what is spilled, in order, until ctx ends. While MySQL is away it waits, and so does what is behind.
+// write inserts into the table what is spilled, in order, until ctx ends. While
+// MySQL is away it waits, and so does what is behind.
 func (d *Dispatcher) write(ctx context.Context) {
 	for {
 		select {
@@ -328,7 +339,8 @@ func settle(batch []spill, err error) {
 // errGone says that the file names an endpoint no more.
 var errGone = errors.New("webhooks: no such endpoint any more")
 
-// send delivers events, after their turn among the requests to the endpoint: one, or as many as the endpoint takes at once.
+// send delivers events, after their turn among the requests to the endpoint:
+// one, or as many as the endpoint takes at once.
 func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) error {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {

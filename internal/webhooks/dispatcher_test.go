@@ -212,7 +212,8 @@ func TestDispatcher_PassesOverWhatNobodyWants(t *testing.T) {
 	require.Equal(t, 1, r.count())
 }
 
-// A receiver that fails has its events in the table at once, so that nothing else waits; what it gets in the end is in order.
+// A receiver that fails has its events in the table at once, so that nothing
+// else waits; what it gets in the end is in order.
 func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -241,7 +242,8 @@ func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
 	})
 }
 
-// One campaign that an endpoint refuses, or hangs on, does not hold up its others.
+// One campaign that an endpoint refuses, or hangs on, does not hold up its
+// others.
 func TestDispatcher_ACampaignDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -268,7 +270,8 @@ func TestDispatcher_ACampaignDoesNotHoldUpAnother(t *testing.T) {
 	require.Equal(t, upTo(1, 50), r.seqs("rain"))
 }
 
-// What is tried for too long is parked, the next delivery says so once, and order goes on.
+// What is tried for too long is parked, the next delivery says so once, and
+// order goes on.
 func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -301,7 +304,8 @@ func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 	})
 }
 
-// Processes stop and start while a receiver is away: nothing is lost or out of order, and what comes twice has one id.
+// Processes stop and start while a receiver is away: nothing is lost or out of
+// order, and what comes twice has one id.
 func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	db, r := syncertest.OpenServer(t), newReceiver(t)
@@ -325,7 +329,8 @@ func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	eventually(t, "the table is empty", func() bool { return rows(t, db) == 0 })
 }
 
-// The event that was under way when the process ended comes before those behind it, which wait in the table.
+// The event that was under way when the process ended comes before those behind
+// it, which wait in the table.
 func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
 	t.Parallel()
 	db, r := syncertest.OpenServer(t), newReceiver(t)
@@ -352,7 +357,8 @@ func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
 	require.Equal(t, upTo(1, 300), seqs[:300])
 }
 
-// While MySQL is away nothing is settled that a receiver does not have; a stop settles it with an error, so that it comes again.
+// While MySQL is away nothing is settled that a receiver does not have; a stop
+// settles it with an error, so that it comes again.
 func TestDispatcher_SettlesNothingThatIsNowhere(t *testing.T) {
 	t.Parallel()
 	db, bad, good := syncertest.OpenServer(t), newReceiver(t), newReceiver(t)
@@ -429,8 +435,9 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// TestDispatcher_DeliversBatches: a receiver that takes its time gets many events at once, in order, also those that went through the
-// table, and again after a failure.
+// TestDispatcher_DeliversBatches: a receiver that takes its time gets many
+// events at once, in order, also those that went through the table, and again
+// after a failure.
 func TestDispatcher_DeliversBatches(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -16,7 +16,8 @@ import (
 	"dibs/models"
 )
 
-// ErrConfig is wrapped by every refusal of the endpoints file; the message names the endpoint and the field.
+// ErrConfig is wrapped by every refusal of the endpoints file; the message
+// names the endpoint and the field.
 var ErrConfig = errors.New("webhooks: bad endpoints file")
 
 // Limits of the endpoints file.
@@ -33,12 +34,15 @@ const (
 
 // Endpoint is a receiver of events.
 type Endpoint struct {
-	Name      string             `json:"name"`
-	URL       string             `json:"url"`
-	Secrets   []string           `json:"secrets"` // "whsec_" and the key in base64; each signs every delivery, so that a receiver can change from one to the next
+	Name string `json:"name"`
+	URL  string `json:"url"`
+	// "whsec_" and the key in base64; each signs every delivery, so that a
+	// receiver can change from one to the next
+	Secrets   []string           `json:"secrets"`
 	Events    []models.EventType `json:"events"`
 	Campaigns []string           `json:"campaigns"` // none: all
-	Batch     int                `json:"batch"`     // events of a delivery at most, in a list; 0: each is sent alone
+	// events of a delivery at most, in a list; 0: each is sent alone
+	Batch int `json:"batch"`
 
 	keys     [][]byte
 	loopback bool // the URL names this machine
@@ -52,8 +56,8 @@ func (e *Endpoint) wants(event *models.Event) bool {
 // Endpoints are the endpoints by name.
 type Endpoints map[string]*Endpoint
 
-// ReadFile reads the endpoints file, and again when it changes: a file that is refused then is logged, and the endpoints stay. Errors:
-// ErrConfig, wrapped.
+// ReadFile reads the endpoints file, and again when it changes: a file that is
+// refused then is logged, and the endpoints stay. Errors: ErrConfig, wrapped.
 func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	return reread.New(log, func() (Endpoints, error) {
 		text, err := reread.Text(path)
@@ -64,7 +68,8 @@ func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	}, path)
 }
 
-// Parse reads and checks the text of an endpoints file. Errors: ErrConfig, wrapped; never with a secret in it.
+// Parse reads and checks the text of an endpoints file. Errors: ErrConfig,
+// wrapped; never with a secret in it.
 func Parse(text []byte) (Endpoints, error) {
 	var file struct {
 		Endpoints []*Endpoint `json:"endpoints"`

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// lane delivers the events of a campaign to an endpoint, one delivery at a time, in order. Events go through memory until one fails or too
-// many wait; from then on all go through the table, until that is empty.
+// lane delivers the events of a campaign to an endpoint, one delivery at a
+// time, in order. Events go through memory until one fails or too many wait;
+// from then on all go through the table, until that is empty.
 type lane struct {
 	d     *Dispatcher
 	key   laneKey
@@ -40,7 +41,8 @@ type lane struct {
 	needed  int   // commits without which the table lacks the event that is next
 }
 
-// start runs the lane if it has work and does not run. The caller holds the Dispatcher's mu.
+// start runs the lane if it has work and does not run. The caller holds the
+// Dispatcher's mu.
 func (l *lane) start() {
 	if l.running || len(l.queue) == 0 && !l.spilled {
 		return
@@ -69,7 +71,8 @@ func (l *lane) run() {
 	settle([]spill{{l, left}}, ctx.Err())
 }
 
-// next are the events to send from memory, or else whether there is a detour through the table to go on with. A lane without either ends.
+// next are the events to send from memory, or else whether there is a detour
+// through the table to go on with. A lane without either ends.
 func (l *lane) next() (heads []*item, commits int, more bool) {
 	most := l.d.perDelivery(l.key.endpoint)
 	l.d.mu.Lock()
@@ -90,8 +93,9 @@ func (l *lane) next() (heads []*item, commits int, more bool) {
 	return nil, 0, false
 }
 
-// underway are copies of the events that are under way, for the table: after a crash they come before those behind them, as they are
-// there. The caller holds the Dispatcher's mu.
+// underway are copies of the events that are under way, for the table: after a
+// crash they come before those behind them, as they are there. The caller holds
+// the Dispatcher's mu.
 func (l *lane) underway() (items []*item) {
 	for _, it := range l.queue[:min(max(1, l.sending), len(l.queue))] {
 		items = append(items, &item{WebhookEvent: it.WebhookEvent, done: func(error) {}})
@@ -99,7 +103,8 @@ func (l *lane) underway() (items []*item) {
 	return items
 }
 
-// fromMemory sends the events at the head of the queue. If they fail they go to the table, with all behind them.
+// fromMemory sends the events at the head of the queue. If they fail they go to
+// the table, with all behind them.
 func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	events := make([]models.WebhookEvent, len(heads))
 	for i, it := range heads {
@@ -168,7 +173,8 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 	_ = l.forget() // or the next time
 }
 
-// refused waits after a failure, or gives up what has been tried for long enough.
+// refused waits after a failure, or gives up what has been tried for long
+// enough.
 func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	now := sqlstore.Now()
 	switch {
@@ -182,7 +188,8 @@ func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	}
 }
 
-// park gives up the events that have waited since a time or longer. The next delivery announces that.
+// park gives up the events that have waited since a time or longer. The next
+// delivery announces that.
 func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 	n, last, err := l.d.store.park(ctx, l.key, since, reason.Error())
 	if err == nil {
@@ -199,7 +206,8 @@ func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 		slog.Int64("events", n), slog.Any("error", reason))
 }
 
-// returnToMemory ends the detour through the table, unless something was inserted into it since, or is about to be.
+// returnToMemory ends the detour through the table, unless something was
+// inserted into it since, or is about to be.
 func (l *lane) returnToMemory(commits int) bool {
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
@@ -217,7 +225,8 @@ func (l *lane) done(upTo, n int64) {
 	l.d.mu.Unlock()
 }
 
-// forget deletes the delivered rows. It goes on when the process stops: what it leaves is delivered again.
+// forget deletes the delivered rows. It goes on when the process stops: what it
+// leaves is delivered again.
 func (l *lane) forget() error {
 	if l.removed >= l.after {
 		return nil
@@ -229,7 +238,8 @@ func (l *lane) forget() error {
 	return err
 }
 
-// delivered notes that the endpoint has an event, and with it knows of the gap before.
+// delivered notes that the endpoint has an event, and with it knows of the gap
+// before.
 func (l *lane) delivered(err error) {
 	l.fails = 0
 	if l.gap != nil && err == nil && l.d.store.announced(l.d.finishing, l.key) == nil {

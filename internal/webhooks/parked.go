@@ -27,7 +27,8 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 	return q
 }
 
-// Parked returns parked events, up to a number of them: by endpoint and campaign, in order.
+// Parked returns parked events, up to a number of them: by endpoint and
+// campaign, in order.
 func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []models.WebhookEvent, err error) {
 	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(most).Find(&rows).Error
 	if err != nil {
@@ -49,8 +50,9 @@ func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.Webho
 	return gone, err
 }
 
-// Replay posts parked events once more, in order, up to ParkedMax. What an endpoint takes is parked no longer; after one that it does not
-// take the rest of its campaign stays. It returns how many were taken and how many are left.
+// Replay posts parked events once more, in order, up to ParkedMax. What an
+// endpoint takes is parked no longer; after one that it does not take the rest
+// of its campaign stays. It returns how many were taken and how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
 	rows, err := Parked(ctx, d.cfg.DB, which, ParkedMax)
 	refused := make(map[laneKey]bool)

@@ -23,7 +23,8 @@ import (
 
 const examples = "../../docs/examples/webhooks"
 
-// The receivers of docs/webhooks.md take what is delivered, once, and nothing that is forged or stale.
+// The receivers of docs/webhooks.md take what is delivered, once, and nothing
+// that is forged or stale.
 func TestReceiver_Python(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -15,17 +15,20 @@ import (
 	"dibs/models"
 )
 
-// placesEvery is how often the places of the webhooks in the claim streams are written to MySQL.
+// placesEvery is how often the places of the webhooks in the claim streams are
+// written to MySQL.
 const placesEvery = time.Second
 
-// webhookPlaces begins the names of the settings that have the places of the webhooks in the streams: from which entry on MySQL may lack
-// events that wait.
+// webhookPlaces begins the names of the settings that have the places of the
+// webhooks in the streams: from which entry on MySQL may lack events that wait.
 const webhookPlaces = "webhooks:"
 
 func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(partition) }
 
-// ReadAgainAfterRestores writes the places of the webhooks in the streams into MySQL until ctx ends, and looks whether they are there still. A MySQL that was restored has
-// older ones: events that waited in it are gone with the rows, so the streams are read again from there.
+// ReadAgainAfterRestores writes the places of the webhooks in the streams into
+// MySQL until ctx ends, and looks whether they are there still. A MySQL that
+// was restored has older ones: events that waited in it are gone with the rows,
+// so the streams are read again from there.
 func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts) {
 	written := make(map[string]string)
 	for ctx.Err() == nil {

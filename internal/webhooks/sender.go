@@ -24,22 +24,26 @@ import (
 )
 
 const (
-	attemptTimeout  = 15 * time.Second // from the dial to the end of the answer
-	dialTimeout     = 5 * time.Second
-	answerMax       = 64 << 10 // bytes that are read of an answer, so that its connection can be used again
+	attemptTimeout = 15 * time.Second // from the dial to the end of the answer
+	dialTimeout    = 5 * time.Second
+	// bytes that are read of an answer, so that its connection can be used
+	// again
+	answerMax       = 64 << 10
 	answerHeaderMax = 16 << 10
 	idleTimeout     = 90 * time.Second
 	sendsMax        = 128 // at once, to one endpoint
 )
 
-// Gap says that events of the campaign before this one were given up. They are parked, and may be delivered later.
+// Gap says that events of the campaign before this one were given up. They are
+// parked, and may be delivered later.
 type Gap struct {
 	Events  int64  `json:"events"`
 	FirstID string `json:"first_id"`
 	LastID  string `json:"last_id"`
 }
 
-// Body is what is sent: an event as it stands in the claim stream, in the form that Standard Webhooks propose.
+// Body is what is sent: an event as it stands in the claim stream, in the form
+// that Standard Webhooks propose.
 type Body struct {
 	Type      models.EventType `json:"type"`
 	Timestamp models.Time      `json:"timestamp"` // of the event
@@ -47,12 +51,14 @@ type Body struct {
 	Gap       *Gap             `json:"gap,omitempty"`
 }
 
-// Batch is what is sent to an endpoint that takes batches: events of one campaign, in order.
+// Batch is what is sent to an endpoint that takes batches: events of one
+// campaign, in order.
 type Batch struct {
 	Events []Body `json:"events"`
 }
 
-// messageOf is what is sent of events: their id, which is that of the first, and their body. gap is told with the first.
+// messageOf is what is sent of events: their id, which is that of the first,
+// and their body. gap is told with the first.
 func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string, body []byte, err error) {
 	all := Batch{Events: make([]Body, len(events))}
 	for i := range events {
@@ -71,8 +77,8 @@ func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string,
 // TestType is the type of what Test sends. No event has it.
 const TestType models.EventType = "webhook.test"
 
-// Test sends an endpoint a message that is no event, signed as events are. private and proxy are as in
-// Config.
+// Test sends an endpoint a message that is no event, signed as events are.
+// private and proxy are as in Config.
 func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (*url.URL, error)) error {
 	now := time.Now()
 	one := models.WebhookEvent{EventID: "test-" + rand.Text(), Type: TestType, At: now}
@@ -88,7 +94,8 @@ func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (
 	return newSender(private, proxy).send(ctx, e, id, body)
 }
 
-// Sign returns the signature of a message by one key, as the header webhook-signature holds it.
+// Sign returns the signature of a message by one key, as the header
+// webhook-signature holds it.
 func Sign(key []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%d.", id, at.Unix()) // a hash takes all
@@ -100,8 +107,9 @@ func Sign(key []byte, id string, at time.Time, body []byte) string {
 type sender struct {
 	outside, inside *http.Client // for endpoints elsewhere, and on this machine
 
-	proxy   func(*url.URL) (*url.URL, error) // of an endpoint elsewhere; nil: none
-	proxied *http.Client                     // what it dials is the proxy, which checks the addresses behind it
+	proxy func(*url.URL) (*url.URL, error) // of an endpoint elsewhere; nil: none
+	// what it dials is the proxy, which checks the addresses behind it
+	proxied *http.Client
 }
 
 func newSender(private bool, proxy func(*url.URL) (*url.URL, error)) *sender {
@@ -123,8 +131,8 @@ func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
 	return s.outside
 }
 
-// newClient makes a client that connects to no address that mayDial refuses, whatever a name
-// resolves to.
+// newClient makes a client that connects to no address that mayDial refuses,
+// whatever a name resolves to.
 func newClient(private bool) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
@@ -154,8 +162,9 @@ func client(transport *http.Transport) *http.Client {
 // errAddress is wrapped by refusals of an address.
 var errAddress = errors.New("webhooks: the address is refused")
 
-// neverDialed are ranges that no receiver has: link-local ones, with the metadata services of clouds, and those that are reserved or
-// translate to another address.
+// neverDialed are ranges that no receiver has: link-local ones, with the
+// metadata services of clouds, and those that are reserved or translate to
+// another address.
 //
 //nolint:gochecknoglobals // nothing writes to it
 var neverDialed = prefixes("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
@@ -189,7 +198,8 @@ func mayDial(addr netip.Addr, private bool) error {
 	return nil
 }
 
-// send posts one event to an endpoint. It returns nil when the endpoint has it, which any 2xx says.
+// send posts one event to an endpoint. It returns nil when the endpoint has it,
+// which any 2xx says.
 func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, bytes.NewReader(body))
 	if err != nil {

@@ -26,12 +26,14 @@ func (s store) of(ctx context.Context, key laneKey) *gorm.DB {
 	return s.db.WithContext(ctx).Model(&models.WebhookEvent{}).Where("endpoint = ? AND campaign_id = ?", key.endpoint, key.campaignID)
 }
 
-// insert adds events. One that the endpoint waits for already, because it came from the stream twice, stays as it is.
+// insert adds events. One that the endpoint waits for already, because it came
+// from the stream twice, stays as it is.
 func (s store) insert(ctx context.Context, rows []models.WebhookEvent) error {
 	return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(rows, insertRows).Error
 }
 
-// page reads the first events of a lane that are still tried, after a number, in order.
+// page reads the first events of a lane that are still tried, after a number,
+// in order.
 func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (rows []models.WebhookEvent, err error) {
 	err = s.of(ctx, key).Where("no > ? AND parked_at IS NULL", after).Order("no").Limit(limit).Find(&rows).Error
 	return rows, err
@@ -42,8 +44,8 @@ func (s store) remove(ctx context.Context, key laneKey, upTo int64) error {
 	return s.of(ctx, key).Where("no <= ? AND parked_at IS NULL", upTo).Delete(&models.WebhookEvent{}).Error
 }
 
-// park gives up the events of a lane up to the last that has waited since a time or longer. It returns how many, and the number of that
-// one.
+// park gives up the events of a lane up to the last that has waited since a
+// time or longer. It returns how many, and the number of that one.
 func (s store) park(ctx context.Context, key laneKey, since time.Time, reason string) (n, last int64, err error) {
 	err = s.of(ctx, key).Where("parked_at IS NULL AND created_at <= ?", since.UTC()).Select("COALESCE(MAX(no), 0)").Scan(&last).Error
 	if err != nil {

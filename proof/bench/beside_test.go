@@ -20,7 +20,8 @@ const (
 	besideReadRate    = 50_000  // rows a second
 )
 
-// benchBeside puts load on the API alone, beside a reader of a ledger, and beside webhooks, of which one receiver may be dead.
+// benchBeside puts load on the API alone, beside a reader of a ledger, and
+// beside webhooks, of which one receiver may be dead.
 func benchBeside(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -73,7 +74,8 @@ func hookFile(b *testing.B, urls ...string) string {
 	return path
 }
 
-// readLedger reads a campaign's ledger as CSV over and over, at besideReadRate, until stop is called.
+// readLedger reads a campaign's ledger as CSV over and over, at besideReadRate,
+// until stop is called.
 func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -92,7 +94,8 @@ func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	}
 }
 
-// readLedgerOnce returns the rows that it read. before is how many were read since started, which paces it.
+// readLedgerOnce returns the rows that it read. before is how many were read
+// since started, which paces it.
 func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, before int) (rows int) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.api.addr+"/v1/campaigns/"+id+"/ledger", nil)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchBooks brings a stream full of claims into MySQL, against what the server takes at most and against a transaction a
-// claim.
+// benchBooks brings a stream full of claims into MySQL, against what the server
+// takes at most and against a transaction a claim.
 func benchBooks(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -43,7 +43,8 @@ func benchBooks(b *testing.B, s *sheet) {
 // bookClaims are the claims of one round.
 const bookClaims = 200_000
 
-// booksOn are the sides on one server; ratios is for when they have taken their turns.
+// booksOn are the sides on one server; ratios is for when they have taken their
+// turns.
 func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), ratios func()) {
 	on := func(what string) string { return st.name + ": " + what }
 	ours, ceiling, each := on("consumer and writer"), on("multi-row inserts"), on("a transaction a claim")
@@ -101,8 +102,10 @@ func (t cpuTimes) since(before cpuTimes) cpuTimes {
 	return cpuTimes{here: t.here - before.here, redis: t.redis - before.redis, sql: t.sql - before.sql}
 }
 
-// runPipeline fills a stream, and then times consumer and writer until every claim of it is committed. With isAgain MySQL has them
-// all and loses them, under a consumer that runs, and a claim more is made; the time begins when the consumer has begun again.
+// runPipeline fills a stream, and then times consumer and writer until every
+// claim of it is committed. With isAgain MySQL has them all and loses them,
+// under a consumer that runs, and a claim more is made; the time begins when
+// the consumer has begun again.
 func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) pipelineRun {
 	b.Helper()
 	m := r.campaign(b, plenty)

@@ -22,7 +22,8 @@ import (
 // plenty is a stock that no round gets through.
 const plenty = 1_000_000_000
 
-// broker is a Redis of the benchmark's own, and a client of it as production makes one.
+// broker is a Redis of the benchmark's own, and a client of it as production
+// makes one.
 type broker struct {
 	server  *testenv.RedisServer
 	rdb     redis.UniversalClient
@@ -77,7 +78,8 @@ func (r *broker) taken(b *testing.B, m lua.Meta) int64 {
 	return state.Taken
 }
 
-// forget removes a campaign and the stream, so that each round finds the same Redis.
+// forget removes a campaign and the stream, so that each round finds the same
+// Redis.
 func (r *broker) forget(b *testing.B, m lua.Meta) {
 	b.Helper()
 	k := lua.KeysOf(m.ID, m.Partition)
@@ -128,7 +130,8 @@ func statOf(b *testing.B, stats, name string) int64 {
 	return 0
 }
 
-// since adds what one claim has cost Redis since before, and how busy Redis was.
+// since adds what one claim has cost Redis since before, and how busy Redis
+// was.
 func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims int64) {
 	b.Helper()
 	now := r.usage(b)

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cause is what processor time goes into: samples whose stack it matches, unless a cause before it does. Stacks read from the leaf to the
-// root, a function a line.
+// cause is what processor time goes into: samples whose stack it matches,
+// unless a cause before it does. Stacks read from the leaf to the root, a
+// function a line.
 type cause struct {
 	name  string
 	stack *regexp.Regexp
@@ -85,7 +86,8 @@ func (s *sheet) figure(name string) *series {
 	return nil
 }
 
-// benchCauses profiles the API and the consumer under three loads, each in a process of its own.
+// benchCauses profiles the API and the consumer under three loads, each in a
+// process of its own.
 func benchCauses(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]

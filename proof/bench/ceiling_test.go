@@ -31,7 +31,8 @@ func rowOf(m lua.Meta, seq int64) string {
 		uuid.Must(uuid.NewV7()), m.ID, seq, 100_000+seq, "AAECAwQFBgcICQoLDA0ODw", at, at)
 }
 
-// insertRows puts rows into claims, 1,000 a transaction, and returns rows a second.
+// insertRows puts rows into claims, 1,000 a transaction, and returns rows a
+// second.
 func insertRows(b *testing.B, r *broker, st *store, connections int) float64 {
 	b.Helper()
 	m := metaFor(r)
@@ -62,7 +63,8 @@ func insertRows(b *testing.B, r *broker, st *store, connections int) float64 {
 	return float64(len(statements)*rowsPerTransaction) / time.Since(start).Seconds()
 }
 
-// transaction runs one statement between BEGIN and COMMIT, and one more with an argument if there is one.
+// transaction runs one statement between BEGIN and COMMIT, and one more with an
+// argument if there is one.
 func (s *store) transaction(ctx context.Context, statement string, id ...any) error {
 	tx, err := s.sql.BeginTx(ctx, nil)
 	if err != nil {
@@ -80,7 +82,8 @@ func (s *store) transaction(ctx context.Context, statement string, id ...any) er
 	return tx.Commit()
 }
 
-// insertEach runs a transaction a claim for a while, and returns claims a second.
+// insertEach runs a transaction a claim for a while, and returns claims a
+// second.
 func insertEach(b *testing.B, r *broker, st *store, connections int) float64 {
 	b.Helper()
 	m := metaFor(r)

@@ -32,8 +32,8 @@ import (
 	"dibs/syncer/retention"
 )
 
-// A child is this test binary once more, as a server: so what is measured has a process, a heap and a scheduler of its own,
-// as it has in production.
+// A child is this test binary once more, as a server: so what is measured has a
+// process, a heap and a scheduler of its own, as it has in production.
 const (
 	childVariable = "DIBS_BENCH_CHILD" // which server to be
 	childConfig   = "DIBS_BENCH_CONFIG"
@@ -76,7 +76,8 @@ type child struct {
 	stop func() // and wait for its end
 }
 
-// startChild starts a child. It ends with the benchmark, or when this process does.
+// startChild starts a child. It ends with the benchmark, or when this process
+// does.
 func startChild(b *testing.B, name string, settings childSettings) *child {
 	b.Helper()
 	config, err := json.Marshal(settings)
@@ -201,7 +202,8 @@ func childServer(name string, settings childSettings) (func(context.Context, net
 	}
 }
 
-// serveNoop reads each body and answers the same: the ceiling of any handler of net/http.
+// serveNoop reads each body and answers the same: the ceiling of any handler of
+// net/http.
 func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) error {
 	mux := http.NewServeMux()
 	body := []byte(settings.Body)

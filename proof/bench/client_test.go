@@ -19,7 +19,8 @@ import (
 // clientCallers are the goroutines that share one client.
 const clientCallers = 200
 
-// storefront is a program with two clients of the whole: one whose claims share requests and one whose claims do not.
+// storefront is a program with two clients of the whole: one whose claims share
+// requests and one whose claims do not.
 type storefront struct {
 	*whole
 
@@ -27,7 +28,8 @@ type storefront struct {
 	users          atomic.Int64
 }
 
-// benchClient puts the same callers on a client whose claims share requests and on one whose claims do not.
+// benchClient puts the same callers on a client whose claims share requests and
+// on one whose claims do not.
 func benchClient(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]

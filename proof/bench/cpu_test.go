@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cpuOf is the processor time that a process has used so far, in the 10 ms steps of Linux; 0 elsewhere. What a request
-// costs in processor time says more than its rate when others use the machine too.
+// cpuOf is the processor time that a process has used so far, in the 10 ms
+// steps of Linux; 0 elsewhere. What a request costs in processor time says more
+// than its rate when others use the machine too.
 func cpuOf(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -35,7 +36,8 @@ func perClaim(d time.Duration, claims int64) float64 {
 	return float64(d.Nanoseconds()) / 1000 / float64(claims)
 }
 
-// loadBefore is how many processes wanted a core in the minute before, on Linux; 0 elsewhere.
+// loadBefore is how many processes wanted a core in the minute before, on
+// Linux; 0 elsewhere.
 func loadBefore() float64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")

@@ -26,7 +26,8 @@ func buildDibs(b *testing.B) string {
 	return program
 }
 
-// startDibs starts a role, and for the API waits until it listens. At the end it is stopped as operators stop it.
+// startDibs starts a role, and for the API waits until it listens. At the end
+// it is stopped as operators stop it.
 func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	b.Helper()
 	c, stop := runDibs(b, program, role, settings...)
@@ -61,7 +62,8 @@ func runDibs(b *testing.B, program, role string, settings ...string) (c *child, 
 	return c, stop
 }
 
-// readLog reads a log until it ends, reports where the process listens, and in the end its last line.
+// readLog reads a log until it ends, reports where the process listens, and in
+// the end its last line.
 func readLog(log io.Reader, listening, ended chan<- string) {
 	last := ""
 	for lines := bufio.NewScanner(log); lines.Scan(); {

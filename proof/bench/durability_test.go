@@ -17,7 +17,8 @@ import (
 	"dibs/proof/load"
 )
 
-// benchDurability puts the same load on an API of each durability, over one Redis and one MySQL, with one consumer for all.
+// benchDurability puts the same load on an API of each durability, over one
+// Redis and one MySQL, with one consumer for all.
 func benchDurability(b *testing.B, s *sheet) {
 	r := brokerOn(b, testenv.Redis(b, "appendonly yes", "appendfsync always", "aof-load-truncated no", "dir "+b.TempDir()))
 	st := stores(b)[0]
@@ -120,7 +121,8 @@ func (w *whole) atRate(b *testing.B, s *sheet, name string) {
 	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
-// fsyncTakes is how long the disk of the files takes for one write that is kept.
+// fsyncTakes is how long the disk of the files takes for one write that is
+// kept.
 func fsyncTakes(b *testing.B) time.Duration {
 	b.Helper()
 	file, err := os.CreateTemp(b.TempDir(), "")

@@ -28,8 +28,8 @@ const (
 	creditsOneEach = 10_000 // events that a transaction each is measured with
 )
 
-// benchFinance credits a stream full of packets, against what the same group reads when nothing is done with it, and against a
-// transaction a credit.
+// benchFinance credits a stream full of packets, against what the same group
+// reads when nothing is done with it, and against a transaction a credit.
 func benchFinance(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -92,7 +92,8 @@ func (r *broker) publishCredits(b *testing.B, n int) {
 	}
 }
 
-// books opens the books of a store that are empty, and returns what closes them.
+// books opens the books of a store that are empty, and returns what closes
+// them.
 func (s *store) books(b *testing.B) (handle consumer.HandleFunc, done func()) {
 	b.Helper()
 	books, err := finance.NewBooks(finance.Config{DB: s.gorm, Logger: slog.New(slog.DiscardHandler)})
@@ -100,7 +101,8 @@ func (s *store) books(b *testing.B) (handle consumer.HandleFunc, done func()) {
 	return books.Handle, func() { require.NoError(b, books.Close(longAfter(b))) }
 }
 
-// credits runs a service until it has taken all events of the stream; st, unless nil, must hold them then.
+// credits runs a service until it has taken all events of the stream; st,
+// unless nil, must hold them then.
 func (s *sheet) credits(
 	b *testing.B, r *broker, st *store, name string, events int, open func(*testing.B) (consumer.HandleFunc, func()),
 ) {

@@ -20,10 +20,12 @@ const (
 	growthDrivers = 4       // that send calls of 128
 )
 
-// growthSizes are how many claims one campaign has when it is measured, and growthCampaigns how many campaigns are claimed from.
+// growthSizes are how many claims one campaign has when it is measured, and
+// growthCampaigns how many campaigns are claimed from.
 var growthSizes, growthCampaigns = []int{10_000, 1_000_000, 10_000_000}, []int{1, 100, 10_000}
 
-// benchGrowth measures what a claim costs each process as a campaign, and the number of campaigns, grow.
+// benchGrowth measures what a claim costs each process as a campaign, and the
+// number of campaigns, grow.
 func benchGrowth(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -55,7 +57,8 @@ func benchGrowth(b *testing.B, s *sheet) {
 func sizeName(n int) string   { return fmt.Sprintf("one campaign of %d claims", n) }
 func spreadName(n int) string { return fmt.Sprintf("%d campaigns", n) }
 
-// straight has the cost of a claim grow straight: within a fifth of what it was.
+// straight has the cost of a claim grow straight: within a fifth of what it
+// was.
 func (s *sheet) straight(b *testing.B, name, over, under string, processes ...string) {
 	s.ratio(b, "claims/s "+name, over+": claims/s", under+": claims/s", 0.8)
 	for _, process := range processes {
@@ -109,7 +112,8 @@ func (s *sheet) grow(b *testing.B, m *many, syncer *child) {
 	}
 }
 
-// openAll makes campaigns with plenty of stock, in Redis, each with a claim that MySQL has.
+// openAll makes campaigns with plenty of stock, in Redis, each with a claim
+// that MySQL has.
 func (m *many) openAll(b *testing.B, ids []string) {
 	b.Helper()
 	rows := make([]models.Campaign, len(ids))
@@ -126,7 +130,8 @@ func (m *many) openAll(b *testing.B, ids []string) {
 	require.Eventually(b, func() bool { return m.booked(b) == before+int64(len(ids)) }, time.Minute, 10*time.Millisecond)
 }
 
-// fill takes claims from to to, and waits now and then for MySQL, so that the stream stays short.
+// fill takes claims from to to, and waits now and then for MySQL, so that the
+// stream stays short.
 func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
 	b.Helper()
 	const atOnce = 400_000

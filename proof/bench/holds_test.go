@@ -22,17 +22,20 @@ const (
 	dueAhead        = 10 * time.Second // for their rows to be written before they are due
 )
 
-// benchHolds puts load on the API with a syncer beside it that has nothing to do, and then with one that sweeps a year of holds
-// that end together. All of it runs on this machine.
+// benchHolds puts load on the API with a syncer beside it that has nothing to
+// do, and then with one that sweeps a year of holds that end together. All of
+// it runs on this machine.
 func benchHolds(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
 	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
 	program := buildDibs(b)
 	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))} // many batches
+	// many batches
+	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}
 	w.api, w.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
-	keeper := startDibs(b, program, "syncer", append(settings, "DIBS_IDLE_EVICT=10000h")...) // or claims of last year would be idle
+	// or claims of last year would be idle
+	keeper := startDibs(b, program, "syncer", append(settings, "DIBS_IDLE_EVICT=10000h")...)
 	held := newHeld(b, w)
 	alone, beside := "claims", "claims beside a sweep"
 	s.takeTurns([]func(){
@@ -77,7 +80,8 @@ func newHeld(b *testing.B, w *whole) *held {
 	return h
 }
 
-// fall makes a campaign whose claims all have their rows and are all due, and returns when the sweep is at work on them.
+// fall makes a campaign whose claims all have their rows and are all due, and
+// returns when the sweep is at work on them.
 func (h *held) fall(b *testing.B) (id string) {
 	b.Helper()
 	id = fmt.Sprintf("held-%d", h.broker.made.Add(1))

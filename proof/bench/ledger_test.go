@@ -23,7 +23,8 @@ const (
 	ledgerTarget = 50_000 // rows a second
 )
 
-// benchLedger measures how fast a ledger is read over HTTP: all of it as CSV, and pages of it from its beginning and from its end.
+// benchLedger measures how fast a ledger is read over HTTP: all of it as CSV,
+// and pages of it from its beginning and from its end.
 func benchLedger(b *testing.B, s *sheet) {
 	st := stores(b)[0]
 	s.Facts = []string{st.version(b)}
@@ -35,7 +36,8 @@ func benchLedger(b *testing.B, s *sheet) {
 	started := time.Now().UTC().Add(-time.Hour)
 	for i := range events {
 		events[i].ID = uuid.Must(uuid.NewV7()).String()
-		events[i].At = models.NewTime(started.Add(time.Duration(i/20) * time.Millisecond)) // 20,000 a second
+		// 20,000 a second
+		events[i].At = models.NewTime(started.Add(time.Duration(i/20) * time.Millisecond))
 	}
 	syncertest.RawInsert(b, db, events)
 	require.NoError(b, db.Exec("UPDATE lots SET synced_seq = ?, residency = 'evicted' WHERE id = ?", n, id).Error)

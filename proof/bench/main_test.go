@@ -19,7 +19,8 @@ var (
 	profilesFlag = flag.String("profiles", "", "a folder that keeps the CPU profiles of part causes")
 )
 
-// TestMain is also the way into the processes that a benchmark starts beside itself, see child_test.go.
+// TestMain is also the way into the processes that a benchmark starts beside
+// itself, see child_test.go.
 func TestMain(m *testing.M) {
 	cmd.Tune() // as main does, the handler that does nothing included
 	if name := os.Getenv(childVariable); name != "" {
@@ -63,7 +64,8 @@ var parts = []struct {
 	{"memory", "Redis memory", benchMemory},
 }
 
-// BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends with the tables of all of them.
+// BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends
+// with the tables of all of them.
 func BenchmarkDibs(b *testing.B) {
 	var sheets []*sheet
 	load := loadBefore()

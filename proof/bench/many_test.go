@@ -36,7 +36,8 @@ type many struct {
 	ids      []string
 }
 
-// benchMany makes campaigns, half of them with holds, wakes each with one claim, and then asks nothing more of them.
+// benchMany makes campaigns, half of them with holds, wakes each with one
+// claim, and then asks nothing more of them.
 func benchMany(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -89,7 +90,8 @@ func (m *many) createAll(b *testing.B, n int) {
 	syncertest.AddCampaigns(b, m.store.gorm, rows...)
 }
 
-// refused sends one claim for each campaign in one request, and returns how many were refused.
+// refused sends one claim for each campaign in one request, and returns how
+// many were refused.
 func (m *many) refused(b *testing.B, ids []string) int {
 	b.Helper()
 	answer, err := postBatch(http.DefaultClient, m.api.addr, len(ids), func(i int) (campaign, user string) { return ids[i], "ada" })
@@ -205,7 +207,8 @@ var manyRoles = []string{"api", "consumer", "syncer"}
 
 func reconciled(n int) string { return fmt.Sprintf("dibs reconcile, for %d campaigns", n) }
 
-// reconcileMany runs `dibs reconcile` over all campaigns, and says how long so many of them took.
+// reconcileMany runs `dibs reconcile` over all campaigns, and says how long so
+// many of them took.
 func (s *sheet) reconcileMany(b *testing.B, m *many, n int) {
 	started := time.Now()
 	out, err := m.dibs(b, "reconcile", "--json").Output()

@@ -65,7 +65,8 @@ func (r *broker) sizeOf(b *testing.B, key string) int64 {
 	return size
 }
 
-// carry has claims carry the subjects that the broker's campaigns limit, each its own.
+// carry has claims carry the subjects that the broker's campaigns limit, each
+// its own.
 func (r *broker) carry(reqs []lua.ClaimRequest) []lua.ClaimRequest {
 	for i := range reqs {
 		for _, name := range r.subjects {

@@ -21,7 +21,8 @@ const (
 	overviewEvery = 2 * time.Second // one of the first page, beside a rush
 )
 
-// benchOverview loads the console's first page over many campaigns: alone, and beside a rush while pages of it are open.
+// benchOverview loads the console's first page over many campaigns: alone, and
+// beside a rush while pages of it are open.
 func benchOverview(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -156,7 +157,8 @@ func (m *many) openOverviews(b *testing.B) *overviews {
 	return o
 }
 
-// leave closes the pages, which had events, and returns how long the loads beside them took.
+// leave closes the pages, which had events, and returns how long the loads
+// beside them took.
 func (o *overviews) leave(b *testing.B) []time.Duration {
 	b.Helper()
 	o.stop()

@@ -18,7 +18,8 @@ import (
 	"dibs/models"
 )
 
-// The red packet article's workload: so many packets, taken one by one over so many connections, by its script.
+// The red packet article's workload: so many packets, taken one by one over so
+// many connections, by its script.
 const (
 	articlePackets     = 100_000
 	packetConnections  = 20
@@ -29,7 +30,8 @@ const (
 	packetsPerCallMost = 128
 )
 
-// benchPackets hands out packets by the article's script and by Dibs', and brings a million of them to Redis.
+// benchPackets hands out packets by the article's script and by Dibs', and
+// brings a million of them to Redis.
 func benchPackets(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}
@@ -155,7 +157,8 @@ func (s *sheet) packets(b *testing.B, r *broker, name string) {
 	r.forgetPackets(b, m)
 }
 
-// articlePackets has calls of the article's script made. Users are drawn by chance, so a few come twice.
+// articlePackets has calls of the article's script made. Users are drawn by
+// chance, so a few come twice.
 func (s *sheet) articlePackets(b *testing.B, r *broker, name string, run func(*testing.B, *broker, string, articleCalls) float64) {
 	ctx := longAfter(b)
 	keys := []string{"{a}:packets", "{a}:users", "{a}:taken"}
@@ -211,7 +214,8 @@ func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connecti
 	c.broker.forgetPackets(b, m)
 }
 
-// loadPackets brings a million packets to Redis, and has Redis note each call that held it for long.
+// loadPackets brings a million packets to Redis, and has Redis note each call
+// that held it for long.
 func (s *sheet) loadPackets(b *testing.B, r *broker) {
 	ctx := longAfter(b)
 	slower := strconv.FormatInt(holdTarget.Microseconds(), 10)

@@ -13,8 +13,10 @@ import (
 // pipelineClaims are the claims of one round.
 const pipelineClaims = 200_000
 
-// benchPipeline sends claims in batches over HTTP until they are in MySQL, in turns with the article's script, which keeps no claim. Each
-// part's processor time for a booked claim is counted apart, and in the end the space that a row takes.
+// benchPipeline sends claims in batches over HTTP until they are in MySQL, in
+// turns with the article's script, which keeps no claim. Each part's processor
+// time for a booked claim is counted apart, and in the end the space that a row
+// takes.
 func benchPipeline(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -55,7 +57,8 @@ func benchPipeline(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Space of a row: data and indexes of the table over its %d rows, as the load left them.", rows))
 }
 
-// claimsSize is how many rows the table claims has, and its size as the server counts it.
+// claimsSize is how many rows the table claims has, and its size as the server
+// counts it.
 func (s *store) claimsSize(b *testing.B) (rows, bytes int64) {
 	b.Helper()
 	s.exec(b.Context(), b, "ANALYZE TABLE claims")

@@ -46,7 +46,8 @@ func publish(b *testing.B, sheets []*sheet) {
 	}
 }
 
-// record puts sheets into the file of results, where those of parts that were not run stay, and brings the summary up to date.
+// record puts sheets into the file of results, where those of parts that were
+// not run stay, and brings the summary up to date.
 func record(results, doc, picture string, sheets []*sheet) error {
 	all := make(map[string]*sheet)
 	text, err := os.ReadFile(results)

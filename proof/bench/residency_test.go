@@ -35,7 +35,8 @@ const (
 	heldNoted     = 500 * time.Microsecond
 )
 
-// resident is what campaigns come to Redis and leave it by, as the roles have it, and two of them, with every claim in MySQL.
+// resident is what campaigns come to Redis and leave it by, as the roles have
+// it, and two of them, with every claim in MySQL.
 type resident struct {
 	*broker
 	store      *store
@@ -96,7 +97,8 @@ func newResident(b *testing.B) *resident {
 	return r
 }
 
-// planted makes a campaign with so many claims in MySQL, all of one unit and under keys, by the database itself.
+// planted makes a campaign with so many claims in MySQL, all of one unit and
+// under keys, by the database itself.
 func (r *resident) planted(b *testing.B, claims int64) string {
 	b.Helper()
 	id := fmt.Sprintf("planted-%d", claims)
@@ -113,8 +115,9 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	for have := int64(1); have < claims; have *= 2 {
 		exec("INSERT IGNORE INTO planted SELECT n + ? FROM planted WHERE n + ? <= ?", have, have, claims)
 	}
-	// Ids as the API makes them, UUIDv7, twenty in each millisecond. The digest of a key is 16 bytes in base64url: 22 characters,
-	// the last one of which says two bits only.
+	// Ids as the API makes them, UUIDv7, twenty in each millisecond. The digest
+	// of a key is 16 bytes in base64url: 22 characters, the last one of which
+	// says two bits only.
 	exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
 		" SELECT CONCAT(SUBSTR(ms, 1, 8), '-', SUBSTR(ms, 9, 4), '-7', SUBSTR(noise, 1, 3), '-8', SUBSTR(noise, 4, 3), '-', SUBSTR(noise, 7, 12)),"+
 		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
@@ -125,7 +128,8 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	return id
 }
 
-// apply has MySQL apply what the streams of both campaigns have: a load relies on that.
+// apply has MySQL apply what the streams of both campaigns have: a load relies
+// on that.
 func (r *resident) apply(b *testing.B) {
 	b.Helper()
 	for _, id := range []string{r.big, r.small} {
@@ -147,7 +151,8 @@ func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	return took
 }
 
-// evict takes the one campaign that is loaded out of Redis, and waits until its memory is free: a thread of Redis does that.
+// evict takes the one campaign that is loaded out of Redis, and waits until its
+// memory is free: a thread of Redis does that.
 func (r *resident) evict(b *testing.B) {
 	b.Helper()
 	require.Eventually(b, func() bool {
@@ -189,7 +194,8 @@ func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
 	held(s, name)
 }
 
-// watchHeld watches how long commands hold Redis, until the function that it returns is called.
+// watchHeld watches how long commands hold Redis, until the function that it
+// returns is called.
 func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
 	b.Helper()
 	require.NoError(b, r.rdb.Do(b.Context(), "SLOWLOG", "RESET").Err())
@@ -215,7 +221,8 @@ func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
 	}
 }
 
-// waited is how long the thread of Redis that runs commands was ready and had no core, on Linux; 0 elsewhere.
+// waited is how long the thread of Redis that runs commands was ready and had
+// no core, on Linux; 0 elsewhere.
 func (r *resident) waited() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", r.pid, r.pid))
 	fields := strings.Fields(string(text)) // time on a core, time without one, turns
@@ -226,7 +233,8 @@ func (r *resident) waited() time.Duration {
 	return time.Duration(n)
 }
 
-// preferRedis gives the thread of Redis that runs commands a core before anybody else, or no longer.
+// preferRedis gives the thread of Redis that runs commands a core before
+// anybody else, or no longer.
 func (r *resident) preferRedis(b *testing.B, first bool) {
 	b.Helper()
 	require.NoError(b, r.prefer(b, first))
@@ -250,8 +258,8 @@ func (r *resident) prefer(b *testing.B, first bool) error {
 	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
 }
 
-// others claims from another campaign, of another partition: alone, while the big one is rebuilt, and alone again. MySQL gets none of its
-// claims.
+// others claims from another campaign, of another partition: alone, while the
+// big one is rebuilt, and alone again. MySQL gets none of its claims.
 func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
 	m := r.campaign(b, plenty)
 	for m.Partition == lua.PartitionOf(r.big, residentPartitions) || m.Partition == lua.PartitionOf(r.small, residentPartitions) {

@@ -53,7 +53,8 @@ func benchScript(b *testing.B, s *sheet) {
 	s.note("Article: driven by redis-benchmark, 50 connections, no pipelining. It keeps no claim, no key and no event.")
 }
 
-// drivers are as many goroutines as keep Redis busy at the given size of a call.
+// drivers are as many goroutines as keep Redis busy at the given size of a
+// call.
 func drivers(perCall int) int { return max(4, 64/perCall) }
 
 // script sends claims through lua.Scripts for a while.
@@ -122,15 +123,16 @@ func (r *broker) loadScript(b *testing.B, path string) string {
 	return digest
 }
 
-// articleCalls are calls of an article's script, each for a user drawn by chance.
+// articleCalls are calls of an article's script, each for a user drawn by
+// chance.
 type articleCalls struct {
 	digest             string
 	keys               []string
 	connections, calls int
 }
 
-// redisBenchmark has redis-benchmark make the calls, one after another on each connection, adds what they cost Redis, and returns
-// calls a second.
+// redisBenchmark has redis-benchmark make the calls, one after another on each
+// connection, adds what they cost Redis, and returns calls a second.
 func (s *sheet) redisBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
 	b.Helper()
 	host, port, err := net.SplitHostPort(r.server.Addr())

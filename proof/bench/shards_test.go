@@ -28,13 +28,15 @@ const (
 	shardConns      = 50      // of those who come too late
 )
 
-// spreads is a whole Dibs over a Redis Cluster, of which each primary is known by itself.
+// spreads is a whole Dibs over a Redis Cluster, of which each primary is known
+// by itself.
 type spreads struct {
 	*whole
 	nodes []*broker
 }
 
-// benchShards sells campaigns out, of one shard and of several, over the same cluster.
+// benchShards sells campaigns out, of one shard and of several, over the same
+// cluster.
 func benchShards(b *testing.B, s *sheet) {
 	addrs := testenv.RedisCluster(b, shardPrimaries)
 	url := "redis://" + strings.Join(addrs, ",")
@@ -93,8 +95,9 @@ const (
 
 func of(what, side string) string { return what + ", " + side }
 
-// four makes campaigns of one shard on the partitions that the shards of a campaign have: what they cost is what it costs to be on several
-// primaries, without shards.
+// four makes campaigns of one shard on the partitions that the shards of a
+// campaign have: what they cost is what it costs to be on several primaries,
+// without shards.
 func (w *spreads) four(b *testing.B) (ids []string) {
 	b.Helper()
 	places := make(map[int]bool)
@@ -132,7 +135,8 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	s.goal(b, several("held until 99 % was gone"), atMost, 1)
 	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
 	s.goal(b, several("answered 503 of the last 1 %"), atMost, 1)
-	if s.series[several("moves within 100 ms")] != nil { // users who are spread evenly may need none
+	// users who are spread evenly may need none
+	if s.series[several("moves within 100 ms")] != nil {
 		s.goal(b, several("moves within 100 ms"), atLeast, 50)
 		s.goal(b, several("moves within 250 ms"), atLeast, 99)
 	}
@@ -298,7 +302,8 @@ func (w *spreads) usages(b *testing.B) (all []usage) {
 	return all
 }
 
-// since is the processor time of each primary since then, and that in scripts and the calls of scripts of all together.
+// since is the processor time of each primary since then, and that in scripts
+// and the calls of scripts of all together.
 func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration, inScripts time.Duration, calls int64) {
 	b.Helper()
 	for i, now := range w.usages(b) {

@@ -27,7 +27,8 @@ func TestDigits(t *testing.T) {
 func TestRatioIsTakenRoundByRound(t *testing.T) {
 	t.Parallel()
 	s := newSheet("x", "", 2)
-	for _, slow := range []float64{1, 10} { // a machine ten times slower in one round changes no ratio
+	// a machine ten times slower in one round changes no ratio
+	for _, slow := range []float64{1, 10} {
 		s.add("over", "/s", 400/slow)
 		s.add("under", "/s", 100/slow)
 	}
@@ -86,7 +87,8 @@ func TestDocHasTheResultsAndEveryPart(t *testing.T) {
 	}
 }
 
-// The summary has what has a target, of every part that the document has figures of, and the picture as many bars.
+// The summary has what has a target, of every part that the document has
+// figures of, and the picture as many bars.
 func TestSummaryHasEveryTarget(t *testing.T) {
 	t.Parallel()
 	s := newSheet("script", "", 1)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// sheet collects the figures of one part: a series for each figure with a value for each round, and the ratios.
+// sheet collects the figures of one part: a series for each figure with a value
+// for each round, and the ratios.
 type sheet struct {
 	Part    string    `json:"part"`
 	About   string    `json:"about"`
@@ -26,8 +27,9 @@ type series struct {
 	Values []float64 `json:"values"`
 }
 
-// ratio compares two series round by round. It is met when its median is on the right side of its target. Unit is set when it is no
-// ratio, but a figure that has a target.
+// ratio compares two series round by round. It is met when its median is on the
+// right side of its target. Unit is set when it is no ratio, but a figure that
+// has a target.
 type ratio struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
@@ -66,7 +68,8 @@ func (s *sheet) note(text string) {
 	}
 }
 
-// ratio compares two series that have as many values, and wants at least target; 0 is no target.
+// ratio compares two series that have as many values, and wants at least
+// target; 0 is no target.
 func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
 	b.Helper()
 	if target == 0 {
@@ -105,7 +108,8 @@ func (s *sheet) compare(b testing.TB, name, over, under string, is side, target 
 	s.Ratios = append(s.Ratios, r)
 }
 
-// takeTurns runs the sides in each round, every other round backwards so that none always comes first.
+// takeTurns runs the sides in each round, every other round backwards so that
+// none always comes first.
 func (s *sheet) takeTurns(sides []func()) {
 	for round := range s.rounds {
 		order := slices.Clone(sides)

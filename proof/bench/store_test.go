@@ -31,7 +31,8 @@ type store struct {
 	pid  int // of the server; 0 when it is not a process here
 }
 
-// stores are the servers to measure on: one started here, and the one that DIBS_TEST_MYSQL_DSN names, if any.
+// stores are the servers to measure on: one started here, and the one that
+// DIBS_TEST_MYSQL_DSN names, if any.
 func stores(b *testing.B) []*store {
 	b.Helper()
 	// A pool that holds a round's rows, as any server in earnest has.
@@ -44,8 +45,9 @@ func stores(b *testing.B) []*store {
 	return all
 }
 
-// logOnDisk moves a server's redo log to the disk: test servers live in memory, where syncing a commit costs nothing, and
-// no one's real server does. Where it can't (MySQL's log is a folder, a container's is out of reach) the log stays.
+// logOnDisk moves a server's redo log to the disk: test servers live in memory,
+// where syncing a commit costs nothing, and no one's real server does. Where it
+// can't (MySQL's log is a folder, a container's is out of reach) the log stays.
 func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	b.Helper()
 	db, err := sql.Open("mysql", server.DSN(""))
@@ -140,7 +142,8 @@ func (s *store) exec(ctx context.Context, b *testing.B, statement string) {
 	require.NoError(b, err)
 }
 
-// requireBooked demands that the books and the rows of a campaign say the same number of claims of one unit.
+// requireBooked demands that the books and the rows of a campaign say the same
+// number of claims of one unit.
 func (s *store) requireBooked(b *testing.B, m lua.Meta, claims int64) {
 	b.Helper()
 	var rows, claimed int64

@@ -33,7 +33,8 @@ func owners(b *testing.B, n int, token func(user string) string) string {
 	return path
 }
 
-// benchTokens puts the same load on an API that asks for no token, for a storefront's, and for those of users.
+// benchTokens puts the same load on an API that asks for no token, for a
+// storefront's, and for those of users.
 func benchTokens(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}

@@ -19,7 +19,8 @@ const (
 	watchersBeside   = 200
 )
 
-// benchWatchers puts load on the API alone, and then while 200 watch: half of them the campaign that is claimed from, half all campaigns.
+// benchWatchers puts load on the API alone, and then while 200 watch: half of
+// them the campaign that is claimed from, half all campaigns.
 func benchWatchers(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -108,7 +109,8 @@ func (a *watchers) follow(ctx context.Context, url, id string, heard func()) {
 	}
 }
 
-// leave ends the watchers, none of whom was dropped, and returns the events a second of each.
+// leave ends the watchers, none of whom was dropped, and returns the events a
+// second of each.
 func (a *watchers) leave(b *testing.B) float64 {
 	b.Helper()
 	rate := float64(a.events.Load()) / watchersBeside / time.Since(a.started).Seconds()

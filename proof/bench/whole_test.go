@@ -14,7 +14,8 @@ import (
 	"dibs/models"
 )
 
-// whole is the program as operators run it: one process for the API, one for the consumer, real servers.
+// whole is the program as operators run it: one process for the API, one for
+// the consumer, real servers.
 type whole struct {
 	broker        *broker
 	store         *store
@@ -23,7 +24,8 @@ type whole struct {
 	span          string // of a load
 }
 
-// benchWhole puts load on the API while the consumer brings the claims into MySQL, all on this machine.
+// benchWhole puts load on the API while the consumer brings the claims into
+// MySQL, all on this machine.
 func benchWhole(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -32,7 +34,8 @@ func benchWhole(b *testing.B, s *sheet) {
 	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
 	w := &whole{broker: r, store: st, span: wrkSpan()}
 	w.api = startDibs(b, program, "api", settings...)
-	header, body := (&counters{broker: r, api: w.api}).sample(b) // before the consumer sees a campaign that MySQL has not
+	// before the consumer sees a campaign that MySQL has not
+	header, body := (&counters{broker: r, api: w.api}).sample(b)
 	w.consumer = startDibs(b, program, "consumer", settings...)
 	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
 	var sides, compare []func()
@@ -113,7 +116,8 @@ func (w *whole) create(b *testing.B) string {
 	return id
 }
 
-// untilDrained waits until every claim is in MySQL, and returns how many there are. Some are still taken when wrk has hung up.
+// untilDrained waits until every claim is in MySQL, and returns how many there
+// are. Some are still taken when wrk has hung up.
 func (w *whole) untilDrained(b *testing.B, id string) int64 {
 	b.Helper()
 	var last, now models.Stock

@@ -26,12 +26,14 @@ type wrkResult struct {
 
 func (r wrkResult) rate() float64 { return float64(r.Requests) / (float64(r.TookUs) / 1e6) }
 
-// wrkThreads is one: a second would only take more of the machine from the servers.
+// wrkThreads is one: a second would only take more of the machine from the
+// servers.
 const wrkThreads = 1
 
 var wrkRuns atomic.Int64
 
-// wrk posts claims to a campaign for a while, each of a user that no one else has.
+// wrk posts claims to a campaign for a while, each of a user that no one else
+// has.
 func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkResult {
 	b.Helper()
 	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)
@@ -68,7 +70,8 @@ func wrkSpan() string {
 // wrkVersion is the first words of wrk -v.
 func wrkVersion(b *testing.B) string {
 	b.Helper()
-	out, _ := exec.CommandContext(b.Context(), tool(b, "wrk", "wrk"), "-v").CombinedOutput() // it exits with 1
+	// it exits with 1
+	out, _ := exec.CommandContext(b.Context(), tool(b, "wrk", "wrk"), "-v").CombinedOutput()
 	version, _, _ := strings.Cut(string(out), " [")
 	version = strings.TrimPrefix(strings.TrimSpace(version), "wrk ")
 	return "wrk " + strings.TrimPrefix(version, "debian/")

@@ -7,8 +7,8 @@ import (
 	"dibs/lua"
 )
 
-// batcher lets callers share calls of the claim script, as the API's coalescer does: those that come
-// while a call is under way have the next one together.
+// batcher lets callers share calls of the claim script, as the API's coalescer
+// does: those that come while a call is under way have the next one together.
 type batcher struct {
 	claim func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
 

@@ -11,7 +11,8 @@ import (
 	"dibs/proof/lab"
 )
 
-// longEnough is the patience of claims that should come through on a busy machine, and of waits for a signal.
+// longEnough is the patience of claims that should come through on a busy
+// machine, and of waits for a signal.
 const longEnough = time.Minute
 
 // shortly is the patience of claims that should not.
@@ -24,7 +25,8 @@ type bench struct {
 	env   lab.Env
 }
 
-// newBench prepares a campaign of units, one a user, on the servers that the tests share.
+// newBench prepares a campaign of units, one a user, on the servers that the
+// tests share.
 func newBench(t *testing.T, entry string, units int64) *bench {
 	t.Helper()
 	return newBenchAt(t, entry, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
@@ -52,7 +54,8 @@ func newBenchAt(t *testing.T, entry string, units int64, place lab.Place) *bench
 	return b
 }
 
-// claimer is a Strategy of its own over the bench's campaign, as another process has one.
+// claimer is a Strategy of its own over the bench's campaign, as another
+// process has one.
 func (b *bench) claimer(changes ...func(*lab.Env)) lab.Strategy {
 	b.t.Helper()
 	env := b.env
@@ -79,7 +82,8 @@ func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 	return outcome
 }
 
-// elsewhere has a user claim in another process, and returns what the user was told, by outcome.
+// elsewhere has a user claim in another process, and returns what the user was
+// told, by outcome.
 func (b *bench) elsewhere(user string) map[lab.Outcome]int64 {
 	b.t.Helper()
 	told, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, "", user)
@@ -94,7 +98,8 @@ func (b *bench) killed(dieAt lab.Step) {
 	require.ErrorIs(b.t, err, lab.ErrKilled)
 }
 
-// lock is how long the campaign's lock has still to live: -1 for ever, -2 there is none.
+// lock is how long the campaign's lock has still to live: -1 for ever, -2 there
+// is none.
 func (b *bench) lock() time.Duration {
 	b.t.Helper()
 	left, err := b.env.Redis.PTTL(b.t.Context(), lab.KeyOfLock(b.env)).Result()

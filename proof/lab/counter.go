@@ -20,7 +20,8 @@ type (
 	prepareFunc func(c *counter, ctx context.Context) error
 )
 
-// function is a strategy that keeps nothing in its process from one claim to the next.
+// function is a strategy that keeps nothing in its process from one claim to
+// the next.
 type function struct {
 	counter
 
@@ -74,7 +75,8 @@ func preload(scripts ...*redis.Script) prepareFunc {
 	}
 }
 
-// read asks, in one round trip, for the stock and for whether a user has a unit, and decides.
+// read asks, in one round trip, for the stock and for whether a user has a
+// unit, and decides.
 func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int64, Outcome, error) {
 	var stockCmd *redis.StringCmd
 	var hadCmd *redis.BoolCmd
@@ -103,8 +105,9 @@ func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int
 	}
 }
 
-// sell is read-then-write: whoever reads 1 sells 1, however many read it. It writes what it worked
-// out, in two round trips. Right as long as no one else does so in the meantime.
+// sell is read-then-write: whoever reads 1 sells 1, however many read it. It
+// writes what it worked out, in two round trips. Right as long as no one else
+// does so in the meantime.
 func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	stock, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {
@@ -131,8 +134,8 @@ func newMutex(env Env) (Strategy, error) {
 	}, (*counter).prepareStock)(env)
 }
 
-// sellPipelined reads in one round trip and counts in another, by commands that add rather than
-// overwrite. Nothing keeps others from coming in between.
+// sellPipelined reads in one round trip and counts in another, by commands that
+// add rather than overwrite. Nothing keeps others from coming in between.
 func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, error) {
 	_, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {
@@ -149,8 +152,8 @@ func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, erro
 	return Claimed, nil
 }
 
-// sellWatched is optimistic: EXEC does nothing if someone touched what was read, and then the claim
-// starts again, until its patience is over.
+// sellWatched is optimistic: EXEC does nothing if someone touched what was
+// read, and then the claim starts again, until its patience is over.
 func (c *counter) sellWatched(ctx context.Context, user string) (Outcome, error) {
 	deadline := time.Now().Add(c.Patience)
 	for time.Now().Before(deadline) {

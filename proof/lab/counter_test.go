@@ -49,8 +49,8 @@ func TestSecondProcessBreaksTheMutex(t *testing.T) {
 	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow), "two processes sold the one unit")
 }
 
-// TestLocksInRedisMendWhatTwoProcessesBreak is the control of the test above: each lock that all can see keeps the second
-// process waiting.
+// TestLocksInRedisMendWhatTwoProcessesBreak is the control of the test above:
+// each lock that all can see keeps the second process waiting.
 func TestLocksInRedisMendWhatTwoProcessesBreak(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon"} {

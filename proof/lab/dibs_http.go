@@ -20,11 +20,12 @@ import (
 // ErrDibs says that Dibs gave an answer that the lab did not expect.
 var ErrDibs = errors.New("lab: unexpected answer of dibs")
 
-// dibsHTTP is Dibs as storefronts use it: `dibs serve` in a process of its own, one claim a request.
+// dibsHTTP is Dibs as storefronts use it: `dibs serve` in a process of its own,
+// one claim a request.
 //
-// It asks over as many kept connections as there are claimers. net/http's own client costs as much as
-// Dibs' answer, and on one machine what the claimers use is taken from the servers; a storefront's
-// client runs elsewhere.
+// It asks over as many kept connections as there are claimers. net/http's own
+// client costs as much as Dibs' answer, and on one machine what the claimers
+// use is taken from the servers; a storefront's client runs elsewhere.
 type dibsHTTP struct {
 	Env
 
@@ -54,7 +55,8 @@ func openDibs(env Env) (*dibsHTTP, error) {
 	return s, nil
 }
 
-// Prepare creates the campaign. The lab's ids and users are plain letters and digits.
+// Prepare creates the campaign. The lab's ids and users are plain letters and
+// digits.
 func (s *dibsHTTP) Prepare(ctx context.Context) error {
 	status, answer, err := s.do(ctx, "POST", "/v1/campaigns", fmt.Sprintf(
 		`{"id":"%s","kind":"coupon","total":%d,"per_user":1}`, s.Campaign.ID, s.Campaign.Units))
@@ -110,7 +112,8 @@ func (s *dibsHTTP) Settle(ctx context.Context) error {
 	})
 }
 
-// do sends a request over an idle connection; one that fails is dialled again by the next request.
+// do sends a request over an idle connection; one that fails is dialled again
+// by the next request.
 func (s *dibsHTTP) do(ctx context.Context, method, path, body string) (status int, answer []byte, err error) {
 	c := <-s.idle
 	keep := false
@@ -157,7 +160,8 @@ func (s *dibsHTTP) Close() error {
 // errNoServe says that `dibs serve` did not come up.
 var errNoServe = errors.New("lab: dibs serve did not start")
 
-// serveDibs starts `dibs serve` on the lab's servers and returns when it is ready.
+// serveDibs starts `dibs serve` on the lab's servers and returns when it is
+// ready.
 func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error, err error) {
 	if err := migrate(ctx, env); err != nil {
 		return "", nil, err

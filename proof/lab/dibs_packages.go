@@ -19,15 +19,17 @@ import (
 	"dibs/syncer/writer"
 )
 
-// dibsKeys are patterns of the keys of a Dibs, whatever the partition. Its tables and keys are used as
-// they are: the lab's database and Redis are its own.
+// dibsKeys are patterns of the keys of a Dibs, whatever the partition. Its
+// tables and keys are used as they are: the lab's database and Redis are its
+// own.
 var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
 
 // noLog is Dibs' log: what fails is returned.
 var noLog = slog.New(slog.DiscardHandler)
 
-// dibsPackages claims from Dibs without HTTP: claimers share calls of the claim script, which takes the
-// unit and adds the event in one step. `dibs serve` books what the stream says, as for dibsHTTP.
+// dibsPackages claims from Dibs without HTTP: claimers share calls of the claim
+// script, which takes the unit and adds the event in one step. `dibs serve`
+// books what the stream says, as for dibsHTTP.
 type dibsPackages struct {
 	*dibsHTTP
 
@@ -109,7 +111,8 @@ func withStore(ctx context.Context, dsn string, do func(*gorm.DB) error) error {
 	return errors.Join(do(db), sqlstore.Close(db))
 }
 
-// migrate brings the lab's database to Dibs' schema. Redis is empty: what the lab made is gone.
+// migrate brings the lab's database to Dibs' schema. Redis is empty: what the
+// lab made is gone.
 func migrate(ctx context.Context, env Env) error {
 	if _, err := migrations.Up(ctx, env.DB, migrations.MySQL); err != nil {
 		return fmt.Errorf("lab: %w", err)

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrConfig is wrapped by every refusal of a Workload or of a place; the message names the field.
+// ErrConfig is wrapped by every refusal of a Workload or of a place; the
+// message names the field.
 var ErrConfig = errors.New("lab: bad configuration")
 
 // Campaign is what is handed out, one unit a user.
@@ -29,14 +30,16 @@ type Place struct {
 
 // Terms are the rules of a claim. A worker process is told them as they are.
 type Terms struct {
-	Campaign    Campaign      `json:"campaign"`
-	Connections int           `json:"connections"`    // claims at the same time in this process
-	Patience    time.Duration `json:"patience_ns"`    // how long a claim waits for a lock or a transaction
-	RetryPause  time.Duration `json:"retry_pause_ns"` // before it asks again, on average
-	Lease       time.Duration `json:"lease_ns"`       // of locks that end by themselves
+	Campaign    Campaign `json:"campaign"`
+	Connections int      `json:"connections"` // claims at the same time in this process
+	// how long a claim waits for a lock or a transaction
+	Patience   time.Duration `json:"patience_ns"`
+	RetryPause time.Duration `json:"retry_pause_ns"` // before it asks again, on average
+	Lease      time.Duration `json:"lease_ns"`       // of locks that end by themselves
 }
 
-// Env is what a Strategy is given. Redis and DB are shared with others and not its own to close.
+// Env is what a Strategy is given. Redis and DB are shared with others and not
+// its own to close.
 type Env struct {
 	Place
 	Terms
@@ -44,14 +47,16 @@ type Env struct {
 	Redis *redis.Client
 	DB    *sql.DB
 
-	// At is told of each step that a claim comes to; an error ends the claim there as any failure
-	// would. Nil is no one.
+	// At is told of each step that a claim comes to; an error ends the claim
+	// there as any failure would. Nil is no one.
 	At func(Step) error
-	// Self is this program, for services that are processes. Nil where none is needed.
+	// Self is this program, for services that are processes. Nil where none is
+	// needed.
 	Self Self
 }
 
-// DefaultLease is the lease of locks that end by themselves, in the article's order of magnitude.
+// DefaultLease is the lease of locks that end by themselves, in the article's
+// order of magnitude.
 const DefaultLease = 30 * time.Second
 
 func (e *Env) at(step Step) error {
@@ -61,7 +66,8 @@ func (e *Env) at(step Step) error {
 	return e.At(step)
 }
 
-// Keys of a campaign. All are of one cluster slot, so that no strategy is kept from a script.
+// Keys of a campaign. All are of one cluster slot, so that no strategy is kept
+// from a script.
 func (e *Env) key(what string) string { return KeyPrefix + "{" + e.Campaign.ID + "}:" + what }
 func (e *Env) stockKey() string       { return e.key("stock") }
 func (e *Env) usersKey() string       { return e.key("users") }
@@ -77,8 +83,8 @@ const (
 	ioTimeout   = 30 * time.Second
 )
 
-// openEnv connects to the servers of a place, with a connection to Redis for each claimer. closeAll
-// closes both.
+// openEnv connects to the servers of a place, with a connection to Redis for
+// each claimer. closeAll closes both.
 func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), err error) {
 	opts, err := redis.ParseURL(p.RedisURL)
 	if err != nil {

@@ -11,8 +11,8 @@ var (
 	ResultOf  = newResult
 )
 
-// Elsewhere has a user claim in a process of its own, which kills itself when the claim comes to
-// dieAt. It returns what the user was told, by outcome.
+// Elsewhere has a user claim in a process of its own, which kills itself when
+// the claim comes to dieAt. It returns what the user was told, by outcome.
 func Elsewhere(
 	ctx context.Context, self Self, entry string, env Env, dieAt Step, user string,
 ) (map[Outcome]int64, error) {

@@ -28,7 +28,8 @@ func brief(entries ...string) lab.Workload {
 	return w
 }
 
-// Rounds go up the ladder and down again, so that no strategy always comes first; each round is kept, and the lock of the first.
+// Rounds go up the ladder and down again, so that no strategy always comes
+// first; each round is kept, and the lock of the first.
 func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	t.Parallel()
 	w := brief("read-then-write", "set-nx-px")
@@ -55,7 +56,8 @@ func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	require.Regexp(t, `^(MariaDB|MySQL) \d+\.\d+\.\d+$`, report.Servers[1])
 }
 
-// A lab takes away what it made, and nothing else: keys of others, labs among them, and tables.
+// A lab takes away what it made, and nothing else: keys of others, labs among
+// them, and tables.
 func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
@@ -78,7 +80,8 @@ func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	require.Zero(t, rows, "it works in a database of its own")
 }
 
-// A Redis that dies in the middle ends the run, soon and with its reason; what the run made in MySQL is taken away all the same.
+// A Redis that dies in the middle ends the run, soon and with its reason; what
+// the run made in MySQL is taken away all the same.
 func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	t.Parallel()
 	redis, own := testenv.Redis(t), testenv.SQLServer(t)

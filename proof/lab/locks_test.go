@@ -41,7 +41,8 @@ func TestHolderThatFailsWedgesSETNX(t *testing.T) {
 
 func TestHolderThatIsKilledWedgesLocksWithoutAnEnd(t *testing.T) {
 	t.Parallel()
-	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire"} { // the last dies before its second command
+	// the last dies before its second command
+	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire"} {
 		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, entry, 5)
@@ -71,8 +72,9 @@ func TestLockWithAnEndOutlivesItsHolderNotForLong(t *testing.T) {
 	}
 }
 
-// late has a holder outlive its lease, a second come in, and the first end while the second is still at work. It returns
-// both claims and the second's gate.
+// late has a holder outlive its lease, a second come in, and the first end
+// while the second is still at work. It returns both claims and the second's
+// gate.
 func late(t *testing.T, b *bench) (first <-chan verdict, second <-chan verdict, gates [2]*gate) {
 	t.Helper()
 	gates = [2]*gate{newGate(lab.StepRead), newGate(lab.StepRead)}

@@ -16,8 +16,9 @@ import (
 // ErrBooks says that Redis and MySQL differ.
 var ErrBooks = errors.New("lab: the books differ")
 
-// lab_stock has the stock of a campaign, lab_users who has a unit of it, lab_units a row for each
-// unit and its user. Any number of users may be NULL under the unique key: these units are free.
+// lab_stock has the stock of a campaign, lab_users who has a unit of it,
+// lab_units a row for each unit and its user. Any number of users may be NULL
+// under the unique key: these units are free.
 const (
 	idType      = " VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin "
 	createStock = "CREATE TABLE IF NOT EXISTS lab_stock (campaign_id" + idType + `PRIMARY KEY,
@@ -96,7 +97,8 @@ func changed(ctx context.Context, on execer, statement string, args ...any) (boo
 	return rows > 0, err
 }
 
-// takeOne is the one UPDATE a claim; false when the row says that nothing is left.
+// takeOne is the one UPDATE a claim; false when the row says that nothing is
+// left.
 func (c *counter) takeOne(ctx context.Context, on execer) (bool, error) {
 	return changed(ctx, on, `UPDATE lab_stock SET remaining = remaining - 1
 		WHERE campaign_id = ? AND remaining >= 1`, c.Campaign.ID)
@@ -117,9 +119,10 @@ func (c *counter) mark(ctx context.Context, tx *sql.Tx, user string) (bool, erro
 		c.Campaign.ID, user)
 }
 
-// sellLockedRow locks the stock's row, reads it, decides and writes: the database's own lock around
-// read-then-write. The user's row is not read FOR UPDATE: where there is none yet, that would lock
-// the gap in which other coupons' users are to be inserted.
+// sellLockedRow locks the stock's row, reads it, decides and writes: the
+// database's own lock around read-then-write. The user's row is not read FOR
+// UPDATE: where there is none yet, that would lock the gap in which other
+// coupons' users are to be inserted.
 func (c *counter) sellLockedRow(ctx context.Context, user string) (Outcome, error) {
 	return c.transact(ctx, nil, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
 		var stock int64
@@ -142,9 +145,9 @@ func (c *counter) sellLockedRow(ctx context.Context, user string) (Outcome, erro
 	})
 }
 
-// sellConditional lets the UPDATE itself decide: its WHERE holds the rule, its count of rows is the
-// answer. The user's row comes first and the stock's, which all want, last, so that it is held for
-// as short as can be.
+// sellConditional lets the UPDATE itself decide: its WHERE holds the rule, its
+// count of rows is the answer. The user's row comes first and the stock's,
+// which all want, last, so that it is held for as short as can be.
 func (c *counter) sellConditional(ctx context.Context, user string) (Outcome, error) {
 	return c.transact(ctx, nil, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
 		marked, err := c.mark(ctx, tx, user)
@@ -159,8 +162,9 @@ func (c *counter) sellConditional(ctx context.Context, user string) (Outcome, er
 	})
 }
 
-// sellUnit takes the first row that is free and that no one else is taking, so that claims do not
-// queue. READ COMMITTED locks rows and no gaps, into which others' users would have to wait.
+// sellUnit takes the first row that is free and that no one else is taking, so
+// that claims do not queue. READ COMMITTED locks rows and no gaps, into which
+// others' users would have to wait.
 func (c *counter) sellUnit(ctx context.Context, user string) (Outcome, error) {
 	committed := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	return c.transact(ctx, committed, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
@@ -186,8 +190,9 @@ func (c *counter) sellUnit(ctx context.Context, user string) (Outcome, error) {
 	})
 }
 
-// freeUnit finds a free unit and locks its row. When all free rows are locked it waits for them: a
-// holder may roll back, and whoever was told "sold out" meanwhile would have been told wrong.
+// freeUnit finds a free unit and locks its row. When all free rows are locked
+// it waits for them: a holder may roll back, and whoever was told "sold out"
+// meanwhile would have been told wrong.
 func (c *counter) freeUnit(ctx context.Context, tx *sql.Tx) (unit int64, err error) {
 	const free = `SELECT unit FROM lab_units WHERE campaign_id = ? AND user_id IS NULL
 		LIMIT 1 FOR UPDATE`
@@ -213,8 +218,9 @@ func isMySQL(err error, number uint16) bool {
 
 type txFunc func(ctx context.Context, tx *sql.Tx) (Outcome, error)
 
-// transact runs one claim's transaction, again after a deadlock, until patience is over. The
-// transaction commits when do says Claimed and is rolled back otherwise.
+// transact runs one claim's transaction, again after a deadlock, until patience
+// is over. The transaction commits when do says Claimed and is rolled back
+// otherwise.
 func (c *counter) transact(ctx context.Context, opts *sql.TxOptions, do txFunc) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()

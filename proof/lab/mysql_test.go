@@ -50,8 +50,9 @@ func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	}
 }
 
-// Claims pass by the rows that others are taking. Only when no other row is left they wait: its
-// holder may give it back, and whoever was told "sold out" meanwhile would have been told wrong.
+// Claims pass by the rows that others are taking. Only when no other row is
+// left they wait: its holder may give it back, and whoever was told "sold out"
+// meanwhile would have been told wrong.
 func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)
@@ -70,7 +71,8 @@ func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "late"))
 }
 
-// Two claims of one user that take two rows at once: the unique key lets one of them through.
+// Two claims of one user that take two rows at once: the unique key lets one of
+// them through.
 func TestSkipLockedGivesAUserOneUnitThoughBothClaimsFoundOne(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)
@@ -100,7 +102,8 @@ func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {
 	}
 }
 
-// TestDibsBooksAClaimWhoseClaimerDied mends the above: the claim and its event are one step.
+// TestDibsBooksAClaimWhoseClaimerDied mends the above: the claim and its event
+// are one step.
 func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
@@ -119,8 +122,9 @@ func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	}
 }
 
-// TestScriptThatFailsHalfWayKeepsItsFirstWrites is the flaw of scripts that write before they have checked everything, which
-// Dibs' does not: its own tests plant a wrong type on each key.
+// TestScriptThatFailsHalfWayKeepsItsFirstWrites is the flaw of scripts that
+// write before they have checked everything, which Dibs' does not: its own
+// tests plant a wrong type on each key.
 func TestScriptThatFailsHalfWayKeepsItsFirstWrites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "red-packet", 3)

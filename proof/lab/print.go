@@ -64,7 +64,8 @@ func (r *Report) table() table.Writer {
 	return t
 }
 
-// notes are the ratios that have targets, how late the books were, and what went wrong.
+// notes are the ratios that have targets, how late the books were, and what
+// went wrong.
 func (r *Report) notes(bullet string) string {
 	var ratios, rest strings.Builder
 	for i := range r.Results {

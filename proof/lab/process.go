@@ -64,7 +64,8 @@ var (
 	errKilled = errors.New("lab: a worker was killed")
 )
 
-// work has a worker process do each of these orders, all at the same time, and returns their answers.
+// work has a worker process do each of these orders, all at the same time, and
+// returns their answers.
 func work(ctx context.Context, self Self, orders ...order) ([]done, error) {
 	answers := make([]done, len(orders))
 	all, ctx := errgroup.WithContext(ctx)

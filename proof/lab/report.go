@@ -16,24 +16,26 @@ type Report struct {
 	Results  []Result  `json:"rungs"`
 }
 
-// Result is what one strategy did over all rounds: rates and costs are the median of the rounds, what
-// went wrong in a sell-out and how late the books were is of the worst, counts are of all.
+// Result is what one strategy did over all rounds: rates and costs are the
+// median of the rounds, what went wrong in a sell-out and how late the books
+// were is of the worst, counts are of all.
 type Result struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Flaw  string `json:"flaw"`
 	Round
 
-	DibsRatio float64 `json:"dibs_ratio,omitempty"` // how many times Dibs over HTTP is faster; median
-	P50Ms     float64 `json:"p50_ms"`               // of accepted claims, over all rounds
+	// how many times Dibs over HTTP is faster; median
+	DibsRatio float64 `json:"dibs_ratio,omitempty"`
+	P50Ms     float64 `json:"p50_ms"` // of accepted claims, over all rounds
 	P95Ms     float64 `json:"p95_ms"`
 	P99Ms     float64 `json:"p99_ms"`
 	Lock      string  `json:"lock"` // that a killed claimer left behind, for people
 	Rounds    []Round `json:"rounds"`
 }
 
-// Round is what one strategy did in one round: in the measurement, and in the sell-out of a small
-// stock to a crowd that wants more than there is.
+// Round is what one strategy did in one round: in the measurement, and in the
+// sell-out of a small stock to a crowd that wants more than there is.
 type Round struct {
 	ClaimsPerSecond float64 `json:"claims_per_second"`
 	Claims          int64   `json:"claims"` // accepted in the measurement, those after its end too
@@ -101,7 +103,8 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// compare fills in the ratios to Dibs over HTTP, round by round. Without it there are none.
+// compare fills in the ratios to Dibs over HTTP, round by round. Without it
+// there are none.
 func (r *Report) compare() {
 	dibs := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == "dibs-http" })
 	if dibs < 0 {

@@ -30,7 +30,8 @@ type contest struct {
 	name  string // campaigns begin with it
 }
 
-// round has a strategy measured and sold out, and in the first round left by a claimer that is killed.
+// round has a strategy measured and sold out, and in the first round left by a
+// claimer that is killed.
 func (r *runner) round(ctx context.Context, entry Entry, round int) (one Round, err error) {
 	// After the service has stopped, which would make its stream again.
 	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
@@ -89,7 +90,8 @@ func (c *contest) orders(env Env, from order) (all []order) {
 	return all
 }
 
-// load has the workers claim, and waits until the books have what they were told.
+// load has the workers claim, and waits until the books have what they were
+// told.
 func (c *contest) load(ctx context.Context, env Env, s Strategy, o order) (
 	answers []done, late time.Duration, err error,
 ) {
@@ -101,8 +103,8 @@ func (c *contest) load(ctx context.Context, env Env, s Strategy, o order) (
 	return answers, time.Since(last), err
 }
 
-// measure has the workers claim for a while from a stock that does not end, each claim by a user of
-// its own. The costs are of the warm-up too.
+// measure has the workers claim for a while from a stock that does not end,
+// each claim by a user of its own. The costs are of the warm-up too.
 func (c *contest) measure(ctx context.Context, one *Round) error {
 	units := c.entry.Plenty
 	orDefault(&units, plenty)
@@ -124,7 +126,8 @@ func (c *contest) measure(ctx context.Context, one *Round) error {
 		claims := float64(max(one.Claims, 1))
 		one.SettledMs = float64(late.Microseconds()) / 1000
 		one.RedisMicros = (cpuAfter - cpu) * 1e6 / claims
-		one.Statements = float64(max(statementsAfter-statements-1, 0)) / claims // but for usage's own
+		// but for usage's own
+		one.Statements = float64(max(statementsAfter-statements-1, 0)) / claims
 		return err
 	})
 }
@@ -154,8 +157,8 @@ func (r *Round) note(d done) {
 	orDefault(&r.Failure, d.Failure)
 }
 
-// usage reads how long Redis has computed, in seconds, and how many statements MySQL got. On servers
-// that others use too, theirs are in it.
+// usage reads how long Redis has computed, in seconds, and how many statements
+// MySQL got. On servers that others use too, theirs are in it.
 func (e *Env) usage(ctx context.Context) (cpu float64, statements int64, err error) {
 	info, err := e.Redis.InfoMap(ctx, "cpu").Result()
 	if err != nil {
@@ -210,7 +213,8 @@ func (r *Round) count(answers []done, units int64) {
 	}
 }
 
-// kill has a claimer die at the strategy's worst step, and checks what lock it left.
+// kill has a claimer die at the strategy's worst step, and checks what lock it
+// left.
 func (c *contest) kill(ctx context.Context, one *Round) error {
 	return c.campaign(ctx, "k", 10, func(env Env, _ Strategy) (err error) {
 		o := c.orders(env, order{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: "k", DieAt: c.entry.DieAt})[0]

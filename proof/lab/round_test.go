@@ -20,7 +20,8 @@ func binary(t *testing.T) Self {
 	return func(args ...string) *exec.Cmd { return exec.Command(path, args...) }
 }
 
-// contestOf is a contest of one strategy over a campaign of its own that is prepared.
+// contestOf is a contest of one strategy over a campaign of its own that is
+// prepared.
 func contestOf(t *testing.T, name string) (*contest, Env) {
 	t.Helper()
 	entry, ok := StrategyNamed(name)
@@ -44,7 +45,8 @@ func contestOf(t *testing.T, name string) (*contest, Env) {
 	return &contest{runner: &runner{opts: Options{Self: binary(t)}, w: w}, entry: entry, env: env, name: env.Campaign.ID}, env
 }
 
-// One that was to die and came through is no measurement of what the dead leave: the lab says so.
+// One that was to die and came through is no measurement of what the dead
+// leave: the lab says so.
 func TestAClaimerThatComesThroughIsNoDeadOne(t *testing.T) {
 	t.Parallel()
 	c, _ := contestOf(t, "set-nx-px")

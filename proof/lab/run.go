@@ -25,15 +25,16 @@ var (
 // Options of Run. Self and Progress are required.
 type Options struct {
 	Workload Workload
-	// RedisURL and MySQLDSN are the servers to use; the lab starts one for each that is empty.
+	// RedisURL and MySQLDSN are the servers to use; the lab starts one for each
+	// that is empty.
 	RedisURL, MySQLDSN string
 	Self               Self
 	// Progress is called before each strategy of each round.
 	Progress func(done, total int, what string)
 }
 
-// Run has every strategy of the workload measured and reports. What it made on the servers is gone
-// afterwards.
+// Run has every strategy of the workload measured and reports. What it made on
+// the servers is gone afterwards.
 func Run(ctx context.Context, opts Options) (report Report, err error) {
 	if err := opts.Workload.Validate(); err != nil {
 		return Report{}, err
@@ -51,9 +52,9 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 	return r.rounds(ctx)
 }
 
-// openServers starts the servers of which p has no address: a Redis that keeps everything in memory,
-// as Dibs' durability "fast" supposes at the least, and a MariaDB whose commits are on disk before
-// they are answered.
+// openServers starts the servers of which p has no address: a Redis that keeps
+// everything in memory, as Dibs' durability "fast" supposes at the least, and a
+// MariaDB whose commits are on disk before they are answered.
 func openServers(host *testenv.Program, p Place) (Place, error) {
 	err := host.Try(func() {
 		if p.RedisURL == "" {
@@ -140,7 +141,8 @@ func (r *runner) clean(ctx context.Context) error {
 	return err
 }
 
-// rounds runs all rounds, every other one in reverse so that no strategy always comes first.
+// rounds runs all rounds, every other one in reverse so that no strategy always
+// comes first.
 func (r *runner) rounds(ctx context.Context) (Report, error) {
 	entries, _ := r.w.Entries() // validated
 	rounds := make(map[string][]Round)

@@ -30,8 +30,9 @@ func small() lab.Workload {
 // quiet is no one's progress.
 func quiet(int, int, string) {}
 
-// TestLadder runs every strategy, in real processes: what is sound sells each unit once and to no one too many, and a killed
-// claimer leaves what the strategy's flaw says.
+// TestLadder runs every strategy, in real processes: what is sound sells each
+// unit once and to no one too many, and a killed claimer leaves what the
+// strategy's flaw says.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)

@@ -38,8 +38,8 @@ func (c *counter) take(ctx context.Context, user string) (Outcome, error) {
 	return Outcome(reply), err
 }
 
-// takeAndUpdate is the middle of the batch stock article: a script takes the unit, and one UPDATE
-// books it.
+// takeAndUpdate is the middle of the batch stock article: a script takes the
+// unit, and one UPDATE books it.
 func (c *counter) takeAndUpdate(ctx context.Context, user string) (Outcome, error) {
 	outcome, err := c.take(ctx, user)
 	if err != nil || outcome != Claimed {
@@ -67,8 +67,9 @@ func (c *counter) preparePackets(ctx context.Context) error {
 	return err
 }
 
-// takePacket takes from a list that was filled before, by the red packet article's script, one
-// packet a call. A user who comes again is told of the first.
+// takePacket takes from a list that was filled before, by the red packet
+// article's script, one packet a call. A user who comes again is told of the
+// first.
 func (c *counter) takePacket(ctx context.Context, user string) (Outcome, error) {
 	keys := []string{c.packetsKey(), c.usersKey(), c.takenKey()}
 	reply, err := redPacket.Run(ctx, c.Redis, keys, user).StringSlice()
@@ -81,12 +82,12 @@ func (c *counter) takePacket(ctx context.Context, user string) (Outcome, error) 
 	return Outcome(reply[0]), err
 }
 
-// flushInterval is how often a row in MySQL follows what a process took in Redis: the default of
-// Dibs' own flushes.
+// flushInterval is how often a row in MySQL follows what a process took in
+// Redis: the default of Dibs' own flushes.
 const flushInterval = 50 * time.Millisecond
 
-// flusher takes as takeAndUpdate does, but MySQL's row is written by flush: once an interval, and at
-// the end.
+// flusher takes as takeAndUpdate does, but MySQL's row is written by flush:
+// once an interval, and at the end.
 type flusher struct {
 	function
 
@@ -102,7 +103,8 @@ func flushed(flush flushFunc) func(Env) (Strategy, error) {
 	return func(env Env) (Strategy, error) { return newFlusher(env, flush, flushInterval), nil }
 }
 
-// newFlusher calls flush once an interval. An error is left to the next flush, and to Close.
+// newFlusher calls flush once an interval. An error is left to the next flush,
+// and to Close.
 func newFlusher(env Env, flush flushFunc, every time.Duration) *flusher {
 	s := &flusher{function: function{counter: counter{env}, prepare: prepareLua}, flush: flush}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,7 +133,8 @@ func (s *flusher) Close() error {
 	return s.flushNow()
 }
 
-// flushNow is not ended by Close: an UPDATE that is cut short may have been made all the same.
+// flushNow is not ended by Close: an UPDATE that is cut short may have been
+// made all the same.
 func (s *flusher) flushNow() error {
 	ctx, cancel := context.WithTimeout(context.Background(), ioTimeout)
 	defer cancel()
@@ -152,8 +155,9 @@ func (s *flusher) Settle(ctx context.Context) error {
 	})
 }
 
-// writeSum is the batch stock article's idea: each process adds up what it took, and subtracts the
-// sum from the row. After an error the sum is kept for the next flush.
+// writeSum is the batch stock article's idea: each process adds up what it
+// took, and subtracts the sum from the row. After an error the sum is kept for
+// the next flush.
 func (s *flusher) writeSum(ctx context.Context) error {
 	sum := s.sum.Swap(0)
 	if sum == 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// never is an interval that no test lives to see: flushes happen when the test says so.
+// never is an interval that no test lives to see: flushes happen when the test
+// says so.
 const never = time.Hour
 
 // row is what MySQL says is left.
@@ -27,7 +28,8 @@ func claims(t *testing.T, s Strategy, prefix string, n int) {
 	}
 }
 
-// The sum of a process that ends well is flushed. That of a process that crashes exists nowhere else.
+// The sum of a process that ends well is flushed. That of a process that
+// crashes exists nowhere else.
 func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "sum-flush")
@@ -60,7 +62,8 @@ func TestASumOutlivesAFlushThatFails(t *testing.T) {
 	require.EqualValues(t, 7, row(t, env))
 }
 
-// A hold ends and MySQL takes the unit back; someone adds stock. The next copy knows of neither.
+// A hold ends and MySQL takes the unit back; someone adds stock. The next copy
+// knows of neither.
 func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	t.Parallel()
 	for what, units := range map[string]int{"a hold that ended": 1, "a restock": 100} {

@@ -12,8 +12,9 @@ import (
 	"dibs/proof/lab"
 )
 
-// eachStrategy runs a test on a bench of each strategy that keeps its books by itself; those of Dibs need a service of their own and are
-// tested by their own packages.
+// eachStrategy runs a test on a bench of each strategy that keeps its books by
+// itself; those of Dibs need a service of their own and are tested by their own
+// packages.
 func eachStrategy(t *testing.T, units int64, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	for _, entry := range lab.Strategies() {
@@ -45,7 +46,8 @@ func TestEveryStrategySellsRightWhileOneAsksAfterTheOther(t *testing.T) {
 	})
 }
 
-// A crowd of two processes' worth: what is sound sells each unit once, and to no one two.
+// A crowd of two processes' worth: what is sound sells each unit once, and to
+// no one two.
 func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 20, func(t *testing.T, b *bench) {
@@ -81,7 +83,8 @@ func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	})
 }
 
-// A claimer that fails before anything is written has sold nothing. Afterwards is the strategy's flaw, or none.
+// A claimer that fails before anything is written has sold nothing. Afterwards
+// is the strategy's flaw, or none.
 func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 1, func(t *testing.T, b *bench) {
@@ -108,7 +111,8 @@ func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
 	})
 }
 
-// A stock that was never prepared is a mistake, and neither a sale nor a sell-out.
+// A stock that was never prepared is a mistake, and neither a sale nor a
+// sell-out.
 func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 5, func(t *testing.T, b *bench) {
@@ -125,7 +129,8 @@ func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	})
 }
 
-// Two transactions that lock each other: InnoDB ends one, and the claim tries again until it is through.
+// Two transactions that lock each other: InnoDB ends one, and the claim tries
+// again until it is through.
 func TestADeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, code := range []uint16{1213, 1205, 1064} {

@@ -15,10 +15,11 @@ const (
 
 // Strategy is one strategy at work in one process, for one campaign.
 type Strategy interface {
-	// Prepare puts the campaign's stock where the strategy keeps it. One process calls it, once,
-	// before any claim.
+	// Prepare puts the campaign's stock where the strategy keeps it. One
+	// process calls it, once, before any claim.
 	Prepare(ctx context.Context) error
-	// Claim asks for one unit for a user. Any number of goroutines call it at once.
+	// Claim asks for one unit for a user. Any number of goroutines call it at
+	// once.
 	Claim(ctx context.Context, user string) (Outcome, error)
 	// Close closes what New opened.
 	Close() error
@@ -51,7 +52,8 @@ type Entry struct {
 	Plenty int64 // the stock of a measurement, where it is rows or entries; 0: a billion
 
 	New func(Env) (Strategy, error)
-	// Serve starts the service that claimers ask, and returns its URL. Nil: there is none.
+	// Serve starts the service that claimers ask, and returns its URL. Nil:
+	// there is none.
 	Serve func(ctx context.Context, env Env) (endpoint string, stop func() error, err error)
 }
 

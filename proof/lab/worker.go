@@ -20,8 +20,8 @@ import (
 // WorkerCommand is the hidden command under which this program is a worker.
 const WorkerCommand = "lab-worker"
 
-// order has a worker open a strategy and its claimers ask: for a while, each claim by a user of its
-// own; or every ask of a sell-out that is this worker's.
+// order has a worker open a strategy and its claimers ask: for a while, each
+// claim by a user of its own; or every ask of a sell-out that is this worker's.
 type order struct {
 	Place
 	Terms
@@ -49,10 +49,12 @@ type done struct {
 	Cut      bool              `json:"cut"`               // AtMost was over before the last ask
 	Took     time.Duration     `json:"took_ns"`
 	Had      map[string]int64  `json:"had,omitempty"` // user id -> units, of a sell-out
-	Latency  []byte            `json:"latency"`       // of accepted claims, an encoded histogram in µs
+	// of accepted claims, an encoded histogram in µs
+	Latency []byte `json:"latency"`
 }
 
-// Work is what a worker process does: it follows the order on in and answers on out.
+// Work is what a worker process does: it follows the order on in and answers on
+// out.
 func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	var o order
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
@@ -85,7 +87,8 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	return json.NewEncoder(out).Encode(d)
 }
 
-// awaitOthers returns when all workers have come here: a sell-out that one begins alone has no crowd.
+// awaitOthers returns when all workers have come here: a sell-out that one
+// begins alone has no crowd.
 func awaitOthers(ctx context.Context, env Env, workers int) error {
 	err := env.Redis.Incr(ctx, env.key("ready")).Err()
 	for err == nil {
@@ -160,8 +163,9 @@ func (c *crowd) claims(ctx context.Context) {
 	}
 }
 
-// nextUser is the caller next. In a sell-out the asks of one user are neighbours and go to the
-// workers in turns, so that they meet each other in different processes.
+// nextUser is the caller next. In a sell-out the asks of one user are
+// neighbours and go to the workers in turns, so that they meet each other in
+// different processes.
 func (c *crowd) nextUser() (user string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +190,8 @@ func (c *crowd) nextUser() (user string, ok bool) {
 func (c *crowd) note(user string, outcome Outcome, err error, sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A claim whose lease was lost was told so after it was made: the user has the unit.
+	// A claim whose lease was lost was told so after it was made: the user has
+	// the unit.
 	if err != nil && (!errors.Is(err, ErrLeaseLost) || outcome != Claimed) {
 		c.done.Failed++
 		orDefault(&c.done.Failure, err.Error())

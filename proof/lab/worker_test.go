@@ -127,7 +127,8 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 		{Claimed, errSold}, // no one knows
 		{Claimed, fmt.Errorf("wrapped: %w", ErrLeaseLost)}, // sold, and told so late
 		{"", ErrLeaseLost}, // not sold
-		{Claimed, errors.Join(errSold, fmt.Errorf("x: %w", ErrLeaseLost))}, // one of both was about the lease
+		// one of both was about the lease
+		{Claimed, errors.Join(errSold, fmt.Errorf("x: %w", ErrLeaseLost))},
 	}
 	next := -1
 	s := &told{answer: func(string, int) (Outcome, error) {

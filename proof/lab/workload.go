@@ -13,10 +13,12 @@ type Workload struct {
 	Units       int64    `json:"units"`       // of the sell-out
 	Connections int      `json:"connections"` // claims at the same time, over all processes
 	Processes   int      `json:"processes"`   // claimers, each a process of its own
-	SQLPool     int      `json:"sql_pool"`    // connections to MySQL of strategies without Dibs, over all processes
-	Rounds      int      `json:"rounds"`
+	// connections to MySQL of strategies without Dibs, over all processes
+	SQLPool int `json:"sql_pool"`
+	Rounds  int `json:"rounds"`
 
-	Duration   time.Duration `json:"duration_ns"`    // of one measurement, after a quarter as long a warm-up
+	// of one measurement, after a quarter as long a warm-up
+	Duration   time.Duration `json:"duration_ns"`
 	Patience   time.Duration `json:"patience_ns"`    // how long a claim waits for a lock
 	RetryPause time.Duration `json:"retry_pause_ns"` // before it asks again, on average
 }
@@ -46,7 +48,8 @@ func (w *Workload) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
-// Validate returns nil, or ErrConfig wrapped with the flag of the field and what it may be.
+// Validate returns nil, or ErrConfig wrapped with the flag of the field and
+// what it may be.
 func (w *Workload) Validate() error {
 	const (
 		crowdMax       = 1_000_000

@@ -9,7 +9,8 @@ import (
 	"dibs/client"
 )
 
-// Bench is a whole run: the search for a rate if there is a ramp, the measured run, and the comparison with the books.
+// Bench is a whole run: the search for a rate if there is a ramp, the measured
+// run, and the comparison with the books.
 type Bench struct {
 	Target   *Target
 	Stock    int64 // units
@@ -18,8 +19,9 @@ type Bench struct {
 	Step     time.Duration // of one rate of the ramp
 	Hold     float64       // rate of the measured run, as a share of the ramp's top rate
 	SyncWait time.Duration // how long the books may take after the last answer
-	// StartPhase is called when a phase begins, with its name and its number of sends. It returns what to call after each answer and at
-	// the end of the phase. It may be nil.
+	// StartPhase is called when a phase begins, with its name and its number of
+	// sends. It returns what to call after each answer and at the end of the
+	// phase. It may be nil.
 	StartPhase func(name string, sends int64) (progress func(answered int64), done func())
 }
 
@@ -27,7 +29,8 @@ const (
 	lagPoll   = 50 * time.Millisecond
 	syncPoll  = 5 * time.Millisecond
 	closeWait = 5 * time.Second
-	// pauseBetween is how long the books may take to be up to date between two rates of a ramp, so that no rate pays for another.
+	// pauseBetween is how long the books may take to be up to date between two
+	// rates of a ramp, so that no rate pays for another.
 	pauseBetween = 30 * time.Second
 )
 

@@ -6,24 +6,30 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Counts counts sends and answers. Latency is measured from the moment when a send was due.
+// Counts counts sends and answers. Latency is measured from the moment when a
+// send was due.
 type Counts struct {
-	Sent     int64 // requests made
-	Unsent   int64 // never sent because no connection was free in time; their wait counts as latency
+	Sent int64 // requests made
+	// never sent because no connection was free in time; their wait counts as
+	// latency
+	Unsent   int64
 	Accepted int64
 	Refused  map[string]int64 // by code
 	Faults   map[string]int64 // by code
 	Unknown  int64            // of the faults, those that may have been accepted
-	Late     int64            // sends after their time though a connection was free: the generator was too slow
-	Waited   int64            // sends after their time because all connections were busy
-	LateMax  time.Duration    // the longest of these delays of the generator
-	Took     time.Duration    // until the last answer, at least the planned duration
+	// sends after their time though a connection was free: the generator was
+	// too slow
+	Late    int64
+	Waited  int64         // sends after their time because all connections were busy
+	LateMax time.Duration // the longest of these delays of the generator
+	Took    time.Duration // until the last answer, at least the planned duration
 
 	latency *hdrhistogram.Histogram // µs
 	last    time.Time
 }
 
-// latencyMax is the highest latency that is recorded; higher ones count as this.
+// latencyMax is the highest latency that is recorded; higher ones count as
+// this.
 const latencyMax = time.Hour
 
 func newCounts() Counts {
@@ -80,7 +86,8 @@ func (c *Counts) Faulty() int64 {
 }
 
 func (c *Counts) record(latency time.Duration) {
-	_ = c.latency.RecordValue(min(max(latency, time.Microsecond), latencyMax).Microseconds()) // within its bounds
+	// within its bounds
+	_ = c.latency.RecordValue(min(max(latency, time.Microsecond), latencyMax).Microseconds())
 }
 
 func (c *Counts) unsent(waited time.Duration) {

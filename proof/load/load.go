@@ -1,5 +1,7 @@
-// Package load sends claims at a constant rate, however slow the answers are (an open loop). It measures each latency from the moment when
-// the claim was due, so that a service that stalls cannot hide the wait of the claims that were due in the meantime.
+// Package load sends claims at a constant rate, however slow the answers are
+// (an open loop). It measures each latency from the moment when the claim was
+// due, so that a service that stalls cannot hide the wait of the claims that
+// were due in the meantime.
 package load
 
 import (
@@ -24,7 +26,8 @@ const (
 	DurationMax    = 24 * time.Hour
 )
 
-// lateAfter is the inaccuracy of a timer on a busy machine. A send that is later than that counts as late.
+// lateAfter is the inaccuracy of a timer on a busy machine. A send that is
+// later than that counts as late.
 const lateAfter = time.Millisecond
 
 // shardsMax bounds the memory of the counts: a histogram takes some 200 kB.
@@ -113,7 +116,8 @@ func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	return r.result(), ctx.Err()
 }
 
-// run is a plan that is being sent. A worker that is free takes the next send, and waits until it is due.
+// run is a plan that is being sent. A worker that is free takes the next send,
+// and waits until it is due.
 type run struct {
 	plan   Plan
 	send   Send

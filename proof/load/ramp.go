@@ -13,10 +13,12 @@ type Ramp struct {
 	P99  time.Duration // stays below this
 }
 
-// precision ends a search: the lowest rate that failed is within this share of the highest rate that held.
+// precision ends a search: the lowest rate that failed is within this share of
+// the highest rate that held.
 const precision = 0.1
 
-// stepsMax bounds a search: twenty doublings and as many halvings, some of them tried twice.
+// stepsMax bounds a search: twenty doublings and as many halvings, some of them
+// tried twice.
 const stepsMax = 64
 
 // Shares of a step that may go wrong before it counts as not held.
@@ -40,9 +42,11 @@ type Step struct {
 // Measure runs one rate for a while.
 type Measure func(ctx context.Context, rate float64) (Counts, error)
 
-// Find returns the highest rate that held, 0 if none did, and the rates it tried, in order. It tries a rate that fails once more, because
-// a hiccup of a busy machine is no limit. A rate counts only if it holds again after all rates above it have failed, because one lucky
-// measurement is no top rate. Find does not go below a sixty-fourth of the first rate.
+// Find returns the highest rate that held, 0 if none did, and the rates it
+// tried, in order. It tries a rate that fails once more, because a hiccup of a
+// busy machine is no limit. A rate counts only if it holds again after all
+// rates above it have failed, because one lucky measurement is no top rate.
+// Find does not go below a sixty-fourth of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
 	var steps []Step
 	try := func(rate float64) (held bool, err error) {
@@ -86,11 +90,12 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	return 0, steps, nil
 }
 
-// LowestPart of the first rate is the lowest that is tried. A step of the first rate must have as many sends, or one of the lowest
-// has none.
+// LowestPart of the first rate is the lowest that is tried. A step of the first
+// rate must have as many sends, or one of the lowest has none.
 const LowestPart = 64
 
-// isPrecise reports whether the search is over: Ramp.To holds, or held and failed are close enough.
+// isPrecise reports whether the search is over: Ramp.To holds, or held and
+// failed are close enough.
 func (r Ramp) isPrecise(held, failed float64) bool {
 	if held == 0 {
 		return false
@@ -98,7 +103,8 @@ func (r Ramp) isPrecise(held, failed float64) bool {
 	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+precision)*rounding
 }
 
-// next doubles the rate until one failed, then halves the gap. While no rate holds it goes down, in growing steps.
+// next doubles the rate until one failed, then halves the gap. While no rate
+// holds it goes down, in growing steps.
 func (r Ramp) next(held, failed, drop float64) float64 {
 	switch {
 	case failed == 0:

@@ -7,7 +7,8 @@ import (
 	"dibs/client"
 )
 
-// Report is the JSON report of a run. Times are in milliseconds, rates per second.
+// Report is the JSON report of a run. Times are in milliseconds, rates per
+// second.
 type Report struct {
 	URL          string           `json:"url"`
 	Servers      string           `json:"servers"` // "embedded", or where they are
@@ -25,7 +26,8 @@ type Report struct {
 	LateMaxMS    float64          `json:"late_max_ms"`
 	Waited       int64            `json:"waited_for_connection"`
 	Sync         Lag              `json:"sync"`
-	Books        Books            `json:"books"` // of all claims, those of warm-up and ramp included
+	// of all claims, those of warm-up and ramp included
+	Books Books `json:"books"`
 }
 
 // PlanReport is what was asked for.
@@ -92,7 +94,8 @@ func (r *Report) fill(c *Counts) {
 	r.Latency = Latency{P50: ms(c.At(50)), P90: ms(c.At(90)), P99: ms(c.At(99)), P999: ms(c.At(99.9)), Max: ms(c.Max())}
 }
 
-// compare counts one unit for each accepted answer; an answer that never came may be one more.
+// compare counts one unit for each accepted answer; an answer that never came
+// may be one more.
 func compare(total int64, all *totals, s *client.Stock, took time.Duration) Books {
 	b := Books{
 		Accepted: all.accepted, Unknown: all.unknown, Claimed: s.Claimed, Synced: s.Synced, SyncedAfterMS: ms(took), Wrong: []string{},

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Service is `dibs serve` in a process of its own, so that a load does not share its runtime.
+// Service is `dibs serve` in a process of its own, so that a load does not
+// share its runtime.
 type Service struct {
 	URL    string
 	cmd    *exec.Cmd
@@ -25,8 +26,9 @@ const startWait = time.Minute
 // stopSlack is added to the service's own time to stop before it is killed.
 const stopSlack = 10 * time.Second
 
-// StartService starts this program as `dibs serve` with these variables, by which it logs JSON, and waits until it listens. What it warns of
-// goes to warnings.
+// StartService starts this program as `dibs serve` with these variables, by
+// which it logs JSON, and waits until it listens. What it warns of goes to
+// warnings.
 func StartService(ctx context.Context, environ []string, warnings io.Writer, stopTimeout time.Duration) (*Service, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -60,7 +62,8 @@ func StartService(ctx context.Context, environ []string, warnings io.Writer, sto
 	return nil, errors.Join(err, s.Stop(stopTimeout))
 }
 
-// Stop ends the service and waits for it; it is killed when it takes much longer than it may.
+// Stop ends the service and waits for it; it is killed when it takes much
+// longer than it may.
 func (s *Service) Stop(timeout time.Duration) error {
 	_ = s.cmd.Process.Signal(os.Interrupt) // one that has ended is what we want
 	select {
@@ -76,7 +79,8 @@ func (s *Service) Stop(timeout time.Duration) error {
 	}
 }
 
-// readServiceLog reports the address and passes warnings and errors on. It returns when the service closes its log.
+// readServiceLog reports the address and passes warnings and errors on. It
+// returns when the service closes its log.
 func readServiceLog(log io.Reader, warnings io.Writer, listening chan<- string) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {

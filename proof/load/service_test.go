@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a service says is read to its end, however long a line is: one that is not read blocks who writes it.
+// What a service says is read to its end, however long a line is: one that is
+// not read blocks who writes it.
 func TestTheLogOfAServiceIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	log := strings.Join([]string{

@@ -41,7 +41,8 @@ func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
 	t.client = httpClient(connections)
 	cfg := client.Config{
 		BaseURL: t.BaseURL, Token: t.Token, Connections: connections, HTTP: t.client,
-		Attempts: 1, AttemptTimeout: claimTimeout, // what is asked again is no answer that can be counted
+		// what is asked again is no answer that can be counted
+		Attempts: 1, AttemptTimeout: claimTimeout,
 	}
 	var err error
 	if t.Batch {
@@ -86,7 +87,8 @@ func (t *Target) Stock(ctx context.Context) (client.Stock, error) {
 	return s, targetError(err)
 }
 
-// Claim is claim n of a run; from is the number of claims of earlier runs against the same campaign.
+// Claim is claim n of a run; from is the number of claims of earlier runs
+// against the same campaign.
 func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
 	n += from
 	user := "user-" + strconv.FormatInt(n%t.Users, 10)
@@ -130,7 +132,8 @@ func noAnswer(err error) Answer {
 	return Answer{Code: "no_answer", Fault: true, Unknown: true}
 }
 
-// answerOf takes a conflict for a refusal by the campaign, and every other problem for a fault of the service or the caller.
+// answerOf takes a conflict for a refusal by the campaign, and every other
+// problem for a fault of the service or the caller.
 func answerOf(status int, body []byte) Answer {
 	if status == http.StatusCreated {
 		return Answer{}

@@ -19,7 +19,8 @@ var (
 
 const within = 10 * time.Minute // of one search
 
-// The rules hold in every state that is looked at: all of the small scenarios, the nearest ones of the large.
+// The rules hold in every state that is looked at: all of the small scenarios,
+// the nearest ones of the large.
 func TestLog_TheRulesHold(t *testing.T) {
 	t.Parallel()
 	most := *limit

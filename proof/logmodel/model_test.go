@@ -1,6 +1,8 @@
-// Package logmodel checks by explicit-state search a design that Dibs is moving to: MySQL keeps the offset of the claim stream, in the
-// transaction that writes the rows. It goes breadth first over all interleavings up to bounds, with a visited set of canonical states and
-// the shortest trace of whatever is broken. The code does not work so yet.
+// Package logmodel checks by explicit-state search a design that Dibs is moving
+// to: MySQL keeps the offset of the claim stream, in the transaction that
+// writes the rows. It goes breadth first over all interleavings up to bounds,
+// with a visited set of canonical states and the shortest trace of whatever is
+// broken. The code does not work so yet.
 //
 //	go test ./proof/logmodel                          # the rules hold within small bounds, and each of them is needed
 //	go test ./proof/logmodel -args -max 3000000       # in every state of the scenarios
@@ -8,9 +10,11 @@
 //	go test ./proof/logmodel -args -deep              # larger bounds, minutes
 //	go test ./proof/logmodel -args -without 'A B'     # without rules, which says how something breaks
 //
-// Model one: one partition of one lot. Redis is a history of writes and a pure function of it; a rollback cuts the history. Entries of
-// the stream are the writes that readers see; a fence, the generation's key and the key of the offset are writes that they don't see.
-// Model two: lots on two partitions that move units, see the second half.
+// Model one: one partition of one lot. Redis is a history of writes and a pure
+// function of it; a rollback cuts the history. Entries of the stream are the
+// writes that readers see; a fence, the generation's key and the key of the
+// offset are writes that they don't see. Model two: lots on two partitions that
+// move units, see the second half.
 package logmodel
 
 import (
@@ -21,7 +25,8 @@ import (
 	"unsafe"
 )
 
-// ---- the search -----------------------------------------------------------------------------------------------------------------
+// ---- the search
+// -----------------------------------------------------------------------------------------------------------------
 
 type emitter[S comparable] struct {
 	out func(n *S, sys bool, code string, a, b int)
@@ -272,7 +277,8 @@ func search[S comparable](m system[S], limit int, until time.Duration) (r result
 	return r
 }
 
-// ---- model one: a partition of one lot ------------------------------------------------------------------------------------------
+// ---- model one: a partition of one lot
+// ------------------------------------------------------------------------------------------
 
 const (
 	kNone uint8 = iota
@@ -339,19 +345,23 @@ const (
 )
 
 type one struct {
-	Hist                                                                             [H]entry
-	NH, NU, NClaims                                                                  uint8
-	R                                                                                lotState
-	M, D                                                                             books
-	Dumped                                                                           bool
-	Rd                                                                               [2]reader
-	P                                                                                [2]process
-	L                                                                                [2]loader
-	Unit, Fl                                                                         [NC]uint8
-	Win                                                                              uint8 // 0 closed, 1 Redis lost data and nobody saw, 2 seen
-	Drop                                                                             uint8 // units that this recovery dropped
-	Both                                                                             bool  // MySQL was restored and Redis lost data
-	Loss, Restore, Death, Evict, Release, Define, GiveUp, Del, Late, Trim, Old, Fail uint8 // faults and decisions that are left
+	Hist            [H]entry
+	NH, NU, NClaims uint8
+	R               lotState
+	M, D            books
+	Dumped          bool
+	Rd              [2]reader
+	P               [2]process
+	L               [2]loader
+	Unit, Fl        [NC]uint8
+	// 0 closed, 1 Redis lost data and nobody saw, 2 seen
+	Win uint8
+	// units that this recovery dropped
+	Drop uint8
+	// MySQL was restored and Redis lost data
+	Both bool
+	// faults and decisions that are left
+	Loss, Restore, Death, Evict, Release, Define, GiveUp, Del, Late, Trim, Old, Fail uint8
 }
 
 type rulesOne struct {
@@ -363,8 +373,10 @@ type rulesOne struct {
 	Claims, Total, Loss, Restore, Death, Evict, Release, Define, GiveUp, Del, Late, Trim, Old, Fail uint8
 	Readers, Loaders, Procs                                                                         int
 	Units2                                                                                          bool
-	Mysql                                                                                           bool // durability
-	Fresh                                                                                           bool // ids of the stream never come twice
+	// durability
+	Mysql bool
+	// ids of the stream never come twice
+	Fresh bool
 
 	// the rules, true is right
 	EventID, CAS, Seen, SeenUnits, GenEntry, GenMono, GenMax, BumpCAS, WaitTip, WaitHere, Token, GenCheck, EpochCheck, CollectLoad, CollectRecover bool
@@ -457,7 +469,8 @@ func (s *one) tip() (id, uid uint8) {
 	return 0, 0
 }
 
-// inStream says whether the stream has the entry. An offset of 0 is the beginning, which is always there.
+// inStream says whether the stream has the entry. An offset of 0 is the
+// beginning, which is always there.
 func (r *rulesOne) inStream(s *one, id, uid uint8) bool {
 	if id == 0 {
 		return true
@@ -520,7 +533,8 @@ func (s *one) flagged(f uint8) (mask uint8) {
 	return mask
 }
 
-// known is the claims that MySQL, Redis or a living process knows and that hold units; by is without whom.
+// known is the claims that MySQL, Redis or a living process knows and that hold
+// units; by is without whom.
 func (r *rulesOne) known(s *one) uint8 {
 	var api uint8
 	for p := range s.P {
@@ -577,7 +591,8 @@ func (r *rulesOne) apply(s *one, e *entry, recovering bool) {
 			if r.LoadPending {
 				rel &^= m.Out
 			}
-			if e.Mask != m.Rows || e.Rel != rel || e.Giv != m.Giv { // MySQL was restored behind what the load was made of
+			// MySQL was restored behind what the load was made of
+			if e.Mask != m.Rows || e.Rel != rel || e.Giv != m.Giv {
 				m.Redo = max(m.Redo, e.Epoch)
 			}
 		}
@@ -853,7 +868,9 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 				break
 			}
 			n := s
-			if r.GenNew && s.R.PGen >= d.Gen { // somebody was here before, and MySQL may have been restored since: a number is used once
+			// somebody was here before, and MySQL may have been restored since:
+			// a number is used once
+			if r.GenNew && s.R.PGen >= d.Gen {
 				n.Rd[i] = reader{}
 				if s.M.PS == 1 && s.M.Gen == d.Gen {
 					n.M.Gen = s.R.PGen + 1
@@ -1031,7 +1048,8 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			}
 			x := &n.L[i]
 			x.Ph, x.E, x.B = 2, n.M.Epoch, entry{}
-			if l.Resume > s.M.Redo && r.inStream(&s, s.M.OffID, s.M.OffUID) { // not a lot that was found to need a load in the meantime
+			// not a lot that was found to need a load in the meantime
+			if l.Resume > s.M.Redo && r.inStream(&s, s.M.OffID, s.M.OffUID) {
 				x.B.S, x.B.Q = n.M.SeenS, n.M.SeenQ
 				x.Ph = 3
 			} else {
@@ -1049,7 +1067,9 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			x.Ph = 3
 			m := &s.M
 			x.B = entry{Kind: kLoaded, Epoch: l.E, Gen: l.Gen, S: m.SeenS, Q: m.SeenQ, Ver: m.Ver, Tot: m.Tot, Mask: m.Rows, Rel: m.Rel, Giv: m.Giv}
-			if r.LoadPending { // a decision that is in the outbox is brought by release.lua, after the load
+			// a decision that is in the outbox is brought by release.lua, after
+			// the load
+			if r.LoadPending {
 				x.B.Rel &^= m.Out
 			}
 			x.B.Ret = s.units(x.B.Rel) + m.Giv
@@ -1089,7 +1109,9 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 					n.Win = 1
 				}
 				for x := range n.Rd {
-					for j := range n.Rd[x].N { // a flush that was under way when Redis lost data, and is seen when the reader reads next
+					// a flush that was under way when Redis lost data, and is
+					// seen when the reader reads next
+					for j := range n.Rd[x].N {
 						if b := &n.Rd[x].B[j]; n.Rd[x].Ph == 1 && b.Kind == kClaim && n.R.Mask>>b.Arg&1 == 0 {
 							n.Win = 1
 						}
@@ -1097,7 +1119,9 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 				}
 				for p := range n.P {
 					if n.P[p].Alive && n.P[p].SeenS > n.R.S && (r.Late > n.Late || l.Ask == 0 && (r.Del > n.Del || n.Both)) {
-						n.Win = 1 // a process slept through the second in which all write what they saw
+						// a process slept through the second in which all write
+						// what they saw
+						n.Win = 1
 					}
 				}
 			}
@@ -1283,7 +1307,8 @@ func (r *rulesOne) canon(s *one) {
 	if s.Restore == 0 {
 		s.D, s.Dumped = books{}, false
 	}
-	// Writes that no rollback can reach any more, and that nobody reads again, are not kept.
+	// Writes that no rollback can reach any more, and that nobody reads again,
+	// are not kept.
 	if s.Loss == 0 {
 		k := uint8(0)
 		drop := s.M.PS == 0 && !s.Dumped && s.Restore == 0 && s.M.OffID > 0 && r.inStream(s, s.M.OffID, s.M.OffUID)
@@ -1463,7 +1488,8 @@ func (r *rulesOne) show(s *one) string {
 	return b.String()
 }
 
-// ---- model two: two lots on two partitions move units ---------------------------------------------------------------------------
+// ---- model two: two lots on two partitions move units
+// ---------------------------------------------------------------------------
 
 const (
 	H2 = 9 // writes in a history
@@ -1486,8 +1512,10 @@ var kinds2 = [...]string{"-", "claim", "released", "debited", "credited", "loade
 type entry2 struct{ Kind, UID, Arg, Epoch, Mask, Rel, In, Out uint8 }
 
 type lot2 struct {
-	Has, Fenced                     bool
-	Epoch, Mask, Rel, In, Out, Cred uint8 // In, Out: moves; Cred: those that credit.lua and debit.lua know by id, of this epoch
+	Has, Fenced bool
+	// In, Out: moves; Cred: those that credit.lua and debit.lua know by id, of
+	// this epoch
+	Epoch, Mask, Rel, In, Out, Cred uint8
 }
 
 type books2 struct {
@@ -1506,18 +1534,19 @@ type books2 struct {
 type look2 struct{ Epoch, Mask, Rel, In, Out uint8 }
 
 type two struct {
-	Hist                                                       [2][H2]entry2
-	NH                                                         [2]uint8
-	R                                                          [2]lot2
-	M, D                                                       books2
-	Dumped                                                     bool
-	Win                                                        [2]bool
-	On                                                         uint8 // claims on lot 1
-	Exp                                                        uint8 // exposed claims
-	Told                                                       uint8 // released
-	Dir                                                        uint8 // moves from lot 1 to lot 0
-	NC, NM, NU                                                 uint8
-	Stale                                                      [3]uint8 // a mover that sleeps: 1 + move, epoch
+	Hist       [2][H2]entry2
+	NH         [2]uint8
+	R          [2]lot2
+	M, D       books2
+	Dumped     bool
+	Win        [2]bool
+	On         uint8 // claims on lot 1
+	Exp        uint8 // exposed claims
+	Told       uint8 // released
+	Dir        uint8 // moves from lot 1 to lot 0
+	NC, NM, NU uint8
+	// a mover that sleeps: 1 + move, epoch
+	Stale                                                      [3]uint8
 	PPh                                                        uint8
 	PZero                                                      bool
 	P1, P2                                                     [2]look2
@@ -1617,7 +1646,9 @@ func (r *rulesTwo) apply(s *two, i int, e *entry2) {
 	bit := uint8(1) << e.Arg
 	switch e.Kind {
 	case jDebit:
-		if m.Rec[i] && r.DropDebit && m.Deb&bit == 0 { // units that rows say are sold were not free: nobody has them, as no credit comes before its debit is applied
+		// units that rows say are sold were not free: nobody has them, as no
+		// credit comes before its debit is applied
+		if m.Rec[i] && r.DropDebit && m.Deb&bit == 0 {
 			rows := m.Rows & s.of(i)
 			if int(r.Deal[i])+int(count(s.moves(m.Cred, i, true)))-int(count(s.moves(m.Deb, i, false)))-int(count(rows))+int(count(rows&m.Rel)) < 1 {
 				break
@@ -2046,7 +2077,8 @@ func (r *rulesTwo) show(s *two) string {
 	return b.String()
 }
 
-// ---- what is run ----------------------------------------------------------------------------------------------------------------
+// ---- what is run
+// ----------------------------------------------------------------------------------------------------------------
 
 type scenario struct {
 	name string
@@ -2078,8 +2110,10 @@ func two1(name string, set func(r *rulesTwo)) scenario {
 	}}
 }
 
-// Unless it says otherwise: 2 API processes, 1 reader, 1 loader, total 2, 2 claims, 1 rollback of Redis to any write, 1 restore of MySQL
-// to any commit; ids of the stream come again after a rollback, as they do when Redis' clock went back.
+// Unless it says otherwise: 2 API processes, 1 reader, 1 loader, total 2, 2
+// claims, 1 rollback of Redis to any write, 1 restore of MySQL to any commit;
+// ids of the stream come again after a rollback, as they do when Redis' clock
+// went back.
 var scenarios = []scenario{
 	one1("A1 claims: 3, a rollback, a restore", func(r *rulesOne) { r.Claims = 3 }),
 	one1("A2 units 1 and 2, total 3, a process dies, a rollback", func(r *rulesOne) { r.Total, r.Units2, r.Death, r.Restore = 3, true, 1, 0 }),
@@ -2129,7 +2163,8 @@ var scenarios = []scenario{
 	two1("D12 3 claims, two moves, a release, a rollback, a restore", func(r *rulesTwo) { r.Moves, r.Release = 2, 1 }),
 }
 
-// mutant is a rule, or several, left out. Where wants is empty it must hold all the same: the other rules imply it.
+// mutant is a rule, or several, left out. Where wants is empty it must hold all
+// the same: the other rules imply it.
 type mutant struct{ in, rules, why, wants string }
 
 // holes are what a first design said, or left open, and what comes of it.

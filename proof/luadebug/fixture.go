@@ -11,7 +11,8 @@ import (
 	"dibs/models"
 )
 
-// fixture is a campaign in Redis that has claims, some of them under keys of the client.
+// fixture is a campaign in Redis that has claims, some of them under keys of
+// the client.
 type fixture struct {
 	s       *lua.Scripts
 	c       *models.Campaign
@@ -19,10 +20,12 @@ type fixture struct {
 	claimed []lua.ClaimReply
 }
 
-// verbs has each script called as its users do, on the fixture. A new script gets its line
-// here; a test asks for it.
+// verbs has each script called as its users do, on the fixture. A new script
+// gets its line here; a test asks for it.
 var verbs = map[string]func(ctx context.Context, f *fixture) error{
-	"claim": func(ctx context.Context, f *fixture) error { // a replay, a claim under a key, one without, and one beyond the user's limit
+	// a replay, a claim under a key, one without, and one beyond the user's
+	// limit
+	"claim": func(ctx context.Context, f *fixture) error {
 		_, _, err := f.s.Claim(ctx, f.meta, []lua.ClaimRequest{
 			ask("user-1", 1, "key-1"), ask("user-9", 2, uuid.NewString()), ask("user-10", 1, ""), ask("user-2", 5, ""),
 		})
@@ -105,7 +108,8 @@ func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error)
 	return &lot, err
 }
 
-// perform makes the fixture again and calls the script; the call itself is kept back by the tap.
+// perform makes the fixture again and calls the script; the call itself is kept
+// back by the tap.
 func perform(ctx context.Context, rdb redis.UniversalClient, heard *tap, name string) error {
 	verb, known := verbs[name]
 	if !known {

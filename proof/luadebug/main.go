@@ -1,7 +1,8 @@
-// Luadebug opens Redis' Lua debugger on a script of Dibs: `go run ./proof/luadebug claim`, or
-// `make lua-debug SCRIPT=claim`. It starts a Redis for the occasion, loads a campaign that has
-// claims, and takes the arguments from the very Go code that calls the script, so they are
-// always right. Nothing is left behind.
+// Luadebug opens Redis' Lua debugger on a script of Dibs: `go run
+// ./proof/luadebug claim`, or `make lua-debug SCRIPT=claim`. It starts a Redis
+// for the occasion, loads a campaign that has claims, and takes the arguments
+// from the very Go code that calls the script, so they are always right.
+// Nothing is left behind.
 package main
 
 import (
@@ -90,7 +91,8 @@ func scriptNames(root string) ([]string, error) {
 	return files, nil
 }
 
-// callOf loads the fixture and returns the call of a script as the Go code makes it.
+// callOf loads the fixture and returns the call of a script as the Go code
+// makes it.
 func callOf(ctx context.Context, addr, name string) (call, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -105,12 +107,14 @@ func callOf(ctx context.Context, addr, name string) (call, error) {
 		if err := perform(ctx, rdb, heard, name); err != nil {
 			return call{}, err
 		}
-		if !heard.call.hasZero() { // a command line can't carry it; ids and digests are bytes of chance
+		// a command line can't carry it; ids and digests are bytes of chance
+		if !heard.call.hasZero() {
 			return heard.call, nil
 		}
 	}
 	return call{}, fmt.Errorf("%s: every call of it had a byte 0", name)
 }
 
-// capturesMax bounds the tries for a call without a byte 0: of claims, every third has one.
+// capturesMax bounds the tries for a call without a byte 0: of claims, every
+// third has one.
 const capturesMax = 100

@@ -16,8 +16,9 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// TestEveryScriptRunsInTheDebugger plays who types: the debugger stops at the first line,
-// shows keys and arguments, and goes on to a reply of a call that did what it is for.
+// TestEveryScriptRunsInTheDebugger plays who types: the debugger stops at the
+// first line, shows keys and arguments, and goes on to a reply of a call that
+// did what it is for.
 func TestEveryScriptRunsInTheDebugger(t *testing.T) {
 	t.Chdir("../..")
 	names, err := scriptNames(".")

@@ -25,10 +25,12 @@ func (c *call) cliArgs() []string {
 	return append(append(all, ","), c.args...)
 }
 
-// hasZero reports whether an argument has a byte that no command line can carry.
+// hasZero reports whether an argument has a byte that no command line can
+// carry.
 func (c *call) hasZero() bool { return strings.Contains(strings.Join(c.args, ""), "\x00") }
 
-// tap is a hook that, once it is open, keeps the calls of one script back and remembers the last.
+// tap is a hook that, once it is open, keeps the calls of one script back and
+// remembers the last.
 type tap struct {
 	source string
 	open   bool
@@ -59,7 +61,8 @@ func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// hears reports whether a command is what an open tap is for, which then fails and is remembered.
+// hears reports whether a command is what an open tap is for, which then fails
+// and is remembered.
 func (t *tap) hears(cmd redis.Cmder) bool {
 	all := cmd.Args()
 	if !t.open || cmd.Name() != "evalsha" || all[1] != redis.NewScript(t.source).Hash() {

@@ -70,7 +70,8 @@ func overlay(t *testing.T, all ...mutant) string {
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// run runs tests of a package with an overlay or, for "", on the code as it is, and returns those that failed.
+// run runs tests of a package with an overlay or, for "", on the code as it is,
+// and returns those that failed.
 func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []string, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), perRun)
@@ -99,7 +100,8 @@ func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []st
 	return failed, string(out)
 }
 
-// TestEachMutantHasItsPlace: a mutant whose text is missing from its file proves nothing, whether it is tried today or not.
+// TestEachMutantHasItsPlace: a mutant whose text is missing from its file
+// proves nothing, whether it is tried today or not.
 func TestEachMutantHasItsPlace(t *testing.T) {
 	t.Parallel()
 	for _, m := range load(t) {
@@ -110,7 +112,8 @@ func TestEachMutantHasItsPlace(t *testing.T) {
 	}
 }
 
-// TestMutantsAreKilled: with each mutant its tests fail, and without it they pass. `make mutants` and `make soak` try them, one by one.
+// TestMutantsAreKilled: with each mutant its tests fail, and without it they
+// pass. `make mutants` and `make soak` try them, one by one.
 func TestMutantsAreKilled(t *testing.T) {
 	t.Parallel()
 	if !triesAll() {
@@ -131,8 +134,10 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 }
 
-// TestTheWorstMutantsAreKilled: the mutants of everyday runs are built in together, package by package, which costs a fraction of one
-// build for each. Each must be noticed by a test that no other of them is to be noticed by. TestMutantsAreKilled tries them alone.
+// TestTheWorstMutantsAreKilled: the mutants of everyday runs are built in
+// together, package by package, which costs a fraction of one build for each.
+// Each must be noticed by a test that no other of them is to be noticed by.
+// TestMutantsAreKilled tries them alone.
 func TestTheWorstMutantsAreKilled(t *testing.T) {
 	t.Parallel()
 	if triesAll() {
@@ -140,7 +145,8 @@ func TestTheWorstMutantsAreKilled(t *testing.T) {
 	}
 	byPackage := everyday(t)
 	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
-		t.Run(strings.TrimPrefix(pkg, "./"), func(t *testing.T) { // one after the other: each uses every core to compile
+		// one after the other: each uses every core to compile
+		t.Run(strings.TrimPrefix(pkg, "./"), func(t *testing.T) {
 			group := byPackage[pkg]
 			patterns := make([]string, len(group))
 			for i := range group {

@@ -18,7 +18,8 @@ type mutant struct {
 	Edits    []mutants.Edit
 }
 
-// selects reports whether the pattern selects a test, of which it has names joined by "/". Alternatives within parentheses are not known.
+// selects reports whether the pattern selects a test, of which it has names
+// joined by "/". Alternatives within parentheses are not known.
 func (m *mutant) selects(test string) bool {
 	names := strings.Split(test, "/")
 	for pattern := range strings.SplitSeq(m.Run, "|") {

@@ -12,8 +12,10 @@ import (
 const (
 	readyEvery  = 100 * time.Millisecond // between two questions to /readyz
 	readyWithin = time.Second            // for an answer
-	foundWithin = 2 * time.Second        // after which /readyz has noticed that claims are served again
-	servedFor   = time.Second            // a claim that was served says so much about the time after it
+	// after which /readyz has noticed that claims are served again
+	foundWithin = 2 * time.Second
+	// a claim that was served says so much about the time after it
+	servedFor = time.Second
 )
 
 // readiness compares what /readyz of an API says with what the API does.
@@ -43,7 +45,8 @@ func (r *readiness) claimed(campaignID string, started, ended time.Time) {
 	r.of[campaignID] = ended
 }
 
-// refused notes a claim that was not served. If others of the campaign just were, Redis comes and goes.
+// refused notes a claim that was not served. If others of the campaign just
+// were, Redis comes and goes.
 func (r *readiness) refused(campaignID string, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +83,8 @@ func (r *readiness) sums() (unready, wrong time.Duration) {
 	return r.unready, r.wrong
 }
 
-// askReady asks an API for /readyz until ctx ends. One that was signalled to stop says no, and is right.
+// askReady asks an API for /readyz until ctx ends. One that was signalled to
+// stop says no, and is right.
 func (p *part) askReady(ctx context.Context) {
 	client := &http.Client{Timeout: readyWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 	for ; ctx.Err() == nil; wait(ctx, readyEvery) {
@@ -106,7 +110,8 @@ func (p *part) isToldToEnd() bool {
 // ends reports whether a signal ends a process.
 func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == syscall.SIGKILL }
 
-// checkAvailability: no API said that it is not ready while it served claims, and no process crashed or ended by itself.
+// checkAvailability: no API said that it is not ready while it served claims,
+// and no process crashed or ended by itself.
 func (rd *round) checkAvailability() {
 	var unready, wrong time.Duration
 	exits := 0

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What /readyz says counts against it only while it has said no for two seconds and claims are served all the same.
+// What /readyz says counts against it only while it has said no for two seconds
+// and claims are served all the same.
 func TestReadinessIsComparedWithWhatIsServed(t *testing.T) {
 	t.Parallel()
 	started := time.Now()

@@ -40,7 +40,8 @@ func certain(code string) bool {
 	return !slices.Contains([]string{unheard, unreached, unavailable, outcomeUnknown}, code)
 }
 
-// doubtful reports whether the request may have been done without the caller knowing.
+// doubtful reports whether the request may have been done without the caller
+// knowing.
 func doubtful(code string) bool { return code == unheard || code == outcomeUnknown }
 
 // caller sends requests, one at a time.

@@ -60,7 +60,8 @@ func (c *campaign) rests(user string) bool {
 // endless ends the id of a campaign that no one sells out.
 const endless = "-endless"
 
-// spell is a value, from when it may have been in force until when it surely was not any more; till zero: it may be still.
+// spell is a value, from when it may have been in force until when it surely
+// was not any more; till zero: it may be still.
 type spell struct {
 	value      int64
 	from, till time.Time
@@ -132,10 +133,12 @@ func (o *operator) base() string {
 	return o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].frontURL
 }
 
-// errRefused says that the API does not take what the kit asks for: the kit is behind the API, or a mutant is broken otherwise than meant.
+// errRefused says that the API does not take what the kit asks for: the kit is
+// behind the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
-// insistFor is how long an operator goes on, while Redis may be killed again and again.
+// insistFor is how long an operator goes on, while Redis may be killed again
+// and again.
 const insistFor = 3 * time.Minute
 
 // insist sends a request until it is done, or certainly refused.
@@ -143,7 +146,8 @@ func (o *operator) insist(ctx context.Context, method, path string, body any) er
 	return o.insistOn(ctx, method, path, body, func() func(string) { return func(string) {} })
 }
 
-// insistOn is insist, and books each attempt: one that failed may be done at any later time.
+// insistOn is insist, and books each attempt: one that failed may be done at
+// any later time.
 func (o *operator) insistOn(ctx context.Context, method, path string, body any, book func() (answered func(code string))) error {
 	for deadline := time.Now().Add(insistFor); ; wait(ctx, 50*time.Millisecond) {
 		answered := book()
@@ -256,7 +260,8 @@ func (o *operator) read(ctx context.Context, path string, into any) error {
 
 func sender(c *campaign) string { return "sender-of-" + c.id }
 
-// restock changes the total once, for packets by a wave of them, which may be released a moment later.
+// restock changes the total once, for packets by a wave of them, which may be
+// released a moment later.
 func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 	if c.packets {
 		_, _ = o.addPackets(ctx, c, n) // one that is in doubt is sent again
@@ -267,7 +272,8 @@ func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"total": total}).code)
 }
 
-// addPackets sends a list of packets once: p<n>, each worth n. One that is in doubt is sent again first, as it was.
+// addPackets sends a list of packets once: p<n>, each worth n. One that is in
+// doubt is sent again first, as it was.
 func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done bool, r reply) {
 	c.mu.Lock()
 	if c.doubt == c.sure {
@@ -301,7 +307,8 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	return true, r
 }
 
-// addAgain sends every list of packets again that was answered, as the sender does when MySQL was restored: it adds those that are gone.
+// addAgain sends every list of packets again that was answered, as the sender
+// does when MySQL was restored: it adds those that are gone.
 func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	c.mu.Lock()
 	batches := slices.Clone(c.batches)
@@ -349,7 +356,8 @@ func (o *operator) unlimit(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// run changes campaigns at random until ctx ends, and closes those that are to be closed.
+// run changes campaigns at random until ctx ends, and closes those that are to
+// be closed.
 func (o *operator) run(ctx context.Context, all []*campaign) error {
 	all = slices.Clone(all)
 	for ctx.Err() == nil {

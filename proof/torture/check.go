@@ -13,18 +13,22 @@ import (
 // blur is how far a time with milliseconds may be off.
 const blur = 2 * time.Millisecond
 
-// row is a claim as MySQL has it, and when things happened to it, whatever the clock of Redis said: retime moves at and resolved.
+// row is a claim as MySQL has it, and when things happened to it, whatever the
+// clock of Redis said: retime moves at and resolved.
 type row struct {
 	*oracle.Row
 
 	at, resolved time.Time
-	applied      time.Time // when Redis had its units back, as the stream says; zero: it may not have them
+	// when Redis had its units back, as the stream says; zero: it may not have
+	// them
+	applied time.Time
 }
 
 // back reports whether its units were given back.
 func (r *row) back() bool { return !r.Status.Live() }
 
-// mayHoldAfter reports whether its units may have counted at some time after from.
+// mayHoldAfter reports whether its units may have counted at some time after
+// from.
 func (r *row) mayHoldAfter(from time.Time) bool {
 	return !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur))
 }
@@ -37,8 +41,8 @@ type ledger struct {
 	rows []row // by shard and seq
 }
 
-// check compares all accounts of the round once everything is drained: the clients', MySQL's, the finance service's, and the readers'
-// of the stream.
+// check compares all accounts of the round once everything is drained: the
+// clients', MySQL's, the finance service's, and the readers' of the stream.
 func (rd *round) check(ctx context.Context) error {
 	streams, err := rd.readStreams(ctx)
 	if err != nil {
@@ -63,7 +67,9 @@ func (rd *round) check(ctx context.Context) error {
 			rd.report.Ghosts += money.Ghosts
 		}
 		if len(rd.losses) == 0 {
-			if !rd.lied && !rd.vanished { // a refusal is judged by the times of claims, also of those that nobody was told of
+			// a refusal is judged by the times of claims, also of those that
+			// nobody was told of
+			if !rd.lied && !rd.vanished {
 				rd.checkRefusals(l)
 			}
 			rd.checkTimes(l)
@@ -89,7 +95,8 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	for i := range books.Rows {
 		r := &books.Rows[i]
 		l.rows = append(l.rows, row{Row: r, at: r.At, resolved: r.Resolved.Time, applied: s.released[r.ID]})
-		if twin := byKey[r.Key]; twin != nil && !rd.excused(twin.At) { // else Redis lost it, MySQL did not, and the retry is another claim
+		// else Redis lost it, MySQL did not, and the retry is another claim
+		if twin := byKey[r.Key]; twin != nil && !rd.excused(twin.At) {
 			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.ID, twin.Seq, r.ID, r.Seq, c.id)
 		}
 		byKey[r.Key] = r
@@ -97,7 +104,8 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	return l, nil
 }
 
-// checkAnswers: a yes is a row, the same each time; a row is a yes, or someone's doubt (I2, I4).
+// checkAnswers: a yes is a row, the same each time; a row is a yes, or
+// someone's doubt (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
 	var all []oracle.Answer
 	for _, one := range l.requests {
@@ -125,7 +133,8 @@ func (rd *round) checkAnswers(l *ledger) {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// checkTries goes through the tries of one request: the claim it was answered last, and whether it may have one of which no answer came.
+// checkTries goes through the tries of one request: the claim it was answered
+// last, and whether it may have one of which no answer came.
 func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]
@@ -145,12 +154,14 @@ func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	return answered, unsure
 }
 
-// repeats reports whether a claim is answered as it was before. An answer of a batch is spelled otherwise and not marked.
+// repeats reports whether a claim is answered as it was before. An answer of a
+// batch is spelled otherwise and not marked.
 func (t *try) repeats(answered *try) bool {
 	return t.claim.ID == answered.claim.ID && (t.batch != answered.batch || t.body == answered.body) && (t.batch || t.replayed)
 }
 
-// checkEnds: the claim ends when its hold does, and its row says what became of it.
+// checkEnds: the claim ends when its hold does, and its row says what became of
+// it.
 func (rd *round) checkEnds(l *ledger, one *request, c *models.Claim) {
 	made := l.ByID[c.ID]
 	if made == nil {
@@ -164,7 +175,8 @@ func (rd *round) checkEnds(l *ledger, one *request, c *models.Claim) {
 	}
 }
 
-// endsWrong: a claim has one end, all answers say the same, and without a request it has none, or time's.
+// endsWrong: a claim has one end, all answers say the same, and without a
+// request it has none, or time's.
 func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	holds := one.c.hold > 0
 	may := map[models.ClaimStatus]bool{models.ClaimClaimed: true, models.ClaimExpired: holds}
@@ -192,15 +204,17 @@ func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
-// streams is what the claim streams say: the claims of each campaign and the lines that its stock crossed, and when Redis had the units
-// of a released claim back.
+// streams is what the claim streams say: the claims of each campaign and the
+// lines that its stock crossed, and when Redis had the units of a released
+// claim back.
 type streams struct {
 	accepted map[string][]models.Event
 	crossed  map[string][]models.Event
 	released map[string]time.Time
 }
 
-// readStreams is what the group that was away reads of the claim streams: all that were written since the last round.
+// readStreams is what the group that was away reads of the claim streams: all
+// that were written since the last round.
 func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 	all := &streams{accepted: map[string][]models.Event{}, crossed: map[string][]models.Event{}, released: map[string]time.Time{}}
 	dropped := map[string]bool{} // nobody was told of these

@@ -13,8 +13,9 @@ import (
 	"dibs/models"
 )
 
-// checkOrder goes through the claims in the order that Redis gave them: no seq twice, no hole, at each instant no more units than total
-// and no user above a limit (I1, I3, I7).
+// checkOrder goes through the claims in the order that Redis gave them: no seq
+// twice, no hole, at each instant no more units than total and no user above a
+// limit (I1, I3, I7).
 func (rd *round) checkOrder(l *ledger) {
 	c := l.campaign
 	lost := l.Lossy
@@ -48,7 +49,8 @@ func (rd *round) checkOrder(l *ledger) {
 	}
 }
 
-// checkTimes: of two claims of a shard the one that was answered before the other was asked for has the lower seq (I7).
+// checkTimes: of two claims of a shard the one that was answered before the
+// other was asked for has the lower seq (I7).
 func (rd *round) checkTimes(l *ledger) {
 	asked := map[string]time.Time{}
 	answered := map[string]time.Time{}
@@ -75,7 +77,8 @@ func (rd *round) checkTimes(l *ledger) {
 	}
 }
 
-// inTime are the rows by the time of their claims; those of one shard in their order.
+// inTime are the rows by the time of their claims; those of one shard in their
+// order.
 func (l *ledger) inTime() (all []*row) {
 	for i := range l.rows {
 		all = append(all, &l.rows[i])
@@ -127,7 +130,8 @@ func (h *held) take(r *row) int64 {
 	return h.units
 }
 
-// checkBooks: counters, flushes and rows agree, and nothing is left over where all was wanted (I5, I6).
+// checkBooks: counters, flushes and rows agree, and nothing is left over where
+// all was wanted (I5, I6).
 func (rd *round) checkBooks(l *ledger) {
 	rd.report.GivenUp += l.GivenUp
 	l.Counters(rd.brokenf)
@@ -139,7 +143,8 @@ func (rd *round) checkBooks(l *ledger) {
 // isSoldOut reports whether the round sold all of a campaign in the end.
 func (c *campaign) isSoldOut() bool { return !c.closed && !strings.HasSuffix(c.id, endless) }
 
-// checkRefusals: no one was answered that a campaign is sold out, paused or used up by him when it surely was not.
+// checkRefusals: no one was answered that a campaign is sold out, paused or
+// used up by him when it surely was not.
 func (rd *round) checkRefusals(l *ledger) {
 	for _, one := range l.requests {
 		for i := range one.tries {
@@ -186,7 +191,8 @@ func (l *ledger) refusedWrong(one *request, t *try) string {
 	return ""
 }
 
-// mostHeld is the most units that may have been held at some time of a stretch, by a user or by all.
+// mostHeld is the most units that may have been held at some time of a stretch,
+// by a user or by all.
 func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 	for i := range l.rows {
 		r := &l.rows[i]
@@ -235,8 +241,10 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 	}
 }
 
-// checkLines: a line of the stock that a claim crosses is published once. One that a change crosses may be published again by whoever completes it,
-// under the same id; these are no more than changes. And what is sold out in the end was said to be.
+// checkLines: a line of the stock that a claim crosses is published once. One
+// that a change crosses may be published again by whoever completes it, under
+// the same id; these are no more than changes. And what is sold out in the end
+// was said to be.
 func (rd *round) checkLines(l *ledger, published []models.Event) {
 	if l.shards > 1 {
 		return // reported once all of them were read

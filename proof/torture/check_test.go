@@ -11,7 +11,8 @@ import (
 	"dibs/models"
 )
 
-// past is a round without faults that opened a campaign an hour ago, and a claim of two units of it by one user.
+// past is a round without faults that opened a campaign an hour ago, and a
+// claim of two units of it by one user.
 func past(change func(c *campaign)) (*round, *ledger) {
 	open := time.Now().Add(-time.Hour)
 	c := &campaign{id: "c", shards: 1}
@@ -83,8 +84,9 @@ func TestCheckOfExpiryTells(t *testing.T) {
 	}
 }
 
-// While the clock of Redis is ahead a user has the limit of that hour as well, and no more than that. What is judged is retimed: by then
-// both claims have one time.
+// While the clock of Redis is ahead a user has the limit of that hour as well,
+// and no more than that. What is judged is retimed: by then both claims have
+// one time.
 func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 	t.Parallel()
 	for ahead, broken := range map[time.Duration]string{2 * time.Hour: "", 0: "u 09h held 4 units of 3 per hour with seq 2"} {
@@ -106,7 +108,8 @@ func TestCheckOfTimesTells(t *testing.T) {
 	for broken, order := range map[string][2]int64{"": {1, 2}, "claim one, seq 2, was answered at": {2, 1}} {
 		rd, l := past(func(*campaign) {})
 		l.rows = nil
-		for i, id := range []string{"one", "two"} { // which was asked for once the first was answered
+		// which was asked for once the first was answered
+		for i, id := range []string{"one", "two"} {
 			asked := rd.open.Add(time.Duration(i) * time.Minute)
 			t := try{started: asked, ended: asked.Add(time.Second), claim: &models.Claim{ID: id}}
 			l.requests = append(l.requests, &request{c: l.campaign, tries: []try{t}})

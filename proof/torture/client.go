@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// request is one claim that someone wants, through all its tries. It belongs to one client until the round ends.
+// request is one claim that someone wants, through all its tries. It belongs to
+// one client until the round ends.
 type request struct {
 	c        *campaign
 	user     string
@@ -51,7 +52,8 @@ func (w *request) last() *try { return &w.tries[len(w.tries)-1] }
 // clients is how many ask at the same time.
 const clients = 10
 
-// client asks, and asks again, until stopped. It asks one API process until that fails it, and then another.
+// client asks, and asks again, until stopped. It asks one API process until
+// that fails it, and then another.
 type client struct {
 	*caller
 
@@ -144,7 +146,8 @@ func (c *client) fresh(of *campaign) *request {
 	return one
 }
 
-// ask wants one claim, and tries again while that makes sense, more or less patiently.
+// ask wants one claim, and tries again while that makes sense, more or less
+// patiently.
 func (c *client) ask(ctx context.Context, of *campaign) {
 	one := c.fresh(of)
 	for patience := c.r.IntN(6); ; patience-- {
@@ -243,13 +246,15 @@ func (c *client) askMany(of *campaign, n int) {
 	}
 }
 
-// endOne releases or redeems a claim that this client was notified of, again at times, or the other way.
+// endOne releases or redeems a claim that this client was notified of, again at
+// times, or the other way.
 func (c *client) endOne() {
 	if len(c.mine) == 0 {
 		return
 	}
 	one := c.mine[c.r.IntN(len(c.mine))]
-	if one.last().claim == nil || one.c.packets || one.rests() { // a packet is credited as it is claimed
+	// a packet is credited as it is claimed
+	if one.last().claim == nil || one.c.packets || one.rests() {
 		return
 	}
 	wanted := models.ClaimReleased

@@ -10,7 +10,8 @@ import (
 	"dibs/lua"
 )
 
-// mutant is a Dibs that is broken on purpose. The kit must find out within a few seeds, or it says nothing about the real one.
+// mutant is a Dibs that is broken on purpose. The kit must find out within a
+// few seeds, or it says nothing about the real one.
 type mutant struct {
 	name  string
 	edits []edit
@@ -85,7 +86,8 @@ var allMutants = []mutant{
 	}}},
 }
 
-// Each mutant is caught within its budget. Everyday runs try one; that the texts to change are still there is looked at always.
+// Each mutant is caught within its budget. Everyday runs try one; that the
+// texts to change are still there is looked at always.
 func TestMutantsAreCaught(t *testing.T) {
 	t.Parallel()
 	for _, m := range allMutants {

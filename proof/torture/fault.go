@@ -14,15 +14,18 @@ type fault struct {
 	weight int              // how often it comes up
 	lasts  [2]time.Duration // least and most
 	takes  time.Duration    // to be over, beside what it lasts, about
-	// loses reports whether claims that were answered may be lost by it; nil: none may.
+	// loses reports whether claims that were answered may be lost by it; nil:
+	// none may.
 	loses func(*Options) bool
 	// cannot says why this machine or topology can't do it; "" and nil: it can.
 	cannot func(*world) string
-	// inject does it and undoes it. Processes that it killed are started again later.
+	// inject does it and undoes it. Processes that it killed are started again
+	// later.
 	inject func(w *world, s *injection) error
 	// lies says that the time of claims may be wrong: it is Redis' own.
 	lies bool
-	// undoes says that it loses more than claims: also what was redeemed, released or changed.
+	// undoes says that it loses more than claims: also what was redeemed,
+	// released or changed.
 	undoes bool
 }
 
@@ -135,7 +138,8 @@ func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
 	})
 }
 
-// only has a fault happen in one topology of Redis; otherwise says why it can't happen in the others.
+// only has a fault happen in one topology of Redis; otherwise says why it can't
+// happen in the others.
 func only(topology, otherwise string) func(w *world) string {
 	return func(w *world) string {
 		if w.opt.Topology == topology {

@@ -8,8 +8,9 @@ import (
 // clockOff is how far the clock of Redis is off when it is.
 const clockOff = 2 * time.Hour
 
-// clockFaults have the wall clock of Redis jump, and jump back. Go programs read the clock without the C library, so that those of Dibs
-// can't be lied to in this way.
+// clockFaults have the wall clock of Redis jump, and jump back. Go programs
+// read the clock without the C library, so that those of Dibs can't be lied to
+// in this way.
 func clockFaults() []*fault {
 	return []*fault{{
 		name: "clock of redis is off", target: onRedis, weight: 3, lasts: span(300, 4000), lies: true,
@@ -37,9 +38,11 @@ func clockFaults() []*fault {
 	}}
 }
 
-// retime, where the clock was off, gives each claim the latest time at which it can have been made, in place of Redis' word for it: when
-// someone was notified of it, or of one with a higher seq. What was given back by then is counted as given back before, and so is what says
-// that it was in the future: an end is never before its claim.
+// retime, where the clock was off, gives each claim the latest time at which it
+// can have been made, in place of Redis' word for it: when someone was notified
+// of it, or of one with a higher seq. What was given back by then is counted as
+// given back before, and so is what says that it was in the future: an end is
+// never before its claim.
 func (rd *round) retime(l *ledger) {
 	if !rd.lied {
 		return

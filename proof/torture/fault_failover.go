@@ -98,8 +98,8 @@ func (w *world) replication(node *testenv.RedisServer) string {
 	return info
 }
 
-// demote has a primary that is back follow the one that was promoted. Every fourth time it is left to the Sentinels, which take ten
-// seconds for that.
+// demote has a primary that is back follow the one that was promoted. Every
+// fourth time it is left to the Sentinels, which take ten seconds for that.
 func (w *world) demote(back *testenv.RedisServer, s *injection) {
 	if w.sentinels == nil || s.n%4 == 0 {
 		return
@@ -119,7 +119,8 @@ func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
 	}
 }
 
-// awaitWhole waits until each node is a primary or follows one, half of them each: the next fault takes another one away.
+// awaitWhole waits until each node is a primary or follows one, half of them
+// each: the next fault takes another one away.
 func (w *world) awaitWhole() {
 	for deadline := time.Now().Add(healWithin); ; wait(w.ctx, 20*time.Millisecond) {
 		primaries := 0
@@ -160,7 +161,8 @@ func (w *world) serves() bool {
 	return true
 }
 
-// plannedFailover has a replica take over from its primary, which waits until the replica has everything.
+// plannedFailover has a replica take over from its primary, which waits until
+// the replica has everything.
 func (w *world) plannedFailover(s *injection) {
 	old, key := w.primary(s)
 	for _, node := range w.redis {
@@ -175,10 +177,12 @@ func (w *world) plannedFailover(s *injection) {
 	w.Fatalf("the primary of %s has no replica", key)
 }
 
-// failoverWithin is after how long a replica has given up a planned failover: 5 s.
+// failoverWithin is after how long a replica has given up a planned failover: 5
+// s.
 const failoverWithin = 6 * time.Second
 
-// failOver asks a replica to take over until it has: on a busy machine it may not get the votes in time.
+// failOver asks a replica to take over until it has: on a busy machine it may
+// not get the votes in time.
 func (w *world) failOver(old, replica *testenv.RedisServer, key string) {
 	rdb := replica.Client()
 	defer func() { _ = rdb.Close() }()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The leases of Dibs: a process that is silent for longer is taken for dead while it is not.
+// The leases of Dibs: a process that is silent for longer is taken for dead
+// while it is not.
 const (
 	leaderLease   = 10 * time.Second // of the syncer that leads
 	takeoverAfter = 5 * time.Second  // until another consumer takes what one has not acknowledged
@@ -51,7 +52,8 @@ func kill(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// pause stops one of a kind in the middle of whatever it does, for longer than its lease.
+// pause stops one of a kind in the middle of whatever it does, for longer than
+// its lease.
 func pause(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		p := pick(w.of(kind), s.who)
@@ -63,7 +65,8 @@ func pause(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// startOne starts one more of a kind and stops it again. When nothing else is wrong, it has to come up.
+// startOne starts one more of a kind and stops it again. When nothing else is
+// wrong, it has to come up.
 func startOne(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		p := w.spare(kind)

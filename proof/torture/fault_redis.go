@@ -72,10 +72,12 @@ func (w *world) unlink(key string) error {
 	})
 }
 
-// unlessFsync: a crash of Redis may lose what is neither on its disk nor in MySQL.
+// unlessFsync: a crash of Redis may lose what is neither on its disk nor in
+// MySQL.
 func unlessFsync(o *Options) bool { return !o.Durability.IsFsync() && unlessMySQL(o) }
 
-// again does something to every primary, every 20 ms for as long as the fault lasts.
+// again does something to every primary, every 20 ms for as long as the fault
+// lasts.
 func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
@@ -98,7 +100,8 @@ func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) erro
 	return nil
 }
 
-// onPrimary does something if the node is a primary, over a connection of its own: those of others may have been cut.
+// onPrimary does something if the node is a primary, over a connection of its
+// own: those of others may have been cut.
 func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do func(ctx context.Context, rdb *redis.Client) error) error {
 	rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
 	defer func() { _ = rdb.Close() }()
@@ -109,7 +112,8 @@ func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do fun
 	return do(ctx, rdb)
 }
 
-// without kills all processes of a kind, every second time, so that no one saves what is about to be lost.
+// without kills all processes of a kind, every second time, so that no one
+// saves what is about to be lost.
 func (w *world) without(s *injection, kind string) {
 	if s.n%2 == 0 {
 		for _, p := range w.of(kind) {
@@ -149,7 +153,8 @@ func (w *world) aofFolder() (string, error) {
 	return filepath.Join(dir["dir"], "appendonlydir"), wrap(err)
 }
 
-// copyAOF copies the append-only file as it is now. It only grows, so the copy is its beginning.
+// copyAOF copies the append-only file as it is now. It only grows, so the copy
+// is its beginning.
 func (w *world) copyAOF() (string, error) {
 	from, err := w.aofFolder()
 	if err != nil {

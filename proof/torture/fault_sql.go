@@ -29,7 +29,8 @@ func sqlFaults() []*fault {
 	}
 }
 
-// rollBackSQL does what a failover to a replica does that lacks the last commits, or a dump that is restored.
+// rollBackSQL does what a failover to a replica does that lacks the last
+// commits, or a dump that is restored.
 func rollBackSQL(w *world, s *injection) error {
 	var data string
 	if err := w.db.QueryRowContext(w.ctx, "SELECT @@datadir").Scan(&data); err != nil {
@@ -74,7 +75,8 @@ func readOnly(w *world, s *injection) error {
 		return wrap(err)
 	}
 	wait(w.ctx, s.lasts)
-	for _, statement := range []string{"SET GLOBAL " + variable + " = 0", "SET GLOBAL read_only = 0"} { // the first sets both in MySQL
+	// the first sets both in MySQL
+	for _, statement := range []string{"SET GLOBAL " + variable + " = 0", "SET GLOBAL read_only = 0"} {
 		if _, err := w.db.ExecContext(w.ctx, statement); err != nil {
 			return wrap(err)
 		}
@@ -106,7 +108,8 @@ func lockRow(w *world, s *injection) error {
 	})
 }
 
-// deadlocks takes rows of campaigns in the order opposite to Dibs', again and again.
+// deadlocks takes rows of campaigns in the order opposite to Dibs', again and
+// again.
 func deadlocks(w *world, s *injection) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times

@@ -6,17 +6,19 @@ import (
 	"time"
 )
 
-// The features of Dibs that a campaign of a round has, or that an operator uses on it while faults go on.
+// The features of Dibs that a campaign of a round has, or that an operator uses
+// on it while faults go on.
 const (
-	kindCoupon   = "coupon"  // claims of one unit each
-	kindUnits    = "units"   // claims of up to three units
-	kindPackets  = "packets" // claims of an amount of money
-	withLimits   = "limits"
-	withHolds    = "holds"
-	withShards   = "shards" // of which one gets no claims while a fault lasts
-	withWaves    = "waves"
-	withFinance  = "finance"  // in the end its sender is credited with what is left
-	withArchive  = "archive"  // it is closed while faults go on, and `dibs archive` moves its claims
+	kindCoupon  = "coupon"  // claims of one unit each
+	kindUnits   = "units"   // claims of up to three units
+	kindPackets = "packets" // claims of an amount of money
+	withLimits  = "limits"
+	withHolds   = "holds"
+	withShards  = "shards" // of which one gets no claims while a fault lasts
+	withWaves   = "waves"
+	withFinance = "finance" // in the end its sender is credited with what is left
+	// it is closed while faults go on, and `dibs archive` moves its claims
+	withArchive  = "archive"
 	withEviction = "eviction" // it leaves Redis whenever it gets no claims for half a second
 	withChanges  = "changes"  // of total, limits, status and times; of packets: more of them
 	withRepair   = "repair"   // `dibs reconcile --repair`
@@ -74,7 +76,8 @@ func (p pairs) addFeatures(of []string) {
 	}
 }
 
-// addFault adds the pairs of a fault and the features of the campaigns that it befalls.
+// addFault adds the pairs of a fault and the features of the campaigns that it
+// befalls.
 func (p pairs) addFault(fault string, of []string) {
 	for _, f := range of {
 		p[pair{f, fault}] = true
@@ -86,7 +89,8 @@ func (p pairs) without(table []pair) []pair {
 	return slices.DeleteFunc(slices.Clone(table), func(one pair) bool { return p[one] })
 }
 
-// pairTable lists the pairs that a run with these faults can cover, and says why others can't be covered.
+// pairTable lists the pairs that a run with these faults can cover, and says
+// why others can't be covered.
 func pairTable(o *Options, chosen []*fault) (table []pair, never []string) {
 	mine := features
 	if o.Shards <= 1 {
@@ -108,7 +112,8 @@ func pairTable(o *Options, chosen []*fault) (table []pair, never []string) {
 	return table, never
 }
 
-// acting notes that an operator's use of a feature begins; what it returns notes that it is over.
+// acting notes that an operator's use of a feature begins; what it returns
+// notes that it is over.
 func (c *campaign) acting(feature string) (done func()) {
 	note := func(till time.Time) {
 		c.mu.Lock()
@@ -122,7 +127,8 @@ func (c *campaign) acting(feature string) (done func()) {
 	return func() { note(time.Now()) }
 }
 
-// had lists the features that a campaign had at some time since then: those of an operator count when he used them.
+// had lists the features that a campaign had at some time since then: those of
+// an operator count when he used them.
 func (c *campaign) had(since time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,10 +18,13 @@ type gauge struct {
 
 // Cost is what a fault cost the clients.
 type Cost struct {
-	Answers int            `json:"answers"`           // to claims, from the fault's begin to the next one's
-	Certain int            `json:"certain"`           // of these, a claim or a refusal that reports what is so
+	// to claims, from the fault's begin to the next one's
+	Answers int `json:"answers"`
+	// of these, a claim or a refusal that reports what is so
+	Certain int            `json:"certain"`
 	Refused map[string]int `json:"refused,omitempty"` // the others, by code
-	GapMs   int64          `json:"longest_gap_ms"`    // the longest time in which a campaign got no certain answer
+	// the longest time in which a campaign got no certain answer
+	GapMs int64 `json:"longest_gap_ms"`
 }
 
 // reset begins to count for campaigns.

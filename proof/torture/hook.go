@@ -29,7 +29,8 @@ const (
 	hookHangs = 3 * time.Second // before it answers 500
 )
 
-// hook is a receiver of webhooks that dies, answers 500 and hangs, unless it is calm.
+// hook is a receiver of webhooks that dies, answers 500 and hangs, unless it is
+// calm.
 type hook struct {
 	*httptest.Server
 
@@ -37,9 +38,10 @@ type hook struct {
 	calm atomic.Bool
 
 	mu    sync.Mutex
-	taken map[string]bool         // ids of claims
-	last  map[[2]string]hookPlace // of the claims of a campaign and shard that were taken the first time
-	wrong []string                // since the last check
+	taken map[string]bool // ids of claims
+	// of the claims of a campaign and shard that were taken the first time
+	last  map[[2]string]hookPlace
+	wrong []string // since the last check
 }
 
 // hookPlace is where a claim is in the order of its shard.
@@ -87,7 +89,8 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 	h.take(&message.Data)
 }
 
-// take notes a claim that came the first time, and one that comes before another that was made earlier.
+// take notes a claim that came the first time, and one that comes before
+// another that was made earlier.
 func (h *hook) take(e *models.Event) {
 	if h.taken[e.ID] {
 		return
@@ -101,8 +104,8 @@ func (h *hook) take(e *models.Event) {
 	h.last[shard] = is
 }
 
-// owesWebhooks reports whether the receiver gets every claim of the round: where Redis or MySQL loses what was written, events may go with
-// it.
+// owesWebhooks reports whether the receiver gets every claim of the round:
+// where Redis or MySQL loses what was written, events may go with it.
 func (rd *round) owesWebhooks() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -124,7 +127,8 @@ func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err
 	return missing, err
 }
 
-// checkWebhooks: what the receiver got was signed, under its own id, and the claims of a shard in order.
+// checkWebhooks: what the receiver got was signed, under its own id, and the
+// claims of a shard in order.
 func (rd *round) checkWebhooks() {
 	rd.w.hook.mu.Lock()
 	wrong := rd.w.hook.wrong

@@ -10,8 +10,9 @@ import (
 	"dibs/models"
 )
 
-// extraLimit is a limit of a campaign beside per_user: of the user, or of a device that several users share. A round is within one day,
-// month and, but for midnight of a Sunday, week.
+// extraLimit is a limit of a campaign beside per_user: of the user, or of a
+// device that several users share. A round is within one day, month and, but
+// for midnight of a Sunday, week.
 type extraLimit struct {
 	by  string
 	per models.Per
@@ -63,8 +64,8 @@ func (l *extraLimit) subjectOf(user string) string {
 	return fmt.Sprintf("device-%d", sum.Sum32()%devices)
 }
 
-// keyOf names what a claim counts for: whom, and in which window of Redis' time. A window is the one that Redis counted the claim in, right
-// or wrong.
+// keyOf names what a claim counts for: whom, and in which window of Redis'
+// time. A window is the one that Redis counted the claim in, right or wrong.
 func (l *extraLimit) keyOf(user string, at time.Time) string {
 	key := l.subjectOf(user)
 	if l.per == models.PerHour {
@@ -97,7 +98,8 @@ func (o *operator) removeExtra(ctx context.Context, c *campaign) error {
 	return o.insist(ctx, http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"limits": []any{}})
 }
 
-// checkExtra: no subject holds more units in a window than its limit, at any instant (I3).
+// checkExtra: no subject holds more units in a window than its limit, at any
+// instant (I3).
 func (rd *round) checkExtra(l *ledger) {
 	limit := l.extra
 	if limit == nil || l.Lossy {

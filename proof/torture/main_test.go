@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // edit replaces a text, which occurs once, of a file of the module.
 type edit struct{ file, old, new string }
 
-// overlay writes copies of the files with the edits, for the toolchain's -overlay.
+// overlay writes copies of the files with the edits, for the toolchain's
+// -overlay.
 func overlay(t *testing.T, root string, edits []edit) string {
 	t.Helper()
 	all := make([]mutants.Edit, len(edits))

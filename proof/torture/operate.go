@@ -15,7 +15,8 @@ import (
 // operateEvery is the pause between two uses of a feature.
 const operateEvery = 300 * time.Millisecond
 
-// operate uses the features of the round that are not requests, each again and again until ctx ends.
+// operate uses the features of the round that are not requests, each again and
+// again until ctx ends.
 func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 	every := func(do func()) {
 		wg.Go(func() {
@@ -31,7 +32,8 @@ func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 		if c.has(withRepair) {
 			every(func() {
 				done := c.acting(withRepair)
-				_, _ = rd.w.dibs("reconcile", "--repair", "--campaign", c.id) // it may fail, for what is away
+				// it may fail, for what is away
+				_, _ = rd.w.dibs("reconcile", "--repair", "--campaign", c.id)
 				done()
 			})
 		}
@@ -57,8 +59,9 @@ func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// upgrade does what docs/guides/upgrade.md says, with the same program: the schema, then one process after the other. A process that does
-// not come up, for what is away, is not waited for.
+// upgrade does what docs/guides/upgrade.md says, with the same program: the
+// schema, then one process after the other. A process that does not come up,
+// for what is away, is not waited for.
 func (rd *round) upgrade(ctx context.Context, all []*campaign) {
 	for _, c := range all {
 		defer c.acting(withUpgrade)()
@@ -101,7 +104,8 @@ func (o *operator) closeCampaign(ctx context.Context, c *campaign) error {
 	return o.insist(context.WithoutCancel(ctx), http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
 }
 
-// archiveAll closes a campaign and moves its claims, until none is left. Where the clock of Redis lied some may stay.
+// archiveAll closes a campaign and moves its claims, until none is left. Where
+// the clock of Redis lied some may stay.
 func (o *operator) archiveAll(ctx context.Context, c *campaign, lied bool) error {
 	if err := o.closeCampaign(ctx, c); err != nil { // once more: MySQL may have forgotten it
 		return err

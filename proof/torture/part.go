@@ -17,7 +17,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// part is a process of Dibs that is started again whenever it ends, as an orchestrator does.
+// part is a process of Dibs that is started again whenever it ends, as an
+// orchestrator does.
 type part struct {
 	kind, name string
 	binary     string
@@ -26,7 +27,8 @@ type part struct {
 	log        string // file with the output of all its lives
 
 	toRedis, toSQL, front *toxiproxy.Proxy // the wires to it; nil: there is none to act on
-	frontURL              string           // of front, which changes its own copy when it starts again
+	// of front, which changes its own copy when it starts again
+	frontURL string
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
@@ -145,7 +147,8 @@ func (p *part) set(variable string) {
 // stopWithin is how long a process may take to stop.
 const stopWithin = 8 * time.Second
 
-// end ends the process for good. It is killed if it has not stopped by itself within so long.
+// end ends the process for good. It is killed if it has not stopped by itself
+// within so long.
 func (p *part) end(within time.Duration) {
 	close(p.leave)
 	<-p.left

@@ -14,7 +14,8 @@ import (
 // never is the end of a campaign that has none.
 const never = math.MaxInt64
 
-// noon is a zone where it is about noon: no day ends in a round, even while a clock is off.
+// noon is a zone where it is about noon: no day ends in a round, even while a
+// clock is off.
 func noon() string {
 	if ahead := 12 - time.Now().UTC().Hour(); ahead > 0 {
 		return fmt.Sprintf("Etc/GMT-%d", ahead)
@@ -22,13 +23,15 @@ func noon() string {
 	return fmt.Sprintf("Etc/GMT+%d", time.Now().UTC().Hour()-12)
 }
 
-// pause stops a campaign for a while, by its status or by one of its times, and opens it again, which it insists on.
+// pause stops a campaign for a while, by its status or by one of its times, and
+// opens it again, which it insists on.
 func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
 	at := time.Now().Add(lasts / 2).Truncate(time.Millisecond)
 	spells := &c.paused
 	value := int64(1)
 	body := map[string]any{"status": models.StatusPaused}
-	switch lasts.Milliseconds() % 3 { // nothing is drawn for it, so that the rest of a seed is what it was
+	// nothing is drawn for it, so that the rest of a seed is what it was
+	switch lasts.Milliseconds() % 3 {
 	case 1:
 		spells = &c.starts
 		value = at.UnixMilli()
@@ -56,7 +59,8 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	})
 }
 
-// shut reports whether a refusal is that of a campaign that takes no claims now.
+// shut reports whether a refusal is that of a campaign that takes no claims
+// now.
 func shut(code string) bool {
 	return slices.Contains([]string{"paused", "not_started", "ended", "closed"}, code)
 }
@@ -76,7 +80,8 @@ func (c *campaign) shutWrong(code string, from, till time.Time) string {
 	return ""
 }
 
-// surelyShut says why no claim can have been taken at any time of a stretch; "" is that one may.
+// surelyShut says why no claim can have been taken at any time of a stretch; ""
+// is that one may.
 func (c *campaign) surelyShut(from, till time.Time) string {
 	switch {
 	case !slices.Contains(c.may(&c.paused, from, till), 0):

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// plan is what happens in a round: it is drawn before the round begins, by the seed and what was drawn for the rounds before it.
+// plan is what happens in a round: it is drawn before the round begins, by the
+// seed and what was drawn for the rounds before it.
 type plan struct {
 	lossy     bool
 	casts     []cast
@@ -36,7 +37,8 @@ const (
 
 func (t traffic) String() string { return [...]string{"rush", "quiet", "no claims"}[t] }
 
-// quietOneIn is how many claims of a rush there are for one of a quiet campaign.
+// quietOneIn is how many claims of a rush there are for one of a quiet
+// campaign.
 const quietOneIn = 60
 
 // casts are the campaigns of every round.
@@ -55,7 +57,8 @@ func casts() []cast {
 	}
 }
 
-// planner draws plans. What it draws is a function of the options, the faults that can happen, and the number of the round.
+// planner draws plans. What it draws is a function of the options, the faults
+// that can happen, and the number of the round.
 type planner struct {
 	opt    *Options
 	chosen []*fault
@@ -71,7 +74,8 @@ func newPlanner(o *Options, chosen []*fault) *planner {
 	return p
 }
 
-// candidates is how many sets of campaigns are drawn for a round; the one with most pairs that were not drawn before is taken.
+// candidates is how many sets of campaigns are drawn for a round; the one with
+// most pairs that were not drawn before is taken.
 const candidates = 20
 
 // plan draws the next round, of so many faults at most.
@@ -139,7 +143,8 @@ func (p *planner) drawCasts(r *rand.Rand) []cast {
 	return all
 }
 
-// news counts the pairs that were not drawn before and that a round of these campaigns can have.
+// news counts the pairs that were not drawn before and that a round of these
+// campaigns can have.
 func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	all := pairs{}
 	for _, c := range drawn {
@@ -161,10 +166,12 @@ func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	return n
 }
 
-// closeAfter is how many faults a campaign sees that is archived before it is closed.
+// closeAfter is how many faults a campaign sees that is archived before it is
+// closed.
 const closeAfter = strokesARound / 4
 
-// featuresAt lists the features that campaigns have when so many faults of the round have happened.
+// featuresAt lists the features that campaigns have when so many faults of the
+// round have happened.
 func (p *plan) featuresAt(struck int) (all []string) {
 	for _, c := range p.casts {
 		closed := slices.Contains(c.features, withArchive) && struck >= closeAfter
@@ -177,7 +184,8 @@ func (p *plan) featuresAt(struck int) (all []string) {
 	return all
 }
 
-// draw draws a fault of those that may happen, first of those that make a new pair.
+// draw draws a fault of those that may happen, first of those that make a new
+// pair.
 func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *injection {
 	isNew := func(f *fault) bool {
 		return slices.ContainsFunc(with, func(feature string) bool { return !p.drawn[pair{feature, f.name}] })

@@ -23,7 +23,8 @@ func pairRuns() []Options {
 	}
 }
 
-// plannerOf is a planner of a run on a machine that can do everything, without its servers.
+// plannerOf is a planner of a run on a machine that can do everything, without
+// its servers.
 func plannerOf(t *testing.T, o Options) *planner {
 	t.Helper()
 	w := &world{opt: &o, disks: disks{sql: &testenv.Disk{}}}
@@ -36,10 +37,12 @@ func plannerOf(t *testing.T, o Options) *planner {
 	return newPlanner(w.opt, chosen)
 }
 
-// overhead is how long a round takes beside its faults, about: to open, recover, sell out, drain and check it.
+// overhead is how long a round takes beside its faults, about: to open,
+// recover, sell out, drain and check it.
 const overhead = 30 * time.Second
 
-// Every pair that a run can have is drawn within so many rounds, whatever the seed, and the runs of `make soak` take less than four hours.
+// Every pair that a run can have is drawn within so many rounds, whatever the
+// seed, and the runs of `make soak` take less than four hours.
 func TestEveryPairIsDrawn(t *testing.T) {
 	t.Parallel()
 	const roundsMost = 24
@@ -67,7 +70,8 @@ func TestEveryPairIsDrawn(t *testing.T) {
 	require.Less(t, sum, pairsWithin)
 }
 
-// coverAsPlanned adds the pairs of a round in which everything happens as it was drawn.
+// coverAsPlanned adds the pairs of a round in which everything happens as it
+// was drawn.
 func coverAsPlanned(covered pairs, p *plan) *plan {
 	struck := 0
 	for _, c := range p.casts {
@@ -105,7 +109,8 @@ func TestPlansAreRepeatedByTheirSeed(t *testing.T) {
 	require.NotEqual(t, seven, drawn(8))
 }
 
-// A pair that no round covered is named, and so is one that can't be, with the reason.
+// A pair that no round covered is named, and so is one that can't be, with the
+// reason.
 func TestPairsThatAreMissingAreNamed(t *testing.T) {
 	t.Parallel()
 	p := plannerOf(t, Options{Topology: Alone, Shards: 4})
@@ -128,7 +133,8 @@ func TestPairsThatAreMissingAreNamed(t *testing.T) {
 	require.False(t, slices.ContainsFunc(p.table, func(one pair) bool { return one.other == "flush redis" }))
 }
 
-// A round that may put MySQL back has a campaign of several shards, of which one is quiet, and goes back by up to a minute.
+// A round that may put MySQL back has a campaign of several shards, of which
+// one is quiet, and goes back by up to a minute.
 func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	t.Parallel()
 	p := plannerOf(t, Options{Topology: Cluster, Shards: 4})
@@ -161,7 +167,8 @@ func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	require.Less(t, resting, 10)
 }
 
-// What an operator does counts for the faults during which he did it, and a campaign that is closed counts no more.
+// What an operator does counts for the faults during which he did it, and a
+// campaign that is closed counts no more.
 func TestFeaturesCountWhileTheyAreInUse(t *testing.T) {
 	t.Parallel()
 	c := campaign{features: []string{kindUnits, withLimits, withRepair, withArchive, withUpgrade}}

@@ -9,8 +9,9 @@ import (
 // readEvery is the pause between two reads of the books of all campaigns.
 const readEvery = 50 * time.Millisecond
 
-// readBooks reads MySQL again and again while faults go on: rows and counters of a campaign, with the sums that wait for a lock, agree at
-// every instant (I6).
+// readBooks reads MySQL again and again while faults go on: rows and counters
+// of a campaign, with the sums that wait for a lock, agree at every instant
+// (I6).
 func (rd *round) readBooks(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
@@ -20,7 +21,9 @@ func (rd *round) readBooks(ctx context.Context) {
 			if c.shards > 1 {
 				rd.readShards(ctx, c)
 			}
-			if c.shards == 1 || !rd.lossy { // the sums of several follow a load of one whose counters are put right
+			// the sums of several follow a load of one whose counters are put
+			// right
+			if c.shards == 1 || !rd.lossy {
 				rd.readCampaign(ctx, c)
 			}
 		}
@@ -28,7 +31,8 @@ func (rd *round) readBooks(ctx context.Context) {
 	}
 }
 
-// counted is the condition of a claim k whose units the counters have: of a release until its entry is applied.
+// counted is the condition of a claim k whose units the counters have: of a
+// release until its entry is applied.
 const counted = "k.status IN ('claimed', 'redeemed') OR k.id IN (SELECT claim_id FROM outbox WHERE kind = 'release')"
 
 // readCampaign reads counters and rows in one statement, so of one moment.
@@ -55,14 +59,17 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lostUnits, claimsWait, unitsWait, rows, units)
 	}
 	if rd.undone() {
-		return // releases are missing in MySQL until their entries are applied; the check at the end does not let that pass
+		// releases are missing in MySQL until their entries are applied; the
+		// check at the end does not let that pass
+		return
 	}
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
 		rd.brokenf("I1: %s has rows of %d units, its total was %v", c.id, units, most)
 	}
 }
 
-// readShards reads counters and rows of each shard of a campaign in one statement.
+// readShards reads counters and rows of each shard of a campaign in one
+// statement.
 func (rd *round) readShards(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -18,22 +18,30 @@ type Report struct {
 	TookMs     int64  `json:"took_ms"`
 	Rounds     int    `json:"rounds"`
 	Lossy      int    `json:"lossy_rounds"`
-	Void       int    `json:"void_rounds"`     // ended by a failure of the kit's servers, and not checked
-	Claims     int64  `json:"claims"`          // rows
-	Answered   int64  `json:"claims_answered"` // claims that a client was notified of
-	Lost       int64  `json:"claims_lost"`     // of these, without a row, by a fault that may lose them
-	GivenUp    int64  `json:"seqs_given_up"`   // claims that were lost and that the operator gave up
-	Ghosts     int64  `json:"ghost_credits"`   // credits of packets whose claim was lost so
-	Uncredited int64  `json:"uncredited"`      // claims of packets without a credit, as their event was lost so
-	BooksRead  int64  `json:"books_read"`      // how often, while faults went on
+	// ended by a failure of the kit's servers, and not checked
+	Void     int   `json:"void_rounds"`
+	Claims   int64 `json:"claims"`          // rows
+	Answered int64 `json:"claims_answered"` // claims that a client was notified of
+	// of these, without a row, by a fault that may lose them
+	Lost int64 `json:"claims_lost"`
+	// claims that were lost and that the operator gave up
+	GivenUp int64 `json:"seqs_given_up"`
+	Ghosts  int64 `json:"ghost_credits"` // credits of packets whose claim was lost so
+	// claims of packets without a credit, as their event was lost so
+	Uncredited int64 `json:"uncredited"`
+	BooksRead  int64 `json:"books_read"` // how often, while faults went on
 
-	UnreadyMs      int64 `json:"unready_ms"`         // time in which /readyz of APIs said no, draining aside
+	// time in which /readyz of APIs said no, draining aside
+	UnreadyMs      int64 `json:"unready_ms"`
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
 	Exits          int   `json:"exits"`              // processes that ended by themselves
 
-	Covered []string `json:"pairs_covered"`  // of a feature and a fault, or of two features of one campaign
-	Missing []string `json:"pairs_missing"`  // that this run could have covered
-	Never   []string `json:"pairs_excluded"` // pairs of features that can't be covered, and why; those of faults are in Skipped
+	// of a feature and a fault, or of two features of one campaign
+	Covered []string `json:"pairs_covered"`
+	Missing []string `json:"pairs_missing"` // that this run could have covered
+	// pairs of features that can't be covered, and why; those of faults are in
+	// Skipped
+	Never   []string `json:"pairs_excluded"`
 	covered pairs
 
 	Faults  []FaultRecord `json:"faults"`
@@ -71,11 +79,12 @@ func (r *Report) MissingByFeature() (lines []string) {
 
 // FaultRecord is one fault that happened.
 type FaultRecord struct {
-	AtMs   int64    `json:"at_ms"` // since the run's begin
-	Round  int      `json:"round"`
-	Name   string   `json:"name"`
-	What   string   `json:"what"`
-	Beside []string `json:"beside,omitempty"` // what happened at the same time; the cost is that of all then
+	AtMs  int64  `json:"at_ms"` // since the run's begin
+	Round int    `json:"round"`
+	Name  string `json:"name"`
+	What  string `json:"what"`
+	// what happened at the same time; the cost is that of all then
+	Beside []string `json:"beside,omitempty"`
 	TookMs int64    `json:"took_ms"`
 	Cost
 }

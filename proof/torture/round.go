@@ -20,7 +20,8 @@ const (
 	brokenMax     = 20
 )
 
-// round is a few faults that befall campaigns of its own, and the check behind them.
+// round is a few faults that befall campaigns of its own, and the check behind
+// them.
 type round struct {
 	w         *world
 	n         int
@@ -38,16 +39,21 @@ type round struct {
 	undoing   bool      // MySQL was restored in this round, or is being so
 	open      time.Time // when its clients started
 
-	operating sync.RWMutex // held for reading while an operator does something, who waits until all is up again after a loss
+	// held for reading while an operator does something, who waits until all is
+	// up again after a loss
+	operating sync.RWMutex
 
 	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
 
-// loss is a stretch of time in which answered claims may have been lost; till zero: it is not over.
+// loss is a stretch of time in which answered claims may have been lost; till
+// zero: it is not over.
 type loss struct{ from, till time.Time }
 
-// Claims may be lost from before a fault and those beside it, when they were not in MySQL yet, until Dibs has seen that Redis lost
-// something. Where several faults happened together no one may have been left to see it before all processes are up.
+// Claims may be lost from before a fault and those beside it, when they were
+// not in MySQL yet, until Dibs has seen that Redis lost something. Where
+// several faults happened together no one may have been left to see it before
+// all processes are up.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second
@@ -136,7 +142,8 @@ func (rd *round) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// injectFaults has the faults happen while clients, the operator and a reader go on.
+// injectFaults has the faults happen while clients, the operator and a reader
+// go on.
 func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	if len(rd.plan.scenarios) == 0 {
 		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
@@ -170,10 +177,12 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	return errors.Join(err, operating)
 }
 
-// backWithin is how long a campaign may go without a certain answer once all faults are over, while the crowd goes on and no person acts.
+// backWithin is how long a campaign may go without a certain answer once all
+// faults are over, while the crowd goes on and no person acts.
 const backWithin = 15 * time.Second
 
-// awaitAnswers waits until each campaign is answered again. One that Redis lost is loaded again while claims are released and expire.
+// awaitAnswers waits until each campaign is answered again. One that Redis lost
+// is loaded again while claims are released and expire.
 func (rd *round) awaitAnswers(ctx context.Context) {
 	over := time.Now()
 	for {
@@ -189,7 +198,8 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// rushing are the campaigns that get so many claims that an answer is due at any time.
+// rushing are the campaigns that get so many claims that an answer is due at
+// any time.
 func (rd *round) rushing() []*campaign {
 	return slices.DeleteFunc(slices.Clone(rd.campaigns), func(c *campaign) bool { return c.claims != rush || c.closing.Load() })
 }
@@ -206,7 +216,8 @@ func (rd *round) excused(answered time.Time) bool {
 	})
 }
 
-// undone reports whether decisions of MySQL may be lost: what was redeemed, released or changed.
+// undone reports whether decisions of MySQL may be lost: what was redeemed,
+// released or changed.
 func (rd *round) undone() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"dibs/lua"
 )
 
-// A scenario is what happens between two recoveries: mostly one fault by itself, whose cost is measured then. Else faults of several
-// targets at
-// once, one after the other of each target: process, wire, Redis and SQL server.
+// A scenario is what happens between two recoveries: mostly one fault by
+// itself, whose cost is measured then. Else faults of several targets at once,
+// one after the other of each target: process, wire, Redis and SQL server.
 type scenario struct {
 	lanes   [][]*injection // a lane is what happens to one target
 	started time.Time
@@ -27,7 +27,8 @@ const (
 	maxPause      = 500
 )
 
-// planBout draws a scenario of a round in which so many faults were drawn, and so many are left.
+// planBout draws a scenario of a round in which so many faults were drawn, and
+// so many are left.
 func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	with := of.featuresAt(struck)
 	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
@@ -138,7 +139,8 @@ func (rd *round) happenAll(ctx context.Context, b *scenario, lane []*injection, 
 	return nil
 }
 
-// happen has one fault happen, and remembers since when and until when it may have lost claims.
+// happen has one fault happen, and remembers since when and until when it may
+// have lost claims.
 func (rd *round) happen(b *scenario, s *injection) error {
 	rd.mu.Lock()
 	rd.undoing = rd.undoing || s.undoes
@@ -160,8 +162,8 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once all processes are
-// up.
+// closeLosses ends the losses of a scenario so long from now: of one fault by
+// itself when it is over, of several once all processes are up.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -182,7 +184,8 @@ func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	}
 }
 
-// reportFaults reports the faults of a scenario that happened. All of several bear the cost of the whole.
+// reportFaults reports the faults of a scenario that happened. All of several
+// bear the cost of the whole.
 func (rd *round) reportFaults(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)
@@ -206,7 +209,8 @@ func (rd *round) reportFaults(b *scenario) {
 	rd.cover(b)
 }
 
-// beside names the faults that happened at the same time; if there were none, the others of the scenario.
+// beside names the faults that happened at the same time; if there were none,
+// the others of the scenario.
 func (s *injection) beside(all []*injection) (names []string) {
 	var others []string
 	for _, other := range all {

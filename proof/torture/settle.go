@@ -15,13 +15,15 @@ import (
 	"dibs/models"
 )
 
-// cacheFor is how long an API process may go on saying that a campaign is sold out: 50 ms, for a call that took its time.
+// cacheFor is how long an API process may go on saying that a campaign is sold
+// out: 50 ms, for a call that took its time.
 const cacheFor = 150 * time.Millisecond
 
-// heal waits until every process answers. Claims go on without a person; campaigns that a restored MySQL has forgotten the operator makes
-// again.
+// heal waits until every process answers. Claims go on without a person;
+// campaigns that a restored MySQL has forgotten the operator makes again.
 func (rd *round) heal(ctx context.Context) error {
-	if err := rd.w.Try(rd.w.startSQL); err != nil { // a full disk may end it after there is space again
+	// a full disk may end it after there is space again
+	if err := rd.w.Try(rd.w.startSQL); err != nil {
 		return err
 	}
 	for _, p := range rd.w.parts {
@@ -42,10 +44,12 @@ func (rd *round) heal(ctx context.Context) error {
 	return nil
 }
 
-// repairTries is how often an operator repairs the books at least: one repair may take longer than healWithin.
+// repairTries is how often an operator repairs the books at least: one repair
+// may take longer than healWithin.
 const repairTries = 3
 
-// giveUp does what an operator does after the rush if Redis lost something: what is lost is for sale again, and the books agree.
+// giveUp does what an operator does after the rush if Redis lost something:
+// what is lost is for sale again, and the books agree.
 func (rd *round) giveUp(ctx context.Context) error {
 	rd.mu.Lock()
 	lost := len(rd.losses) > 0
@@ -123,10 +127,12 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 // lastClients is how many sell out a campaign at the same time.
 const lastClients = 4
 
-// soldOutWithin is how long what is left may take to be sold, for each shard: their last units are gathered.
+// soldOutWithin is how long what is left may take to be sold, for each shard:
+// their last units are gathered.
 const soldOutWithin = time.Minute
 
-// sellOut gives the last units to new users: with demand enough exactly total go. Packets go to the users of their shard.
+// sellOut gives the last units to new users: with demand enough exactly total
+// go. Packets go to the users of their shard.
 func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 	if !of.packets || of.shards == 1 {
 		return c.sell(ctx, o, of)
@@ -186,12 +192,14 @@ func (c *client) sell(ctx context.Context, o *operator, of *campaign) error {
 	return nil
 }
 
-// undecided is how many claims and decisions of a campaign may bring units back.
+// undecided is how many claims and decisions of a campaign may bring units
+// back.
 func (w *world) undecided(of *campaign) (n int64, err error) {
 	query := "SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?"
 	if of.hold > 0 {
 		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed'" +
-			" AND claimed_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)" // a later one is of a clock that was ahead, and stays
+			// a later one is of a clock that was ahead, and stays
+			" AND claimed_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)"
 	}
 	return n, w.db.QueryRowContext(w.ctx, query, of.id).Scan(&n)
 }
@@ -270,7 +278,9 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 			return wrap(err)
 		}
 		if len(rd.losses) > 0 {
-			uncredited = 0 // finance lost the event, MySQL had it already: docs/finance.md says how to credit these
+			// finance lost the event, MySQL had it already: docs/finance.md
+			// says how to credit these
+			uncredited = 0
 		}
 		if untold+uncredited+unclosed+unreturned > 0 {
 			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not published: %d, returned but not credited: %d",
@@ -299,8 +309,10 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 	return stock, wrap(json.Unmarshal(r.body, &stock))
 }
 
-// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0. Of one that was closed early no claim notices a key that was
-// deleted, but the leader does when it compares the campaign in its turn. So it is with a lower total that a server answered too late.
+// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0.
+// Of one that was closed early no claim notices a key that was deleted, but the
+// leader does when it compares the campaign in its turn. So it is with a lower
+// total that a server answered too late.
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)

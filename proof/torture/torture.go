@@ -16,11 +16,13 @@ import (
 var (
 	// ErrOptions is wrapped by refusals of Options.
 	ErrOptions = errors.New("torture: bad options")
-	// errBroken says that a promise of Dibs did not hold. Any other error is one of the kit or of the machine.
+	// errBroken says that a promise of Dibs did not hold. Any other error is
+	// one of the kit or of the machine.
 	errBroken = errors.New("torture: an invariant does not hold")
 )
 
-// healWithin is how long Dibs may take to be whole again once all faults are over.
+// healWithin is how long Dibs may take to be whole again once all faults are
+// over.
 const healWithin = time.Minute
 
 // Options say what to do to which Dibs.
@@ -33,12 +35,14 @@ type Options struct {
 	Round      int           // the first round, to repeat one; 0 is the first
 	Topology   string        // Alone, Sentinel or Cluster; "": Alone
 	Durability lua.Durability
-	Shards     int               // of the campaigns that have several; 0: 1, none has
-	Serve      bool              // processes of all roles, two of them, instead of two of each
-	Only       []string          // names of faults; nil: all
-	Lossless   bool              // no fault that may lose an answered claim
-	KeepLogs   bool              // of the processes, in a folder that Progress names, when a promise did not hold
-	Progress   func(line string) // is given what happens; nil: no one
+	Shards     int      // of the campaigns that have several; 0: 1, none has
+	Serve      bool     // processes of all roles, two of them, instead of two of each
+	Only       []string // names of faults; nil: all
+	Lossless   bool     // no fault that may lose an answered claim
+	// of the processes, in a folder that Progress names, when a promise did not
+	// hold
+	KeepLogs bool
+	Progress func(line string) // is given what happens; nil: no one
 }
 
 func (o *Options) check() error {
@@ -57,8 +61,9 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run tortures a Dibs until the time is up, enough faults have happened, or a promise did not hold: see Report.Broken. The error is one
-// of the kit or of the machine.
+// Run tortures a Dibs until the time is up, enough faults have happened, or a
+// promise did not hold: see Report.Broken. The error is one of the kit or of
+// the machine.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Topology == "" {
 		o.Topology = Alone
@@ -90,7 +95,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.report, err
 }
 
-// maxVoid is how many rounds may be void, because a server of the kit failed; each costs new servers.
+// maxVoid is how many rounds may be void, because a server of the kit failed;
+// each costs new servers.
 const maxVoid = 10
 
 // run is the rounds of one call of Run.
@@ -102,7 +108,8 @@ type run struct {
 	report  *Report
 }
 
-// inWorld starts a world, and goes on until the options, a broken promise or a failure end it.
+// inWorld starts a world, and goes on until the options, a broken promise or a
+// failure end it.
 func (r *run) inWorld(ctx context.Context) (started bool, err error) {
 	w, err := newWorld(ctx, r.opt)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"dibs/lua"
 )
 
-// A whole Dibs under a few faults keeps every promise. The long form goes on until every pair of features and faults was covered, on each
-// topology and in each mode, for four hours at most.
+// A whole Dibs under a few faults keeps every promise. The long form goes on
+// until every pair of features and faults was covered, on each topology and in
+// each mode, for four hours at most.
 func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 	t.Parallel()
 	binary := build(t)

@@ -32,10 +32,12 @@ const (
 	Cluster  = "cluster"
 )
 
-// deadAfter is how long a node is silent before the cluster or the Sentinels take it for dead.
+// deadAfter is how long a node is silent before the cluster or the Sentinels
+// take it for dead.
 const deadAfter = 1500 * time.Millisecond
 
-// awayGroup is a consumer group that reads only at the end of a round: what it finds then was kept for it in the meantime.
+// awayGroup is a consumer group that reads only at the end of a round: what it
+// finds then was kept for it in the meantime.
 const awayGroup = "audit"
 
 // world is a whole Dibs: servers, wires and processes.
@@ -87,7 +89,8 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 
 func (w *world) startServers() {
 	w.disks = w.newDisks()
-	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as no one rewrites it
+	// a copy of the file is a snapshot as long as no one rewrites it
+	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"}
 	if w.opt.Durability.IsFsync() {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
 	}
@@ -127,7 +130,8 @@ func (w *world) startServers() {
 	w.sql = testenv.SQLServer(w.Program, options...)
 }
 
-// user is whom Dibs is in MySQL. It may write only while the server is not read-only, which root always may.
+// user is whom Dibs is in MySQL. It may write only while the server is not
+// read-only, which root always may.
 const user = "dibs"
 
 // prepare makes clients, database and schema.
@@ -190,7 +194,8 @@ func (w *world) dsnAt(addr string) string {
 // roles are the processes of a world, by command.
 var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"webhooks", 1}, {"api", 2}}
 
-// rolesInOne are those of a world whose processes have all roles, beside finance and webhooks.
+// rolesInOne are those of a world whose processes have all roles, beside
+// finance and webhooks.
 var rolesInOne = []role{{"finance", 1}, {"webhooks", 1}, {serve, 2}}
 
 type role struct {
@@ -231,7 +236,8 @@ func (w *world) startParts() {
 	}
 }
 
-// newPart makes a process with wires of its own to Redis and to MySQL, and before an API.
+// newPart makes a process with wires of its own to Redis and to MySQL, and
+// before an API.
 func (w *world) newPart(kind, name, folder string) *part {
 	p := &part{kind: kind, name: name, binary: w.opt.Binary, log: filepath.Join(folder, name+".log"), probe: "/healthz"}
 	settings := maps.Clone(w.settings())
@@ -267,7 +273,8 @@ func (w *world) settings() map[string]string {
 	return all
 }
 
-// evict has campaigns leave Redis whenever no one claims for a moment, or stay in it.
+// evict has campaigns leave Redis whenever no one claims for a moment, or stay
+// in it.
 func (w *world) evict(on bool) {
 	if on == w.evicting {
 		return
@@ -283,7 +290,8 @@ func (w *world) evict(on bool) {
 	}
 }
 
-// environ is this process' environment without settings of Dibs, and with these.
+// environ is this process' environment without settings of Dibs, and with
+// these.
 func environ(settings map[string]string) []string {
 	all := slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
 	for name, value := range settings {

@@ -122,7 +122,8 @@ func listStrategies(env cmd.Env) error {
 	return err
 }
 
-// newLabWorker is what the lab starts this program as to have claimers in other processes.
+// newLabWorker is what the lab starts this program as to have claimers in other
+// processes.
 func newLabWorker(env cmd.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: lab.WorkerCommand, Short: "Claim for a lab", Hidden: true, Args: cobra.NoArgs,

@@ -73,7 +73,8 @@ func TestTrialsExplainThemselves(t *testing.T) {
 		require.NotEmpty(t, given)
 		for _, example := range given {
 			args := strings.Fields(strings.ReplaceAll(example[1], "'kill redis,cut a wire'", "x"))
-			requireOK(t, run(t, nil, append(args, "--help")...)) // flags are read before help is given
+			// flags are read before help is given
+			requireOK(t, run(t, nil, append(args, "--help")...))
 		}
 	}
 	require.Contains(t, requireOK(t, run(t, nil, "torture", "--list")), "kill redis")
@@ -82,7 +83,8 @@ func TestTrialsExplainThemselves(t *testing.T) {
 	require.NotContains(t, out, lab.WorkerCommand, "is for the lab alone")
 }
 
-// The program without them builds the one that has them, in a clone; elsewhere it says where they are.
+// The program without them builds the one that has them, in a clone; elsewhere
+// it says where they are.
 func TestDibsBuildsItsTrialsInAClone(t *testing.T) {
 	t.Parallel()
 	var out, problems bytes.Buffer

@@ -1,4 +1,5 @@
-// Package trials has the commands that try Dibs, on servers that they start: lab and torture.
+// Package trials has the commands that try Dibs, on servers that they start:
+// lab and torture.
 package trials
 
 import (

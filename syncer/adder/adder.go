@@ -1,13 +1,15 @@
-// Package adder collects what readers of the claim streams have read, until a flush takes it.
+// Package adder collects what readers of the claim streams have read, until a
+// flush takes it.
 //
-// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR 166). Each writer has
-// a cell of its own, so that readers never wait for each other. Sum inspects all cells,
-// and SumThenReset takes their content: sums, and the events, as MySQL gets both at once.
+// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR 166). Each
+// writer has a cell of its own, so that readers never wait for each other. Sum
+// inspects all cells, and SumThenReset takes their content: sums, and the
+// events, as MySQL gets both at once.
 //
-// A cell belongs to one partition. Its reader adds whole reads in the order of the stream.
-// Each read belongs to a turn. After an error the reader begins the next turn at MySQL's
-// offset: the cell is emptied, and reads of older turns are refused. So a cell contains
-// exactly what follows the offset.
+// A cell belongs to one partition. Its reader adds whole reads in the order of
+// the stream. Each read belongs to a turn. After an error the reader begins the
+// next turn at MySQL's offset: the cell is emptied, and reads of older turns
+// are refused. So a cell contains exactly what follows the offset.
 package adder
 
 import (
@@ -19,7 +21,8 @@ import (
 	"dibs/models"
 )
 
-// ErrTurn reports that a reader's turn is over. It begins the next one at MySQL's offset.
+// ErrTurn reports that a reader's turn is over. It begins the next one at
+// MySQL's offset.
 var ErrTurn = errors.New("adder: the turn is over")
 
 // Taken is what a flush takes from a cell.
@@ -39,7 +42,8 @@ type Pending struct {
 	Oldest  time.Time // arrival of the first one, or zero
 	IsFull  bool      // a cell is full
 	IsMove  bool      // a move of units waits for MySQL
-	// IsAwaited: answers wait for MySQL, or a lot was loaded and others will want the tip.
+	// IsAwaited: answers wait for MySQL, or a lot was loaded and others will
+	// want the tip.
 	IsAwaited bool
 }
 
@@ -49,7 +53,8 @@ type Adder struct {
 	added chan struct{} // has a token after an Add
 }
 
-// cell is one partition's. No two share a cache line, as different cores write them.
+// cell is one partition's. No two share a cache line, as different cores write
+// them.
 type cell struct {
 	mu        sync.Mutex
 	turn      int64
@@ -78,7 +83,8 @@ func New(partitions, most int, now func() time.Time) *Adder {
 	return a
 }
 
-// Begin empties the cell of a partition and returns its next turn, which reads after from.
+// Begin empties the cell of a partition and returns its next turn, which reads
+// after from.
 func (a *Adder) Begin(partition int, from models.Offset) (turn int64) {
 	c := &a.cells[partition]
 	c.mu.Lock()

@@ -32,8 +32,9 @@ func read(partition int, turn int64, events []models.RawEvent, upto models.Offse
 	return &models.StreamRead{Partition: partition, Turn: turn, Events: events, Upto: upto}
 }
 
-// Readers of many partitions add while a flush takes again and again: what is taken of a partition follows what was taken before, its sums
-// are those of its rows, and nothing is lost or taken twice.
+// Readers of many partitions add while a flush takes again and again: what is
+// taken of a partition follows what was taken before, its sums are those of its
+// rows, and nothing is lost or taken twice.
 func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	t.Parallel()
 	const partitions, reads, each = 8, 200, 7
@@ -95,7 +96,8 @@ func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	require.Zero(t, a.Sum().Entries)
 }
 
-// What an older turn has left is neither taken nor added to: the next turn begins at MySQL's offset.
+// What an older turn has left is neither taken nor added to: the next turn
+// begins at MySQL's offset.
 func TestAdder_RefusesOlderTurns(t *testing.T) {
 	t.Parallel()
 	a := adder.New(2, 100, time.Now)
@@ -151,7 +153,8 @@ func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	<-waited
 }
 
-// Other events and entries that hold none move the offset, and only what gets a row counts.
+// Other events and entries that hold none move the offset, and only what gets a
+// row counts.
 func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
 	t.Parallel()
 	a := adder.New(1, 100, time.Now)

@@ -168,7 +168,8 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 	})
 }
 
-// A flush that has the row of a shard and comes to that of the campaign does not find it taken by another that waits for the shard.
+// A flush that has the row of a shard and comes to that of the campaign does
+// not find it taken by another that waits for the shard.
 func TestCampaigns_ShardsAreLockedBeforeTheirCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -275,7 +276,8 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	for i := range 250 {
 		syncertest.AddCampaign(t, db, fmt.Sprintf("%s-%d", testenv.UniqueID(t, "a"), i), 1)
 	}
-	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error) // which none is in
+	// which none is in
+	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error)
 	require.NoError(t, db.Exec("UPDATE lots SET total = 7, untold = 1 WHERE id = ?", id).Error)
 	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
 	require.ErrorIs(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()), campaigns.ErrPartitions)
@@ -284,7 +286,8 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	require.EqualValues(t, 7, state.Total)
 }
 
-// A MySQL that fell back behind a change which Redis has must not come to agree with it by counting to the same number again.
+// A MySQL that fell back behind a change which Redis has must not come to agree
+// with it by counting to the same number again.
 func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -337,8 +340,9 @@ func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	})
 }
 
-// TestLoader_LeavesACampaignOfAnotherPartitionAlone: who has another number of partitions finds nothing where it looks, and must
-// neither load a second stock there nor write the campaign off.
+// TestLoader_LeavesACampaignOfAnotherPartitionAlone: who has another number of
+// partitions finds nothing where it looks, and must neither load a second stock
+// there nor write the campaign off.
 func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -371,7 +375,8 @@ func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	})
 }
 
-// What a change itself crosses is told once: by Redis where the campaign is, else by MySQL; after a restock again.
+// What a change itself crosses is told once: by Redis where the campaign is,
+// else by MySQL; after a restock again.
 func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -423,7 +428,8 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	require.Equal(t, append(want, "campaign.low_stock, 80 left"), told(), "in redis again")
 }
 
-// Redis and MySQL tell of the same change by the same id, which is new with each version.
+// Redis and MySQL tell of the same change by the same id, which is new with
+// each version.
 func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -441,7 +447,8 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
 }
 
-// Of changes that start from the same version one is made, whatever comes at once.
+// Of changes that start from the same version one is made, whatever comes at
+// once.
 func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -12,7 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// maxParkedOf bounds a user's parked claims in memory. There are none but after a fault.
+// maxParkedOf bounds a user's parked claims in memory. There are none but after
+// a fault.
 const maxParkedOf = 1000
 
 // Claims reads claims from MySQL.
@@ -141,8 +142,9 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	return claims[:min(len(claims), q.Limit)], nil
 }
 
-// ClaimsOfCampaign reads a page of a campaign's written claims, newest first, by shard.
-// Errors: models.ErrNotFound without a campaign, models.ErrID if q.After is not its claim.
+// ClaimsOfCampaign reads a page of a campaign's written claims, newest first,
+// by shard. Errors: models.ErrNotFound without a campaign, models.ErrID if
+// q.After is not its claim.
 func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error) {
 	db := r.db.WithContext(ctx)
 	find := claimLines(db).Where("c.campaign_id = ?", q.CampaignID)

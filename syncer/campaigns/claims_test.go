@@ -85,7 +85,8 @@ func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {
 		var want []models.Claim
 		for i := range events {
 			events[i].UserID = []string{"one", "two"}[i%2]
-			events[i].At = models.TimeFromMs(1_800_000_000_000 + int64(i%7)) // many at the same moment
+			// many at the same moment
+			events[i].At = models.TimeFromMs(1_800_000_000_000 + int64(i%7))
 			if events[i].UserID == "one" {
 				want = append(want, events[i].Claim(0))
 			}
@@ -152,7 +153,8 @@ func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
 		syncertest.AddCampaign(t, db, "b", 1000)
 		events := append(syncertest.ClaimsOf("a", 1, 40), syncertest.ClaimsOf("b", 1, 5)...)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
-		require.NoError(t, db.Exec("UPDATE claims SET seq = 7 WHERE campaign_id = 'a' AND seq IN (8, 9)").Error) // Redis came back older
+		// Redis came back older
+		require.NoError(t, db.Exec("UPDATE claims SET seq = 7 WHERE campaign_id = 'a' AND seq IN (8, 9)").Error)
 		require.NoError(t, db.Exec("UPDATE claims SET shard = 2 WHERE campaign_id = 'a' AND seq > 30").Error)
 		require.NoError(t, db.Exec("UPDATE claims SET status = 'redeemed' WHERE campaign_id = 'a' AND seq % 2 = 0").Error)
 		var want []string

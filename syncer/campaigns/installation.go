@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Rows of settings: the installation that a database belongs to, and the one whose
-// events a ledger of another system has.
+// Rows of settings: the installation that a database belongs to, and the one
+// whose events a ledger of another system has.
 const (
 	settingInstallation = "installation"
 	settingSource       = "events_of"
@@ -22,9 +22,9 @@ const (
 // installationBytes bounds the name of an installation's maker in settings.
 const installationBytes = 200
 
-// Installation returns the installation of a database: its id, which contains the time
-// it was made, a blank, and the name of the process that made it. A database without one
-// gets one; concurrent callers get the same.
+// Installation returns the installation of a database: its id, which contains
+// the time it was made, a blank, and the name of the process that made it. A
+// database without one gets one; concurrent callers get the same.
 func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// requirePackets checks that the packets of p are n that add up to sum, at positions 1 to n, and that the books know it.
+// requirePackets checks that the packets of p are n that add up to sum, at
+// positions 1 to n, and that the books know it.
 func requirePackets(t testing.TB, db *gorm.DB, n, sum int64) []models.PacketRow {
 	t.Helper()
 	const id = "p"
@@ -174,7 +175,8 @@ func TestPackets_RefusalsChangeNothing(t *testing.T) {
 	})
 }
 
-// Posts that come at the same time get places of their own; the same post from many sides is one.
+// Posts that come at the same time get places of their own; the same post from
+// many sides is one.
 func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

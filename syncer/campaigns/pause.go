@@ -18,9 +18,9 @@ import (
 // pauseAgain is the pause between two checks whether MySQL has applied a pause.
 const pauseAgain = 20 * time.Millisecond
 
-// Pause pauses a campaign in Redis without MySQL, which gets it from the claim stream.
-// It returns Redis' view of the campaign. Errors: models.ErrClosed, lua.ErrAbsent,
-// and those of lua.Scripts.Pause.
+// Pause pauses a campaign in Redis without MySQL, which gets it from the claim
+// stream. It returns Redis' view of the campaign. Errors: models.ErrClosed,
+// lua.ErrAbsent, and those of lua.Scripts.Pause.
 func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, error) {
 	st, ids, err := r.heldLots(ctx, id)
 	if err != nil {
@@ -62,9 +62,10 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 	return r.applier.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
 }
 
-// PauseAll pauses all open campaigns in Redis and names those that are paused now.
-// Without MySQL these are the ones in Redis, and isAll is false: the others take no claims
-// until MySQL is back, and are open then. Errors are Redis'; the others are paused.
+// PauseAll pauses all open campaigns in Redis and names those that are paused
+// now. Without MySQL these are the ones in Redis, and isAll is false: the
+// others take no claims until MySQL is back, and are open then. Errors are
+// Redis'; the others are paused.
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
 	lots, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
@@ -98,7 +99,8 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 	return slices.Compact(paused), isAll, errors.Join(failed...)
 }
 
-// openLots returns the lots of open campaigns. isKnown is false if MySQL does not answer.
+// openLots returns the lots of open campaigns. isKnown is false if MySQL does
+// not answer.
 func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots []string, isKnown bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -21,8 +21,9 @@ func paused(h *syncertest.Stack, id string, want bool) {
 	require.Equal(h.T, want, outcome == models.OutcomePaused, outcome)
 }
 
-// A pause that MySQL is not asked for holds at once, in each shard; no definition that does not know of it opens the campaign; MySQL learns
-// of it from the claim stream, and opens the campaign again.
+// A pause that MySQL is not asked for holds at once, in each shard; no
+// definition that does not know of it opens the campaign; MySQL learns of it
+// from the claim stream, and opens the campaign again.
 func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

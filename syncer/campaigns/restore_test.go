@@ -17,8 +17,9 @@ func rowsOf(t *testing.T, h *syncertest.Stack, table, columns string) (rows []ma
 	return rows
 }
 
-// A MySQL that is restored to before campaigns were created or changed, and before packets were added, gets them
-// from the claim stream: also those that nobody claimed from.
+// A MySQL that is restored to before campaigns were created or changed, and
+// before packets were added, gets them from the claim stream: also those that
+// nobody claimed from.
 func TestRestore_WhatOperatorsDecidedComesBack(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -93,7 +94,8 @@ func TestRestore_WhatOperatorsDecidedComesBack(t *testing.T) {
 	}
 }
 
-// A process that knows that MySQL had more changes nothing of a MySQL that was restored, before that has read on.
+// A process that knows that MySQL had more changes nothing of a MySQL that was
+// restored, before that has read on.
 func TestRestore_NothingIsChangedBefore(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

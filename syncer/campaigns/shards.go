@@ -57,7 +57,8 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 	return all, nil
 }
 
-// ReadLots reads the shards of campaigns in order, in a transaction if db is one.
+// ReadLots reads the shards of campaigns in order, in a transaction if db is
+// one.
 func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
 	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
@@ -72,9 +73,10 @@ const (
 	BetweenShards = 1 // count moves between shards only
 )
 
-// Excess returns how many units more than the total the shards of campaigns have, with open
-// moves from shards of at least this number and waiting flushes. Below 0 they have less.
-// Campaigns in balance are left out. An empty id is all.
+// Excess returns how many units more than the total the shards of campaigns
+// have, with open moves from shards of at least this number and waiting
+// flushes. Below 0 they have less. Campaigns in balance are left out. An empty
+// id is all.
 func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
 	var rows []struct {
 		ID    string

@@ -11,8 +11,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Active lists up to most campaigns that are not closed or evicted, by last update.
-// A campaign of several shards is evicted when all of them are.
+// Active lists up to most campaigns that are not closed or evicted, by last
+// update. A campaign of several shards is evicted when all of them are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS (SELECT 1"+
@@ -35,8 +35,8 @@ func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// BooksOfAll reads definitions and counters of many campaigns, by id. It omits unknown ids,
-// and campaigns with too many parked claims for writer.ReadParked.
+// BooksOfAll reads definitions and counters of many campaigns, by id. It omits
+// unknown ids, and campaigns with too many parked claims for writer.ReadParked.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
 	rows, shards, err := r.rowsOfAll(ctx, ids)

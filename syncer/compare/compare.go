@@ -39,9 +39,10 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader *lots.Loader, log *slog.Logge
 	}
 }
 
-// Compare compares a campaign with its rows. It retries until both servers are at one
-// watermark, and confirms a difference. Without a watermark it compares MySQL's counters
-// with the rows only. Errors: models.ErrNotFound, those of lua.Scripts and the database.
+// Compare compares a campaign with its rows. It retries until both servers are
+// at one watermark, and confirms a difference. Without a watermark it compares
+// MySQL's counters with the rows only. Errors: models.ErrNotFound, those of
+// lua.Scripts and the database.
 func (c *Comparer) Compare(ctx context.Context, id string) (Comparison, error) {
 	return c.compare(ctx, id, true)
 }
@@ -63,7 +64,8 @@ func (c *Comparer) compare(ctx context.Context, id string, countsRows bool) (Com
 	}
 }
 
-// once compares a campaign, MySQL first. isSettled reports that Redis was at its watermark.
+// once compares a campaign, MySQL first. isSettled reports that Redis was at
+// its watermark.
 func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found Comparison, isSettled bool, err error) {
 	books, err := c.read(ctx, id, countsRows)
 	if err != nil {
@@ -275,7 +277,8 @@ func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, sta
 		return err
 	}
 	packets := int64(0)
-	givesAway := b.Kind == models.KindPacket && state.Status != models.StatusClosed // else they return to the sender
+	// else they return to the sender
+	givesAway := b.Kind == models.KindPacket && state.Status != models.StatusClosed
 	if givesAway {
 		packets, err = c.scripts.CountPackets(ctx, b.ID)
 		if err != nil {

@@ -11,7 +11,8 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Controls: whatever differs is found, and a repair puts it right without giving up what was answered.
+// Controls: whatever differs is found, and a repair puts it right without
+// giving up what was answered.
 func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(h *syncertest.Stack, id string){
@@ -48,7 +49,8 @@ func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
 	}
 }
 
-// Lost units are no drift. They are not for sale until an operator says so, and then the stream is told which claims they were.
+// Lost units are no drift. They are not for sale until an operator says so, and
+// then the stream is told which claims they were.
 func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -96,7 +98,8 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
-// A loss that nobody has counted, as nobody claims from the lot any more, is found and given up all the same.
+// A loss that nobody has counted, as nobody claims from the lot any more, is
+// found and given up all the same.
 func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -113,7 +116,8 @@ func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	require.Len(t, h.Claim(id, syncertest.Asks("u", 10)...), 10)
 }
 
-// A claim that MySQL refused is tried again, and holds its unit until somebody gives it up.
+// A claim that MySQL refused is tried again, and holds its unit until somebody
+// gives it up.
 func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	t.Parallel()
 	for _, givesUp := range []bool{false, true} {

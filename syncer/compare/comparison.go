@@ -29,7 +29,8 @@ type MySQLFigures struct {
 	Released   int64 `json:"released"`   // claims
 	Untold     int64 `json:"untold"`     // of these, not in Redis yet
 
-	ParkedClaims int64 `json:"parked_claims"` // accepted, but no row can be written; not counted above
+	// accepted, but no row can be written; not counted above
+	ParkedClaims int64 `json:"parked_claims"`
 	ParkedUnits  int64 `json:"parked_units"`
 }
 
@@ -46,14 +47,16 @@ type RowFigures struct {
 
 // Comparison is the result of comparing a campaign.
 type Comparison struct {
-	CampaignID  string           `json:"campaign_id"`
-	Residency   models.Residency `json:"residency"`
-	Redis       *RedisFigures    `json:"redis"` // nil: not in Redis
-	MySQL       MySQLFigures     `json:"mysql"`
-	Rows        *RowFigures      `json:"rows"`        // nil: not counted
-	Backlog     *int64           `json:"backlog"`     // claims on their way to MySQL; nil: not in Redis
-	Drift       *int64           `json:"drift"`       // units, Redis less MySQL; nil: no common watermark
-	Differences []string         `json:"differences"` // what claims on their way do not explain
+	CampaignID string           `json:"campaign_id"`
+	Residency  models.Residency `json:"residency"`
+	Redis      *RedisFigures    `json:"redis"` // nil: not in Redis
+	MySQL      MySQLFigures     `json:"mysql"`
+	Rows       *RowFigures      `json:"rows"` // nil: not counted
+	// claims on their way to MySQL; nil: not in Redis
+	Backlog *int64 `json:"backlog"`
+	// units, Redis less MySQL; nil: no common watermark
+	Drift       *int64   `json:"drift"`
+	Differences []string `json:"differences"` // what claims on their way do not explain
 }
 
 // Agrees reports whether there are no differences.
@@ -102,7 +105,8 @@ func (c *Comparison) addShard(one *Comparison) {
 	addTo(&c.Drift, one.Drift, one.Redis == nil)
 }
 
-// addTo adds n. An unknown n makes the sum unknown, unless Redis does not have the lot.
+// addTo adds n. An unknown n makes the sum unknown, unless Redis does not have
+// the lot.
 func addTo(sum **int64, n *int64, isNone bool) {
 	switch {
 	case *sum == nil || n == nil && isNone:

@@ -12,7 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Gap is a partition of whose claim stream MySQL lacks entries that Redis has no more.
+// Gap is a partition of whose claim stream MySQL lacks entries that Redis has
+// no more.
 type Gap struct {
 	Partition   int
 	From, First models.Offset

@@ -40,8 +40,8 @@ type past struct {
 	sums      sums
 }
 
-// Round compares the campaigns that moved and some of the others, records what is new, and
-// returns how many differ of all compared since this process leads.
+// Round compares the campaigns that moved and some of the others, records what
+// is new, and returns how many differ of all compared since this process leads.
 // A failure does not keep the others from their turn.
 func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	ids, err := c.due(ctx)
@@ -70,7 +70,8 @@ func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	return int(all.differ), errors.Join(failed...)
 }
 
-// due returns campaigns with flushes since the last round, different ones, and some others.
+// due returns campaigns with flushes since the last round, different ones, and
+// some others.
 func (c *Comparer) due(ctx context.Context) ([]string, error) {
 	db := c.db.WithContext(ctx)
 	due := make(map[string]bool)

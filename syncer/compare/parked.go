@@ -28,7 +28,8 @@ type Parked struct {
 
 const parkedPage = 500 // parked events that are read at once
 
-// EachParked passes parked events to do, by id; without a campaignID those of all campaigns.
+// EachParked passes parked events to do, by id; without a campaignID those of
+// all campaigns.
 func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*Parked) error) error {
 	fetch := func(after string) (page []Parked, err error) {
 		query := c.db.WithContext(ctx).Table("parked_events").Where("discarded_at IS NULL AND id > ?", after)
@@ -57,8 +58,9 @@ func (c *Comparer) RetryParked(ctx context.Context, id string) ([]models.Repair,
 	return c.changeParked(ctx, id, func(r *repair) error { return r.retryParked(ctx, false) })
 }
 
-// DiscardParked gives up a parked event by its id. The units of a claim, which was accepted,
-// are free again, and claims.given_up is published. Errors: ErrNoParked, and as RetryParked.
+// DiscardParked gives up a parked event by its id. The units of a claim, which
+// was accepted, are free again, and claims.given_up is published. Errors:
+// ErrNoParked, and as RetryParked.
 func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repair, error) {
 	var row models.ParkedEvent
 	found := c.db.WithContext(ctx).Where("id = ? AND discarded_at IS NULL", id).Limit(1).Find(&row)
@@ -83,7 +85,8 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 	})
 }
 
-// changeParked runs do on each lot of a campaign, and reloads the lots that it changed.
+// changeParked runs do on each lot of a campaign, and reloads the lots that it
+// changed.
 func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]models.Repair, error) {
 	done := Repaired{Steps: []models.Repair{}}
 	err := c.eachLot(ctx, id, &done, func(r *repair) error {
@@ -96,8 +99,8 @@ func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repai
 	return done.Steps, err
 }
 
-// retryParked writes a lot's parked claims if MySQL accepts them; with givesUp it gives up
-// others.
+// retryParked writes a lot's parked claims if MySQL accepts them; with givesUp
+// it gives up others.
 func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
 	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
 		var written, refused []writer.ParkedClaim
@@ -183,7 +186,8 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 	return err
 }
 
-// named describes parked claims to operators: the first one, and the number of others.
+// named describes parked claims to operators: the first one, and the number of
+// others.
 func named(parked []writer.ParkedClaim) string {
 	if len(parked) == 1 {
 		return parked[0].String()

@@ -20,13 +20,14 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// deleteTimeout bounds a deletion after ctx has ended: Redis may keep nothing of it.
+// deleteTimeout bounds a deletion after ctx has ended: Redis may keep nothing
+// of it.
 const deleteTimeout = 2 * time.Second
 
-// Delete deletes a campaign that nobody ever claimed from. Its lots are fenced, so that no
-// claim comes in between, until MySQL has no row of it. A stream has campaign.deleted for
-// each lot. Errors: models.ErrNotFound, models.ErrClaimed, models.ErrBehind, ErrAway, and
-// those of lua.Scripts.
+// Delete deletes a campaign that nobody ever claimed from. Its lots are fenced,
+// so that no claim comes in between, until MySQL has no row of it. A stream has
+// campaign.deleted for each lot. Errors: models.ErrNotFound, models.ErrClaimed,
+// models.ErrBehind, ErrAway, and those of lua.Scripts.
 func (l *Loader) Delete(ctx context.Context, id string) error {
 	c, err := l.applier.Known(ctx, id)
 	if err != nil {
@@ -53,7 +54,8 @@ func (l *Loader) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// isClaimed reports whether Redis has claims of lots. If it does not say, the fence will tell.
+// isClaimed reports whether Redis has claims of lots. If it does not say, the
+// fence will tell.
 func (l *Loader) isClaimed(ctx context.Context, ids []string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool {
 		state, err := l.scripts.State(ctx, id)

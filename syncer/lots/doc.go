@@ -1,8 +1,9 @@
 // Package lots loads lots into Redis and evicts them.
 //
-// A lot is a campaign of one shard, or one shard of a campaign. It is away, not live,
-// if Redis lacks it, if it is of an older generation than its partition, or while it has
-// a loader's token. Whoever needs it loads it: an API process, else the leading syncer.
+// A lot is a campaign of one shard, or one shard of a campaign. It is away, not
+// live, if Redis lacks it, if it is of an older generation than its partition,
+// or while it has a loader's token. Whoever needs it loads it: an API process,
+// else the leading syncer.
 //
 //		fence ─▶ MySQL at the tip ─▶ number ─▶ rows staged ─▶ load.lua ─▶ entry lot.loaded ─▶ the writer records it
 //
@@ -18,14 +19,16 @@
 //
 // # Loss
 //
-// If the entry at MySQL's offset is gone, Redis lost data. The partition gets a new
-// generation, which puts all its lots away in one write; see package consumer.
+// If the entry at MySQL's offset is gone, Redis lost data. The partition gets a
+// new generation, which puts all its lots away in one write; see package
+// consumer.
 //
-// If that entry exists but a caller saw more of a lot than Redis has, a lagging replica
-// took over: the usual failover. claim.lua stops the lot, processes report what they saw,
-// and resume.lua continues behind that, without a load.
+// If that entry exists but a caller saw more of a lot than Redis has, a lagging
+// replica took over: the usual failover. claim.lua stops the lot, processes
+// report what they saw, and resume.lua continues behind that, without a load.
 //
-// Units sold without a row are lost. They stay taken until an operator gives them up.
-// Of packets, those with the highest positions are withheld. A restored MySQL reads the
-// stream from its own offset on, and a load made of newer rows is made again.
+// Units sold without a row are lost. They stay taken until an operator gives
+// them up. Of packets, those with the highest positions are withheld. A
+// restored MySQL reads the stream from its own offset on, and a load made of
+// newer rows is made again.
 package lots

@@ -17,7 +17,8 @@ const (
 	groupsMax = 2   // at once in a process; lots that arrive meanwhile form the next one
 )
 
-// groups batches requests for lots: those without claims share statements and round trips.
+// groups batches requests for lots: those without claims share statements and
+// round trips.
 type groups struct {
 	load func(ctx context.Context, ids []string) map[string]*lot
 
@@ -77,8 +78,9 @@ func (g *groups) start() {
 	}()
 }
 
-// loadGroup loads the lots that have no claims, and returns those that are then live.
-// Any other lot, or any failure, is left to loadOne, which reports the reason.
+// loadGroup loads the lots that have no claims, and returns those that are then
+// live. Any other lot, or any failure, is left to loadOne, which reports the
+// reason.
 func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	live := make(map[string]*lot)
 	token := rand.Text()
@@ -138,7 +140,8 @@ func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live m
 	}
 }
 
-// appliedNow returns the partitions of lots that MySQL has applied, after a short wait.
+// appliedNow returns the partitions of lots that MySQL has applied, after a
+// short wait.
 func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	var partitions []int
 	for _, o := range lots {
@@ -154,7 +157,8 @@ func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	return applied
 }
 
-// isCold reports whether there is nothing to stage and no process can know more.
+// isCold reports whether there is nothing to stage and no process can know
+// more.
 func (o *lot) isCold() bool {
 	return o.row.IsBlank && o.row.Kind != models.KindPacket && !models.IsShardID(o.row.ID) && !o.mayBeKnownBetter()
 }

@@ -16,8 +16,9 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// rollBackOne claims a unit that MySQL gets and one that it does not get, and puts Redis back to between them. It returns what the caller
-// of the second one saw.
+// rollBackOne claims a unit that MySQL gets and one that it does not get, and
+// puts Redis back to between them. It returns what the caller of the second one
+// saw.
 func rollBackOne(t *testing.T, w *syncertest.Stack, id string) lua.Position {
 	t.Helper()
 	w.Take(id, syncertest.Ask("a", ""))
@@ -42,7 +43,8 @@ func TestLoad_WaitsForTheTip(t *testing.T) {
 	w.RequireBooks(id, 3)
 }
 
-// What a process saw that is not the one that loads is known before a lot goes on.
+// What a process saw that is not the one that loads is known before a lot goes
+// on.
 func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -76,7 +78,8 @@ func requireReleasedOnce(t *testing.T, w *syncertest.Stack, id string) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
-// A release that Redis has yet to hear of is brought to it after the load, and counts once.
+// A release that Redis has yet to hear of is brought to it after the load, and
+// counts once.
 func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -99,7 +102,8 @@ func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
 	requireReleasedOnce(t, w, id)
 }
 
-// A release whose entry Redis lost is brought to it again: only the entry that MySQL applied confirms it.
+// A release whose entry Redis lost is brought to it again: only the entry that
+// MySQL applied confirms it.
 func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -117,7 +121,8 @@ func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	requireReleasedOnce(t, w, id)
 }
 
-// Redis is put back to where a loader's token is in it, while another one loaded the lot: the first finds that in its snapshot.
+// Redis is put back to where a loader's token is in it, while another one
+// loaded the lot: the first finds that in its snapshot.
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -170,8 +175,9 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 	}
 }
 
-// Redis loses all before MySQL has applied anything, also that the lot was loaded: whoever claimed from it says so, and others have the time to
-// say that they saw more.
+// Redis loses all before MySQL has applied anything, also that the lot was
+// loaded: whoever claimed from it says so, and others have the time to say that
+// they saw more.
 func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -198,8 +204,8 @@ func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	require.Equal(t, []int64{3, 3}, []int64{now.LostClaims, now.LostUnits})
 }
 
-// The time of a lot does not go back when it is loaded into a Redis whose clock is behind: holds and
-// the ledger rely on times that rise with seq.
+// The time of a lot does not go back when it is loaded into a Redis whose clock
+// is behind: holds and the ledger rely on times that rise with seq.
 func TestLoad_TheTimeOfALotDoesNotGoBack(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

@@ -18,19 +18,21 @@ import (
 )
 
 const (
-	attendEvery   = 2 * time.Second  // pause between two checks for lots to load or notify
-	measureEvery  = 10 * time.Second // pause between two sums over all lots, for gauges
-	evictEvery    = 10 * time.Second // pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
-	evictPage     = 500              // lots of an eviction pass
-	evictAtOnce   = 50               // sent in one round trip: about 1 ms of Redis' time
-	completeEvery = 5 * time.Second  // how old complete_at of an idle stream may become
+	attendEvery  = 2 * time.Second  // pause between two checks for lots to load or notify
+	measureEvery = 10 * time.Second // pause between two sums over all lots, for gauges
+	// pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
+	evictEvery    = 10 * time.Second
+	evictPage     = 500             // lots of an eviction pass
+	evictAtOnce   = 50              // sent in one round trip: about 1 ms of Redis' time
+	completeEvery = 5 * time.Second // how old complete_at of an idle stream may become
 	okWait        = 200 * time.Millisecond
 )
 
 // MinIdle evicts every lot that may be evicted.
 const MinIdle = time.Millisecond
 
-// Keeper maintains lots without being asked. It serves one goroutine of the leader.
+// Keeper maintains lots without being asked. It serves one goroutine of the
+// leader.
 type Keeper struct {
 	l       *Loader
 	idle    time.Duration
@@ -76,7 +78,8 @@ func (k *Keeper) ResetMetrics() {
 	k.metrics.partitions.Reset()
 }
 
-// proven selects shards to be loaded again: a credit proves that units left them.
+// proven selects shards to be loaded again: a credit proves that units left
+// them.
 const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
 	" WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard AND m.reload_upto >= lot.epoch)"
 
@@ -127,8 +130,9 @@ func (k *Keeper) measure(ctx context.Context) error {
 	return nil
 }
 
-// Complete records up to when MySQL has every claim of a stream, by Redis' clock.
-// A stream is complete at a moment when its last entry is MySQL's offset.
+// Complete records up to when MySQL has every claim of a stream, by Redis'
+// clock. A stream is complete at a moment when its last entry is MySQL's
+// offset.
 func (k *Keeper) Complete(ctx context.Context) error {
 	var rows []models.StreamRecord
 	if err := k.l.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
@@ -167,9 +171,10 @@ func (k *Keeper) Complete(ctx context.Context) error {
 	return nil
 }
 
-// Evict checks the next page of resident lots and returns how many it evicted: idle lots
-// without a start, or a packet's, ahead of them. evict.lua removes a lot and appends
-// the entry in one step. A failure does not keep the other lots from their turn.
+// Evict checks the next page of resident lots and returns how many it evicted:
+// idle lots without a start, or a packet's, ahead of them. evict.lua removes a
+// lot and appends the entry in one step. A failure does not keep the other lots
+// from their turn.
 func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
 	if err != nil {
@@ -191,9 +196,11 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	return evicted, errors.Join(failed...)
 }
 
-// EvictOne evicts a lot if it may be evicted. evicted reports that Redis no longer has it.
+// EvictOne evicts a lot if it may be evicted. evicted reports that Redis no
+// longer has it.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
-	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("") // the entry names the load it ends
+	// the entry names the load it ends
+	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("")
 	if err != nil {
 		return false, err
 	}
@@ -216,8 +223,8 @@ func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, 
 	return evicted, errors.Join(errs...)
 }
 
-// OK returns the partitions that MySQL has applied to the tip and of which Redis lost
-// nothing. The error is the reason why others are missing.
+// OK returns the partitions that MySQL has applied to the tip and of which
+// Redis lost nothing. The error is the reason why others are missing.
 func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, okWait)
 	defer cancel()
@@ -230,7 +237,8 @@ func (l *Loader) Applied(ctx context.Context, id string) error {
 }
 
 // Live returns Redis' state of a lot once MySQL has all of its partition.
-// Errors: ErrAway, lua.ErrAbsent of a lot that is away, and those of lua.Scripts.
+// Errors: ErrAway, lua.ErrAbsent of a lot that is away, and those of
+// lua.Scripts.
 func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 	if _, err := l.OK(ctx, []int{lua.PartitionOf(id, l.scripts.Partitions())}); err != nil {
 		return lua.State{}, fmt.Errorf("%w: %s: %w", ErrAway, id, err)

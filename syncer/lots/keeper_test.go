@@ -12,8 +12,9 @@ import (
 	"dibs/syncer/lots"
 )
 
-// MySQL learns of an eviction by its entry in the claim stream alone, which the writer applies; so it does if Redis was idle for long, and
-// if one lot is evicted for an operator.
+// MySQL learns of an eviction by its entry in the claim stream alone, which the
+// writer applies; so it does if Redis was idle for long, and if one lot is
+// evicted for an operator.
 func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	t.Parallel()
 	for name, evict := range map[string]func(k *lots.Keeper, id string) (int, error){

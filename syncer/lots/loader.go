@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	loadTimeout = 2 * time.Minute // of one load, which many may share; a million claims need a fraction
+	// of one load, which many may share; a million claims need a fraction
+	loadTimeout = 2 * time.Minute
 	tipWait     = 2 * time.Second // for claims on their way into MySQL
 	groupWait   = time.Second     // of a group, which continues with the lots that are ready
 	renewEvery  = time.Second     // a loader's token is valid three times as long
@@ -39,7 +40,8 @@ const (
 // ErrAway reports that a lot can't be loaded now. Whoever needs it tries again.
 var ErrAway = errors.New("lots: it takes no claims now")
 
-// Loader loads lots. It is safe for use by any number of goroutines and processes.
+// Loader loads lots. It is safe for use by any number of goroutines and
+// processes.
 type Loader struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -66,9 +68,10 @@ func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Durati
 	return l
 }
 
-// Load makes a lot live and returns its constant part. Shards are loaded one by one.
-// Concurrent calls for one lot share a load; lots without claims share statements.
-// Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
+// Load makes a lot live and returns its constant part. Shards are loaded one by
+// one. Concurrent calls for one lot share a load; lots without claims share
+// statements. Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway, and
+// those of lua.Scripts.
 func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
 	return l.flight(ctx, id, func(ctx context.Context) (lua.Meta, error) {
 		o, err := l.groups.add(ctx, id)
@@ -92,8 +95,8 @@ func (l *Loader) Reload(ctx context.Context, id string) error {
 }
 
 // Recover is Load for a caller that found the lot away, stopped or damaged.
-// seen is what it saw of the lot before. A fence checks only a few fields of the state,
-// so a lot that it takes for live is checked in full here.
+// seen is what it saw of the lot before. A fence checks only a few fields of
+// the state, so a lot that it takes for live is checked in full here.
 func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
 	if seen != (lua.Position{}) {
 		if err := l.Report(ctx, map[string]lua.Position{id: seen}); err != nil {
@@ -142,7 +145,8 @@ func (l *Loader) Signals(ctx context.Context) map[int]lua.Signals { return l.scr
 // reportsAtOnce is how many lots a transaction of Report updates.
 const reportsAtOnce = 200
 
-// Report records what a process saw of lots, by id. Lots without a row are ignored.
+// Report records what a process saw of lots, by id. Lots without a row are
+// ignored.
 func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), reportsAtOnce) {
 		err := sqlstore.Retry(ctx, func() error {
@@ -224,7 +228,8 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 		case o.row.State != models.PartitionOK:
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
-			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign) // a load stages the packets of the stream
+			// a load stages the packets of the stream
+			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign)
 		}
 		if !o.isDone && o.err == nil {
 			away = append(away, o)
@@ -357,8 +362,8 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	return all, err
 }
 
-// mayBeKnownBetter reports whether a process may have seen more of a lot than MySQL has:
-// Redis lost the lot, but nothing that MySQL has.
+// mayBeKnownBetter reports whether a process may have seen more of a lot than
+// MySQL has: Redis lost the lot, but nothing that MySQL has.
 func (o *lot) mayBeKnownBetter() bool {
 	switch o.fenced.Held {
 	case lua.HeldStopped, lua.HeldDamaged:
@@ -403,7 +408,8 @@ func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.follow(ctx, []*lot{o})
 }
 
-// follow sends Redis the definitions that changed during a load. The leader retries.
+// follow sends Redis the definitions that changed during a load. The leader
+// retries.
 func (l *Loader) follow(ctx context.Context, lots []*lot) {
 	var versions []struct {
 		ID      string

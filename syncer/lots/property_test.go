@@ -16,8 +16,10 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Redis loses any suffix of its history or any keys, MySQL is restored to any commit, any API processes survive: no unit of a yes that
-// somebody still knows of is sold again, each lot takes claims again, and at rest Redis has what MySQL has.
+// Redis loses any suffix of its history or any keys, MySQL is restored to any
+// commit, any API processes survive: no unit of a yes that somebody still knows
+// of is sold again, each lot takes claims again, and at rest Redis has what
+// MySQL has.
 func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(8, 120)) {
@@ -35,7 +37,8 @@ func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 
 const total = 40
 
-// process is an API process: what it saw of the lot, and the claims that it answered with yes.
+// process is an API process: what it saw of the lot, and the claims that it
+// answered with yes.
 type process struct {
 	seen lua.Position
 	yes  map[string]int64 // units by claim
@@ -147,7 +150,8 @@ func (w *world) release() {
 				continue
 			}
 			relay := resolve.NewRelay(w.DB, w.Scripts, nil)
-			_, err := resolve.NewResolver(w.DB, relay, syncertest.Quiet()).Release(w.T.Context(), id, "") // tells Redis, if that takes it
+			// tells Redis, if that takes it
+			_, err := resolve.NewResolver(w.DB, relay, syncertest.Quiet()).Release(w.T.Context(), id, "")
 			require.NoError(w.T, err)
 			w.gone[id] = true
 			return
@@ -155,7 +159,8 @@ func (w *world) release() {
 	}
 }
 
-// restoreMySQL puts MySQL back. Sometimes Redis was rolled back, too, before anybody noticed.
+// restoreMySQL puts MySQL back. Sometimes Redis was rolled back, too, before
+// anybody noticed.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return
@@ -179,7 +184,8 @@ func (w *world) rollBackRedis() {
 	w.notice()
 }
 
-// notice lets the process that saw most claim first: what others take before a loss is noticed is an exposure that docs/reliability.md names.
+// notice lets the process that saw most claim first: what others take before a
+// loss is noticed is an exposure that docs/reliability.md names.
 func (w *world) notice() {
 	most := slices.MaxFunc(w.apis, func(a, b *process) int { return int(a.seen.Units - b.seen.Units) })
 	w.report()
@@ -206,7 +212,8 @@ func (w *world) rest() {
 	require.Empty(w.T, w.Compare(w.id).Differences)
 }
 
-// requireKept requires that each yes that a process knows of has its row, or is among what was lost.
+// requireKept requires that each yes that a process knows of has its row, or is
+// among what was lost.
 func (w *world) requireKept() {
 	w.T.Helper()
 	c := w.Campaign(w.id)

@@ -16,7 +16,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// lot is a lot to be loaded: MySQL's row, and what Redis had when it was fenced.
+// lot is a lot to be loaded: MySQL's row, and what Redis had when it was
+// fenced.
 type lot struct {
 	row        lotRow
 	fenced     lua.Fenced
@@ -39,8 +40,8 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// read reads lots in any order. It omits unknown ids and, with a loader,
-// lots that another one has numbered. Campaign.Epoch is that of the load in force.
+// read reads lots in any order. It omits unknown ids and, with a loader, lots
+// that another one has numbered. Campaign.Epoch is that of the load in force.
 // Errors: campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
@@ -281,14 +282,16 @@ func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
 	return pending, nil
 }
 
-// EachClaim calls each for every claim of a lot, rows and parked ones, in order of seq.
-// The record is reused after each returns. MySQL is read no faster than each takes.
+// EachClaim calls each for every claim of a lot, rows and parked ones, in order
+// of seq. The record is reused after each returns. MySQL is read no faster than
+// each takes.
 func EachClaim(
 	ctx context.Context, tx *gorm.DB, id string, parked []*writer.ParkedClaim,
 	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)
-	// By this index: sorting a million rows would take longer than all else here.
+	// By this index: sorting a million rows would take longer than all else
+	// here.
 	rows, err := tx.Raw("SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
 		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard).Rows()
@@ -333,7 +336,8 @@ func EachClaim(
 	return err
 }
 
-// eachParked calls each for the parked claims below a seq, and returns the others.
+// eachParked calls each for the parked claims below a seq, and returns the
+// others.
 func eachParked(
 	parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRecord, bool) error,
 ) ([]*writer.ParkedClaim, error) {
@@ -346,8 +350,8 @@ func eachParked(
 	return parked, nil
 }
 
-// stagePackets stages free packets that the stream already has; the others follow.
-// As many as were lost are withheld, from the highest position down.
+// stagePackets stages free packets that the stream already has; the others
+// follow. As many as were lost are withheld, from the highest position down.
 func (l *Loader) stagePackets(
 	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, taken map[string]bool,
 ) error {

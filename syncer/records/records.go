@@ -1,5 +1,6 @@
-// Package records reads for people what MySQL holds of a campaign or a claim besides its books: flushes, comparisons, repairs, parked
-// events, waves of packets, and the life of a claim. It writes nothing.
+// Package records reads for people what MySQL holds of a campaign or a claim
+// besides its books: flushes, comparisons, repairs, parked events, waves of
+// packets, and the life of a claim. It writes nothing.
 package records
 
 import (
@@ -32,7 +33,8 @@ func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (
 	return rows, wrap("comparisons", err)
 }
 
-// Repairs are the last repairs of a campaign, or of all for "", the newest first.
+// Repairs are the last repairs of a campaign, or of all for "", the newest
+// first.
 func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
 	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
 	if campaignID != "" {
@@ -42,7 +44,8 @@ func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows
 	return rows, wrap("repairs", err)
 }
 
-// Parked are events that no one gave up yet, of a campaign or of all for "", the oldest ids first.
+// Parked are events that no one gave up yet, of a campaign or of all for "",
+// the oldest ids first.
 func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
 	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
 	if campaignID != "" {
@@ -52,7 +55,8 @@ func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows 
 	return rows, wrap("parked events", err)
 }
 
-// comparedWithin is for how long a recorded comparison speaks of its campaign: each campaign's last one is newer.
+// comparedWithin is for how long a recorded comparison speaks of its campaign:
+// each campaign's last one is newer.
 const comparedWithin = 20 * time.Minute
 
 // Trouble counts what needs a person, over all campaigns.
@@ -65,8 +69,9 @@ func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
 	return t, wrap("trouble", err)
 }
 
-// Webhooks lists the endpoints that have not taken every event, by name. One whose events wait only in the memory of `dibs webhooks`, which
-// is where they are before a delivery fails, is not among them.
+// Webhooks lists the endpoints that have not taken every event, by name. One
+// whose events wait only in the memory of `dibs webhooks`, which is where they
+// are before a delivery fails, is not among them.
 func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err error) {
 	db := r.db.WithContext(ctx)
 	if err := db.Raw("SELECT DISTINCT endpoint FROM webhook_events ORDER BY endpoint").Scan(&all).Error; err != nil {
@@ -85,7 +90,8 @@ func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err err
 	return all, nil
 }
 
-// Waves are the packets of a campaign by their time of release, the earliest first.
+// Waves are the packets of a campaign by their time of release, the earliest
+// first.
 func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
 	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).
 		Select("release_at, COUNT(*) AS packets, COUNT(claim_id) AS taken, COUNT(returned_at) AS returned, SUM(amount) AS amount").
@@ -93,7 +99,8 @@ func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves 
 	return waves, wrap("waves", err)
 }
 
-// Story reads what MySQL holds of a claim. Errors: models.ErrNotFound when that is nothing.
+// Story reads what MySQL holds of a claim. Errors: models.ErrNotFound when that
+// is nothing.
 func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory, err error) {
 	db := r.db.WithContext(ctx)
 	s.Row, err = oneOrNone[models.ClaimRow](db.Where("id = ?", claimID))

@@ -24,13 +24,14 @@ const (
 	expireRate  = 2000 // claims a second, so that new claims come first
 )
 
-// Expirer releases claims that were not redeemed in time, by Redis' clock. Expire serves
-// one goroutine; several processes do no harm.
+// Expirer releases claims that were not redeemed in time, by Redis' clock.
+// Expire serves one goroutine; several processes do no harm.
 //
-// In a lot, claims are made in order of seq and have the same hold. So a cursor,
-// a row of hold_cursors, scans them in order and stops at the first hold that lasts.
-// due_ms, which is indexed, is when that ends; a flush sets it if there is none.
-// A claim written late, behind the cursor, gets a row of hold_dues.
+// In a lot, claims are made in order of seq and have the same hold. So a
+// cursor, a row of hold_cursors, scans them in order and stops at the first
+// hold that lasts. due_ms, which is indexed, is when that ends; a flush sets it
+// if there is none. A claim written late, behind the cursor, gets a row of
+// hold_dues.
 type Expirer struct {
 	relay   *Relay
 	intact  func(ctx context.Context, partitions []int) ([]int, error)
@@ -45,8 +46,8 @@ type Expirer struct {
 }
 
 // NewExpirer returns an expirer whose decisions relay delivers. reg may be nil.
-// intact returns the partitions whose holds may end, as a MySQL that is behind may lack
-// redeems: see lots.Loader.OK. nil is all of them.
+// intact returns the partitions whose holds may end, as a MySQL that is behind
+// may lack redeems: see lots.Loader.OK. nil is all of them.
 func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {
@@ -62,8 +63,9 @@ func NewExpirer(
 	}
 }
 
-// Expire releases due claims and returns how many. Passes give each lot an equal share
-// of a transaction. A failure does not keep the other lots from their turn.
+// Expire releases due claims and returns how many. Passes give each lot an
+// equal share of a transaction. A failure does not keep the other lots from
+// their turn.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	for more := true; more; {
 		var n int
@@ -76,8 +78,8 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives each due lot a turn, the most overdue first, and then single claims.
-// more reports whether another pass has something to do.
+// pass gives each due lot a turn, the most overdue first, and then single
+// claims. more reports whether another pass has something to do.
 func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
@@ -216,7 +218,8 @@ func (e *Expirer) tell(ctx context.Context, claims []heldClaim) error {
 	e.expired.Add(float64(len(claims)))
 	err := e.relay.applyDecided(ctx, claims) // the relay retries
 	if paceErr := e.pace.WaitN(ctx, len(claims)); paceErr != nil {
-		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr)) // the next round continues
+		// the next round continues
+		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr))
 	}
 	return err
 }

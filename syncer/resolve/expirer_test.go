@@ -138,7 +138,8 @@ func expired(h *syncertest.Stack, id string) (n int64) {
 	return n
 }
 
-// Each pass gives every campaign its share, however much is due in the others, and a round that was cut short forgets nothing.
+// Each pass gives every campaign its share, however much is due in the others,
+// and a round that was cut short forgets nothing.
 func TestExpirer_TakesTurns(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -172,7 +173,8 @@ func TestExpirer_TakesTurns(t *testing.T) {
 	requireSame(h, few)
 }
 
-// Claims that are written while the expirer looks, and behind where it has looked, are not forgotten.
+// Claims that are written while the expirer looks, and behind where it has
+// looked, are not forgotten.
 func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -240,7 +242,8 @@ func unsynced(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-// A release and an expiry that die at any step are made good by others, and give their unit back once.
+// A release and an expiry that die at any step are made good by others, and
+// give their unit back once.
 func TestDecisions_KilledAtAnyStepGiveBackOnce(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))

@@ -42,7 +42,8 @@ func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
 	return e
 }
 
-// ExpirerWithBatch has e end so many claims in a transaction, as fast as it can.
+// ExpirerWithBatch has e end so many claims in a transaction, as fast as it
+// can.
 func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
 	e.batchSize, e.pace = claims, rate.NewLimiter(rate.Inf, 0)
 	return e
@@ -55,7 +56,8 @@ func FinalizerWithStep(f *Finalizer, step func(name string)) *Finalizer {
 	return f
 }
 
-// FinalizerWithBatch has f return the packets of so many places in a transaction.
+// FinalizerWithBatch has f return the packets of so many places in a
+// transaction.
 func FinalizerWithBatch(f *Finalizer, places int) *Finalizer {
 	f.batch = places
 	return f

@@ -85,8 +85,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 	return row, ended && err == nil, err
 }
 
-// closedEvent makes campaign.closed from final counters. If they contradict each other,
-// it is an ErrUndrained.
+// closedEvent makes campaign.closed from final counters. If they contradict
+// each other, it is an ErrUndrained.
 func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{

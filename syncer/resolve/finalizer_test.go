@@ -30,7 +30,8 @@ func restingCloser(h *syncertest.Stack, batch int, clock clockwork.Clock) *resol
 	return c
 }
 
-// endAll is rounds of a closer that must not fail, until one ends nothing: what is told of an end has to be applied before the next one.
+// endAll is rounds of a closer that must not fail, until one ends nothing: what
+// is told of an end has to be applied before the next one.
 func endAll(h *syncertest.Stack, c *resolve.Finalizer) (all int) {
 	h.T.Helper()
 	for {
@@ -56,8 +57,9 @@ func ends(h *syncertest.Stack, id string) map[string]models.Event {
 	return ends
 }
 
-// requireEnded checks that each packet has either an owner or gone back, that as many were taken as claims say, and that one event
-// told the sum of the others.
+// requireEnded checks that each packet has either an owner or gone back, that
+// as many were taken as claims say, and that one event told the sum of the
+// others.
 func requireEnded(h *syncertest.Stack, id string, taken int) {
 	h.T.Helper()
 	h.Sync()
@@ -127,7 +129,8 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	})
 }
 
-// Positions have holes after a restore of MySQL: packets that Redis was told of come back, those that it was not do not.
+// Positions have holes after a restore of MySQL: packets that Redis was told of
+// come back, those that it was not do not.
 func TestCloser_ReturnsPacketsBehindHoles(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -177,7 +180,8 @@ func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	})
 }
 
-// It is in Redis, was evicted, or its keys are gone: only who knows of all claims returns the rest.
+// It is in Redis, was evicted, or its keys are gone: only who knows of all
+// claims returns the rest.
 func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -203,7 +207,8 @@ func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	require.EqualValues(t, 0, h.InLists(evicted), "what went back is not brought again")
 }
 
-// A parked claim holds its packet until it is written or given up, also if the count of claims hides it.
+// A parked claim holds its packet until it is written or given up, also if the
+// count of claims hides it.
 func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(h *syncertest.Stack, id string, c *resolve.Finalizer){
@@ -252,7 +257,8 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	}
 }
 
-// Whoever returns dies after any step, and others return in the meantime: in the end all went back once.
+// Whoever returns dies after any step, and others return in the meantime: in
+// the end all went back once.
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -286,7 +292,8 @@ func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	})
 }
 
-// forgetfulRedis returns what has Redis hold the state that it holds now once more: it died before that went to its disk.
+// forgetfulRedis returns what has Redis hold the state that it holds now once
+// more: it died before that went to its disk.
 func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
 	h.T.Helper()
 	state, err := h.Redis.HGetAll(h.T.Context(), h.Keys(id).State).Result()
@@ -294,7 +301,8 @@ func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
 	return func() { require.NoError(h.T, h.Redis.HSet(h.T.Context(), h.Keys(id).State, state).Err()) }
 }
 
-// Redis dies in the second before the close is on its disk, and gives a packet away again: the closer has not returned it yet.
+// Redis dies in the second before the close is on its disk, and gives a packet
+// away again: the closer has not returned it yet.
 func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -324,7 +332,8 @@ func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
 	requireEnded(h, id, 5)
 }
 
-// The control: one that returns at the first look has given back what is taken then, and the books tell.
+// The control: one that returns at the first look has given back what is taken
+// then, and the books tell.
 func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -347,7 +356,8 @@ func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))
 }
 
-// Of a campaign of several shards a load of any of them has the closer wait again: a shard that forgot the close gave packets away again.
+// Of a campaign of several shards a load of any of them has the closer wait
+// again: a shard that forgot the close gave packets away again.
 func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

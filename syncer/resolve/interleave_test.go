@@ -14,7 +14,8 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// aClaim is what the model knows of a claim. Its hold has ended unless it was extended or begun anew.
+// aClaim is what the model knows of a claim. Its hold has ended unless it was
+// extended or begun anew.
 type aClaim struct {
 	status   models.ClaimStatus
 	order    string
@@ -108,8 +109,9 @@ var expiry = act{name: "expire", model: func(c *aClaim) models.Resolved {
 	return ""
 }}
 
-// schedules are the orders in which three actors read a claim and then write it, but for those that differ in the order of reads alone:
-// each number is an actor, which reads at its first place and writes at its second.
+// schedules are the orders in which three actors read a claim and then write
+// it, but for those that differ in the order of reads alone: each number is an
+// actor, which reads at its first place and writes at its second.
 func schedules() (all [][]int) {
 	var next func(done []int)
 	seen := make(map[string]bool)
@@ -189,11 +191,13 @@ func play(schedule []int, run [3]func(a *actor)) (results [3]models.Resolved, er
 	return results, err
 }
 
-// Whatever two callers and the expirer do to a claim at the same time has the outcome of one after the other.
+// Whatever two callers and the expirer do to a claim at the same time has the
+// outcome of one after the other.
 func TestDecisions_EveryInterleavingIsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
-	ms.Add(-12 * time.Hour.Milliseconds()) // what is reopened, at this machine's time, is due much later
+	// what is reopened, at this machine's time, is due much later
+	ms.Add(-12 * time.Hour.Milliseconds())
 	id := h.Create(1_000_000, hold(20*time.Second))
 	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	cleaner := resolver(h)

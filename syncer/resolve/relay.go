@@ -41,10 +41,11 @@ var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 // errRow reports one bad row; the others may be good.
 var errRow = errors.New("resolve: row of outbox can't be applied")
 
-// Relay delivers the rows of outbox to Redis, each at least once. The record of a released
-// claim in Redis makes it count once. Redis' reply confirms nothing: the writer deletes
-// a row when it applies the entry of its event. A row that outlives the tip that its
-// stream had at delivery was lost with Redis, and is sent again. Any number may run.
+// Relay delivers the rows of outbox to Redis, each at least once. The record of
+// a released claim in Redis makes it count once. Redis' reply confirms nothing:
+// the writer deletes a row when it applies the entry of its event. A row that
+// outlives the tip that its stream had at delivery was lost with Redis, and is
+// sent again. Any number may run.
 type Relay struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -69,7 +70,8 @@ type tries struct {
 	wait  time.Duration
 }
 
-// NewRelay returns a relay; reg may be nil. Relay serves one goroutine, Apply any number.
+// NewRelay returns a relay; reg may be nil. Relay serves one goroutine, Apply
+// any number.
 func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
 		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter,
@@ -77,8 +79,8 @@ func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Rel
 	}
 }
 
-// LoadBy sets the loader of damaged lots, and of lots that a loader left: no claim finds
-// those of closed campaigns. It is called before any other method.
+// LoadBy sets the loader of damaged lots, and of lots that a loader left: no
+// claim finds those of closed campaigns. It is called before any other method.
 func (r *Relay) LoadBy(l *lots.Loader) { r.loader = l }
 
 // Relay delivers all pending rows once, oldest first, and returns how many.
@@ -130,7 +132,8 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 // due leaves out bad rows whose next try is not due.
 func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
 	now := time.Now()
-	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool { // the page keeps the cursor
+	// the page keeps the cursor
+	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool {
 		past, known := before[row.ID]
 		if known {
 			r.damaged[row.ID] = past
@@ -153,8 +156,8 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	}
 }
 
-// unapplied reads pending rows, except those whose writers may be about to deliver them.
-// Rows of the future are included: a writer's clock may be ahead.
+// unapplied reads pending rows, except those whose writers may be about to
+// deliver them. Rows of the future are included: a writer's clock may be ahead.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
 	now := sqlstore.Now() // of the round: later rows are the next one's
 	return func(after string) (page []models.OutboxRow, err error) {
@@ -207,8 +210,8 @@ func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied
 	})
 }
 
-// Apply delivers rows, a campaign's in order, and returns how many Redis has then.
-// A campaign that fails does not stop the others.
+// Apply delivers rows, a campaign's in order, and returns how many Redis has
+// then. A campaign that fails does not stop the others.
 func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
 	done, _, err := r.deliver(ctx, rows)
 	return len(done), err

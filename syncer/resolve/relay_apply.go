@@ -9,8 +9,9 @@ import (
 	"dibs/models"
 )
 
-// applyToRedis delivers the rows of one campaign. c is nil without releases.
-// It returns the ids of delivered rows and of bad ones. Adjacent releases share a call.
+// applyToRedis delivers the rows of one campaign. c is nil without releases. It
+// returns the ids of delivered rows and of bad ones. Adjacent releases share a
+// call.
 func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
@@ -54,8 +55,9 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 
 // release frees in Redis what claims of one campaign took.
 //
-// A live lot counts each claim once. For one that is away only the event is appended, as the
-// next load reads the rows. During a load they wait: it may have read the claims before.
+// A live lot counts each claim once. For one that is away only the event is
+// appended, as the next load reads the rows. During a load they wait: it may
+// have read the claims before.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
@@ -66,7 +68,8 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	}
 	outcomes, releaseErr := r.scripts.Release(ctx, c, releases)
 	isStopped := errors.Is(releaseErr, lua.ErrOther)
-	if r.loader != nil && (isStopped || errors.Is(releaseErr, lua.ErrDamaged)) { // the next round delivers
+	// the next round delivers
+	if r.loader != nil && (isStopped || errors.Is(releaseErr, lua.ErrDamaged)) {
 		_, loadErr := r.loader.Recover(ctx, c.ID, lua.Position{})
 		err = errors.Join(err, loadErr)
 	}
@@ -89,7 +92,8 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	return done, bad, err
 }
 
-// releasesOf returns the releases of rows, and their ids. Rows in bad can't be read.
+// releasesOf returns the releases of rows, and their ids. Rows in bad can't be
+// read.
 func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []string, err error) {
 	for i := range rows {
 		row := &rows[i]

@@ -100,7 +100,8 @@ func unapplied(t testing.TB, db *gorm.DB) (ids []string) {
 	return ids
 }
 
-// A release that contradicts what Redis holds stays in the outbox and is told; its neighbours in the same call are applied.
+// A release that contradicts what Redis holds stays in the outbox and is told;
+// its neighbours in the same call are applied.
 func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -132,8 +133,9 @@ func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// What Redis replies confirms nothing: a row of the outbox stays until MySQL applies the entry of its event, and one whose entry Redis lost
-// is brought again.
+// What Redis replies confirms nothing: a row of the outbox stays until MySQL
+// applies the entry of its event, and one whose entry Redis lost is brought
+// again.
 func TestRelay_ARowStaysUntilItsEntryIsApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

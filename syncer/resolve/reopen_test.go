@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-// A claim that an order redeemed comes back when the order is refunded; a late repetition of that takes back no later redeem.
+// A claim that an order redeemed comes back when the order is refunded; a late
+// repetition of that takes back no later redeem.
 func TestReopen_TakesBackOneRedeem(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -18,12 +18,14 @@ import (
 )
 
 const (
-	applyWait = time.Second      // the longest wait of an answer for Redis; the relay delivers later
+	// the longest wait of an answer for Redis; the relay delivers later
+	applyWait = time.Second
 	warnEvery = 30 * time.Second // between two logs of a lasting failure
 )
 
-// Resolver decides accepted claims. MySQL is authoritative: the transaction that moves
-// a claim from "claimed" first wins, and writes the outbox. Any number may run at once.
+// Resolver decides accepted claims. MySQL is authoritative: the transaction
+// that moves a claim from "claimed" first wins, and writes the outbox. Any
+// number may run at once.
 type Resolver struct {
 	db    *gorm.DB
 	relay *Relay
@@ -44,13 +46,14 @@ func (r *Resolver) Redeem(ctx context.Context, claimID, orderID string) (models.
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimRedeemed, orderID: orderID})
 }
 
-// Release ends a claim and frees its units. A second one is a repetition. Errors as Redeem.
+// Release ends a claim and frees its units. A second one is a repetition.
+// Errors as Redeem.
 func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
 }
 
-// Reopen reverts a redemption; a new hold begins. The same order again is a repetition,
-// whatever has happened to the claim since. Errors as Redeem.
+// Reopen reverts a redemption; a new hold begins. The same order again is a
+// repetition, whatever has happened to the claim since. Errors as Redeem.
 func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
 }
@@ -85,7 +88,8 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	return models.Resolution{Resolved: result, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 }
 
-// apply delivers decisions to Redis while the caller waits, for up to applyWait.
+// apply delivers decisions to Redis while the caller waits, for up to
+// applyWait.
 func (r *Resolver) apply(ctx context.Context, decided []heldClaim) {
 	r.steps.At("committed")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWait)

@@ -25,7 +25,8 @@ func resolver(h *syncertest.Stack) *resolve.Resolver {
 	return resolve.NewResolver(h.DB, relay(h), syncertest.Quiet())
 }
 
-// requireSame holds Redis, the counters and the rows of a campaign against each other, users and all.
+// requireSame holds Redis, the counters and the rows of a campaign against each
+// other, users and all.
 func requireSame(h *syncertest.Stack, campaignID string) {
 	h.T.Helper()
 	h.Sync()
@@ -138,7 +139,8 @@ func relayAll(h *syncertest.Stack) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// The control: without the outbox, an INCR after the commit, or before it, comes back too seldom or too often.
+// The control: without the outbox, an INCR after the commit, or before it,
+// comes back too seldom or too often.
 func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]string{"lost": "between", "twice": "after"} {
@@ -150,7 +152,8 @@ func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 			tx := h.DB.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
 			require.NoError(t, tx.Error)
 			at("between")
-			if tx.RowsAffected == 1 || step == "after" { // who can't know whether it was done does it again
+			// who can't know whether it was done does it again
+			if tx.RowsAffected == 1 || step == "after" {
 				require.NoError(t, h.Redis.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
 			}
 			at("after")

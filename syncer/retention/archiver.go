@@ -24,9 +24,10 @@ const (
 	evictedPoll = 20 * time.Millisecond
 )
 
-// Archiver moves claims of closed campaigns to claims_archive. The counters still include
-// them. archived_claims and its like count them, in the transaction that moves them.
-// So an archiver that dies leaves nothing to repair.
+// Archiver moves claims of closed campaigns to claims_archive. The counters
+// still include them. archived_claims and its like count them, in the
+// transaction that moves them. So an archiver that dies leaves nothing to
+// repair.
 type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error
@@ -36,14 +37,16 @@ type Archiver struct {
 	steps    steps.Steps
 }
 
-// NewArchiver returns an archiver. evict evicts a resident lot; moved is called for each page.
+// NewArchiver returns an archiver. evict evicts a resident lot; moved is called
+// for each page.
 func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, moved func(claims int)) *Archiver {
 	return &Archiver{db: db, evict: evict, moved: moved, pageSize: archivePage}
 }
 
-// Archive moves the claims of a campaign made before a time, and returns how many. After
-// each page it pauses as long as that took, so that new claims come first. Claims that may
-// still expire stay. Errors: ErrNotArchivable, models.ErrNotFound, and the database's.
+// Archive moves the claims of a campaign made before a time, and returns how
+// many. After each page it pauses as long as that took, so that new claims come
+// first. Claims that may still expire stay. Errors: ErrNotArchivable,
+// models.ErrNotFound, and the database's.
 func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
 	shards, err := a.mayArchive(ctx, campaignID)
 	if err != nil {
@@ -63,7 +66,8 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 	return moved, nil
 }
 
-// awaitEvicted waits a while for MySQL to apply an eviction. If it does not, move fails.
+// awaitEvicted waits a while for MySQL to apply an eviction. If it does not,
+// move fails.
 func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 	for end := time.Now().Add(evictedWait); time.Now().Before(end); {
 		var residency models.Residency
@@ -98,7 +102,8 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 	}
 }
 
-// mayArchive refuses campaigns that have not ended. It returns the ids of the lots.
+// mayArchive refuses campaigns that have not ended. It returns the ids of the
+// lots.
 func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, err error) {
 	var c struct {
 		Status models.Status
@@ -131,8 +136,8 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 	return shards, nil
 }
 
-// page moves a page of claims in one transaction, and returns their number and last seq.
-// The first page writes the audit row.
+// page moves a page of claims in one transaction, and returns their number and
+// last seq. The first page writes the audit row.
 func (a *Archiver) page(
 	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
 ) (moved, last int64, err error) {
@@ -210,7 +215,8 @@ func (a *Archiver) move(tx *gorm.DB, lotID string, claims []models.ClaimRow) err
 		return err
 	}
 	a.steps.At("deleted")
-	// A load reads counters and rows from one snapshot, so it sees all of this or nothing.
+	// A load reads counters and rows from one snapshot, so it sees all of this
+	// or nothing.
 	counted := tx.Exec("UPDATE lots SET archived_claims = archived_claims + ?,"+
 		" archived_units = archived_units + ?, archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
 		" WHERE id = ? AND residency IN (?, ?)"+

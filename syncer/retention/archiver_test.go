@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closedCampaign is a campaign of 30 claims of which two were released and one redeemed, closed and ended.
+// closedCampaign is a campaign of 30 claims of which two were released and one
+// redeemed, closed and ended.
 func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	t := h.T
 	t.Helper()
@@ -90,7 +91,8 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	require.Contains(t, string(log[0].After), "claimed_before")
 }
 
-// The claims of all shards go, each counted where it was claimed, and the sums of the campaign stay.
+// The claims of all shards go, each counted where it was claimed, and the sums
+// of the campaign stay.
 func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -126,8 +128,9 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// The stream is read again from its beginning, as after Redis lost entries: what is in the archive is known. So is it to a repair of
-// counters that someone spoiled.
+// The stream is read again from its beginning, as after Redis lost entries:
+// what is in the archive is known. So is it to a repair of counters that
+// someone spoiled.
 func TestArchiver_WhatIsInTheArchiveIsKnown(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -197,7 +200,8 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	require.ErrorContains(t, err, "has 1 parked events")
 }
 
-// Someone asks for the campaign while it is archived: what comes after the load stays, and a load that was under way starts again.
+// Someone asks for the campaign while it is archived: what comes after the load
+// stays, and a load that was under way starts again.
 func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -221,7 +225,8 @@ func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// Killed at any step, and started again until it ends: each claim is in the archive, once.
+// Killed at any step, and started again until it ends: each claim is in the
+// archive, once.
 func TestArchiver_KilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

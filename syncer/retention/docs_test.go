@@ -48,7 +48,8 @@ func dbaDocs(t *testing.T) (blocks [][]string) {
 	return blocks
 }
 
-// dbaPlans are the tables that each query for a DBA reads, with the type of the access and the index. Derived tables are left out.
+// dbaPlans are the tables that each query for a DBA reads, with the type of the
+// access and the index. Derived tables are left out.
 var dbaPlans = [][]string{
 	{"d const PRIMARY", "f ref stock_flushes_of_campaign", "f ref stock_flushes_of_campaign", "f ref stock_flushes_waiting", "l const lots_id", "x ref reconciliations_of_campaign"},
 	{"d ref definitions_to_end", "l eq_ref PRIMARY"},
@@ -64,7 +65,8 @@ var dbaPlans = [][]string{
 	{"audit_log index PRIMARY"},
 }
 
-// Each query for a DBA runs by the plan that it is written for, on MariaDB and MySQL, and reads little.
+// Each query for a DBA runs by the plan that it is written for, on MariaDB and
+// MySQL, and reads little.
 func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -101,7 +103,8 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 		require.NoError(t, db.Raw(query).Scan(&rows).Error, query)
 		for _, step := range syncertest.Explain(t, db, tables, query) {
 			t.Logf("%.60s: %+v", query, step)
-			if !strings.HasPrefix(step.Table, "<") && step.Table != "r" { // r is the newest comparison, and there is none
+			// r is the newest comparison, and there is none
+			if !strings.HasPrefix(step.Table, "<") && step.Table != "r" {
 				plan = append(plan, step.Table+" "+step.Type+" "+step.Key)
 			}
 			if step.Type != "index" || step.Key != "PRIMARY" { // in order of ids, up to the LIMIT
@@ -156,11 +159,13 @@ func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	}
 }
 
-// The grants of `dibs grants` are enough for each of those who get them, and stop what they should.
+// The grants of `dibs grants` are enough for each of those who get them, and
+// stop what they should.
 func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	own := testenv.Database(t)
-	root := syncertest.OpenStore(t, sqlstore.Config{DSN: own.DSN}) // with the tables that grants name
+	// with the tables that grants name
+	root := syncertest.OpenStore(t, sqlstore.Config{DSN: own.DSN})
 	suffix := uuid.NewString()[:8]
 	var grants []string
 	for _, of := range migrations.Accounts() {

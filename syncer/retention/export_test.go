@@ -14,7 +14,8 @@ func KeepRepairs(p *Pruner, kept int) *Pruner {
 	return p
 }
 
-// SpendOnATable has p spend that long on a table in a round, or one page if that takes longer.
+// SpendOnATable has p spend that long on a table in a round, or one page if
+// that takes longer.
 func SpendOnATable(p *Pruner, most time.Duration) *Pruner {
 	p.time = most
 	return p

@@ -85,7 +85,8 @@ func TestRegistry_ListsLagAndPending(t *testing.T) {
 	}, list)
 }
 
-// A removal that fails on its way leaves the group registered, and the trimmer restores what is missing of it.
+// A removal that fails on its way leaves the group registered, and the trimmer
+// restores what is missing of it.
 func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -116,7 +117,8 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 
 var errStep = errors.New("the step that fails")
 
-// Trimmers that create what is missing and a removal run at once: a group that was removed does not come back.
+// Trimmers that create what is missing and a removal run at once: a group that
+// was removed does not come back.
 func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -146,7 +148,8 @@ func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	require.NotContains(t, groupsIn(t, scripts)[0], "audit")
 }
 
-// While MySQL is away nothing is trimmed, as the registry is not known, but what the groups have to read is measured.
+// While MySQL is away nothing is trimmed, as the registry is not known, but
+// what the groups have to read is measured.
 func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unreadGone says which group lost an entry that it has not acknowledged; "" is none. It is what a trimmer must pass.
+// unreadGone says which group lost an entry that it has not acknowledged; "" is
+// none. It is what a trimmer must pass.
 func unreadGone(s *syncertest.Stream, groups ...string) string {
 	s.T.Helper()
 	first, _ := s.Left()
@@ -62,8 +63,9 @@ func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
 	return n
 }
 
-// The trimmer needs these commands and no others, on Redis 7.0, on Valkey 8 and on the embedded Redis. The access list of
-// docs/security.md has them, and those of its script.
+// The trimmer needs these commands and no others, on Redis 7.0, on Valkey 8 and
+// on the embedded Redis. The access list of docs/security.md has them, and
+// those of its script.
 func TestTrimmer_Commands(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) redis.UniversalClient{
@@ -102,7 +104,8 @@ func TestTrimmer_Commands(t *testing.T) {
 	}
 }
 
-// Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
+// Redis trims whole nodes of 100 entries, so what stays may be up to 99 more
+// than is needed.
 func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -133,8 +136,9 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
 }
 
-// What is younger than Keep, by the ids, stays for a MySQL that is restored, unless the stream takes too much of Redis. What MySQL has
-// not applied stays in any case, and so does the entry that it applied last.
+// What is younger than Keep, by the ids, stays for a MySQL that is restored,
+// unless the stream takes too much of Redis. What MySQL has not applied stays
+// in any case, and so does the entry that it applied last.
 func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -165,7 +169,8 @@ func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 	require.Len(t, s.Redis.XRange(t.Context(), s.Key, applied, applied).Val(), 1)
 }
 
-// A reader that creates its group is registered by that, as docs/finance.md tells readers in any language to do.
+// A reader that creates its group is registered by that, as docs/finance.md
+// tells readers in any language to do.
 func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -194,7 +199,8 @@ func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	require.Equal(t, 1, n, "the figures of the group that was removed are gone")
 }
 
-// The control: a trim that does not ask about a group takes entries from under it, and the check says so.
+// The control: a trim that does not ask about a group takes entries from under
+// it, and the check says so.
 func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -207,7 +213,8 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
 }
 
-// Two trimmers, two groups that read and acknowledge in no order, a writer: at no moment is anything unread gone.
+// Two trimmers, two groups that read and acknowledge in no order, a writer: at
+// no moment is anything unread gone.
 func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)

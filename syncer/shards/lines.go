@@ -13,9 +13,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// line is a stock level of a campaign, as in definitions.told_line. With one shard,
-// the claim that crosses a line publishes it, see claim.lua. With several, no shard
-// knows the stock of all: MySQL has the line that was published last.
+// line is a stock level of a campaign, as in definitions.told_line. With one
+// shard, the claim that crosses a line publishes it, see claim.lua. With
+// several, no shard knows the stock of all: MySQL has the line that was
+// published last.
 type line int
 
 const (
@@ -34,9 +35,10 @@ type stockLevel struct {
 // lineNow is the current line of a campaign; 0 while it has no packets yet.
 const lineNow = "CASE WHEN total > 0 AND remaining = 0 THEN 2 WHEN total > 0 AND remaining <= low_stock_at THEN 1 ELSE 0 END"
 
-// Check completes open moves and raises that other processes left, and publishes crossed
-// lines of campaigns with several shards, by what MySQL has applied. It returns how many
-// it did. A failure does not keep the others from their turn. It serves one goroutine.
+// Check completes open moves and raises that other processes left, and
+// publishes crossed lines of campaigns with several shards, by what MySQL has
+// applied. It returns how many it did. A failure does not keep the others from
+// their turn. It serves one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)

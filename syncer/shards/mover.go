@@ -43,7 +43,8 @@ type Loader interface {
 	Reload(ctx context.Context, id string) error
 }
 
-// Mover moves units. Any number of movers, in any processes, may work on a campaign.
+// Mover moves units. Any number of movers, in any processes, may work on a
+// campaign.
 type Mover struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -67,8 +68,8 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Regist
 	return &Mover{db: db, scripts: scripts, applied: applied, loader: loader, metrics: newMetrics(reg)}
 }
 
-// Refill moves units to a shard of a campaign, unless that takes longer than a claim waits.
-// Errors: ErrBlocked, and those of Redis or MySQL.
+// Refill moves units to a shard of a campaign, unless that takes longer than a
+// claim waits. Errors: ErrBlocked, and those of Redis or MySQL.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
 	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
@@ -101,8 +102,8 @@ func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 	}
 }
 
-// step does the next thing that helps a need. done reports that the shard has the units,
-// or that they are proven not to exist.
+// step does the next thing that helps a need. done reports that the shard has
+// the units, or that they are proven not to exist.
 func (m *Mover) step(
 	ctx context.Context, campaignID string, need models.Need, t *turn,
 ) (done bool, refill models.Refill, err error) {
@@ -163,10 +164,11 @@ func (m *Mover) load(ctx context.Context, ids ...string) error {
 	return loads.Wait() //nolint:wrapcheck // wrapped
 }
 
-// prove takes a second snapshot, and returns the size from which on a claim was too large
-// at a moment between the two; 0 is not proven. At that moment each shard had at most the
-// free units of the first snapshot, as none were freed before the second. Nothing was
-// on its way, and no raise was pending: that is ErrBlocked.
+// prove takes a second snapshot, and returns the size from which on a claim was
+// too large at a moment between the two; 0 is not proven. At that moment each
+// shard had at most the free units of the first snapshot, as none were freed
+// before the second. Nothing was on its way, and no raise was pending: that is
+// ErrBlocked.
 func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), first.campaignID, campaigns.BetweenShards)
 	if err == nil && units[first.campaignID] < 0 {
@@ -189,8 +191,8 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 	return 1 + max(0, free), nil
 }
 
-// move debits units, waits until MySQL has applied that, and credits them. A change since
-// the snapshot is no error: the next snapshot has it.
+// move debits units, waits until MySQL has applied that, and credits them. A
+// change since the snapshot is no error: the next snapshot has it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	began := time.Now()
 	givers := make([]int, len(moves))
@@ -242,12 +244,14 @@ func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64,
 	return id.String(), units, err
 }
 
-// isOther reports whether Redis has another load of a shard than the one in the snapshot.
+// isOther reports whether Redis has another load of a shard than the one in the
+// snapshot.
 func isOther(err error) bool {
 	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, lua.ErrDamaged)
 }
 
-// Finish waits until MySQL has applied the debits of a campaign, and credits them.
+// Finish waits until MySQL has applied the debits of a campaign, and credits
+// them.
 func (m *Mover) Finish(ctx context.Context, campaignID string) error {
 	if err := m.await(ctx, campaignID); err != nil {
 		return err
@@ -263,7 +267,8 @@ func (m *Mover) await(ctx context.Context, campaignID string) error {
 	return m.awaitApplied(ctx, partitions)
 }
 
-// partitions returns those of some shards of a campaign; without shards, of all.
+// partitions returns those of some shards of a campaign; without shards, of
+// all.
 func (m *Mover) partitions(ctx context.Context, campaignID string, shards ...int) (partitions []int, err error) {
 	query := m.db.WithContext(ctx).Table("lots").Where("campaign_id = ? AND shard > 0", campaignID)
 	if len(shards) > 0 {
@@ -282,9 +287,9 @@ func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// credit credits some open moves of a campaign, or all, and tries again if it had to load
-// a taker. MySQL must have applied the takers' streams too: else an old credit that
-// a restored MySQL has yet to read would count twice.
+// credit credits some open moves of a campaign, or all, and tries again if it
+// had to load a taker. MySQL must have applied the takers' streams too: else an
+// old credit that a restored MySQL has yet to read would count twice.
 func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
 	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
 	if err == nil && isLoaded {
@@ -327,7 +332,8 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 	return isLoaded, errors.Join(failed...)
 }
 
-// loadAndAwait loads a shard, and waits until MySQL has applied the entry of that load.
+// loadAndAwait loads a shard, and waits until MySQL has applied the entry of
+// that load.
 func (m *Mover) loadAndAwait(ctx context.Context, id string, again bool) (err error) {
 	if again {
 		err = m.loader.Reload(ctx, id)
@@ -408,13 +414,13 @@ func (p *snapshot) lack(need models.Need) int64 {
 	return need.Units - taker.Free() + taker.Lacks()
 }
 
-// richer is how many times a shard's free units another must have to give some away
-// before a claim waits for them.
+// richer is how many times a shard's free units another must have to give some
+// away before a claim waits for them.
 const richer = 4
 
-// moves returns the moves that serve a need: half of the difference to the richest shard,
-// at least what is lacking. If no shard has enough, several give all they have.
-// It returns nil if all of them together have too few.
+// moves returns the moves that serve a need: half of the difference to the
+// richest shard, at least what is lacking. If no shard has enough, several give
+// all they have. It returns nil if all of them together have too few.
 func (p *snapshot) moves(need models.Need) (moves []move) {
 	lack := p.lack(need)
 	var givers []int

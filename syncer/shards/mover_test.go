@@ -16,8 +16,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// sale is a campaign of several shards in Redis, and a mover. MySQL applies the stream whenever a
-// mover waits for that, unless isBehind.
+// sale is a campaign of several shards in Redis, and a mover. MySQL applies the
+// stream whenever a mover waits for that, unless isBehind.
 type sale struct {
 	*syncertest.Stack
 	id       string
@@ -102,7 +102,8 @@ func sum(all []int64) (n int64) {
 	return n
 }
 
-// take has new users claim a unit each in a shard, and returns how many got one.
+// take has new users claim a unit each in a shard, and returns how many got
+// one.
 func (s *sale) take(shard, n int) (got int) {
 	s.T.Helper()
 	s.users++
@@ -141,7 +142,8 @@ func (s *sale) open() (n int) {
 	return n
 }
 
-// requireSettled expects that both servers have the same units in each shard, and all of them.
+// requireSettled expects that both servers have the same units in each shard,
+// and all of them.
 func (s *sale) requireSettled(total int64) {
 	s.T.Helper()
 	s.Sync()
@@ -173,7 +175,8 @@ func TestRefill_UnitsGoWhereTheyAreAskedFor(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A campaign is sold out only if no unit is free in any shard, and none is on its way.
+// A campaign is sold out only if no unit is free in any shard, and none is on
+// its way.
 func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 4, 2)
@@ -192,7 +195,8 @@ func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// While nobody consumes, a shard has no more than one move on its way: the others keep the rest.
+// While nobody consumes, a shard has no more than one move on its way: the
+// others keep the rest.
 func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 2)
@@ -211,7 +215,8 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A proof is of one moment: a unit that becomes free between its two looks at the shards ends it.
+// A proof is of one moment: a unit that becomes free between its two looks at
+// the shards ends it.
 func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -255,8 +260,8 @@ func TestRefill_SaysNothingOfShardsThatItCanNotSee(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A mover that dies leaves a row without a credit. The leader completes it, also if a shard was
-// loaded in the meantime.
+// A mover that dies leaves a row without a credit. The leader completes it,
+// also if a shard was loaded in the meantime.
 func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(s *sale){
@@ -299,7 +304,8 @@ func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// A credit whose debit both servers lost takes the units from the giver, which is loaded again.
+// A credit whose debit both servers lost takes the units from the giver, which
+// is loaded again.
 func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -312,8 +318,8 @@ func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// Two shards that need each other's units don't swap them for ever: the one with the higher number
-// has them first.
+// Two shards that need each other's units don't swap them for ever: the one
+// with the higher number has them first.
 func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -352,7 +358,8 @@ func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	s.requireSettled(2)
 }
 
-// A total that was raised is never sold out, though its units are not in the shards yet.
+// A total that was raised is never sold out, though its units are not in the
+// shards yet.
 func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -374,7 +381,8 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// What is free in the shards that are there goes, whatever became of another one.
+// What is free in the shards that are there goes, whatever became of another
+// one.
 func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 2)
@@ -385,7 +393,8 @@ func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
 	require.EqualValues(t, 10, s.views()[0].Total)
 }
 
-// Whoever died with units on their way: a campaign that is over keeps no alert ringing.
+// Whoever died with units on their way: a campaign that is over keeps no alert
+// ringing.
 func TestCheck_LeavesClosedCampaignsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -427,7 +436,8 @@ func TestSettle_TheTotalIsInForceAtOnce(t *testing.T) {
 	s.requireSettled(12)
 }
 
-// Whoever changes the total may die: the leader settles it. Two that do so at once settle it once.
+// Whoever changes the total may die: the leader settles it. Two that do so at
+// once settle it once.
 func TestCheck_SettlesTheTotal(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 4)

@@ -17,8 +17,9 @@ import (
 	"dibs/syncer/shards"
 )
 
-// Movers that die between any two steps, shards that are loaded and evicted in the meantime,
-// servers that come back older: in the end both have all units, and each was sold once.
+// Movers that die between any two steps, shards that are loaded and evicted in
+// the meantime, servers that come back older: in the end both have all units,
+// and each was sold once.
 func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(6, 80)) {
@@ -88,7 +89,8 @@ func (w *world) restoreMySQL() {
 	w.heal()
 }
 
-// rollBackRedis puts Redis back. What it lost of claims is given up, as an operator says.
+// rollBackRedis puts Redis back. What it lost of claims is given up, as an
+// operator says.
 func (w *world) rollBackRedis() {
 	if len(w.older) == 0 {
 		return

@@ -27,9 +27,9 @@ func excessOf(db *gorm.DB, campaignID string) (int64, error) {
 	return units[campaignID], err
 }
 
-// Settle makes the shards of a campaign add up to its total. Free units are taken out
-// first, the rest from all shards in proportion: these refuse claims until as many
-// units have come back.
+// Settle makes the shards of a campaign add up to its total. Free units are
+// taken out first, the rest from all shards in proportion: these refuse claims
+// until as many units have come back.
 func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	units, err := excessOf(m.db.WithContext(ctx), campaignID)
 	if err != nil || units == 0 {
@@ -108,7 +108,8 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	}))
 }
 
-// lowering returns debits of free units out of the total, evenly: the poorest give first.
+// lowering returns debits of free units out of the total, evenly: the poorest
+// give first.
 func (p *snapshot) lowering(units int64) (debits []move) {
 	var givers []int
 	for i := range p.views {
@@ -127,7 +128,8 @@ func (p *snapshot) lowering(units int64) (debits []move) {
 	return debits
 }
 
-// lowerTaken returns debits from shards without free units, in proportion to their totals.
+// lowerTaken returns debits from shards without free units, in proportion to
+// their totals.
 func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	all := int64(0)
 	for i := range p.views {
@@ -146,7 +148,8 @@ func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	return debits
 }
 
-// partOf is units * total / all, rounded up; total <= all. The product may exceed 64 bits.
+// partOf is units * total / all, rounded up; total <= all. The product may
+// exceed 64 bits.
 func partOf(units, total, all int64) int64 {
 	high, low := bits.Mul64(uint64(units), uint64(total))
 	part, rest := bits.Div64(high, low, uint64(all))

@@ -77,8 +77,9 @@ type lotRow struct {
 	Free       int64 // units, before the batch
 }
 
-// apply applies a batch in one transaction. It may be called again after an unknown
-// commit: the offsets then are where the entries end. Errors: errMoved, and the database's.
+// apply applies a batch in one transaction. It may be called again after an
+// unknown commit: the offsets then are where the entries end. Errors: errMoved,
+// and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()

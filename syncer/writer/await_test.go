@@ -15,7 +15,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Who waits for what the streams held is not held up by what comes after, and is told when Redis has less than MySQL.
+// Who waits for what the streams held is not held up by what comes after, and
+// is told when Redis has less than MySQL.
 func TestAwaitApplied_WaitsForWhatThereWasAtTheCall(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

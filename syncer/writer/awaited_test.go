@@ -22,7 +22,8 @@ func singlesOf(mode string, first, n int64) []models.Event {
 	return events
 }
 
-// Claims whose answers wait are flushed at once, whatever the interval is, and who asks for them is told where the offset is.
+// Claims whose answers wait are flushed at once, whatever the interval is, and
+// who asks for them is told where the offset is.
 func TestWriter_FlushesAtOnceWhatAnswersWaitFor(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

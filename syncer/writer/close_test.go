@@ -39,7 +39,8 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 	})
 }
 
-// A server that does not answer keeps Close no longer than its deadline, and the offset stays where it was.
+// A server that does not answer keeps Close no longer than its deadline, and
+// the offset stays where it was.
 func TestWriter_CloseGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)
@@ -88,7 +89,8 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
-	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()}) // time stands still
+	// time stands still
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()})
 	f := newFeed(t, db, w, 0)
 	events := syncertest.ClaimsOf("c", 1, 20)
 	f.send(events[:10]...)
@@ -96,7 +98,8 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 }
 
-// A flush of many campaigns makes the next one wait, to half a second at most; a flush of one campaign takes that back.
+// A flush of many campaigns makes the next one wait, to half a second at most;
+// a flush of one campaign takes that back.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -118,7 +121,8 @@ func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 		require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
 		clock.Advance(one.wait - 1)
 		require.Equal(t, one.campaigns, w.Pending(), "flush %d is not due", n)
-		require.Eventually(t, func() bool { // the writer may set its timer between two steps of the clock
+		// the writer may set its timer between two steps of the clock
+		require.Eventually(t, func() bool {
 			clock.Advance(1)
 			return w.Pending() == 0
 		}, time.Minute, time.Millisecond)

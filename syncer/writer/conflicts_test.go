@@ -52,7 +52,8 @@ func claimsIn(t *testing.T, db *gorm.DB) (n int) {
 	return n
 }
 
-// A claim with the id of another one is parked, whatever they differ in, beside that other one or after it.
+// A claim with the id of another one is parked, whatever they differ in, beside
+// that other one or after it.
 func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(e *models.Event){
@@ -79,7 +80,8 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	}
 }
 
-// The rows of an archived campaign are gone, so an event of it that comes again is known.
+// The rows of an archived campaign are gone, so an event of it that comes again
+// is known.
 func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c")
@@ -94,7 +96,8 @@ func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 	require.Len(t, syncertest.ParkedIDs(t, db), 1)
 }
 
-// A packet has one owner, who gets the amount that is in it, and no owner after it was returned.
+// A packet has one owner, who gets the amount that is in it, and no owner after
+// it was returned.
 func TestConflicts_APacketIsOneClaims(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -137,7 +140,8 @@ func TestConflicts_APacketIsOneClaims(t *testing.T) {
 	}
 }
 
-// Of the parked claims of a lot those count that hold a seq which no other claim has.
+// Of the parked claims of a lot those count that hold a seq which no other
+// claim has.
 func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c", "c#1", "c#2")

@@ -49,7 +49,8 @@ func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (create
 	return true, tx.Create(&lots).Error
 }
 
-// define restores campaigns and changes that the stream has and a restored MySQL lacks.
+// define restores campaigns and changes that the stream has and a restored
+// MySQL lacks.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
@@ -84,7 +85,8 @@ func (a *application) define() error {
 	return nil
 }
 
-// versionsOf returns the versions that MySQL has of the definitions of campaigns.
+// versionsOf returns the versions that MySQL has of the definitions of
+// campaigns.
 func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	versions := make(map[string]int64, len(ids))
 	if len(ids) == 0 {
@@ -98,7 +100,8 @@ func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	return versions, err
 }
 
-// redefine writes a change that MySQL has forgotten, unless a newer one was committed meanwhile.
+// redefine writes a change that MySQL has forgotten, unless a newer one was
+// committed meanwhile.
 func redefine(db *gorm.DB, d *models.Definition) error {
 	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d)
 	if done.Error != nil || done.RowsAffected == 0 || d.Kind == models.KindPacket {

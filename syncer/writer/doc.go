@@ -2,11 +2,12 @@
 //
 //	consumer ─ Add ─▶ adder (a cell per partition) ─ a flush takes all cells ─▶ one transaction
 //
-// One transaction writes claims, packets' owners, moves of units, a row of stock_flushes
-// per lot, the counters, and the offsets. Offsets move by compare-and-set: a flush whose
-// entries do not begin at MySQL's offset writes nothing of that stream. So each entry
-// counts once, whoever reads it and wherever a process dies. After an unknown commit
-// the offset shows whether it happened.
+// One transaction writes claims, packets' owners, moves of units, a row of
+// stock_flushes per lot, the counters, and the offsets. Offsets move by
+// compare-and-set: a flush whose entries do not begin at MySQL's offset writes
+// nothing of that stream. So each entry counts once, whoever reads it and
+// wherever a process dies. After an unknown commit the offset shows whether it
+// happened.
 //
 // Three things keep a row from being written. None of them delays other rows:
 //

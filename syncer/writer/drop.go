@@ -12,10 +12,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// dropUnanswered deletes unanswered claims whose units are sold to others.
-// A Redis that was rolled back sells units again until the loss is detected.
-// In mode mysql a claim is answered only after its row is committed, so it may
-// still be refused. Without a loss in Redis the lot has the units of every claim.
+// dropUnanswered deletes unanswered claims whose units are sold to others. A
+// Redis that was rolled back sells units again until the loss is detected. In
+// mode mysql a claim is answered only after its row is committed, so it may
+// still be refused. Without a loss in Redis the lot has the units of every
+// claim.
 func (a *application) dropUnanswered() error {
 	var dropped []*models.RawEvent
 	for lot, awaited := range a.awaited() {
@@ -54,7 +55,8 @@ func (a *application) drop(rows []*models.RawEvent) error {
 	return nil
 }
 
-// awaited returns the inserted claims that are not answered yet, by lot, oldest first.
+// awaited returns the inserted claims that are not answered yet, by lot, oldest
+// first.
 func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	all := make(map[adder.Lot][]*models.RawEvent)
 	for _, r := range a.written {
@@ -71,8 +73,8 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	return all
 }
 
-// freeBut returns the units that a lot has for unanswered claims, with those that
-// this flush credits, adds or releases.
+// freeBut returns the units that a lot has for unanswered claims, with those
+// that this flush credits, adds or releases.
 func (a *application) freeBut(lot adder.Lot) int64 {
 	free := a.lots[lot].Free
 	for _, r := range a.moves {

@@ -12,8 +12,9 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A Redis that was rolled back sold units again. Claims in mode mysql that MySQL lacks were never answered: those whose units are sold are
-// dropped, and the stream is told. Others may have been answered, and are written.
+// A Redis that was rolled back sold units again. Claims in mode mysql that
+// MySQL lacks were never answered: those whose units are sold are dropped, and
+// the stream is told. Others may have been answered, and are written.
 func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	t.Parallel()
 	for mode, sold := range map[string]int64{models.ModeMySQL: 10, "": 13} {
@@ -25,8 +26,9 @@ func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 				f := newFeed(t, db, w, 0)
 				had := singlesOf(models.ModeMySQL, 1, 8)
 				f.send(had...)
-				again := singlesOf(mode, 6, 5)       // Redis had forgotten the last three
-				f.send(append(had[3:], again...)...) // the stream is read again from an earlier entry
+				again := singlesOf(mode, 6, 5) // Redis had forgotten the last three
+				// the stream is read again from an earlier entry
+				f.send(append(had[3:], again...)...)
 				syncertest.RequireBooks(t, db, "c", append(had, again[:sold-8]...))
 				var want []string
 				for _, e := range again[sold-8:] {
@@ -62,7 +64,8 @@ func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
 	})
 }
 
-// A packet that MySQL had forgotten may be taken in the flush that brings it back.
+// A packet that MySQL had forgotten may be taken in the flush that brings it
+// back.
 func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -104,7 +107,8 @@ func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	})
 }
 
-// A packet that another claim has is nobody's to give: a claim that nobody was told of is dropped, and any other is parked.
+// A packet that another claim has is nobody's to give: a claim that nobody was
+// told of is dropped, and any other is parked.
 func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -124,7 +124,8 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 		if step == "claims in" && !paused {
 			paused = true
 			pause(t, server, db)
-			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) }) // longer than an attempt may take
+			// longer than an attempt may take
+			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) })
 		}
 	}})
 	f := newFeed(t, db, w, 0)
@@ -137,7 +138,8 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	require.Positive(t, n)
 }
 
-// deaf opens a database through connections that end at their next reply while isDeaf: the server did what it was asked.
+// deaf opens a database through connections that end at their next reply while
+// isDeaf: the server did what it was asked.
 func deaf(t *testing.T, dsn string) (db *gorm.DB, isDeaf *atomic.Bool) {
 	t.Helper()
 	isDeaf = &atomic.Bool{}

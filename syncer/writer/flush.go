@@ -74,7 +74,8 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 	return sums
 }
 
-// flush applies entries. It returns when all are applied, by whichever process, or ctx ends.
+// flush applies entries. It returns when all are applied, by whichever process,
+// or ctx ends.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
 	w.begunAt = started
@@ -143,7 +144,8 @@ func (w *Writer) tell(streams []adder.Taken) {
 	w.cfg.Applied(offsets)
 }
 
-// without returns a batch less the moved streams, and ends turns of those moved by others.
+// without returns a batch less the moved streams, and ends turns of those moved
+// by others.
 func (w *Writer) without(b *batch, moved *errMoved) *batch {
 	var left []adder.Taken
 	for _, s := range b.streams {

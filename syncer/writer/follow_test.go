@@ -12,7 +12,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A change that is committed while a flush applies the entry of an earlier one is not told yet: its packets would never be.
+// A change that is committed while a flush applies the entry of an earlier one
+// is not told yet: its packets would never be.
 func TestWriter_AChangeThatIsCommittedMeanwhileIsNotTold(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

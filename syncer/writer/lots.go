@@ -10,7 +10,8 @@ import (
 	"dibs/syncer/adder"
 )
 
-// position is what MySQL has of a lot at an event of the stream, parked claims included.
+// position is what MySQL has of a lot at an event of the stream, parked claims
+// included.
 type position struct{ claims, units int64 }
 
 // countBefore counts lots at their loads, before the counters are updated.
@@ -89,8 +90,8 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 	return sums, nil
 }
 
-// applyLots applies the events of lots. A load of other claims than MySQL has at its
-// position used what a restored MySQL has lost: the lot is loaded again.
+// applyLots applies the events of lots. A load of other claims than MySQL has
+// at its position used what a restored MySQL has lost: the lot is loaded again.
 func (a *application) applyLots(positions map[*models.RawEvent]position) error {
 	for _, e := range a.b.lots {
 		if err := a.applyLot(e, positions); err != nil {
@@ -100,9 +101,10 @@ func (a *application) applyLots(positions map[*models.RawEvent]position) error {
 	return nil
 }
 
-// follow sets what a lot with a newer definition has in common with it. If it is the
-// newest, Redis sells by MySQL's total. The version is read by the UPDATE itself,
-// as a change may have been committed after this snapshot. The stream may lack packets.
+// follow sets what a lot with a newer definition has in common with it. If it
+// is the newest, Redis sells by MySQL's total. The version is read by the
+// UPDATE itself, as a change may have been committed after this snapshot. The
+// stream may lack packets.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}

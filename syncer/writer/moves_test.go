@@ -24,7 +24,8 @@ func sharded(t *testing.T, db *gorm.DB) {
 	require.NoError(t, err)
 }
 
-// half is half of a move: a shard debited units for a peer, or was credited them.
+// half is half of a move: a shard debited units for a peer, or was credited
+// them.
 func half(kind models.EventType, move string, shard, peer int, units int64) models.Event {
 	e := models.Event{
 		V: models.EventVersion, Type: kind, ID: move, CampaignID: "c", Shard: shard, Peer: peer, Move: move, Quantity: units, Epoch: 1,
@@ -59,7 +60,8 @@ func figures(t *testing.T, db *gorm.DB) (all []string) {
 	return all
 }
 
-// A move is a row: its debit makes it and its credit ends it. Each counts once in the units of its shard, beside claims and alone.
+// A move is a row: its debit makes it and its credit ends it. Each counts once
+// in the units of its shard, beside claims and alone.
 func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -88,7 +90,8 @@ func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 	})
 }
 
-// A credit proves a debit that MySQL does not have: the giver has the units no more, and is as live as before. The debit changes nothing then.
+// A credit proves a debit that MySQL does not have: the giver has the units no
+// more, and is as live as before. The debit changes nothing then.
 func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -105,8 +108,9 @@ func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 	})
 }
 
-// A MySQL that was restored reads the streams of the shards in any order. It has all units in the end, and no more, also where a shard gave
-// what it got only later in MySQL's order.
+// A MySQL that was restored reads the streams of the shards in any order. It
+// has all units in the end, and no more, also where a shard gave what it got
+// only later in MySQL's order.
 func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	t.Parallel()
 	streams := [][]models.Event{
@@ -139,9 +143,9 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	}
 }
 
-// Somebody who locks a shard holds up its own figures alone.
-// The moves and claims have their rows, and the other shards their units.
-// Once the lock is gone the sums are added, also those that a process left which died.
+// Somebody who locks a shard holds up its own figures alone. The moves and
+// claims have their rows, and the other shards their units. Once the lock is
+// gone the sums are added, also those that a process left which died.
 func TestMoves_OfALockedShardWait(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

@@ -16,8 +16,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Two readers of one partition have read the same entries. The one that commits second finds that the offset has moved, drops its batch
-// and begins again at the offset. Other partitions of its flush are written.
+// Two readers of one partition have read the same entries. The one that commits
+// second finds that the offset has moved, drops its batch and begins again at
+// the offset. Other partitions of its flush are written.
 func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -53,7 +54,8 @@ func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	})
 }
 
-// After a rewind rows that MySQL has are known, whatever became of the rest, and the positions behind it are forgotten.
+// After a rewind rows that MySQL has are known, whatever became of the rest,
+// and the positions behind it are forgotten.
 func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -80,7 +82,8 @@ func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	})
 }
 
-// A MySQL that is restored is restored with its offset: the stream is read on from there.
+// A MySQL that is restored is restored with its offset: the stream is read on
+// from there.
 func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -122,7 +125,8 @@ func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 }
 
-// One flush over several partitions, campaigns and shards sends one UPDATE of stock.
+// One flush over several partitions, campaigns and shards sends one UPDATE of
+// stock.
 func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
 	t.Parallel()
 	_, db := sqlServer(t)

@@ -31,7 +31,8 @@ type parkedRow struct {
 	kind string
 }
 
-// park takes a row that can never be written out of the batch; its entry counts as applied.
+// park takes a row that can never be written out of the batch; its entry counts
+// as applied.
 func (a *application) park(r *models.RawEvent, kind, reason string) {
 	a.parked = append(a.parked, parkedRow{parkedEvent(r, reason), kind})
 }

@@ -13,7 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrParked reports parked claims, which were accepted, that would lose their units.
+// ErrParked reports parked claims, which were accepted, that would lose their
+// units.
 var ErrParked = errors.New("writer: parked claims are in the way")
 
 const (
@@ -51,15 +52,15 @@ func (p *ParkedClaim) String() string {
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// ParkedClaims are a campaign's parked claims, without discarded ones.
-// Those that count use units, a seq and their user's limits, as claims with rows do.
+// ParkedClaims are a campaign's parked claims, without discarded ones. Those
+// that count use units, a seq and their user's limits, as claims with rows do.
 type ParkedClaims struct {
 	All           []ParkedClaim
 	Claims, Units int64 // of those that count
 }
 
-// ReadParked reads a campaign's parked claims. Errors: ErrParked if there are more
-// than 10,000, and the database's.
+// ReadParked reads a campaign's parked claims. Errors: ErrParked if there are
+// more than 10,000, and the database's.
 func ReadParked(ctx context.Context, db *gorm.DB, campaignID string) (*ParkedClaims, error) {
 	all, next, err := readParked(db.WithContext(ctx), campaignID, "", parkedMax)
 	if err == nil && next != "" {
@@ -84,7 +85,8 @@ func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]P
 	}
 }
 
-// readParked reads up to limit parked events after an id. next is empty after the last one.
+// readParked reads up to limit parked events after an id. next is empty after
+// the last one.
 func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
 	var rows []models.ParkedEvent
 	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
@@ -129,7 +131,8 @@ func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
 	return nil
 }
 
-// rows reads the claims with the id of a parked one, or its seq, by id; and these seqs.
+// rows reads the claims with the id of a parked one, or its seq, by id; and
+// these seqs.
 func (all *ParkedClaims) rows(
 	db *gorm.DB, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
@@ -172,7 +175,8 @@ func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	return counting
 }
 
-// Displaced returns how many claims have no row and do not count: a load lacks them.
+// Displaced returns how many claims have no row and do not count: a load lacks
+// them.
 func (all *ParkedClaims) Displaced() (n int) {
 	for i := range all.All {
 		if p := &all.All[i]; !p.Written && !p.Counts {
@@ -193,7 +197,8 @@ func (all *ParkedClaims) Packets() map[string]bool {
 	return ids
 }
 
-// Names describes the claims without a row to operators: the first ones by name.
+// Names describes the claims without a row to operators: the first ones by
+// name.
 func (all *ParkedClaims) Names() []string {
 	var names []string
 	more := 0

@@ -29,10 +29,12 @@ import (
 	"dibs/syncer/writer"
 )
 
-// world is a claim stream in a real Redis, a database, and the processes that apply the one to the other. Events come, processes die
-// between any two statements, MySQL is restored to an earlier moment, Redis loses the end of the stream and has other entries under the
-// same ids, two processes read one partition, the reply to a commit is lost, a
-// lot is locked, rows are bad. At rest MySQL must be the fold of the stream.
+// world is a claim stream in a real Redis, a database, and the processes that
+// apply the one to the other. Events come, processes die between any two
+// statements, MySQL is restored to an earlier moment, Redis loses the end of
+// the stream and has other entries under the same ids, two processes read one
+// partition, the reply to a commit is lost, a lot is locked, rows are bad. At
+// rest MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
 	ctx     context.Context
@@ -122,7 +124,8 @@ func (w *world) append(id string, e models.Event) {
 	w.ever[e.ID] = e
 }
 
-// event draws an event, most of them claims. The ids of the campaigns differ by case.
+// event draws an event, most of them claims. The ids of the campaigns differ by
+// case.
 func (w *world) event() models.Event {
 	campaign := rapid.SampledFrom([]string{"a", "a", "A", "unknown"}).Draw(w.t, "campaign")
 	w.seqs[campaign]++
@@ -152,7 +155,8 @@ func (w *world) forget() {
 	w.running[0].isDeaf.Store(w.isMySQL)
 }
 
-// second has another process read the same partition: its lease, or that of the first one, is stale.
+// second has another process read the same partition: its lease, or that of the
+// first one, is stale.
 func (w *world) second() {
 	if len(w.running) < 2 {
 		w.start()
@@ -190,7 +194,8 @@ func (w *world) lose() {
 		others = append(others, w.event())
 	}
 	key := lua.StreamKey(0)
-	// A reader that starts a new turn may write to the stream meanwhile: then all is done anew.
+	// A reader that starts a new turn may write to the stream meanwhile: then
+	// all is done anew.
 	for {
 		err := w.rdb.Watch(w.ctx, func(tx *redis.Tx) error {
 			entries, err := tx.XRevRangeN(w.ctx, key, "+", "-", int64(lost)+1).Result()
@@ -226,7 +231,8 @@ func (w *world) decide() {
 	w.decideOf(rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems"))
 }
 
-// decideTwice has MySQL decide of a claim in two timelines, in the second before it has read of the first.
+// decideTwice has MySQL decide of a claim in two timelines, in the second
+// before it has read of the first.
 func (w *world) decideTwice() {
 	which, redeems := rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems")
 	w.dump()
@@ -337,7 +343,8 @@ func (w *world) unlock() {
 	}
 }
 
-// rest waits until MySQL has applied the whole stream, and nothing waits for a lock.
+// rest waits until MySQL has applied the whole stream, and nothing waits for a
+// lock.
 func (w *world) rest() {
 	w.unlock()
 	w.isDeaf.Store(false)
@@ -411,8 +418,9 @@ func (w *world) check() {
 	}
 }
 
-// checkDecisions compares what became of claims with the stream: of decisions of one number the first counts. Where Redis lost entries that
-// MySQL had applied, those count.
+// checkDecisions compares what became of claims with the stream: of decisions
+// of one number the first counts. Where Redis lost entries that MySQL had
+// applied, those count.
 func (w *world) checkDecisions(rows []models.ClaimRow) {
 	last := make(map[string]models.Event)
 	booked := make(map[string]bool)

@@ -19,7 +19,8 @@ func TestStockWatch_IsALineACampaign(t *testing.T) {
 		syncertest.AddCampaign(t, db, "busy", 100)
 		syncertest.AddCampaign(t, db, "idle", 5)
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
-		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf("busy", 1, 3))) // 6 units
+		// 6 units
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf("busy", 1, 3)))
 		now := time.Now().UTC()
 		for i, drift := range []int{7, 0} {
 			require.NoError(t, db.Exec("INSERT INTO reconciliations VALUES (?, 'busy', 94, 94, ?, ?, ?)",

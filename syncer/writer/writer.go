@@ -17,8 +17,9 @@ import (
 // ErrClosed reports that the writer is closed.
 var ErrClosed = errors.New("writer: closed")
 
-// Writer applies entries of the claim streams, many in one transaction.
-// A partition has one reader at a time in a process. Any number of processes may write.
+// Writer applies entries of the claim streams, many in one transaction. A
+// partition has one reader at a time in a process. Any number of processes may
+// write.
 type Writer struct {
 	*store
 
@@ -40,7 +41,8 @@ type Writer struct {
 	flushed  struct{ events, units atomic.Int64 } // since the start
 }
 
-// New checks cfg and starts a writer; Close stops it. Errors: sqlstore.ErrConfig.
+// New checks cfg and starts a writer; Close stops it. Errors:
+// sqlstore.ErrConfig.
 func New(cfg Config) (*Writer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -67,8 +69,8 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Begin begins the next turn of a partition's reader, which reads from offset at.
-// Errors: ErrClosed, and those of the database.
+// Begin begins the next turn of a partition's reader, which reads from offset
+// at. Errors: ErrClosed, and those of the database.
 func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error) {
 	if w.isClosing() {
 		return 0, at, ErrClosed
@@ -94,7 +96,8 @@ func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, erro
 	return w.adder.Room(ctx, partition, turn)
 }
 
-// Add adds a read that follows the last one, and retains its payloads. Errors: adder.ErrTurn.
+// Add adds a read that follows the last one, and retains its payloads. Errors:
+// adder.ErrTurn.
 func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
 
 func (w *Writer) isClosing() bool {
@@ -107,7 +110,8 @@ func (w *Writer) isClosing() bool {
 }
 
 // run flushes one batch after another until the writer is closed and empty.
-// Flushes are serial: a hot campaign is one row, on which a second one would wait.
+// Flushes are serial: a hot campaign is one row, on which a second one would
+// wait.
 func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
@@ -128,8 +132,8 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// endMoved ends the turns of idle readers whose offset moved: MySQL was restored,
-// or another process reads the partition.
+// endMoved ends the turns of idle readers whose offset moved: MySQL was
+// restored, or another process reads the partition.
 func (w *Writer) endMoved(ctx context.Context) {
 	empty := w.adder.Empty()
 	if len(empty) == 0 {
@@ -153,7 +157,8 @@ func (w *Writer) endMoved(ctx context.Context) {
 	}
 }
 
-// interval is how long a claim waits for others. It grows with the lots of the last flush.
+// interval is how long a claim waits for others. It grows with the lots of the
+// last flush.
 func (w *Writer) interval() time.Duration {
 	return max(w.cfg.FlushInterval, min(intervalMax, time.Duration(w.lots)*intervalPerLot))
 }
@@ -189,8 +194,8 @@ func (w *Writer) due() bool {
 	}
 }
 
-// Close refuses more entries and flushes pending ones until ctx ends; the rest is read
-// again, and the error wraps ctx's. It may be called more than once.
+// Close refuses more entries and flushes pending ones until ctx ends; the rest
+// is read again, and the error wraps ctx's. It may be called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
@@ -230,7 +235,8 @@ func (w *Writer) oldestAge() time.Duration {
 	return max(0, w.clock.Since(oldest))
 }
 
-// noticeRetry counts every retry, and logs it unless it is a clash, which ends by itself.
+// noticeRetry counts every retry, and logs it unless it is a clash, which ends
+// by itself.
 func (w *Writer) noticeRetry(err error, f sqlstore.Failure, wait time.Duration) {
 	if f == sqlstore.FailureClash {
 		w.metrics.retries.WithLabelValues("clash").Inc()

@@ -1,5 +1,6 @@
-// Readbatch books the claims of one claim stream a batch at a time: what a read brings is one transaction. Stop it with Ctrl-C; what it
-// has not acked comes again.
+// Readbatch books the claims of one claim stream a batch at a time: what a read
+// brings is one transaction. Stop it with Ctrl-C; what it has not acked comes
+// again.
 package main
 
 import (
@@ -27,7 +28,8 @@ func main() {
 // readme:begin
 func read(ctx context.Context, addr, stream string) error {
 	subscriber, err := redisbatch.New(redisbatch.Config{
-		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "mail", Name: "worker-1", // keep the name over restarts
+		// keep the name over restarts
+		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "mail", Name: "worker-1",
 		Batches: true, Logger: slog.Default(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -1,5 +1,6 @@
-// Readstream prints every claim of one claim stream, once the group `my-books` has not seen it yet: the whole of a finance
-// service but for the booking. Stop it with Ctrl-C; what it has not acked comes again.
+// Readstream prints every claim of one claim stream, once the group `my-books`
+// has not seen it yet: the whole of a finance service but for the booking. Stop
+// it with Ctrl-C; what it has not acked comes again.
 package main
 
 import (
@@ -56,7 +57,8 @@ func read(ctx context.Context, addr, stream string) error {
 			return err
 		}
 		if event.Type == "claim.accepted" { // pass over types you don't know
-			fmt.Println(event.CampaignID, event.Seq, event.UserID, event.Quantity) // book it, once per event.ID
+			// book it, once per event.ID
+			fmt.Println(event.CampaignID, event.Seq, event.UserID, event.Quantity)
 		}
 		message.Ack() // after the booking is safe, never before
 	}

@@ -1,4 +1,5 @@
-// Command webhooks is a receiver of Dibs' webhooks: it verifies the signature, handles each event once, and answers.
+// Command webhooks is a receiver of Dibs' webhooks: it verifies the signature,
+// handles each event once, and answers.
 //
 //	WEBHOOK_SECRET=whsec_… go run ./docs/examples/webhooks 127.0.0.1:9000
 package main
@@ -37,7 +38,8 @@ type delivery struct {
 	} `json:"gap"`
 }
 
-// verified reports whether one of the signatures is of this body, by the secret.
+// verified reports whether one of the signatures is of this body, by the
+// secret.
 func verified(key, body []byte, h http.Header) bool {
 	id := h.Get("Webhook-Id")
 	sent := h.Get("Webhook-Timestamp")
@@ -64,7 +66,8 @@ func main() {
 		os.Exit(2)
 	}
 	var mu sync.Mutex
-	seen := map[string]bool{} // keep the ids in your database, in the transaction that handles the event
+	// keep the ids in your database, in the transaction that handles the event
+	seen := map[string]bool{}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
 		if err != nil || !verified(key, body, r.Header) {
