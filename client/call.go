@@ -147,7 +147,7 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 }
 
 // problemJSON is a Problem on the wire.
-type problemJSON struct {
+type problemJSON struct { //nolint:errname // its embedded Problem is the error
 	Problem
 	Limit
 

@@ -67,12 +67,12 @@ func checkCampaign(c *cobra.Command, _ []string) error {
 
 // timeOrSpan reads a flag that is a time, or how far away it is: ago by -1,
 // ahead by 1. "" is no time.
-func timeOrSpan(flag, text string, direction time.Duration) (time.Time, error) {
+func timeOrSpan(flag, text string, direction int) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	if span, err := time.ParseDuration(text); err == nil && span >= 0 {
-		return time.Now().Add(direction * span), nil
+		return time.Now().Add(time.Duration(direction) * span), nil
 	}
 	at, err := models.ParseTime(text)
 	if err != nil {

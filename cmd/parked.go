@@ -194,6 +194,7 @@ func replay(ctx context.Context, s *process.Stack, env Env, id string, form prin
 		err = errors.Join(err, printer.PrintJSON(env.Stdout, sum))
 	case printer.Table:
 		printer.Printf(env.Stdout, "credited %s, still parked %s\n", printer.Number(sum.Handled), printer.Number(left))
+	case printer.CSV:
 	}
 	if left > 0 && form != printer.JSON {
 		err = errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, sum.Left...))

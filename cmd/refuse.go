@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -61,7 +60,7 @@ func tell(env Env, err error) {
 	if code, ok := errors.AsType[client.Code](err); ok { // of what was never sent, or has no answer
 		told.Code = string(code)
 	}
-	_ = json.NewEncoder(env.Stderr).Encode(map[string]refusal{"error": told})
+	_ = printer.PrintJSON(env.Stderr, map[string]refusal{"error": told})
 }
 
 // usagef is a refusal of the command line.

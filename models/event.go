@@ -213,8 +213,9 @@ func (e *Event) IsDecision() bool {
 	switch e.Type {
 	case EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // IsOfLot reports whether an event says what became of a lot.
@@ -222,8 +223,9 @@ func (e *Event) IsOfLot() bool {
 	switch e.Type {
 	case EventLotLoaded, EventLotResumed, EventLotEvicted, EventCampaignChanged, EventCampaignPaused, EventPacketsPushed:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func (e *Event) validateResolution() error {

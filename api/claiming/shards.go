@@ -175,7 +175,7 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 		})
 	}
 	_ = refills.Wait() // each has its own
-	var few *tooFew
+	var few *tooFewError
 	for i := range dry {
 		answer := &dry[i].ticket.answer
 		switch {
@@ -214,20 +214,20 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 	return dry
 }
 
-// tooFew says that a campaign was proven to have fewer units than a claim
+// tooFewError says that a campaign was proven to have fewer units than a claim
 // asks for.
-type tooFew struct{ left int64 }
+type tooFewError struct{ left int64 }
 
-func (e *tooFew) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
+func (e *tooFewError) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
 
 // refill has units brought to the shard of a claim: once for all that need
 // as many there at the same time. It returns nil when there were some, a
-// tooFew, or errDry.
+// tooFewError, or errDry.
 func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
-			return &tooFew{k.from - 1}
+			return &tooFewError{k.from - 1}
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
 			round := c.campaign.soldOut.round.Load()
@@ -243,7 +243,7 @@ func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 			refill, _ := got.Val.(models.Refill)
 			switch {
 			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
-				return &tooFew{refill.SoldOutFrom - 1}
+				return &tooFewError{refill.SoldOutFrom - 1}
 			case got.Err == nil:
 				return nil
 			}

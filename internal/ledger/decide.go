@@ -59,8 +59,9 @@ func kept(t models.EventType) bool {
 	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimReopened, models.EventClaimExtended,
 		models.EventClaimsGivenUp, models.EventCampaignClosed:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "

@@ -2,8 +2,9 @@ package process
 
 import (
 	"context"
-	"dibs/internal/sleep"
 	"time"
+
+	"dibs/internal/sleep"
 )
 
 // A stop has one deadline, DIBS_SHUTDOWN_TIMEOUT after it started, and its

@@ -94,15 +94,15 @@ func checkSettings(ctx context.Context, node asker, fsync Fsync) error {
 	return nil
 }
 
-// notSent marks the error of a connection that was refused before a command
+// notSentError marks the error of a connection that was refused before a command
 // went over it.
-type notSent struct{}
+type notSentError struct{}
 
-func (notSent) Error() string { return "not sent" }
+func (notSentError) Error() string { return "not sent" }
 
 // NotSent lets package lua tell such an error from one after which a claim may
 // have been made.
-func (notSent) NotSent() bool { return true }
+func (notSentError) NotSent() bool { return true }
 
 // checkConnection refuses new connections to servers that are not as fsync
 // asks; nil: it asks nothing.
@@ -116,7 +116,7 @@ func checkConnection(fsync Fsync) func(ctx context.Context, conn *redis.Conn) er
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", notSent{}, err)
+			return fmt.Errorf("%w: %w", notSentError{}, err)
 		}
 		return nil
 	}

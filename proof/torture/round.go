@@ -164,7 +164,7 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 		if err != nil || ctx.Err() != nil || rd.isBroken() {
 			break
 		}
-		err = rd.inject(ctx, o, b, i)
+		err = rd.inject(ctx, b, i)
 	}
 	for _, c := range rd.campaigns {
 		c.still.Store(0)

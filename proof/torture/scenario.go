@@ -94,7 +94,7 @@ func (b *scenario) lossy(o *Options) bool {
 }
 
 // inject has a scenario happen, and reports what it cost.
-func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) error {
+func (rd *round) inject(ctx context.Context, b *scenario, i int) error {
 	for _, c := range rd.campaigns {
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
 		c.still.Store(int64(1 + i%c.shards))

@@ -173,12 +173,12 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 		if err != nil || !countsRows {
 			return err
 		}
-		return b.count(ctx, tx)
+		return b.count(tx)
 	})
 	return b, err
 }
 
-func (b *books) count(ctx context.Context, tx *gorm.DB) error {
+func (b *books) count(tx *gorm.DB) error {
 	const live = "CASE WHEN status IN ('claimed', 'redeemed') THEN "
 	campaignID, shard := models.SplitShardID(b.ID)
 	r := &RowFigures{Archived: b.ArchivedClaims}

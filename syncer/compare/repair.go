@@ -40,7 +40,7 @@ func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Re
 	done.Steps = []models.Repair{}
 	done.Found, err = c.Compare(ctx, id)
 	done.Left = done.Found
-	if err != nil || done.Found.Agrees() && !(givesUp && done.Found.MySQL.LostUnits > 0) {
+	if err != nil || done.Found.Agrees() && (!givesUp || done.Found.MySQL.LostUnits == 0) {
 		return done, err
 	}
 	err = c.eachLot(ctx, id, &done, func(r *repair) error { return r.run(ctx, givesUp) })

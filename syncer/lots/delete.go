@@ -86,11 +86,8 @@ func (l *Loader) deleteFenced(
 	if err != nil {
 		return err
 	}
-	for _, o := range lots {
-		held, stop := l.renew(ctx, o.row.ID, token)
-		defer stop()
-		ctx = held
-	}
+	ctx, stop := l.renew(ctx, token, ids...)
+	defer stop()
 	l.steps.At("fenced")
 	if err := l.awaitTip(ctx, lots[0]); err != nil {
 		return err

@@ -200,7 +200,7 @@ func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err
 		return o, o.err
 	}
 	l.steps.At("fenced")
-	ctx, stop := l.renew(ctx, id, token)
+	ctx, stop := l.renew(ctx, token, id)
 	defer stop()
 	if err := l.bring(ctx, o, how, token); err != nil {
 		l.scripts.Fence(context.WithoutCancel(ctx), token, lua.FenceLeave, []string{id})
@@ -244,16 +244,17 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 	return all, nil
 }
 
-// renew renews a token until the returned function is called.
-// The context ends when another loader takes the lot.
-func (l *Loader) renew(ctx context.Context, id, token string) (context.Context, func()) {
+// renew renews a token in lots until the returned function is called.
+// The context ends when another loader takes one of them.
+func (l *Loader) renew(ctx context.Context, token string, ids ...string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for sleep.For(ctx, renewEvery) == nil {
-			if _, errs := l.scripts.Fence(ctx, token, lua.FenceRenew, []string{id}); errors.Is(errs[0], lua.ErrOther) {
-				cancel(errs[0])
+			_, errs := l.scripts.Fence(ctx, token, lua.FenceRenew, ids)
+			if err := errors.Join(errs...); errors.Is(err, lua.ErrOther) {
+				cancel(err)
 			}
 		}
 	}()
@@ -370,9 +371,10 @@ func (o *lot) mayBeKnownBetter() bool {
 		return true
 	case lua.HeldOlder: // processes reported before the new generation
 		return false
+	default:
+		isLost := o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
+		return isLost || o.row.SeenEpoch > o.row.Epoch // it was live; MySQL has yet to apply that
 	}
-	isLost := o.row.Residency == models.ResidencyResident && o.row.Generation == o.row.PartitionGeneration
-	return isLost || o.row.SeenEpoch > o.row.Epoch // it was live; MySQL has yet to apply that
 }
 
 // resume continues a stopped lot behind what was seen, if MySQL has all else.

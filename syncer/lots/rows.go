@@ -246,7 +246,7 @@ func (l *Loader) stageClaims(
 		return 0, fmt.Errorf("lots: claims of %s: %w", id, err)
 	}
 	n := 0
-	err = EachClaim(ctx, tx, id, parked.BySeq(), func(p *lua.ClaimRecord, isParked bool) error {
+	err = EachClaim(tx, id, parked.BySeq(), func(p *lua.ClaimRecord, isParked bool) error {
 		n++
 		if n%stagePage == 0 {
 			l.steps.At("page")
@@ -286,7 +286,7 @@ func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
 // of seq. The record is reused after each returns. MySQL is read no faster than
 // each takes.
 func EachClaim(
-	ctx context.Context, tx *gorm.DB, id string, parked []*writer.ParkedClaim,
+	tx *gorm.DB, id string, parked []*writer.ParkedClaim,
 	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)

@@ -182,7 +182,7 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 		partitions[one.partition] = true
 	}
 	if len(partitions) == 0 {
-		return nil, nil
+		return map[int]lua.EntryID{}, nil
 	}
 	all, err := writer.Offsets(ctx, r.db, slices.Collect(maps.Keys(partitions))...)
 	if err != nil {

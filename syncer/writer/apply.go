@@ -62,11 +62,12 @@ type application struct {
 	b        *batch
 	started  time.Time
 	lots     map[adder.Lot]lotRow
-	deleted  map[string]models.Time     // campaigns, by deletions that MySQL had lost
-	inOutbox map[string]bool            // ids of events in the outbox; false once applied
-	heldUpto map[adder.Lot]int64        // the expirer has passed claims up to this seq
-	added    map[*models.RawEvent]int64 // packets, by their event
-	kept     map[int]int64              // seconds of its positions, by partition
+	deleted  map[string]models.Time        // campaigns, by deletions that MySQL had lost
+	inOutbox map[string]bool               // ids of events in the outbox; false once applied
+	heldUpto map[adder.Lot]int64           // the expirer has passed claims up to this seq
+	added    map[*models.RawEvent]int64    // packets, by their event
+	loads    map[*models.RawEvent]position // what MySQL has at events of loads
+	kept     map[int]int64                 // seconds of its positions, by partition
 }
 
 // lotRow is what a flush reads of a lot.
@@ -78,7 +79,7 @@ type lotRow struct {
 }
 
 // apply applies a batch in one transaction. It may be called again after an
-// unknown commit: the offsets then are where the entries end. Errors: errMoved,
+// unknown commit: the offsets then are where the entries end. Errors: movedError,
 // and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
@@ -101,82 +102,42 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 // Lock order: streams, hold cursors, claims, moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
-	a.steps.At("begun")
-	if err := lockOffsets(a.ctx, a.tx, a.b.streams); err != nil {
-		return err
+	var claims, moves []*models.RawEvent
+	for _, step := range []struct {
+		name string
+		run  func() error
+	}{
+		{"offsets", func() error { return lockOffsets(a.tx, a.b.streams) }},
+		{"outbox", a.readOutbox},
+		{"deletions", a.deleteForgotten},
+		{"definitions", a.define},
+		{"packets", a.addPackets},
+		{"lots", a.readLots},
+		{"hold_cursors", a.lockHolds},
+		{"claims", func() error {
+			claims, moves = a.split()
+			return a.insert(claims)
+		}},
+		{"hold_dues", a.putDues},
+		{"stock_moves", func() error { return a.applyMoves(moves) }},
+		{"decisions", a.decide},
+		{"claims.dropped", a.dropUnanswered}, // uses what this batch releases
+		{"owners", a.setOwners},
+		{"parked", a.insertParked},
+		{"loads", a.countBefore},
+		{"counters", a.moveLots},
+		{"released", func() error { return moveCounters(a.ctx, a.tx, a.released, a.clock.Now()) }},
+		{"events of lots", a.applyLots},
+		{"given up", a.giveUp},
+		{"confirmed", a.confirm},
+		{"moved offsets", func() error { return moveOffsets(a.ctx, a.tx, a.b.streams, a.clock.Now()) }},
+		{"positions", a.keepPositions},
+	} {
+		if err := step.run(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		a.steps.At(step.name)
 	}
-	if err := a.readOutbox(); err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	if err := a.deleteForgotten(); err != nil {
-		return fmt.Errorf("deletions: %w", err)
-	}
-	if err := a.define(); err != nil {
-		return fmt.Errorf("definitions: %w", err)
-	}
-	if err := a.addPackets(); err != nil {
-		return fmt.Errorf("packets: %w", err)
-	}
-	if err := a.readLots(); err != nil {
-		return fmt.Errorf("lots: %w", err)
-	}
-	if err := a.lockHolds(); err != nil {
-		return fmt.Errorf("hold_cursors: %w", err)
-	}
-	claims, moves := a.split()
-	if err := a.insert(claims); err != nil {
-		return fmt.Errorf("claims: %w", err)
-	}
-	if err := a.putDues(); err != nil {
-		return fmt.Errorf("hold_dues: %w", err)
-	}
-	if err := a.applyMoves(moves); err != nil {
-		return err
-	}
-	if err := a.decide(); err != nil {
-		return fmt.Errorf("decisions: %w", err)
-	}
-	if err := a.dropUnanswered(); err != nil { // uses what this batch releases
-		return err
-	}
-	a.steps.At("claims in")
-	if err := a.setOwners(); err != nil {
-		return fmt.Errorf("packets: %w", err)
-	}
-	if err := a.insertParked(); err != nil {
-		return err
-	}
-	positions, err := a.countBefore()
-	if err != nil {
-		return fmt.Errorf("lots: %w", err)
-	}
-	a.sums = a.b.sums
-	if len(moves) > 0 || len(a.written) < len(a.b.rows) {
-		a.sums = sumOf(slices.Concat(a.written, a.moves))
-	}
-	if err := a.moveLots(); err != nil {
-		return err
-	}
-	if err := moveCounters(a.ctx, a.tx, a.released, a.clock.Now()); err != nil {
-		return fmt.Errorf("lots: %w", err)
-	}
-	if err := a.applyLots(positions); err != nil {
-		return fmt.Errorf("lots: %w", err)
-	}
-	if err := a.giveUp(); err != nil {
-		return fmt.Errorf("given up: %w", err)
-	}
-	if err := a.confirm(); err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	a.steps.At("books moved")
-	if err := moveOffsets(a.ctx, a.tx, a.b.streams, a.clock.Now()); err != nil {
-		return err
-	}
-	if err := a.keepPositions(); err != nil {
-		return err
-	}
-	a.steps.At("ready")
 	return nil
 }
 

@@ -71,6 +71,7 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 				return err
 			}
 		}
+	default:
 	}
 	if e.ExpiresAt == nil {
 		return nil
@@ -89,8 +90,9 @@ func undoBeside(db *gorm.DB, e *models.Event) error {
 		return db.Save(&order).Error
 	case models.EventClaimExtended:
 		return db.Delete(&models.HoldExtension{ClaimID: e.ClaimID, KeyDigest: e.ExtendKey}).Error
+	default:
+		return nil
 	}
-	return nil
 }
 
 // statusAfter returns a claim's status after a decision, and its order.

@@ -104,7 +104,7 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return fmt.Errorf("claims.dropped: %w", err)
+		return err
 	}
 	now := a.clock.Now()
 	e := models.Event{
@@ -113,7 +113,7 @@ func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	}
 	payload, err := json.Marshal(&e)
 	if err != nil {
-		return fmt.Errorf("claims.dropped: %w", err)
+		return err
 	}
 	err = a.tx.Create(&models.OutboxRow{
 		ID: e.ID, CampaignID: lot.ID(), Kind: models.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,

@@ -121,7 +121,7 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	w := startTuned(t, writer.Config{
 		DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond, Registerer: reg,
 	}, writer.Tuning{FlushTimeout: 300 * time.Millisecond, Step: func(step string) {
-		if step == "claims in" && !paused {
+		if step == "claims.dropped" && !paused {
 			paused = true
 			pause(t, server, db)
 			// longer than an attempt may take

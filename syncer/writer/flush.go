@@ -110,7 +110,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 			}
 			return err
 		})
-		var moved *errMoved
+		var moved *movedError
 		switch {
 		case err == nil:
 			w.report(ctx, done)
@@ -146,7 +146,7 @@ func (w *Writer) tell(streams []adder.Taken) {
 
 // without returns a batch less the moved streams, and ends turns of those moved
 // by others.
-func (w *Writer) without(b *batch, moved *errMoved) *batch {
+func (w *Writer) without(b *batch, moved *movedError) *batch {
 	var left []adder.Taken
 	for _, s := range b.streams {
 		switch {

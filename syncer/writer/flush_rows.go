@@ -25,12 +25,16 @@ const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, cl
 // moveLots writes stock_flushes, and updates the counters of lots that do not
 // wait.
 func (a *application) moveLots() error {
+	a.sums = a.b.sums
+	if len(a.written) < len(a.b.rows) {
+		a.sums = sumOf(slices.Concat(a.written, a.moves))
+	}
 	lots := sortedLots(a.sums)
 	if len(lots) == 0 {
 		return nil
 	}
 	if err := a.findLocked(lots); err != nil {
-		return fmt.Errorf("lots: %w", err)
+		return err
 	}
 	flushes, err := insertFlushes(a.ctx, a.tx, a.sums, a.waiting, a.clock.Since(a.started), a.clock.Now())
 	if err != nil {
@@ -47,10 +51,7 @@ func (a *application) moveLots() error {
 	if sqlstore.FailureOf(err) == sqlstore.FailureData {
 		err = a.addEach(lots, flushes)
 	}
-	if err != nil {
-		return fmt.Errorf("lots: %w", err)
-	}
-	return nil
+	return err
 }
 
 func sortedLots(sums map[adder.Lot]*adder.Tally) []adder.Lot {

@@ -20,7 +20,7 @@ func TestWriter_AChangeThatIsCommittedMeanwhileIsNotTold(t *testing.T) {
 	syncertest.AddCampaign(t, db, "c", 10)
 	changes := 0
 	w := startTuned(t, writer.Config{DB: db}, writer.Tuning{Step: func(name string) {
-		if name == "claims in" && changes == 0 {
+		if name == "claims.dropped" && changes == 0 {
 			changes++
 			require.NoError(t, db.Exec("UPDATE definitions SET version = version + 1 WHERE campaign_id = 'c'").Error)
 			require.NoError(t, db.Exec("UPDATE lots SET untold = 1, redis_total = 12 WHERE id = 'c'").Error)

@@ -15,7 +15,7 @@ import (
 type position struct{ claims, units int64 }
 
 // countBefore counts lots at their loads, before the counters are updated.
-func (a *application) countBefore() (map[*models.RawEvent]position, error) {
+func (a *application) countBefore() error {
 	var loaded []adder.Lot
 	for _, e := range a.b.lots {
 		if e.Type == models.EventLotLoaded {
@@ -23,17 +23,17 @@ func (a *application) countBefore() (map[*models.RawEvent]position, error) {
 		}
 	}
 	if len(loaded) == 0 {
-		return nil, nil
+		return nil
 	}
 	sums, err := a.countLots(loaded)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	written := make(map[*models.RawEvent]bool, len(a.written))
 	for _, r := range a.written {
 		written[r] = true
 	}
-	positions := make(map[*models.RawEvent]position, len(loaded))
+	a.loads = make(map[*models.RawEvent]position, len(loaded))
 	for i := range a.b.streams {
 		for _, read := range a.b.streams[i].Reads {
 			for j := range read.Events {
@@ -43,14 +43,14 @@ func (a *application) countBefore() (map[*models.RawEvent]position, error) {
 				switch {
 				case !isLoaded:
 				case e.Type == models.EventLotLoaded:
-					positions[e] = sum
+					a.loads[e] = sum
 				case written[e]:
 					sums[lot] = position{sum.claims + 1, sum.units + e.Quantity}
 				}
 			}
 		}
 	}
-	return positions, nil
+	return nil
 }
 
 func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error) {
@@ -92,9 +92,9 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 
 // applyLots applies the events of lots. A load of other claims than MySQL has
 // at its position used what a restored MySQL has lost: the lot is loaded again.
-func (a *application) applyLots(positions map[*models.RawEvent]position) error {
+func (a *application) applyLots() error {
 	for _, e := range a.b.lots {
-		if err := a.applyLot(e, positions); err != nil {
+		if err := a.applyLot(e); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	return set, args
 }
 
-func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEvent]position) error {
+func (a *application) applyLot(e *models.RawEvent) error {
 	now := a.clock.Now().UTC().Format(sqlstore.TimeLayout)
 	id := e.LotID()
 	switch e.Type {
@@ -142,7 +142,7 @@ func (a *application) applyLot(e *models.RawEvent, positions map[*models.RawEven
 	lostUnits := a.greatest("0", "? - given_up_units")
 	lostClaims := a.least(lostUnits, a.greatest("0", "? - given_up_claims"))
 	reload := int64(0)
-	if p, isLoad := positions[e]; isLoad && (p.claims != e.Claims || p.units != e.Quantity) {
+	if p, isLoad := a.loads[e]; isLoad && (p.claims != e.Claims || p.units != e.Quantity) {
 		reload = e.Epoch
 	}
 	set, args := a.follow(e)

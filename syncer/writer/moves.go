@@ -1,8 +1,6 @@
 package writer
 
 import (
-	"fmt"
-
 	"dibs/models"
 
 	"gorm.io/gorm/clause"
@@ -19,7 +17,7 @@ func (a *application) applyMoves(rows []*models.RawEvent) error {
 		isNew, err := apply(&r.Event)
 		switch {
 		case err != nil:
-			return fmt.Errorf("stock_moves: %w", err)
+			return err
 		case isNew:
 			a.moves = append(a.moves, r)
 		default:

@@ -83,20 +83,20 @@ func BeginAnew(ctx context.Context, db *gorm.DB) error {
 	return nil
 }
 
-// errMoved reports streams whose offset is not where the entries of a flush
+// movedError reports streams whose offset is not where the entries of a flush
 // begin.
-type errMoved struct {
+type movedError struct {
 	applied []int // at the end of the entries: an earlier attempt was committed
 	lost    []int // moved by another process
 }
 
-func (e *errMoved) Error() string {
+func (e *movedError) Error() string {
 	return fmt.Sprintf("writer: the offsets of partitions %v moved", append(e.applied, e.lost...))
 }
 
 // lockOffsets locks streams until the transaction ends.
-// It fails with a final errMoved unless each offset is where its entries begin.
-func lockOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken) error {
+// It fails with a final movedError unless each offset is where its entries begin.
+func lockOffsets(tx *gorm.DB, streams []adder.Taken) error {
 	if len(streams) == 0 {
 		return nil
 	}
@@ -106,9 +106,9 @@ func lockOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken) error 
 	}
 	offsets, err := readOffsets(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), partitions)
 	if err != nil {
-		return fmt.Errorf("streams: %w", err)
+		return err
 	}
-	moved := &errMoved{}
+	moved := &movedError{}
 	for i := range streams {
 		switch s := &streams[i]; offsets[s.Partition] {
 		case s.From:
@@ -147,7 +147,7 @@ func moveOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now ti
 	}
 	_, err := sqlstore.Exec(ctx, tx, query, args...)
 	if err != nil {
-		return fmt.Errorf("streams: %w", err)
+		return err
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func MoveOffset(
 ) (moved bool, err error) {
 	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		stream := []adder.Taken{{Partition: partition, From: from, Upto: to}}
-		if err := lockOffsets(ctx, tx, stream); err != nil {
+		if err := lockOffsets(tx, stream); err != nil {
 			return err
 		}
 		if err := moveOffsets(ctx, tx, stream, now); err != nil {
@@ -211,7 +211,7 @@ func MoveOffset(
 		}
 		return and(tx)
 	})
-	var other *errMoved
+	var other *movedError
 	switch {
 	case errors.As(err, &other):
 		return false, nil

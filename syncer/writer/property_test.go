@@ -69,7 +69,7 @@ func (w *world) start() {
 	var err error
 	p.w, err = writer.NewTuned(writer.Config{DB: w.through, FlushInterval: time.Millisecond, Logger: syncertest.Quiet()},
 		writer.Tuning{Step: func(step string) {
-			if step == "ready" && p.isDeaf.Swap(false) {
+			if step == "positions" && p.isDeaf.Swap(false) {
 				w.isDeaf.Store(true)
 			}
 			if step == "begin" {
