@@ -92,7 +92,8 @@ func (d *Deps) away() func(ctx context.Context) []string {
 }
 
 func (d *Deps) validate() error {
-	if d.Claimer == nil || d.States == nil || d.Shared == nil || d.Loader == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
+	if d.Claimer == nil || d.States == nil || d.Shared == nil || d.Loader == nil || d.Campaigns == nil ||
+		d.Claims == nil || d.Resolver == nil ||
 		d.Applied == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}

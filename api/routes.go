@@ -53,7 +53,7 @@ func on(method, path string, scope auth.Scope, bodyMax int, id string, run handl
 	return route{method: method, path: path, scope: scope, bodyMax: bodyMax, id: id, run: run}
 }
 
-func (s *Server) routes() []route { //nolint:funlen // a table
+func (s *Server) routes() []route {
 	const admin, reads, claims, user = auth.Admin, auth.Viewer, auth.Storefront, auth.User
 	const noCampaign, noClaim, invalid = wire.CodeCampaignNotFound, wire.CodeClaimNotFound, wire.CodeInvalid
 	const closed, changed, full = wire.CodeClosed, wire.CodePreconditionFailed, wire.CodeTooManyWatchers

@@ -122,7 +122,8 @@ func (s *Server) makeRooms(deps *Deps) error {
 	})
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger,
-		State: deps.States.State, Load: deps.Loader.Load, Delete: deps.Loader.Delete, Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
+		State: deps.States.State, Load: deps.Loader.Load, Delete: deps.Loader.Delete, Changed: s.claiming.Changed,
+		Logger: cfg.Logger, Clock: cfg.Clock,
 	})
 	s.claimed = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Applied: deps.Applied, Workers: s.workers, Changed: s.claiming.Changed,

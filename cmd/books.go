@@ -48,7 +48,8 @@ func books(ctx context.Context, s *process.Stack, campaignID string, wait time.D
 		return a, err
 	}
 	a.shards = of.Shards
-	err = s.DB.WithContext(ctx).Raw("SELECT COUNT(*) AS moves, COALESCE(SUM(units), 0) AS units FROM stock_moves WHERE campaign_id = ?", campaignID).
+	err = s.DB.WithContext(ctx).Raw("SELECT COUNT(*) AS moves, COALESCE(SUM(units), 0) AS units FROM stock_moves "+
+		"WHERE campaign_id = ?", campaignID).
 		Scan(&a.moves).Error
 	if err != nil {
 		return a, fmt.Errorf("cmd: count moves: %w", err)

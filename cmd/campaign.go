@@ -201,7 +201,8 @@ type campaignAndStock struct {
 }
 
 func newCampaignGet(env Env) *cobra.Command {
-	return overHTTP(env, cobra.Command{Use: "get CAMPAIGN", Short: "Show a campaign and its stock", Example: "  dibs campaign get spring -o json"},
+	return overHTTP(env, cobra.Command{Use: "get CAMPAIGN", Short: "Show a campaign and its stock",
+		Example: "  dibs campaign get spring -o json"},
 		printer.View[campaignAndStock]{
 			Header: []string{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
 			Rows: func(c *campaignAndStock, row func(...any)) {
@@ -250,7 +251,8 @@ func newCampaignSet(env Env) *cobra.Command {
 		}
 		return q.show(q.PatchCampaign(ctx, q.id, patch))
 	})
-	f.add(c, "units; below what is claimed it takes nothing back", "", ", once for each: they replace all limits; none: no limit", ", or nothing")
+	f.add(c, "units; below what is claimed it takes nothing back", "",
+		", once for each: they replace all limits; none: no limit", ", or nothing")
 	c.Flags().Int64Var(&lowStock, "low-stock-at", 0, "warn from so many units left; 0: never")
 	return c
 }
@@ -296,7 +298,8 @@ func pauseAll(ctx context.Context, q *question[client.Campaign]) error {
 	if err := printer.Print(q.out.W, q.out.Form, ids, done); err != nil || done.Complete {
 		return err
 	}
-	return errors.New("MySQL does not answer: campaigns that Redis does not hold are not paused; they take no claims before it is back. Repeat this then")
+	return errors.New("MySQL does not answer: campaigns that Redis does not hold are not paused; they take no " +
+		"claims before it is back. Repeat this then")
 }
 
 func newCampaignClose(env Env) *cobra.Command {

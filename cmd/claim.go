@@ -127,7 +127,7 @@ func newWatch(env Env) *cobra.Command {
 				}
 			}
 			if sleep.For(ctx, watchAgain) != nil {
-				return nil //nolint:nilerr // it was stopped
+				return nil // it was stopped
 			}
 		}
 	})

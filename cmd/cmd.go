@@ -109,7 +109,8 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.AddCommand(newMigrate(env), newGrants(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env), newVersion())
-	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env), newWatch(env), newTail(env))
+	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env),
+		newWatch(env), newTail(env))
 	root.AddCommand(newPackets(env), newClaims(env), newLedger(env))
 	for _, command := range root.Commands() {
 		if command.Name() != "version" { // it needs none

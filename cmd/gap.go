@@ -21,7 +21,8 @@ import (
 func errGap(all []compare.Gap) error {
 	var failed []error
 	for i := range all {
-		failed = append(failed, fmt.Errorf("%w: %s. Roll MySQL's binary log forward, or give up what is between with --accept-gap", ErrDrift, &all[i]))
+		failed = append(failed, fmt.Errorf("%w: %s. Roll MySQL's binary log forward, or give up what is between "+
+			"with --accept-gap", ErrDrift, &all[i]))
 	}
 	return errors.Join(failed...)
 }
@@ -47,7 +48,8 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 		to.Generation = g.From.Generation + 1 // of which no reader has taken care
 		to.State = models.PartitionRecovering
 		moved, err := writer.MoveOffset(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
-			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID}, map[string]string{"offset": to.EntryID})
+			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID},
+				map[string]string{"offset": to.EntryID})
 		})
 		if err == nil && !moved {
 			err = fmt.Errorf("%w: partition %d has moved since: look again", ErrDrift, g.Partition)

@@ -128,8 +128,8 @@ func refused(t *testing.T, problems string) refusal {
 	return told.Error
 }
 
-// overHTTPs are the commands that ask the API, by their own first examples.
-func overHTTPs(root *cobra.Command) (all [][]string) {
+// overHTTPS are the commands that ask the API, by their own first examples.
+func overHTTPS(root *cobra.Command) (all [][]string) {
 	for _, name := range []string{"campaign", "groups", "packets"} {
 		family, _, _ := root.Find([]string{name})
 		for _, c := range family.Commands() {
@@ -155,7 +155,7 @@ func TestEveryCommandOverHTTPNamesTheFlagAndTheVariable(t *testing.T) {
 		_, _ = w.Write([]byte(`{"code":"unauthorized","status":401,"detail":"Who are you?","field":"token"}`))
 	}))
 	t.Cleanup(gate.Close)
-	examples := overHTTPs(newRoot(Env{}))
+	examples := overHTTPS(newRoot(Env{}))
 	require.Greater(t, len(examples), 15)
 	for _, args := range examples {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -209,7 +209,9 @@ func TestShellsCompleteNames(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/campaigns":
-			require.Equal(t, "sp", r.URL.Query().Get("q"))
+			if r.URL.Query().Get("q") != "sp" {
+				return
+			}
 			_, _ = w.Write([]byte(`{"campaigns":[{"id":"spring"},{"id":"sports"}]}`))
 		case "/v1/groups":
 			_, _ = w.Write([]byte(`{"groups":[{"name":"audit"}]}`))

@@ -45,7 +45,8 @@ type changedGroup struct {
 }
 
 func newGroupsChange(env Env, verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
-	return overHTTP(env, cobra.Command{Use: verb + " GROUP", Short: short, Example: "  dibs groups " + verb + " audit"}, printer.View[changedGroup]{
+	return overHTTP(env, cobra.Command{Use: verb + " GROUP", Short: short,
+		Example: "  dibs groups " + verb + " audit"}, printer.View[changedGroup]{
 		Header: []string{"group", "is"}, Rows: func(g *changedGroup, row func(...any)) { row(g.Group, g.Is) },
 	}, func(ctx context.Context, q *question[changedGroup]) error {
 		return q.show(changedGroup{q.id, strings.TrimSuffix(verb, "e") + "ed"}, change(q.Client, ctx, q.id))

@@ -105,7 +105,7 @@ func TestLimitsOfADevice(t *testing.T) {
 	require.NoError(t, err)
 	held, err := s.rdb.HGet(t.Context(), keys[0], "device\nd 1").Result()
 	require.NoError(t, err)
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // a server of its own
 	serve = start(t, s.environ, "serve")
 	eventually(t, "it takes no claims again", func() bool {
 		return serve.claimFor("spring", "another", device("d 2")).status == http.StatusCreated

@@ -70,7 +70,8 @@ var migrationView = printer.View[migration]{
 // migrate brings one database up to date, or lists what it has. With a name of
 // who runs it, the database gets the id of an installation.
 func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
-	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
+	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout,
+		SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
 	}

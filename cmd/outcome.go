@@ -78,7 +78,8 @@ func printShards(w io.Writer, a account) {
 	out.AppendHeader(table.Row{"shard", "partition", "units", "claimed", "free", "claims"})
 	for i := range a.shards {
 		s := &a.shards[i]
-		out.AppendRow(table.Row{s.Shard, s.Partition, printer.Number(s.Granted), printer.Number(s.Claimed), printer.Number(s.Free), printer.Number(s.Seq)})
+		out.AppendRow(table.Row{s.Shard, s.Partition, printer.Number(s.Granted), printer.Number(s.Claimed),
+			printer.Number(s.Free), printer.Number(s.Seq)})
 	}
 	printer.AlignRight(out, 1, 6)
 	printer.Printf(w, "\n%s\n", out.Render())

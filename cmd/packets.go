@@ -54,7 +54,8 @@ func newPacketsAdd(env Env) *cobra.Command {
 	c.Flags().StringVar(&split, "split", "", "double_mean, random_cut or even")
 	c.Flags().Int64Var(&n.Min, "min", 0, "least amount of a packet")
 	c.Flags().Int64Var(&n.Max, "max", 0, "largest amount of a packet")
-	c.Flags().StringVar(&release, "release-at", "", "when they may be claimed: a time such as 2027-01-31T18:00:00Z, or in how long, such as 2h")
+	c.Flags().StringVar(&release, "release-at", "", "when they may be claimed: a time such as 2027-01-31T18:00:00Z, "+
+		"or in how long, such as 2h")
 	c.Flags().StringVar(&file, "file", "", "a list of packets in JSON, instead of --count")
 	c.Flags().StringVar(&n.Key, "key", "", "idempotency key; made up unless given")
 	c.MarkFlagsOneRequired("count", "file")

@@ -52,7 +52,8 @@ func newParkedList(env Env) *cobra.Command {
 	var campaign string
 	var form printer.Form
 	c := withServers(env, cobra.Command{
-		Use: "list", Short: "List the parked claims, with the reasons", Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
+		Use: "list", Short: "List the parked claims, with the reasons",
+		Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
 	}, func(ctx context.Context, s *process.Stack) error {
 		l := printer.New(env.Stdout, form, parkedClaimView)
 		if err := s.Comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {

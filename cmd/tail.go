@@ -56,14 +56,7 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 			}
 			for i := range entries {
 				after[p] = entries[i].ID
-				e, err := models.DecodeEvent([]byte(entries[i].Payload))
-				switch {
-				case campaign != "" && (err != nil || e.CampaignID != campaign):
-				case form == printer.JSON: // to the letter, whatever it is
-					printer.Printf(env.Stdout, "%s\n", entries[i].Payload)
-				case err == nil:
-					_ = l.Add(json.RawMessage(entries[i].Payload)) // end tells
-				}
+				printEvent(env, l, campaign, entries[i].Payload)
 			}
 			if err := l.End(); err != nil {
 				return err
@@ -72,5 +65,18 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 		if sleep.For(ctx, tailEvery) != nil {
 			return nil //nolint:nilerr // Ctrl-C
 		}
+	}
+}
+
+// printEvent prints the payload of an entry, if it is of the campaign or any
+// will do. l.End returns the error of a table.
+func printEvent(env Env, l *printer.List[json.RawMessage], campaign, payload string) {
+	e, err := models.DecodeEvent([]byte(payload))
+	switch {
+	case campaign != "" && (err != nil || e.CampaignID != campaign):
+	case l.Form == printer.JSON: // to the letter, whatever it is
+		printer.Printf(env.Stdout, "%s\n", payload)
+	case err == nil:
+		_ = l.Add(json.RawMessage(payload))
 	}
 }

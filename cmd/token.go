@@ -41,7 +41,8 @@ take the first away when no one uses it any more.`,
 		if err != nil {
 			return usagef("--actor %q --role %q: %w", name, role, err)
 		}
-		return printer.PrintOne(env.Stdout, form, map[string]string{"token": token, "line": line}, fmt.Sprintf("token: %s\nline:  %s", token, line))
+		return printer.PrintOne(env.Stdout, form, map[string]string{"token": token, "line": line},
+			fmt.Sprintf("token: %s\nline:  %s", token, line))
 	})
 	c.Flags().StringVar(&name, "actor", "viewer", "the name of who holds it, as the audit log has it; no blanks")
 	c.Flags().StringVar(&role, "role", "viewer", "admin, storefront or viewer")

@@ -91,7 +91,8 @@ func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
 		require.Equal(t, []lua.EntryID{ids[3].Next(), ids[1]}, []lua.EntryID{fast.First(), slow.First()})
 		page, err := b.s.Entries(t.Context(), 0, slow.First(), 2)
 		require.NoError(t, err)
-		require.Equal(t, ids[1:3], []lua.EntryID{page[0].ID, page[1].ID})
+		require.Equal(t, ids[1], page[0].ID)
+		require.Equal(t, ids[2], page[1].ID)
 		if strings.HasSuffix(t.Name(), "/real") { // the embedded one counts otherwise
 			require.Equal(t, []int64{0, 3}, []int64{byName["fast"].Backlog, byName["slow"].Backlog})
 		}

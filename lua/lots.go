@@ -58,7 +58,7 @@ func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (f
 	fenced = make([]Fenced, len(ids))
 	errs = make([]error, len(ids))
 	for i, a := range s.runPipelined(ctx, "fence", calls) {
-		fenced[i], errs[i] = readFence(ids[i], &a)
+		fenced[i], errs[i] = readFence(ids[i], &a) //nolint:gosec // an answer a call
 	}
 	return fenced, errs
 }
@@ -124,7 +124,7 @@ func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 		}
 	}
 	for i, a := range s.runPipelined(ctx, "load", calls) {
-		errs[i] = readLoad(loads[i].Campaign.ID, a.code, a.err)
+		errs[i] = readLoad(loads[i].Campaign.ID, a.code, a.err) //nolint:gosec // an answer a call
 	}
 	return errs
 }

@@ -295,7 +295,7 @@ func (p *player) counts(g *game) (map[string]bool, error) {
 	records, err := p.rdb.HGetAll(p.ctx, p.s.KeysOf(g.m.c.ID).Users).Result()
 	parts := map[string]bool{}
 	for field, record := range records {
-		for _, part := range strings.Split(record, ";") {
+		for part := range strings.SplitSeq(record, ";") {
 			tag, _, isTagged := strings.Cut(part, ".")
 			isIn := slices.ContainsFunc(g.m.c.Limits, func(l models.Limit) bool { return fmt.Sprint(string(l.Per[:1]), l.Added) == tag })
 			if part != "" && !strings.HasSuffix(part, ":0") && (isIn || !isTagged) {

@@ -26,7 +26,7 @@ func releaseOf(req lua.ClaimRequest, claim models.Claim) lua.Release {
 		V: 1, Type: models.EventClaimReleased, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: claim.CampaignID, UserID: req.UserID,
 		Quantity: req.Quantity, Seq: claim.Seq, ClaimID: req.ID.String(), At: claim.ClaimedAt, ClaimedAt: &claim.ClaimedAt,
 	}
-	payload, _ := json.Marshal(&event) //nolint:errchkjson // it marshals
+	payload, _ := json.Marshal(&event)
 	return lua.Release{Claim: pastOf(req, claim.Seq, claim.ClaimedAt.Time), EventID: event.ID, Event: payload}
 }
 

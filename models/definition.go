@@ -41,7 +41,8 @@ func DefinitionOf(c *Campaign, createdDigest string) Definition {
 	return Definition{
 		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,
 		PerUserPerDay: c.PerUserPerDay, Limits: c.Limits, ShardBy: c.ShardBy, TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt,
-		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs, HoldMaxMs: c.HoldMaxMs, PauseID: c.PauseID, Public: c.Public,
+		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
+		HoldMaxMs: c.HoldMaxMs, PauseID: c.PauseID, Public: c.Public,
 		Version: c.Version, Changes: max(1, c.Changes), CreatedDigest: createdDigest, Total: c.Total,
 	}
 }

@@ -49,7 +49,8 @@ const ModeMySQL = "mysql"
 // EventTypes are the types of event that a webhook endpoint can subscribe to.
 // Moves are Dibs' own.
 var EventTypes = []EventType{
-	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
+	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended,
+	EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
 	EventClaimsGivenUp, EventClaimsDropped,
 }
 

@@ -86,6 +86,7 @@ func (s *Routes) refuseLookup(ctx context.Context, err error) *wire.Problem {
 		s.cfg.Logger.WarnContext(ctx, "claims could not be looked up; are mysql and redis up?", slog.Any("error", err))
 	})
 	return &wire.Problem{
-		Code: wire.CodeUnavailable, Detail: "MySQL is behind, or MySQL or Redis does not answer, so it is not known which claims exist. Send the request again.",
+		Code: wire.CodeUnavailable, Detail: "MySQL is behind, or MySQL or Redis does not answer, so it is not known " +
+			"which claims exist. Send the request again.",
 	}
 }

@@ -213,7 +213,8 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 		}
 	case errors.Is(err, models.ErrBehind):
 		return &wire.Problem{
-			Code: wire.CodeUnavailable, Detail: "MySQL was restored, and is reading what it forgot from the claim stream. Send the request again: a second time does no harm.",
+			Code: wire.CodeUnavailable, Detail: "MySQL was restored, and is reading what it forgot from the claim " +
+				"stream. Send the request again: a second time does no harm.",
 		}
 	case err != nil:
 		s.logSome.Do(func() {

@@ -119,7 +119,7 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 		}
 		_, p := ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, wire.CodeUserDayLimit, p.Code)
-		zone, err := time.LoadLocation("Asia/Tokyo")
+		zone, err := models.LoadZone("Asia/Tokyo")
 		require.NoError(t, err)
 		require.Equal(t, "2000-01-02T00:00:00+09:00", p.ResetsAt.In(zone).Format(time.RFC3339))
 		require.EqualValues(t, 2, p.Max)

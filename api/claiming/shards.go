@@ -218,7 +218,9 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 // asks for.
 type tooFewError struct{ left int64 }
 
-func (e *tooFewError) Error() string { return fmt.Sprintf("claiming: sold out, %d units are left", e.left) }
+func (e *tooFewError) Error() string {
+	return fmt.Sprintf("claiming: sold out, %d units are left", e.left)
+}
 
 // refill has units brought to the shard of a claim: once for all that need
 // as many there at the same time. It returns nil when there were some, a

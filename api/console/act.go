@@ -18,7 +18,8 @@ import (
 var doneWords = map[string]string{
 	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
 	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
-	"redeem": "The claim is redeemed.", "release": "The claim is released.", "reopen": "The redeem is taken back.", "extend": "The hold lasts longer.",
+	"redeem": "The claim is redeemed.", "release": "The claim is released.", "reopen": "The redeem is taken back.",
+	"extend": "The hold lasts longer.",
 	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
@@ -299,7 +300,8 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 	case "reopen":
 		body["order_id"] = claim.OrderID
 		a.Title = "Take back the redeem of " + claim.UserID
-		a.Effects = []string{"The claim does not belong to the order “" + claim.OrderID + "” any more: it can be redeemed by another, or released. " +
+		a.Effects = []string{"The claim does not belong to the order “" + claim.OrderID + "” any more: it can be " +
+			"redeemed by another, or released. " +
 			"Its hold begins anew, if the campaign has one.", "The same can't be done again for this order."}
 	case "extend":
 		name = "by"

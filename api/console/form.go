@@ -108,7 +108,8 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	return map[string]string{
 		"id": k.ID, "kind": string(k.Kind), "name": k.Name, "public": k.Public, "total": n(k.Total), "per_user": n(k.PerUser),
 		"per_user_per_day": n(k.PerUserPerDay), "limits": limitsOf(k, false), "low_stock_at": n(k.LowStockAt), "starts_at": local(k.StartsAt),
-		"ends_at": local(k.EndsAt), "time_zone": k.TimeZone, "hold_for": k.HoldFor, "hold_max": k.HoldMax, "currency": k.Currency, "sender_id": k.SenderID,
+		"ends_at": local(k.EndsAt), "time_zone": k.TimeZone, "hold_for": k.HoldFor, "hold_max": k.HoldMax,
+		"currency": k.Currency, "sender_id": k.SenderID,
 		"shards": n(int64(max(1, k.Shards))), "shard_by": k.ShardBy,
 	}
 }

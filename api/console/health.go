@@ -224,7 +224,8 @@ func (h *Health) checkMySQL() Check {
 			text += " and " + plural(int64(more), "other")
 		}
 		return Check{
-			Name: "MySQL", State: bad, Text: text + ". Roll MySQL's binary log forward, or give up what is between with `dibs reconcile --accept-gap`",
+			Name: "MySQL", State: bad,
+			Text: text + ". Roll MySQL's binary log forward, or give up what is between with `dibs reconcile --accept-gap`",
 		}
 	}
 	return Check{

@@ -26,7 +26,8 @@ const (
 	// findTimeout bounds what each server is given to say whether there is
 	// such a campaign.
 	findTimeout = time.Second
-	SomeMax     = 200
+	// SomeMax is how many campaigns one connection may watch.
+	SomeMax = 200
 )
 
 // GetWatch is GET /v1/campaigns/{id}/watch.

@@ -174,7 +174,8 @@ func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Chang
 	c, err := s.cfg.Campaigns.Pause(now, in.ID)
 	s.cfg.Changed(in.ID)
 	if err != nil {
-		return nil, s.refuse(ctx, "pause", in.ID, err, "MySQL does not answer, and Redis does not say that it paused each part of the campaign: it may "+
+		return nil, s.refuse(ctx, "pause", in.ID, err, "MySQL does not answer, and Redis does not say that it "+
+			"paused each part of the campaign: it may "+
 			"take claims. A campaign that Redis does not hold takes none before MySQL is back. Send the request again.")
 	}
 	return answerOf(&c), nil
@@ -189,7 +190,9 @@ type pausedOutput struct {
 }
 
 // PauseCampaigns is POST /v1/campaigns:pause.
-func (s *Routes) PauseCampaigns(ctx context.Context, _ *struct{}) (*pausedOutput, error) {
+func (s *Routes) PauseCampaigns(
+	ctx context.Context, _ *struct{},
+) (*pausedOutput, error) { //nolint:revive // Huma alone uses the type
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	paused, isAll, err := s.cfg.Campaigns.PauseAll(ctx, pauseSoon)
@@ -197,7 +200,8 @@ func (s *Routes) PauseCampaigns(ctx context.Context, _ *struct{}) (*pausedOutput
 		s.cfg.Changed(id)
 	}
 	if err != nil {
-		return nil, s.refuse(ctx, "pause", "", err, fmt.Sprintf("Redis does not say that it paused every campaign, only %d of them. Send the request again.",
+		return nil, s.refuse(ctx, "pause", "", err, fmt.Sprintf("Redis does not say that it paused every campaign, "+
+			"only %d of them. Send the request again.",
 			len(paused)))
 	}
 	out := &pausedOutput{}

@@ -43,7 +43,8 @@ var table = []setting{
 		set: text(func(c *Config) *string { return &c.DataDir })},
 	{key: "admin-token", mask: hidden, late: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
-	{key: "storefront-token", mask: hidden, late: true, meaning: "bearer token that may claim, redeem, release, reopen, extend and read claims",
+	{key: "storefront-token", mask: hidden, late: true, meaning: "bearer token that may claim, redeem, release, " +
+		"reopen, extend and read claims",
 		set: token(func(c *Config) *string { return &c.StorefrontToken })},
 	{key: "viewer-token", mask: hidden, late: true, meaning: "bearer token that may read",
 		set: token(func(c *Config) *string { return &c.ViewerToken })},
@@ -94,7 +95,8 @@ var table = []setting{
 		"how old an entry of a claim stream is before it is trimmed, though MySQL and all groups have it: a MySQL restored to a point within" +
 		" that time is filled again from the stream",
 		set: duration(func(c *Config) *time.Duration { return &c.StreamKeep }, 0, 10000*time.Hour)},
-	{key: "stream-keep-bytes", fallback: "1GiB", meaning: "size of a claim stream above which entries are trimmed sooner; unread entries stay in any case",
+	{key: "stream-keep-bytes", fallback: "1GiB", meaning: "size of a claim stream above which entries are trimmed " +
+		"sooner; unread entries stay in any case",
 		set: byteSize(func(c *Config) *int64 { return &c.StreamKeepBytes })},
 	{key: "groups", fallback: models.GroupSyncer + ",finance",
 		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",

@@ -82,8 +82,7 @@ func placesOf(t *testing.T, db *gorm.DB) []place {
 // filled is a campaign none of whose fields is empty.
 func filled() (c models.Campaign) {
 	v := reflect.ValueOf(&c).Elem()
-	for i := range v.NumField() {
-		f := v.Field(i)
+	for _, f := range v.Fields() {
 		switch f.Interface().(type) {
 		case *time.Time:
 			f.Set(reflect.ValueOf(new(time.Now())))
@@ -143,7 +142,7 @@ func bodyOf(t *testing.T, document []byte, path, method string) string {
 						Properties map[string]json.RawMessage `json:"properties"`
 					} `json:"schema"`
 				} `json:"content"`
-			} `json:"requestBody"`
+			} `json:"requestBody"` //nolint:tagliatelle // OpenAPI says so
 		} `json:"paths"`
 		Components struct {
 			Schemas map[string]struct {

@@ -30,7 +30,7 @@ func TestTestsThatDocumentsNameExist(t *testing.T) {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile(`\b(Test[A-Z][A-Za-z0-9_]*)`).FindAllStringSubmatch(string(text), -1) {
-			require.True(t, strings.Contains(source.String(), "\nfunc "+name[1]), "%s names %s", path, name[1])
+			require.Contains(t, source.String(), "\nfunc "+name[1], "%s names %s", path, name[1])
 			named++
 		}
 	}

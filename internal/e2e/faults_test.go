@@ -24,7 +24,7 @@ func TestFaultsInMidRush(t *testing.T) {
 	}{
 		{"Redis stops and starts", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Stop(); s.redis.Start() }},
 		{"Redis is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Kill(); s.redis.Start() }},
-		{"Redis hangs", func(_ *testing.T, s *system, r *rush, _ int) {
+		{"Redis hangs", func(_ *testing.T, s *system, _ *rush, _ int) {
 			s.redis.Pause()
 			<-time.After(4 * time.Second) // longer than the API waits for it
 			s.redis.Resume()

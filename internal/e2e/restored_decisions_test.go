@@ -140,7 +140,7 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 		require.Equal(t, http.StatusOK, redeem(id, fmt.Sprint("order-", i)).status, "the same order is told the same")
 	}
 	tally := rush.wait()
-	claims := int(tally.Accepted) + 1 + len(redeemed)
+	claims := tally.Accepted + 1 + len(redeemed)
 	eventually(t, drainWithin, "claims are missing", func() bool {
 		var rows, owners int
 		return l.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM claims WHERE campaign_id = ?), (SELECT COUNT(claim_id) FROM packets)",

@@ -128,7 +128,8 @@ func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
 // rows as of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
-	query := "SELECT campaign_id, shard, shards, partition_no, currency, synced_seq + lost_claims + given_up_claims AS synced_seq, updated_at," +
+	query := "SELECT campaign_id, shard, shards, partition_no, currency, synced_seq + lost_claims + given_up_claims " +
+		"AS synced_seq, updated_at," +
 		" closed_told_at IS NOT NULL AS archivable," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +

@@ -35,7 +35,8 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 		return s, fmt.Errorf("ledger: settle: %w", err)
 	}
 	fetch := func(after string) (ids []string, err error) {
-		err = r.db.WithContext(ctx).Raw("SELECT campaign_id"+created+" AND campaign_id > ? ORDER BY campaign_id LIMIT ?", before, after, settleAtOnce).Scan(&ids).Error
+		err = r.db.WithContext(ctx).Raw("SELECT campaign_id"+created+" AND campaign_id > ? ORDER BY campaign_id "+
+			"LIMIT ?", before, after, settleAtOnce).Scan(&ids).Error
 		return ids, err
 	}
 	for ids, err := range sqlstore.Pages(sqlstore.Itself, fetch) {

@@ -28,7 +28,8 @@ func (s *Stack) consoleDeps() *api.ConsoleDeps {
 		return nil
 	}
 	deps := &api.ConsoleDeps{
-		Redis: redisOf{s.Scripts, s.shared, s.Redis}, MySQL: s.mysqlPool, Campaigns: s.Campaigns, Records: records.New(s.DB), Parked: parkedOf{s}, Ended: s.shared,
+		Redis: redisOf{s.Scripts, s.shared, s.Redis}, MySQL: s.mysqlPool, Campaigns: s.Campaigns,
+		Records: records.New(s.DB), Parked: parkedOf{s}, Ended: s.shared,
 		Books: booksOf{s.Comparer()},
 	}
 	for _, of := range s.Config.Sources() {

@@ -29,7 +29,8 @@ func (s *Stack) checkStreams(ctx context.Context) error {
 // NewBooks are the ones that the role and a replay use.
 func (s *Stack) NewBooks() (*finance.Books, error) {
 	return finance.NewBooks(finance.Config{
-		DB: s.DB, BatchSize: min(s.Config.FlushSize, finance.BatchSizeMax), Interval: s.Config.FlushInterval, Logger: s.Logger, Registerer: s.Registry,
+		DB: s.DB, BatchSize: min(s.Config.FlushSize, finance.BatchSizeMax), Interval: s.Config.FlushInterval,
+		Logger: s.Logger, Registerer: s.Registry,
 	})
 }
 

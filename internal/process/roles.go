@@ -184,7 +184,8 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 	s.parts = newParts(s.Registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.Scripts, States: s.Scripts, Shared: s.shared, Loader: s.Loader, Campaigns: s.Campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.DB), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.DB, s.Scripts), Audit: audit.NewLog(s.DB), Groups: s.groups(),
+		Claims: campaigns.NewClaims(s.DB), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.DB, s.Scripts),
+		Audit: audit.NewLog(s.DB), Groups: s.groups(),
 		Ledger: ledger.New(s.DB),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.Loader,
 	}
@@ -195,8 +196,10 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 		deps.Attempts = s.shared
 	}
 	server, err := api.New(api.Config{
-		Addr: s.Config.HTTPAddr, Version: build.Of().Document(), Tokens: Tokens(s.Config), TLS: Certificate(s.Config), Insecure: s.Config.Insecure,
-		AccessLog: s.Config.AccessLog, MetricsCampaigns: cmp.Or(s.Config.MetricsCampaigns, -1), Conns: s.Config.HTTPConns, UserRate: s.Config.UserRate,
+		Addr: s.Config.HTTPAddr, Version: build.Of().Document(), Tokens: Tokens(s.Config), TLS: Certificate(s.Config),
+		Insecure:  s.Config.Insecure,
+		AccessLog: s.Config.AccessLog, MetricsCampaigns: cmp.Or(s.Config.MetricsCampaigns, -1),
+		Conns: s.Config.HTTPConns, UserRate: s.Config.UserRate,
 		IdleTimeout:     s.Config.HTTPIdleTimeout,
 		SubjectSecret:   s.Config.SubjectSecret,
 		TrustedProxies:  s.Config.TrustedProxies,

@@ -53,7 +53,8 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 	return one.Alone(ctx, func() {
 		s.Logger.WarnContext(ctx, "another process has taken over, this one stands by", "group", webhooks.Group)
 	}, func(ctx context.Context) error {
-		s.Logger.Info("delivering", "group", webhooks.Group, "partitions", s.Config.Partitions, "endpoints", slices.Sorted(maps.Keys(s.endpoints())))
+		s.Logger.Info("delivering", "group", webhooks.Group, "partitions", s.Config.Partitions, "endpoints",
+			slices.Sorted(maps.Keys(s.endpoints())))
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })

@@ -13,7 +13,8 @@ import (
 // works out by itself.
 var Dumped = map[string]string{
 	"definitions": "", "lots": "id remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
-	"packets": "", "packet_batches": "", "stock_moves": "", "outbox": "", "claim_orders": "", "hold_cursors": "", "hold_dues": "", "hold_extensions": "", "ledger_events": "",
+	"packets": "", "packet_batches": "", "stock_moves": "", "outbox": "", "claim_orders": "", "hold_cursors": "",
+	"hold_dues": "", "hold_extensions": "", "ledger_events": "",
 }
 
 // Dump is what the tables that a flush writes hold at one moment.
@@ -43,7 +44,7 @@ func (d Dump) Restore(db *gorm.DB) error {
 				return err
 			}
 			for _, row := range d[table] {
-				for _, column := range strings.Fields(generated) {
+				for column := range strings.FieldsSeq(generated) {
 					delete(row, column)
 				}
 				if err := tx.Table(table).Create(row).Error; err != nil {
@@ -75,7 +76,7 @@ func DumpRedis(t require.TestingT, rdb *redis.Client) RedisDump {
 func (d RedisDump) Restore(t require.TestingT, rdb *redis.Client) {
 	ctx := context.Background()
 	_, err := rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.FlushAll(ctx)
+		tx.FlushAll(ctx) //nolint:forbidigo // a server of its own
 		for key, value := range d {
 			tx.Restore(ctx, key, 0, value)
 		}

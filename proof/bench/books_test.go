@@ -125,7 +125,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	var stop func()
 	there := int64(0) // claims that are applied before the time is taken
 	if isAgain {
-		ctx, stop = startReader(b, reader)
+		ctx, stop = startReader(b, reader) //nolint:fatcontext // of this round
 		require.NoError(b, applied.AwaitApplied(ctx))
 		st.empty(b, m)
 		r.fill(b, m, "user-2", 1, true)
@@ -139,7 +139,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	before := timesOf(b, r, st)
 	run := measure(int64(claims)-there, func() {
 		if !isAgain {
-			ctx, stop = startReader(b, reader)
+			ctx, stop = startReader(b, reader) //nolint:fatcontext // of this round
 		}
 		err = applied.AwaitApplied(ctx)
 	})

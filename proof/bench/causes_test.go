@@ -51,17 +51,18 @@ func spentTable(s *sheet) string {
 	t := newTable(heads...)
 	sums := make([]float64, len(spenders))
 	for _, c := range causes {
-		row, any := []any{c.name}, false
+		row := []any{c.name}
+		isSpent := false
 		for i, name := range spenders {
 			text := ""
 			if x := s.figure(name + ": " + c.name); x != nil {
 				text = digits(median(x.Values))
 				sums[i] += median(x.Values)
-				any = true
+				isSpent = true
 			}
 			row = append(row, text)
 		}
-		if any {
+		if isSpent {
 			t.AppendRow(row)
 		}
 	}

@@ -34,7 +34,7 @@ func (b *batcher) ask(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply
 	b.waiting = append(b.waiting, waiter{req, told})
 	if !b.busy {
 		b.busy = true
-		go b.call()
+		go b.call() //nolint:gosec // for all that wait, not for this caller
 	}
 	b.mu.Unlock()
 	select {

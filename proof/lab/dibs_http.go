@@ -174,8 +174,8 @@ func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error
 	endpoint = "http://" + addr
 	_ = l.Close()
 	cmd := env.Self("serve")
-	others := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DIBS_") })
-	cmd.Env = append(others, "DIBS_REDIS_URL="+env.RedisURL, "DIBS_MYSQL_DSN="+env.MySQLDSN,
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "DIBS_") })
+	cmd.Env = append(cmd.Env, "DIBS_REDIS_URL="+env.RedisURL, "DIBS_MYSQL_DSN="+env.MySQLDSN,
 		"DIBS_HTTP_ADDR="+addr, "DIBS_LOG_LEVEL=error", "DIBS_GROUPS=syncer")
 	p, err := startProcess(cmd)
 	if err != nil {

@@ -77,7 +77,7 @@ func (c *counter) prepareUnits(ctx context.Context) error {
 			args = append(args, c.Campaign.ID, unit)
 		}
 		rows := strings.Repeat(", (?, ?)", len(args)/2)[2:]
-		_, err = c.DB.ExecContext(ctx, "INSERT INTO lab_units (campaign_id, unit) VALUES "+rows, args...)
+		_, err = c.DB.ExecContext(ctx, "INSERT INTO lab_units (campaign_id, unit) VALUES "+rows, args...) //nolint:gosec // placeholders
 	}
 	return err
 }

@@ -53,7 +53,8 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	}
 	rd.report.BooksRead++
 	remains := func(t int64) bool { return remaining == max(0, t-claimed-lostUnits) }
-	agrees := open && remaining >= max(0, total-claimed-lostUnits) || slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
+	agrees := open && remaining >= max(0, total-claimed-lostUnits) ||
+		slices.ContainsFunc(append(c.may(&c.totals, started, time.Now()), total), remains)
 	if !agrees || claimed+unitsWait != units || synced+claimsWait != rows {
 		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_units %d, and %d claims of %d units that wait,"+
 			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lostUnits, claimsWait, unitsWait, rows, units)

@@ -47,6 +47,8 @@ type Pending struct {
 	IsAwaited bool
 }
 
+// Adder holds events of a batch per lot, a cell a partition, until they are
+// taken for a flush.
 type Adder struct {
 	cells []cell
 	now   func() time.Time

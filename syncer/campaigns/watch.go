@@ -27,7 +27,8 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 // Public lists the campaigns that the public may read, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
-	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, campaign_id LIMIT ?", most).
+	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, "+
+		"campaign_id LIMIT ?", most).
 		Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list public campaigns: %w", err)

@@ -22,7 +22,8 @@ type Gap struct {
 
 // String says what MySQL lacks.
 func (g *Gap) String() string {
-	return fmt.Sprintf("partition %d: MySQL has applied the claim stream up to %s, and it begins at %s", g.Partition, timeOf(g.From), timeOf(g.First))
+	return fmt.Sprintf("partition %d: MySQL has applied the claim stream up to %s, and it begins at %s", g.Partition,
+		timeOf(g.From), timeOf(g.First))
 }
 
 // timeOf is when the entry at an offset was added.
@@ -31,7 +32,7 @@ func timeOf(at models.Offset) string {
 	if err != nil || at.IsStart() {
 		return "no entry"
 	}
-	return time.UnixMilli(int64(id.Ms)).UTC().Format(models.TimeLayout) //nolint:gosec // a time
+	return time.UnixMilli(int64(id.Ms)).UTC().Format(models.TimeLayout)
 }
 
 // Gaps are the partitions with a gap.

@@ -115,7 +115,7 @@ func TestDelete_TakesNoClaimWhileItLooks(t *testing.T) {
 		}
 	})
 	err := loader.Delete(t.Context(), id)
-	require.True(t, err != nil, "another loader has it")
+	require.Error(t, err, "another loader has it")
 	require.NotErrorIs(t, err, models.ErrClaimed)
 	require.Eventually(t, func() bool { return w.Load(id) == nil }, lots.Settle+10*time.Second, 50*time.Millisecond)
 	w.Sync()

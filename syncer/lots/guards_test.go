@@ -190,7 +190,7 @@ func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	require.NoError(t, err)
 	seen := state.Position()
 	less := lua.Position{Epoch: seen.Epoch, Seq: seen.Seq - 1, Units: seen.Units - 1}
-	require.NoError(t, w.Redis.FlushAll(t.Context()).Err())
+	require.NoError(t, w.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // a server of its own
 	loader := w.Loader()
 	loader.Observe(func(step string) {
 		if step == "settling" {

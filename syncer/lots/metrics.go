@@ -33,7 +33,8 @@ func newKeeperMetrics(reg prometheus.Registerer) keeperMetrics {
 			Name: "dibs_lost_units", Help: "Units of claims that Redis accepted and lost: they are not for sale. 0 on who does not lead.",
 		}),
 		parked: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_parked_events", Help: "Events in parked_events that MySQL could not take and that were not given up. 0 on who does not lead.",
+			Name: "dibs_parked_events", Help: "Events in parked_events that MySQL could not take and that were not " +
+				"given up. 0 on who does not lead.",
 		}),
 		partitions: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dibs_partitions", Help: "Partitions by their state: ok, recovering (Redis lost data)," +

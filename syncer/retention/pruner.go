@@ -35,6 +35,7 @@ type Pruner struct {
 	time        time.Duration // pruneTime, except in tests
 }
 
+// NewPruner returns a pruner of a database.
 func NewPruner(db *gorm.DB) *Pruner {
 	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept, time: pruneTime}
 }
@@ -78,7 +79,8 @@ func (p *Pruner) untilDone(
 // after the last page, since it would find rows that stay again and again.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
-	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting IS NULL ORDER BY id LIMIT ?",
+	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting "+
+		"IS NULL ORDER BY id LIMIT ?",
 		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
 	if err == nil {
 		n, err = p.flushPage(ctx, page)

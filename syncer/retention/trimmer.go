@@ -135,7 +135,7 @@ func (t *Trimmer) firstKept(
 	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
 ) (lua.EntryID, error) {
 	young := applied
-	young.Ms -= min(young.Ms, uint64(t.Keep.Milliseconds())) //nolint:gosec // not negative
+	young.Ms -= min(young.Ms, uint64(t.Keep.Milliseconds()))
 	bytes, err := t.Streams.Bytes(ctx, partition)
 	if err != nil {
 		return young, err

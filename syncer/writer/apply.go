@@ -202,7 +202,11 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
 	rows := rowsOf(slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !adder.HasRow(&e) }))
 	for _, r := range rows {
-		r.Payload, _ = json.Marshal(&r.Event) // in case it is parked
+		var err error
+		r.Payload, err = json.Marshal(&r.Event) // in case it is parked
+		if err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
 	}
 	b := &batch{rows: rows, sums: sumOf(rows)}
 	return sqlstore.Retry(ctx, func() error {

@@ -103,7 +103,7 @@ func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 // redefine writes a change that MySQL has forgotten, unless a newer one was
 // committed meanwhile.
 func redefine(db *gorm.DB, d *models.Definition) error {
-	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d)
+	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d) //nolint:unqueryvet // all columns, zeros too
 	if done.Error != nil || done.RowsAffected == 0 || d.Kind == models.KindPacket {
 		return done.Error
 	}

