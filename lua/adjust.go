@@ -16,9 +16,9 @@ const (
 	statusBusy = 4 // adjust.lua: the lot is being loaded
 )
 
-// ChangeID names a version of a definition, in the ids of the events of crossed
-// lines: readers recognize one that is appended twice. It is a UUIDv7, as
-// versions are times.
+// ChangeID identifies a version of a definition. Events of crossed
+// lines use it, so readers recognize an event that is appended twice.
+// It is a UUIDv7, as versions are times.
 func ChangeID(c *models.Campaign) string {
 	sum := sha256.Sum256([]byte(c.ID + "\n" + formatInt(c.Version)))
 	id := uuid.UUID(sum[:16])
@@ -30,12 +30,14 @@ func ChangeID(c *models.Campaign) string {
 	return id.String()
 }
 
-// Adjust sends definition d to a lot, so that the next claim obeys it, and
-// returns the state. If the change crosses a line, low stock or sold out, the
-// same step appends its event. A known version is appended to the claim stream
-// only; an older one changes nothing. Errors: ErrAbsent (the lot is away, and
-// the stream has the definition), ErrOther (it is being loaded, and nothing
-// changed), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
+// Adjust applies definition d to a lot from its next claim on, and
+// returns the state. If the change crosses a line, low stock or sold
+// out, the same step appends its event. A known version is only
+// appended to the claim stream. An older one changes nothing.
+//
+// Errors: ErrAbsent (the lot is away; the stream has the definition),
+// ErrOther (the lot is being loaded; nothing changed), ErrDamaged,
+// ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign, d *models.Definition) (State, error) {
 	do, err := s.adjustCall(c, d)
 	if err != nil {

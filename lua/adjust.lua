@@ -1,23 +1,28 @@
--- adjust.lua writes a definition to a lot and to the claim stream, and an event for each line
--- that the change crosses, in one step. Claims stay as they are. A lot that is away gets it when
--- it is loaded; the stream has it at once. The first write is an XADD, which Redis refuses
--- whole, see claim.lua.
+-- adjust.lua writes a definition to a lot and to the claim stream, in one step.
+-- It also appends an event for each line that the change crosses.
+-- Claims stay as they are. A lot that is away gets the definition when it is
+-- loaded. The first write is an XADD, which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] stream  stream  the claim stream of the partition
 -- KEYS[3] signals hash    of the partition, see away.lua
 --
 -- ARGV[1]    version   of the definition; an older one changes nothing
--- ARGV[2]    event_id  of the events, derived from the version; the event's name follows it
+-- ARGV[2]    event_id  derived from the version; the event's name follows it
 -- ARGV[3]    at        the time in JSON
 -- ARGV[4]    now_ms    milliseconds since 1970; empty: this server's clock
--- ARGV[5..12] pairs of a field of state that never changes and its value; any other is damage
+-- ARGV[5..12] pairs of a field of state that never changes and its value;
+--             another value is damage
 -- ARGV[13]   definition  of the campaign, as JSON
--- ARGV[14]   pause_id    the definition's last pause, see pause.lua; a later one keeps the lot paused
--- ARGV[15..] pairs of a field of state and its new value. New limits count claims from now on
+-- ARGV[14]   pause_id    the definition's last pause, see pause.lua;
+--                        a later one keeps the lot paused
+-- ARGV[15..] pairs of a field of state and its new value.
+--            New limits count claims from now on
 --
--- Reply {0} adjusted · {1} the lot is away: the stream has it · {2, which} damaged: the key of that number
---   {3} this version is here, and now in the stream, or a newer one · {4} later: it is being loaded; unchanged
+-- Reply {0} adjusted · {1} the lot is away: only the stream has it
+--   {2, which} damaged: the key of that number
+--   {3} this version or a newer one is here; this one was appended again
+--   {4} later: it is being loaded; unchanged
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
 local version, FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15
 
@@ -58,7 +63,8 @@ if version <= tonumber(counts[1]) then return {3} end
 local new = {}
 for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 
--- A kept limit goes on counting. A new one counts claims after last_ms, which is set for it.
+-- A kept limit goes on counting. A new one counts claims after last_ms.
+-- So last_ms is set with it.
 local from_ms, limits = '0', {}
 if counts[4] ~= '0' then
   local now_ms, last_ms = tonumber(ARGV[4]), number(counts[9]) or 0
@@ -77,8 +83,9 @@ for limit in string.gmatch(new.limits, '[^;]+') do
   limits[#limits + 1] = string.gsub(limit, '^(%l%d+:%d+:)%d+', '%1' .. (from[key_of(limit)] or from_ms))
 end
 
--- A change crosses a line as a claim does: the remainder is above the old line and not above the
--- new one. Damaged old fields cross nothing; this script writes them again.
+-- A change crosses a line as a claim does. The remainder is above the
+-- old line, and not above the new one. Damaged old fields cross
+-- nothing; this script writes them again.
 local crossed, left = {}, 0
 local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
 if total and low and new.status ~= 'closed' then

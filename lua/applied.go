@@ -12,9 +12,9 @@ import (
 	"dibs/models"
 )
 
-// applied is MySQL's offset of each partition, as far as this process knows. A
-// MySQL behind it was restored, or is a lagging replica: entries that it has
-// yet to apply may undo its answers.
+// applied is MySQL's offset of each partition, as far as this process
+// knows. A MySQL behind it was restored, or is a lagging replica.
+// Entries that it has yet to apply may undo its answers.
 type applied struct {
 	mu sync.Mutex
 	at map[int]appliedAt
@@ -29,8 +29,8 @@ func (a appliedAt) less(b appliedAt) bool {
 	return a.generation < b.generation || a.generation == b.generation && a.entry.Less(b.entry)
 }
 
-// IsBehind reports whether an offset of MySQL is behind what this process knows
-// of a partition. If not, the process records it.
+// IsBehind reports whether MySQL's offset is behind the known one of a
+// partition. If not, it becomes the known one.
 func (s *Scripts) IsBehind(partition int, at models.Offset) (bool, error) {
 	entry, err := ParseEntryID(at.EntryID)
 	if err != nil {
@@ -52,9 +52,9 @@ func (a *applied) isBehind(partition int, at appliedAt) bool {
 	return false
 }
 
-// HasApplied reports whether MySQL has applied a partition up to an entry. It
-// uses the last Signal, if Redis still has the entry at that offset. Errors:
-// those of Redis.
+// HasApplied reports whether MySQL has applied a partition up to an
+// entry. It uses the last Signal, if Redis still has the entry at that
+// offset. Errors: those of Redis.
 func HasApplied(ctx context.Context, rdb redis.UniversalClient, partition int, upto EntryID) (bool, error) {
 	signal, err := rdb.HGet(ctx, SignalsKey(partition), signalOffset).Result()
 	if errors.Is(err, redis.Nil) {

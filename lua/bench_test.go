@@ -19,14 +19,16 @@ import (
 	"dibs/models"
 )
 
-// articleSource is the script of the article that Dibs goes past: three limits,
-// one claim a call, neither stream nor replay.
+// articleSource is the script of the article that
+// Dibs is compared with. It has three limits, one
+// claim a call, and neither stream nor replay.
 //
 //go:embed testdata/article.lua
 var articleSource string
 
-// BenchmarkClaim runs claim.lua at so many claims a call over 4 connections.
-// Beside claims/s it reports what Redis spent on a claim inside of the script.
+// BenchmarkClaim runs claim.lua with batches of
+// claims over 4 connections. It also reports
+// what a claim costs Redis inside of the script.
 func BenchmarkClaim(b *testing.B) {
 	for _, perCall := range []int{1, 16, 32, 128} {
 		b.Run(fmt.Sprintf("%d-a-call", perCall), func(b *testing.B) {
@@ -44,8 +46,8 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// BenchmarkArticle is the measure: the article's script, one claim a call over
-// 50 connections.
+// BenchmarkArticle is the baseline: the article's script, one claim a
+// call over 50 connections.
 func BenchmarkArticle(b *testing.B) {
 	rdb := connect(b, testenv.Redis(b).URL())
 	require.NoError(b, rdb.HSet(b.Context(), "c", "total", models.UnitsMax, "per_user", 3, "per_user_per_day", 2).Err())
@@ -68,7 +70,7 @@ func newcomers(first, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// spread runs b.N claims over that many goroutines, perCall claims a call;
+// spread runs b.N claims over some goroutines, perCall claims a call.
 // first is the number of a call's first user.
 func spread(b *testing.B, rdb redis.UniversalClient, goroutines, perCall int, call func(ctx context.Context, first int) error) {
 	b.Helper()
@@ -97,8 +99,8 @@ func spread(b *testing.B, rdb redis.UniversalClient, goroutines, perCall int, ca
 
 var evalshaStat = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
 
-// commandStat reads calls or usec of EVALSHA since the last reset; 0 when there
-// were none.
+// commandStat reads calls or usec of
+// EVALSHA since the last reset; 0 is none.
 func commandStat(t testing.TB, rdb redis.UniversalClient, field string) int {
 	t.Helper()
 	info, err := rdb.Info(t.Context(), "commandstats").Result()
@@ -112,7 +114,6 @@ func commandStat(t testing.TB, rdb redis.UniversalClient, field string) int {
 	return n
 }
 
-// requireSeq checks that as many claims were made as the stream has entries.
 func (b *bundle) requireSeq(t testing.TB) {
 	t.Helper()
 	length, err := b.rdb.XLen(t.Context(), b.keys.Stream).Result()

@@ -14,11 +14,11 @@ import (
 	"dibs/models"
 )
 
-// ClaimsMax bounds the claims of a call: at some 5 µs each, Redis is blocked
-// under a millisecond.
+// ClaimsMax bounds the claims of a call. At some 5 µs each, Redis is
+// blocked for less than a millisecond.
 const ClaimsMax = 128
 
-// ClaimRequest asks for units of a campaign. The caller has checked the fields.
+// ClaimRequest is a claim. The caller has checked its fields.
 type ClaimRequest struct {
 	ID       uuid.UUID // becomes the id of the claim; the same id again is a replay
 	UserID   string
@@ -29,8 +29,8 @@ type ClaimRequest struct {
 	TraceParent string
 }
 
-// ClaimReply answers a ClaimRequest. Claim is set if Outcome.Took(), and equal
-// in replays.
+// ClaimReply answers a ClaimRequest. Claim is set
+// if Outcome.Took(), and the same in replays.
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
@@ -44,14 +44,16 @@ const (
 	statusRolledBack = 4 // claim.lua: Redis is behind what the caller saw
 )
 
-// Claim runs up to ClaimsMax claims of one campaign in one call and answers
-// each, in order. remaining is the stock after the call. Claims of one user or
-// key in a call see each other.
+// Claim runs up to ClaimsMax claims of one campaign in one call. It
+// answers them in order. Claims of one user or key in a call see each
+// other. remaining is the stock after the call.
 //
-// A missing or damaged campaign gives OutcomeAbsent or OutcomeDamaged for every
-// claim. A damaged record gives OutcomeDamaged for the claims that need it.
-// Errors: ErrUnavailable (nothing was claimed) and ErrOutcomeUnknown: a retry
-// with the same ids claims nothing twice.
+// A missing or damaged campaign gives OutcomeAbsent
+// or OutcomeDamaged for every claim. A damaged record
+// gives OutcomeDamaged for the claims that need it.
+//
+// Errors: ErrUnavailable (nothing was claimed), ErrOutcomeUnknown. A
+// retry with the same ids claims nothing twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
 	replies, view, err := s.ClaimAfter(ctx, m, Position{}, reqs)
 	return replies, view.Remaining, err
@@ -63,10 +65,10 @@ type CampaignView struct {
 	Remaining int64 // units
 }
 
-// ClaimAfter is Claim for a caller that remembers how far it saw the campaign.
-// If Redis is behind that (an old snapshot, a lagging replica), every claim
-// gets OutcomeRolledBack, and the campaign is stopped. view is Redis' state,
-// zero if the campaign is missing.
+// ClaimAfter is Claim for a caller that remembers how far it saw the
+// campaign. If Redis is behind that (an old snapshot, a lagging
+// replica), every claim gets OutcomeRolledBack, and the campaign is
+// stopped. view is Redis' state, zero if the campaign is missing.
 func (s *Scripts) ClaimAfter(
 	ctx context.Context, m Meta, seen Position, reqs []ClaimRequest,
 ) (replies []ClaimReply, view CampaignView, err error) {
@@ -120,8 +122,8 @@ func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
 	return replies
 }
 
-// serverNow is now_ms of scripts: empty for Redis' clock, or the time of a
-// test's clock.
+// serverNow is now_ms of scripts. It is empty for
+// Redis' clock, or the time of a test's clock.
 func (s *Scripts) serverNow() string {
 	if s.opts.ServerClock == nil {
 		return ""
@@ -178,7 +180,7 @@ func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	record := string(body[:])
 	keyDigest := ""
 	if req.Key != "" {
-		// a key is its user's: another user may have it as well
+		// a key is scoped by user: another user may send the same
 		digest := sha256.Sum256([]byte(scopeOf(m, req) + "\x00" + req.Key))
 		// unlike the field, the record names the claim
 		record += key
@@ -193,8 +195,8 @@ func (s *Scripts) fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[5*n] = s.eventPart(m, req, keyDigest)
 }
 
-// scopeOf is the scope of an idempotency key: the user, and the subject that
-// selects the shard.
+// scopeOf is the scope of an idempotency key: the
+// user, and the subject that selects the shard.
 func scopeOf(m Meta, req *ClaimRequest) string {
 	if subject := m.subject(req.UserID, req.Subjects); subject != req.UserID {
 		return req.UserID + "\x00" + subject
@@ -202,8 +204,8 @@ func scopeOf(m Meta, req *ClaimRequest) string {
 	return req.UserID
 }
 
-// eventPart is the caller's part of the event's JSON: from the value of user_id
-// to that of seq.
+// eventPart is the caller's part of the event's
+// JSON, from the value of user_id to that of seq.
 func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
@@ -229,8 +231,8 @@ func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte 
 	return append(b, `,"seq":`...)
 }
 
-// appendJSONString appends a JSON string. A plain one saves a call of
-// encoding/json.
+// appendJSONString appends a JSON
+// string. Plain ones skip encoding/json.
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {

@@ -1,44 +1,56 @@
--- claim.lua takes units of one campaign for a batch of claims, in order, and appends their
--- events to the claim stream, in one step. A claim with a known key is replayed. Any other one
--- must pass the status, the window, the stock and the limits.
+-- claim.lua takes units of one campaign for a batch of claims, in order, and
+-- appends their events to the claim stream, in one step. A claim with a known
+-- key is replayed. Any other must pass the status, the window, the stock and
+-- the limits.
 --
--- The script checks everything before it writes, and no write after the first can fail. Reads
--- fail on a key of a wrong type. The first write is an XADD, or the only one an HSET. Redis
--- refuses it whole for a wrong type, out of memory, as a replica, or if it can't persist.
+-- All checks precede the first write, and no write after it can fail. Reads fail
+-- on a key of a wrong type. The first write is an XADD, or the only one an HSET.
+-- Redis refuses it whole for a wrong type, out of memory, as a replica, or if
+-- it can't persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> the subject's record, see read_record
--- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes -> record of the claim
+-- KEYS[2] users   hash    user id, or "name\nvalue" of another subject
+--                         -> the subject's record, see read_record
+-- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes
+--                         -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] signals hash    of the partition, see away.lua
--- KEYS[6] waves   zset    of packet campaigns: lists of packets by time of release, see push.lua
+-- KEYS[6] waves   zset    of packet campaigns: lists of packets by time of
+--                         release, see push.lua
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
--- ARGV[2]     first_day     the first day below, in days since 1970-01-01 in the campaign's zone
--- ARGV[3..8]  day_start_ms  the beginnings of that day and the next five
--- ARGV[9]     seen_epoch    the newest load that the caller saw in Redis; 0 is none
+-- ARGV[2]     first_day     the first day below, in days since 1970-01-01 in the
+--                           campaign's zone
+-- ARGV[3..8]  day_start_ms  the starts of that day and the next five
+-- ARGV[9]     seen_epoch    the newest load that the caller saw; 0 is none
 -- ARGV[10]    seen_seq      the highest seq that the caller saw
 -- ARGV[11]    seen_units    the most units that the caller saw sold
--- ARGV[12]    subjects      names of other subjects, sorted, joined by " "; each has a column after the six
--- ARGV[13..]  six a claim, in columns, as a command takes a range of ARGV: user id; quantity;
---             key, 16 bytes; record head, which begins with the 8 bytes of the body's digest;
---             claim id; event part, the JSON from the value of user_id to that of seq.
---             A packet's quantity is 1. Then a column for each subject: its field of users, or "".
---             Then, if any claim is traced: "number of the claim=traceparent;" of each
+-- ARGV[12]    subjects      names of other subjects, sorted, joined by " ";
+--                           each has a column after the six
+-- ARGV[13..]  six a claim, in columns, as a command takes a range of ARGV:
+--             user id; quantity; key, 16 bytes; record head, which starts with
+--             the 8 bytes of the body's digest; claim id; event part, the JSON
+--             from the value of user_id to that of seq. A packet's quantity is 1.
+--             Then a column for each subject: its field of users, or "".
+--             Then, if any is traced: "number of the claim=traceparent;" of each
 --
--- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}: above 0 is the seq of a new
--- claim; text is the record of a replayed one; else 0 less the code of the refusal. Then come
--- "amount:id" of each new packet, and after refusals 13 or 14 the limits that these refer to
---   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
---   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
+-- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}
+-- One above 0 is the seq of a new claim. Text is the record of a replayed one.
+-- Else it is 0 less the code of the refusal. Then come "amount:id" of each new
+-- packet, and after refusals 13 or 14 the limits that these refer to.
+--   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed
+--   5 not_started · 6 ended · 7 sold_out · 8 user_limit · 9 user_day_limit
+--   10 damaged: the record of this user or of this claim
 --   11 not_released: the packets' time has not come
---   12 dry: other shards may have enough units; not for packets, which stay in their shard
---   13 limit: 1300 and the limit's number in limits · 14 invalid: 1400 and that of a limit whose subject is missing
+--   12 dry: other shards may have enough units; never for packets, which
+--      stay in their shard
+--   13 limit: 1300 and the limit's number in limits
+--   14 invalid: 1400 and the number of a limit whose subject is missing
 -- or {1} absent: the campaign is missing or away
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis is behind what the caller saw; the campaign is stopped
---   until it is loaded or resumed
+-- or {4, epoch, seq} rolled back: Redis is behind what the caller saw;
+--    the campaign is stopped until it is loaded or resumed
 local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 local stream_key, signals_key, waves_key = KEYS[4], KEYS[5], KEYS[6]
 local find, sub, match = string.find, string.sub, string.match
@@ -62,7 +74,8 @@ if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if fields[numbers + 3] or not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 for i = 2, numbers do
-  -- tonumber accepts "nan", "1e9" and "0x10", and nothing exceeds "nan". A shard may owe units.
+  -- tonumber accepts "nan", "1e9" and "0x10", and nothing exceeds
+  -- "nan". A shard may owe units.
   local text = fields[i]
   if not text or #text > DIGITS or not find(text, i == 2 and shard and '^%-?%d+$' or '^%d+$') then return {2, 1} end
 end
@@ -70,8 +83,8 @@ local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fie
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- With live claims both hashes were written, so a missing one was lost. Without any they may be
--- missing, while seq goes on.
+-- With live claims both hashes were written, so a missing one was lost.
+-- Without live claims they may be missing, while seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
@@ -88,7 +101,8 @@ if now_text == '' then
 end
 local now_ms = tonumber(now_text)
 if now_ms < tonumber(ARGV[3]) or now_ms >= tonumber(ARGV[3 + DAYS]) then return {3, now_ms} end
--- A campaign's time never goes back, whatever the clock does: times in the ledger rise with seq.
+-- A campaign's time never decreases, even if the clock does: times in
+-- the ledger rise with seq.
 if seq > 0 and now_ms < tonumber(fields[9]) then
   now_text = fields[9]
   now_ms = tonumber(now_text)
@@ -120,7 +134,8 @@ user_limits[1].window = 0
 user_limits[2].code = 9
 user_limits[2].window = day
 if user_limits[3] or subjects[1] then
-  -- The numbers of the current windows, by first letter; as in limits.go.
+  -- The numbers of the current windows,
+  -- by first letter, as in limits.go.
   local y, m = date_of(day)
   local window = {
     h = day * 100 + math.floor((now_ms - day_start_ms) / 3600000), d = day,
@@ -146,8 +161,9 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
--- after_taking adds a quantity to a subject's record and returns it, or nil and the code of the
--- limit that refuses. It changes windows and counts.
+-- after_taking adds a quantity to a subject's record
+-- and returns it. If a limit refuses, it returns nil
+-- and the limit's code. It changes windows and counts.
 local function after_taking(limits, windows, counts, quantity, is_user)
   for i = 1, #limits do
     local limit = limits[i]
@@ -163,7 +179,8 @@ local function after_taking(limits, windows, counts, quantity, is_user)
   return write_record(limits, windows, counts, is_user)
 end
 
--- In a rush nearly every user is new, so a new user's record is made once per quantity.
+-- In a rush nearly every user is new. So a new
+-- user's record is made once per quantity.
 local firsts = {}
 local function first_taking(text)
   local quantity = tonumber(text)
@@ -186,7 +203,8 @@ local heads = keys + claims
 local ids = heads + claims
 local parts = ids + claims
 
--- Metadata of traced claims, by number: a MessagePack map of one, as watermill reads it.
+-- Metadata of traced claims, by number: a
+-- MessagePack map of one, as watermill reads it.
 local traces, traced = ARGV[FIRST_CLAIM + claims * columns], {}
 if traces then
   for i, parent in string.gmatch(traces, '(%d+)=([%x-]+);') do
@@ -210,8 +228,9 @@ if not campaign_refusal and remaining > 0 then
   end
 end
 
--- Packets are given away by time of release, then in the order of their push. packets are as
--- many released ones as this call may need. The first upto[i] are in lists[1] to lists[i].
+-- Packets are given out by time of release, then in order of push.
+-- packets are as many released ones as this call may need. The first
+-- upto[i] are in lists[1] to lists[i].
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
@@ -231,7 +250,8 @@ local function find_packets(most)
     lists[i], upto[i] = list, found
     if found == most then return true end
   end
-  -- The others are not released yet. If some are missing, that is damage and not sold out.
+  -- The others are not released yet. If some
+  -- are missing, that is damage, not sold out.
   local there = 0
   for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
     local length = redis.pcall('LLEN', list)
@@ -255,15 +275,17 @@ end
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = (shard and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
--- Each string is made in one go, as making one costs Redis by its length.
+-- Each string is made in one go: making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
 local record_tail = ':' .. now_text .. (waves_key and ':' or '')
--- What follows the head of a record. A packet's record ends with its amount and id, another one
--- may end with the state of a release, see release.lua.
+-- What follows the head of a record. A packet's
+-- record ends with its amount and id. Another may
+-- end with the state of a release, see release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
 local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
 
--- seq is formatted as tens and a digit: formatting the whole number costs more.
+-- seq is formatted as tens and a digit:
+-- formatting all of it costs more.
 local DIGIT = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 local digit = seq % 10
 local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n % 10) / 10) end
@@ -277,8 +299,9 @@ local made, seq_text = 0, nil -- new claims of this call; the text of the last s
 local is_limited = false -- a refusal refers to limits
 local changed = 0 -- length of new_users
 
--- take_subjects adds claim i to the records of its limited subjects. It returns their fields and
--- records in turn, or nil and the code of the refusal.
+-- take_subjects adds claim i to the records of its
+-- limited subjects. It returns their fields and records,
+-- alternating, or nil and the code of the refusal.
 local take_subjects = subjects[1] and function(i, quantity)
   local taken_by, n = {}, 0
   for s = 1, #subjects do
@@ -388,8 +411,9 @@ if made == 0 then return reply end
 reply[5] = seq
 reply[6] = sold
 
--- A crossed line has one event. The next call starts below it, until a restock. A shard does not
--- know its campaign's stock: it has no low_stock_at, and is not sold out.
+-- A crossed line has one event: the next call starts below it, until a
+-- restock. A shard does not know its campaign's stock. It has no
+-- low_stock_at, and is never sold out.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 and not shard then crossed[#crossed + 1] = 'sold_out' end

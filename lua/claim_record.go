@@ -14,10 +14,14 @@ import (
 	"dibs/models"
 )
 
-// In the hash of keys Redis has a record of each claim. The field is the
-// claim's id, or the digest of the client's key. The record is the digest of
-// the body (8 bytes), with a key the claim's id (16 bytes), then "seq:at_ms",
-// then ":amount:id" of a packet, or else releaseDone.
+// In Redis the hash of keys has a record of each
+// claim. The field is the claim's id, or the digest
+// of the client's key. The record is, in order:
+//
+//  - the digest of the body, 8 bytes
+//  - with a key, the claim's id, 16 bytes
+//  - "seq:at_ms"
+//  - ":amount:id" of a packet, or releaseDone
 
 const (
 	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
@@ -71,8 +75,8 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
 }
 
-// parseRecord parses the record of the claim that req repeats. claim.lua has
-// compared the body.
+// parseRecord parses the record of the claim that req repeats.
+// claim.lua has compared the body.
 func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
 	text := record
 	id = req.ID
@@ -98,12 +102,12 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 	return id, seq, at, packet, nil
 }
 
-// BodyDigest identifies a claim's user, quantity and other subjects in its
-// record.
+// BodyDigest identifies the user,
+// quantity and other subjects of a claim.
 type BodyDigest [digestLength]byte
 
-// BodyDigestOf returns the digest of a body. Different bodies under one key
-// differ in it.
+// BodyDigestOf returns the digest of a body.
+// Different bodies under one key differ in it.
 func BodyDigestOf[ID string | []byte](userID ID, quantity int64, subjects models.Subjects) BodyDigest {
 	body := make([]byte, 8, 8+models.UserIDLength)
 	binary.BigEndian.PutUint64(body, uint64(quantity))

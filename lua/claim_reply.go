@@ -67,8 +67,8 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	return replies, view, nil
 }
 
-// putLimits sets the limits of refused claims from the list at the end of a
-// reply. It returns false for a bad list.
+// putLimits sets the limits of refused claims from the list at the end
+// of a reply. It returns false for a bad list.
 func putLimits(m Meta, replies []ClaimReply, answers []any, list any, nowMs int64) bool {
 	refused := false
 	for i := range replies {
@@ -85,9 +85,9 @@ func putLimits(m Meta, replies []ClaimReply, answers []any, list any, nowMs int6
 	return refused
 }
 
-// decodeAnswer decodes the answer to one claim: the seq of a new one, the
-// record of a replayed one, or 0 less the code of a refusal. nowMs is the time
-// of the call.
+// decodeAnswer decodes the answer to one claim: the seq
+// of a new one, the record of a replayed one, or 0 less
+// the code of a refusal. nowMs is the time of the call.
 func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, answer any) error {
 	switch v := answer.(type) {
 	case int64:

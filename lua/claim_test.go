@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// Each row adds one reason to refuse to those below it, so the order of rows is
-// the order of precedence.
+// Each row adds one reason to refuse to those below it. So the order of
+// rows is the order of precedence.
 func TestRefusalsHaveOneOrder(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.PerUser, c.PerUserPerDay = 3, 1, 1 })
@@ -93,7 +93,7 @@ func TestCallsThatCantBeAreNotSent(t *testing.T) {
 	})
 }
 
-// Off by more than the table of days covers is refused.
+// The table of days does not cover such a difference.
 func TestClocksThatDifferByDaysAreRefused(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUserPerDay = 1 })

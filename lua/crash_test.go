@@ -20,7 +20,7 @@ import (
 	"dibs/models"
 )
 
-// crash is a rush that goes on while Redis dies, and what it was told.
+// crash is a rush that goes on while Redis dies, and its answers.
 type crash struct {
 	b    *bundle
 	told atomic.Int64 // claims
@@ -33,7 +33,7 @@ type crash struct {
 	wg   sync.WaitGroup
 }
 
-// claimed is a request and the claim that it was answered with.
+// claimed is a request and the claim in its answer.
 type claimed struct {
 	req   lua.ClaimRequest
 	claim models.Claim
@@ -42,8 +42,8 @@ type claimed struct {
 // crashStock is more than any rush takes.
 const crashStock = 100_000_000
 
-// startCrash has some callers claim until stop: each call until its outcome is
-// known, with the same ids.
+// startCrash lets some callers claim until stop. Each repeats a call
+// with the same ids until its outcome is known.
 func startCrash(t *testing.T, rdb redis.UniversalClient) *crash {
 	t.Helper()
 	c := &crash{}
@@ -84,15 +84,15 @@ func (c *crash) ask(ctx context.Context, reqs []lua.ClaimRequest) {
 	}
 }
 
-// more waits until as many more claims were told.
+// more waits for as many more answered claims.
 func (c *crash) more(t *testing.T, claims int64) {
 	t.Helper()
 	from := c.told.Load()
 	require.Eventually(t, func() bool { return c.told.Load() >= from+claims }, time.Minute, time.Millisecond)
 }
 
-// lost asks for each claim that was told once more, and counts those that are
-// not there, as they were told.
+// lost repeats each answered claim, and
+// counts those whose answer differs.
 func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 	t.Helper()
 	s, err := lua.New(rdb, lua.Options{Clock: func() time.Time { return time.UnixMilli(c.b.ourMs.Load()) }, ServerClock: c.b.redisMs.Load})
@@ -114,8 +114,8 @@ func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 	return lost
 }
 
-// killAndStart kills Redis in the middle of a rush, again and again, on the
-// same folder.
+// killAndStart kills Redis repeatedly during
+// a rush, and starts it on the same folder.
 func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 	t.Helper()
 	kills, repairs := testenv.Pick(5, 50), 0
@@ -129,21 +129,22 @@ func (c *crash) killAndStart(t *testing.T, server *testenv.RedisServer) {
 	t.Logf("%d kills, %d files repaired, %d claims told, %d calls of unknown outcome", kills, repairs, len(c.yes), c.unknown)
 }
 
-// I2: with the settings that fsync asks for, kill -9 of Redis loses no claim
-// that was told.
+// I2: with the settings that fsync requires,
+// kill -9 of Redis loses no answered claim.
 func TestClaimsToldWithFsyncOutliveRedisKilled(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
 	c := startCrash(t, connect(t, server.URL()))
 	c.killAndStart(t, server)
-	c.b.rdb = connect(t, server.URL()) // the old client may still think of the last life
+	// the old client may still remember the killed server
+	c.b.rdb = connect(t, server.URL())
 	c.b.s = c.b.scripts()
 	require.Zero(t, c.lost(t, c.b.rdb))
 	c.b.requireBooks()
 }
 
-// A crash in the middle of a write leaves half of a transaction in the file. It
-// must not come back among later claims.
+// A crash during a write leaves half of a transaction in the file. It
+// must not be restored among later claims.
 func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -151,7 +152,8 @@ func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	require.Equal(t, 1, repairs, "the server did not load half a write by itself")
 	require.Equal(t, []int64{1, 2}, events)
 
-	// Control: a server that loads it restores the claim that was never told.
+	// Control: a server that loads it restores
+	// the claim that was never answered.
 	events, _ = tornOnce(t, testenv.Redis(t, "appendonly yes", "appendfsync always"))
 	t.Logf("with aof-load-truncated yes the stream holds seq %v", events)
 	if strings.HasPrefix(serverVersion(t, server), "7.0.") { // later ones may be mended
@@ -159,9 +161,9 @@ func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 	}
 }
 
-// tornOnce claims, cuts the file in the middle of the second claim's
-// transaction, claims again, crashes again, and returns the seq of the events
-// in the stream.
+// tornOnce claims, and cuts the file within the second claim's
+// transaction. Then it claims and crashes again, and returns the seq of
+// the events in the stream.
 func tornOnce(t *testing.T, server *testenv.RedisServer) (seqs []int64, repairs int) {
 	t.Helper()
 	b := newBundle(t, connect(t, server.URL()), nil)
@@ -195,8 +197,8 @@ func serverVersion(t *testing.T, server *testenv.RedisServer) string {
 	return info["Server"]["redis_version"]
 }
 
-// Control: the same rush on a Redis that keeps nothing loses all, and the count
-// finds it. Nothing is sold twice after it.
+// Control: the same rush on a Redis without persistence loses all, and
+// the count finds it. Nothing is sold twice after it.
 func TestClaimsToldFastAreLostWithRedisAndCounted(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

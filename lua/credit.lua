@@ -1,10 +1,12 @@
--- credit.lua adds the units of a move to a shard, in one step, and once per load however often it
--- is called. The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- credit.lua adds the units of a move to a shard, in one step. A load counts a
+-- move once, however often the script is called. The first write is an XADD,
+-- which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] moves   zset    moves credited to this load in the last hour, by time; the state has their number
--- KEYS[4] signals hash  of the partition, see away.lua
+-- KEYS[3] moves   zset    moves credited to this load in the last hour, by time;
+--                         the state has their number
+-- KEYS[4] signals hash    of the partition, see away.lua
 --
 -- ARGV[1] epoch  of the load, by MySQL
 -- ARGV[2] from   the shard that gives the units; 0: a raise of the total
@@ -13,11 +15,12 @@
 -- ARGV[5] at     the time in JSON
 --
 -- Reply {0, units; 0: credited before}
---   {1} absent: the shard is missing or away · {2, which} damaged: the key of that number; nothing was changed
+--   {1} absent: the shard is missing or away
+--   {2, which} damaged: the key of that number; nothing was changed
 --   {3} another load; untouched
 local state_key, stream_key, moves_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, units, move = ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local KEPT_MS = 3600000 -- callers have read seconds ago that MySQL lacks it
+local KEPT_MS = 3600000 -- callers read seconds ago that MySQL lacks it
 
 -- include away.lua
 

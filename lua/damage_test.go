@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// plant puts a value of each type where a key is.
+// plant overwrites a key with a value of each type.
 var plant = map[string]func(ctx context.Context, rdb redis.UniversalClient, key string) error{
 	"string": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		return rdb.Set(ctx, key, "1", 0).Err()
@@ -37,8 +37,8 @@ var plant = map[string]func(ctx context.Context, rdb redis.UniversalClient, key 
 	},
 }
 
-// dump is DUMP of every key; where the server has no whole DUMP, their
-// contents.
+// dump is DUMP of every key, or the
+// contents if the server has no whole DUMP.
 func dump(t testing.TB, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := snapshot(t.Context(), t, rdb)
@@ -50,7 +50,7 @@ func dump(t testing.TB, rdb redis.UniversalClient) map[string]string {
 	return all
 }
 
-// A7: each key of each script in turn holds each wrong type.
+// A7: each key of each script holds each wrong type.
 func TestWrongTypeChangesNothing(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, claimed := range []bool{false, true} {
@@ -121,8 +121,8 @@ func (p *packets) requireDamaged(script, key, name string) {
 	require.ErrorContains(p.t, err, key, name)
 }
 
-// requireDamaged calls a script and wants its refusal, naming the key where the
-// script's error can.
+// requireDamaged calls a script that must refuse. The error names the
+// key where the script's can.
 func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest) {
 	b.t.Helper()
 	var err error
@@ -144,7 +144,8 @@ func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest
 	require.ErrorContains(b.t, err, key, name)
 }
 
-// garbage is what no number of a state is. Lua's tonumber takes most of it.
+// garbage are values that no number of a state
+// has. Lua's tonumber takes most of them.
 var garbage = []string{"", "nan", "inf", "-1", "1.5", "0x10", "1e3", " 5", "5\n", "five", "9999999999999999", "99999999999999999999", strings.Repeat("9", 400)}
 
 func TestGarbageInStateChangesNothing(t *testing.T) {
@@ -190,7 +191,7 @@ func TestGarbageInStateChangesNothing(t *testing.T) {
 
 const missing = "(missing)"
 
-// A damaged record stops those who need it and no one else in the call.
+// A damaged record stops its owner, and no one else in the call.
 func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for i, record := range []string{"", "x", "0:1;", "0:1;5", ";0:1", "0:-1", "0:1.5;1:1", "nan:nan", "0:1 ;1:1", "0:99999999999999999999", strings.Repeat("9", 400) + ":1"} {
@@ -226,8 +227,8 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	})
 }
 
-// A record may be older than the newest limit: what it does not count is not
-// used yet.
+// A record may be older than the newest
+// limit. What it does not count is unused.
 func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) {
@@ -241,8 +242,8 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	})
 }
 
-// No id follows one of the last millisecond there is. Only an XADD by hand
-// writes such an id, and who reads the stream says so.
+// No id follows one of the last possible millisecond. Only an XADD by
+// hand writes such an id, and readers report it.
 func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
@@ -256,7 +257,7 @@ func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	})
 }
 
-// Redis itself refuses the first XADD of a call, before anything was written.
+// Redis refuses the first XADD of a call, before anything was written.
 func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t).URL())
@@ -281,8 +282,8 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 
 const lastID = "18446744073709551615"
 
-// fillStream has the stream stand at the given id of the last millisecond there
-// is.
+// fillStream sets the last id of the
+// stream, in the last possible millisecond.
 func (b *bundle) fillStream(last string) {
 	b.t.Helper()
 	entry := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}

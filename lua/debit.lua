@@ -1,20 +1,23 @@
--- debit.lua takes free units out of a shard, in one step: for another shard, which credit.lua
--- gives them to after MySQL has applied the event, or out of the campaign's total.
--- The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- debit.lua takes free units out of a shard, in one step. They leave the
+-- campaign's total, or go to another shard: credit.lua adds them there after
+-- MySQL has applied the event. The first write is an XADD, which Redis refuses
+-- whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] signals hash  of the partition, see away.lua
+-- KEYS[3] signals hash    of the partition, see away.lua
 --
 -- ARGV[1] epoch  of the load that the caller saw
 -- ARGV[2] to     the shard that gets the units; 0: they leave the total
 -- ARGV[3] units  wanted
--- ARGV[4] taken  1: claimed units too; the shard refuses claims until as many come back
+-- ARGV[4] taken  1: claimed units too; the shard then refuses claims until as
+--                many are returned
 -- ARGV[5] move   the id of the move, and of its event
 -- ARGV[6] at     the time in JSON
 --
 -- Reply {0, units}
---   {1} absent: the shard is missing or away · {2, which} damaged: the key of that number; nothing was changed
+--   {1} absent: the shard is missing or away
+--   {2, which} damaged: the key of that number; nothing was changed
 --   {3} another load; untouched
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
 local to, want, move = ARGV[2], tonumber(ARGV[3]), ARGV[5]

@@ -6,14 +6,14 @@ import (
 	"dibs/models"
 )
 
-// fixed is the constant part of a campaign in its state: the four pairs that
-// adjust.lua compares.
+// fixed is the constant part of a campaign's
+// state: the four pairs that adjust.lua compares.
 func fixed(c *models.Campaign) []any {
 	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
 }
 
-// definition is the changeable part of a campaign in its state. The total of
-// packets changes by Push, that of a shard by Debit and Credit.
+// definition is the changeable part of a campaign's state. Push changes
+// the total of packets. Debit and Credit change that of a shard.
 func definition(c *models.Campaign) []any {
 	fields := []any{"status", string(c.Status)}
 	fields = append(fields, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay, "limits", formatLimits(c.Limits))
@@ -24,8 +24,8 @@ func definition(c *models.Campaign) []any {
 	return fields
 }
 
-// unixMs is 0 for no time, and else at least 1: a time before 1970 is past, not
-// none.
+// unixMs is 0 for no time, and else at least
+// 1. A time before 1970 is past, not none.
 func unixMs(t *time.Time) int64 {
 	if t == nil {
 		return 0

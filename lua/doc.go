@@ -1,10 +1,11 @@
-// Package lua has the scripts that change campaigns in Redis, each beside its
-// Go caller (claim.lua, claim.go), and what reads the same keys and the claim
-// streams.
+// Package lua has the scripts that change campaigns in Redis, each
+// beside its Go caller (claim.lua, claim.go). It also reads the same
+// keys and the claim streams.
 //
-// Scripts are embedded byte for byte, called by digest, and sent again if Redis
-// has lost them. A script checks everything before its first write. Outcomes
-// are values; errors say whether anything may have changed.
+// Scripts are embedded byte for byte and called by digest.
+// They are sent again if Redis has lost them. A script
+// checks everything before its first write. Outcomes are
+// values; errors say whether anything may have changed.
 //
 //	claim, release, adjust, push, move changes of a campaign
 //	load, evict, fence                 loading and evicting a campaign
@@ -13,6 +14,6 @@
 //	entry.go, groups.go, signals.go    the claim stream, its groups, MySQL's offsets
 //	inspect.go                         what reconcile compares with MySQL
 //
-// Clients come from internal/redisconn, which also checks the servers.
-// Other state that processes share is in internal/softstate.
+// Package internal/redisconn makes clients and checks the servers.
+// Package internal/softstate has other state that processes share.
 package lua

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// ErrDurability reports an unknown durability, or a server that can't provide
-// it.
+// ErrDurability reports an unknown durability,
+// or a server that can't provide it.
 var ErrDurability = errors.New("lua: durability")
 
-// Durability is what must hold before a claim is answered. The zero value is
-// Fast.
+// Durability is what must hold before a
+// claim is answered. The zero value is Fast.
 type Durability string
 
 // The durabilities.

@@ -64,8 +64,8 @@ type Entry struct {
 	Payload string // "" when the entry has none
 }
 
-// Entries reads up to most entries of a partition's stream, beginning at from.
-// Errors as Stream.
+// Entries reads up to most entries of a partition's
+// stream, from an id on. Errors as Stream.
 func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most int) ([]Entry, error) {
 	messages, err := s.rdb.XRangeN(ctx, StreamKey(partition), from.String(), "+", int64(most)).Result()
 	if err != nil {
@@ -90,21 +90,23 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
-// trimBelow records the highest id that may be gone. It trims nothing if the
-// entry that MySQL applied last is missing: Redis lost data, and what MySQL
-// lacks may have any id.
+// trimBelow records the highest id that may be trimmed. It trims
+// nothing if the entry that MySQL applied last is missing. Then Redis
+// lost data, and what MySQL lacks may have any id.
 //
-// KEYS stream, trimmed. ARGV the first id that stays, the id before it, the
-// most entries to trim, the last applied id. Reply {trimmed entries}
+// KEYS stream, trimmed. ARGV the first id that
+// stays, the id before it, the most entries to trim,
+// the last applied id. Reply {trimmed entries}
 const trimBelow = `
 if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
 local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
 if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
 return {gone}`
 
-// TrimBelow removes entries before id from a stream and returns how many: about
-// most, in whole nodes of 100, and none if Redis lacks the entry that MySQL
-// applied last. Errors as Stream.
+// TrimBelow removes entries before id from a stream and
+// returns how many. It removes about most of them, in
+// whole nodes of 100. It removes none if Redis lacks
+// the entry that MySQL applied last. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id, applied EntryID, most int64) (int64, error) {
 	keys := []string{StreamKey(partition), TrimmedKey(partition)}
 	trimmed, _, err := s.run(ctx, "trim", keys, []any{id.String(), id.previous().String(), most, applied.String()})
@@ -119,8 +121,8 @@ func (id EntryID) previous() EntryID {
 	return EntryID{Ms: id.Ms, Seq: id.Seq - 1}
 }
 
-// Bytes returns about the memory of a partition's stream; 0 without one. Errors
-// as Stream.
+// Bytes returns the approximate memory of a partition's stream; 0
+// without one. Errors as Stream.
 func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	n, err := s.rdb.MemoryUsage(ctx, StreamKey(partition)).Result()
 	if errors.Is(err, redis.Nil) {
@@ -129,8 +131,8 @@ func (s *Scripts) Bytes(ctx context.Context, partition int) (int64, error) {
 	return n, classifyError("memory usage", err)
 }
 
-// Tips reads the last entry ids of claim streams; zero without one. Errors as
-// Stream.
+// Tips reads the last entry ids of claim
+// streams; zero without one. Errors as Stream.
 func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, error) {
 	last := make([]*redis.XMessageSliceCmd, len(partitions))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -179,8 +181,8 @@ func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (l
 	return lacking, nil
 }
 
-// IsEntry reports whether the entry found at an offset's id is the applied one,
-// not a later one.
+// IsEntry reports whether the entry found at an offset's id is the
+// applied one, not a later one.
 func IsEntry(found []redis.XMessage, at models.Offset) bool {
 	return len(found) == 1 && EventIDOf(&found[0]) == at.EventID
 }
@@ -188,8 +190,8 @@ func IsEntry(found []redis.XMessage, at models.Offset) bool {
 // uuidField is watermill-redisstream's field for the id of an entry's event.
 const uuidField = "_watermill_message_uuid"
 
-// EventIDOf returns the event id of an entry, or the digest of one that MySQL
-// can't store.
+// EventIDOf returns the event id of an entry. If MySQL can't store the
+// id, it returns its digest.
 func EventIDOf(entry *redis.XMessage) string {
 	id, _ := entry.Values[uuidField].(string)
 	if len(id) > models.CampaignIDLength || !utf8.ValidString(id) {

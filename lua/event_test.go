@@ -23,13 +23,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// oddUsers are legal user ids that JSON, Lua or a hash could stumble on.
+// oddUsers are legal user ids that JSON, Lua or a hash might garble.
 var oddUsers = []string{
 	`"quoted"`, `back\slash`, `\u0041`, "Zoë", "用户", "😀", "<&>'", "a b", "]]", "--", "%d%s", "0", "nil",
 	strings.Repeat("𝔘", models.UserIDLength), // 4 bytes each
 }
 
-// The dates of the script's own calendar are Go's.
+// The script's own calendar must equal Go's.
 func TestEventTimeIsTheClaimsTime(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, at := range []string{
@@ -70,8 +70,8 @@ func TestEventIsLetterForLetterTheGolden(t *testing.T) {
 	})
 }
 
-// Outsiders read with the stock watermill Subscriber: group, unmarshaller and
-// all.
+// Other services read with the standard watermill
+// Subscriber, its group and unmarshaller.
 func TestStockSubscriberReadsTheStream(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

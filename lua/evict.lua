@@ -1,6 +1,7 @@
--- evict.lua removes an idle lot from Redis, and appends that to the claim stream. A missing lot
--- is reported as gone as well, and remains of it are removed. With a token it removes the lot
--- that the token's loader has fenced, of a campaign that is deleted.
+-- evict.lua removes an idle lot from Redis, and appends that to the claim
+-- stream. For a missing lot it removes what remains, and reports it as removed.
+-- With a token it removes a lot that the token's loader has fenced, whose
+-- campaign is being deleted.
 --
 -- KEYS[1] state   hash    definition and counters of the lot
 -- KEYS[2] users   hash    is removed
@@ -15,9 +16,9 @@
 -- ARGV[4] event     its JSON
 -- ARGV[5] token     of the loader, see fence.lua; empty: an idle lot
 --
--- Reply {0} gone
---   {3} not now: a claim is too young; the start of the campaign or of a release is ahead or too
---       young; or it is being loaded, or another loader has it; untouched
+-- Reply {0} removed
+--   {3} not now, untouched: a claim is too young; the start of the campaign or
+--       of a release is ahead or too young; or a loader has it
 local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 local waves_key, moves_key, stream_key = KEYS[4], KEYS[5], KEYS[6]
 local LEASE_MS = 3000 -- of a loader's token, see fence.lua

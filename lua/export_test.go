@@ -28,8 +28,8 @@ func ClaimOutcomes() []models.Outcome {
 	}
 }
 
-// Statuses are the first elements of a reply that the Go caller knows, by
-// script.
+// Statuses are the first elements of replies
+// that the Go caller knows, by script.
 func Statuses() map[string][]int {
 	return map[string][]int{
 		"claim":      {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
@@ -49,8 +49,8 @@ func Statuses() map[string][]int {
 	}
 }
 
-// Mutate has s run a script with text replaced by instead. It is an error if
-// claim.lua and release.lua do not have the text once between them.
+// Mutate makes s run a script with text replaced by instead. It fails
+// unless claim.lua and release.lua together have the text once.
 func (s *Scripts) Mutate(text, instead string) error {
 	places := 0
 	for _, name := range []string{"claim", "release"} {

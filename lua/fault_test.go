@@ -28,8 +28,8 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	server.Kill()
-	// The first calls may find a connection that died: what they sent is not
-	// known to be unread.
+	// The first calls may use a connection that
+	// died: what they sent may have been read.
 	var err error
 	require.Eventually(t, func() bool {
 		_, _, err = b.s.Claim(t.Context(), b.meta, wants("u", 1))
@@ -45,8 +45,8 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 }
 
-// requireReplayOf sends requests again that may have run, until they have:
-// claimed once, and answered alike ever after.
+// requireReplayOf repeats requests that may have run, until they have.
+// They claim once, and get the same answer ever after.
 func (b *bundle) requireReplayOf(reqs []lua.ClaimRequest) {
 	b.t.Helper()
 	first := b.claim(reqs...)
@@ -65,7 +65,7 @@ func mend(t *testing.T, p *toxiproxy.Proxy) {
 	require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "mute"))
 }
 
-// mute has a proxy drop replies, and mend ends that.
+// mute makes a proxy drop replies; mend ends that.
 func mute(t *testing.T, p *toxiproxy.Proxy) {
 	t.Helper()
 	_, err := p.Toxics.AddToxicJson(strings.NewReader(
@@ -73,8 +73,8 @@ func mute(t *testing.T, p *toxiproxy.Proxy) {
 	require.NoError(t, err)
 }
 
-// Every kind of client that go-redis has, at its most eager to repeat: the
-// script still runs once a call.
+// Every kind of client of go-redis, set to retry as often as it can:
+// the script still runs once a call.
 func TestScriptIsNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	clients := map[string]func(t *testing.T) (server, through redis.UniversalClient, p *toxiproxy.Proxy){
@@ -116,7 +116,7 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 				if fault == "cut" { // after the script ran and before the reply
 					p.Stop()
 				}
-				mend(t, p) // all is well again by the time that a client could repeat it
+				mend(t, p) // all works again before a client could repeat it
 				require.ErrorIs(t, <-failed, lua.ErrOutcomeUnknown)
 				require.Equal(t, 1, commandStat(t, server, "calls"))
 				b.rdb = server
@@ -135,10 +135,10 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	c := redis.NewClusterClient(&redis.ClusterOptions{
 		MaintNotificationsConfig: noMaintenance(),
 		MaxRetries:               -1, ReadTimeout: time.Second,
-		// no handshake, so a new connection's first words are the script
+		// no handshake, so a new connection sends the script first
 		Protocol: 2, DisableIdentity: true,
-		// nor does it ask for the list of commands, whose long reply a changing
-		// proxy chokes on
+		// nor does it ask for the list of commands, whose long reply a
+		// changing proxy can't pass
 		DisableRoutingPolicies: true,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
@@ -148,18 +148,18 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	return c
 }
 
-// awaitCall waits until the server has run a script since its counts were
-// reset, and the proxy has dropped the reply. Of the latter nothing tells, and
-// toxiproxy leaves a goroutine behind when it is changed while a reply is
-// passing.
+// awaitCall waits until the server has run a script
+// since its counts were reset, and the proxy has dropped
+// the reply. Nothing reports the drop. toxiproxy leaks a
+// goroutine if it is changed while a reply passes.
 func awaitCall(t *testing.T, server redis.UniversalClient) {
 	t.Helper()
 	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, time.Minute, time.Millisecond)
 	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // see above
 }
 
-// Whatever sends a claim twice, a proxy or a client of another make, the script
-// takes it once.
+// Whatever sends a claim twice, a proxy or
+// another client, the script takes it once.
 func TestClaimSentTwiceIsOneClaim(t *testing.T) {
 	t.Parallel()
 	addr := testenv.RedisCluster(t, 1)[0]
@@ -183,8 +183,8 @@ func TestClaimSentTwiceIsOneClaim(t *testing.T) {
 	b.requireBooks()
 }
 
-// sentFor is the command that a call of Claim sends, taken down at another
-// Redis.
+// sentFor is the command that a call of
+// Claim sends, recorded at another Redis.
 func sentFor(t *testing.T, c *models.Campaign, reqs []lua.ClaimRequest) (args []any) {
 	t.Helper()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())

@@ -1,6 +1,6 @@
--- fence.lua stores a loader's token in a lot, even a missing one. The lot refuses claims until
--- load.lua or resume.lua removes it. The token is valid for LEASE_MS after each call; then
--- another loader may replace it.
+-- fence.lua stores a loader's token in a lot, even a missing one. The lot refuses
+-- claims until load.lua or resume.lua removes it. Each call extends the token by
+-- LEASE_MS; after that another loader may replace it.
 --
 -- KEYS[1] state   hash  definition and counters of the lot
 -- KEYS[2] users   hash  must exist if units are taken
@@ -8,10 +8,12 @@
 -- KEYS[4] signals hash  of the partition, see away.lua
 --
 -- ARGV[1] token
--- ARGV[2] how    load: a lot that is away · reload: any · renew: extend · leave: give up
+-- ARGV[2] how    load: a lot that is away · reload: any · renew: extend
+--                leave: give up
 --
--- Reply {0, held, epoch, seq, sold} the token is stored, unless the loader gives up. held is what
---   the lot was: 0 nothing · 1 stopped · 2 of an older generation · 3 damaged
+-- Reply {0, held, epoch, seq, sold} the token is stored, unless the loader gives
+--   up. held is the lot before: 0 nothing · 1 stopped · 2 of an older generation
+--   3 damaged
 --   {1} the lot is live, untouched · {3} another loader has it, untouched
 local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, how, LEASE_MS, EMPTY_MS = ARGV[1], ARGV[2], 3000, 600000
@@ -26,7 +28,8 @@ local left = redis.call('EXISTS', users_key, keys_key)
 if state_type == 'hash' then
   local fields = redis.call('HMGET', state_key, 'epoch', 'seq', 'sold', 'taken', 'generation', 'token', 'token_ms')
   local other = fields[6]
-  -- The absolute value: a time far ahead was written while the clock was.
+  -- The absolute value: the clock was ahead
+  -- when a far later time was written.
   if other and other ~= token and math.abs(now_ms - (tonumber(fields[7] or '') or 0)) < LEASE_MS then return {3} end
   if how == 'leave' or how == 'renew' then
     if other ~= token then return {3} end
@@ -63,6 +66,7 @@ elseif left > 0 then
 end
 
 redis.call('HSET', state_key, 'token', token, 'token_ms', now_ms)
-if held == 0 then redis.call('PEXPIRE', state_key, EMPTY_MS) end -- in case the loader dies
-if held == 1 then redis.call('HINCRBY', signals_key, 'stops', 1) end -- processes report what they saw
+if held == 0 then redis.call('PEXPIRE', state_key, EMPTY_MS) end -- the loader may die
+-- processes then report what they saw
+if held == 1 then redis.call('HINCRBY', signals_key, 'stops', 1) end
 return {0, held, numbers[1], numbers[2], numbers[3]}

@@ -6,8 +6,8 @@ import (
 	"dibs/models"
 )
 
-// First returns the first entry of a claim stream as an offset, or NoOffset.
-// Errors as Stream.
+// First returns the first entry of a claim stream as an offset, or
+// NoOffset. Errors as Stream.
 func (s *Scripts) First(ctx context.Context, partition int) (models.Offset, error) {
 	first, err := s.rdb.XRangeN(ctx, StreamKey(partition), "-", "+", 1).Result()
 	if err != nil || len(first) == 0 {

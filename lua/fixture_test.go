@@ -22,8 +22,8 @@ import (
 // noon is when tests start, by every clock.
 var noon = time.Date(2026, 3, 5, 12, 0, 0, 123e6, time.UTC)
 
-// eachRedis runs a test on the embedded Redis and on a real one, each its own
-// and empty.
+// eachRedis runs a test on an embedded Redis
+// and on a real one, each empty and its own.
 func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Parallel()
@@ -37,8 +37,8 @@ func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient))
 	})
 }
 
-// patient lets a client wait for a reply however busy the machine is: a
-// time-out is an outcome that tests of sums can't have.
+// patient lets a client wait for a reply however busy the machine is.
+// Tests of sums can't have a timeout as an outcome.
 func patient(rdb redis.UniversalClient) redis.UniversalClient {
 	rdb.(*redis.Client).Options().ReadTimeout = time.Minute
 	return rdb
@@ -52,7 +52,7 @@ func connect(t testing.TB, url string) redis.UniversalClient {
 	return rdb
 }
 
-// bundle is a campaign in a Redis, whose clock and ours are the test's.
+// bundle is a campaign in a Redis; the test sets both clocks.
 type bundle struct {
 	t    testing.TB
 	rdb  redis.UniversalClient
@@ -64,8 +64,8 @@ type bundle struct {
 	redisMs, ourMs *atomic.Int64
 }
 
-// newBundle makes a campaign of 10 units without limits, changed by change, and
-// loads it.
+// newBundle loads a campaign of 10 units
+// without limits, changed by change.
 func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Campaign)) *bundle {
 	t.Helper()
 	b := &bundle{t: t, rdb: rdb, redisMs: new(atomic.Int64), ourMs: new(atomic.Int64)}
@@ -89,8 +89,8 @@ func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Ca
 	return b
 }
 
-// forgetLoads takes the entries of loads out of a stream, which tests of other
-// entries would count.
+// forgetLoads removes the entries of loads from a stream. Tests of
+// other entries would count them.
 func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	t.Helper()
 	entries, err := rdb.XRange(t.Context(), stream, "-", "+").Result()
@@ -107,8 +107,8 @@ func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	}
 }
 
-// scripts makes Scripts of their own on the bundle's Redis and clocks, as
-// another process would have.
+// scripts makes Scripts on the bundle's Redis
+// and clocks, as another process would.
 func (b *bundle) scripts() *lua.Scripts {
 	b.t.Helper()
 	s, err := lua.New(b.rdb, lua.Options{
@@ -124,7 +124,7 @@ func (b *bundle) setClock(now time.Time) {
 	b.ourMs.Store(now.UnixMilli())
 }
 
-// adjust changes the definition and brings it to Redis.
+// adjust changes the definition, in Redis too.
 func (b *bundle) adjust(change func(c *models.Campaign)) lua.State {
 	b.t.Helper()
 	change(b.c)
@@ -143,7 +143,6 @@ func (b *bundle) claim(reqs ...lua.ClaimRequest) []lua.ClaimReply {
 	return replies
 }
 
-// outcomes claims in one call and returns what became of each.
 func (b *bundle) outcomes(reqs ...lua.ClaimRequest) []models.Outcome {
 	b.t.Helper()
 	return outcomesOf(b.claim(reqs...))
@@ -181,8 +180,8 @@ func (b *bundle) events() []models.Event {
 	return events
 }
 
-// requireBooks checks that counters and events agree: seq is gap-free and units
-// add up.
+// requireBooks checks that counters and events
+// agree: seq has no gaps and units add up.
 func (b *bundle) requireBooks() {
 	b.t.Helper()
 	st := b.state()

@@ -1,13 +1,15 @@
--- generation.lua gives a partition its next generation after a loss: all its lots are away.
+-- generation.lua gives a partition its next generation after a loss.
+-- Then all its lots are away.
 --
--- KEYS[1] signals hash    of the partition; without a generation before the first loss
+-- KEYS[1] signals hash    of the partition; no generation before the first loss
 -- KEYS[2] stream  stream  the claim stream of the partition
 --
 -- ARGV[1] generation
 -- ARGV[2] event_id
 -- ARGV[3] event  its JSON
 --
--- Reply {0, generation} set · {1, generation} this one or a higher one is set, untouched
+-- Reply {0, generation} set
+--   {1, generation} this one or a higher one is set, untouched
 local signals_key, stream_key = KEYS[1], KEYS[2]
 
 local held = tonumber(redis.call('HGET', signals_key, 'generation') or '0')

@@ -19,7 +19,8 @@ type Unread struct {
 	NoGroup   bool    // there is no such group, or no stream
 }
 
-// Upto reports whether every entry up to and with id is acknowledged.
+// Upto reports whether every entry up to
+// id, and id itself, is acknowledged.
 func (u *Unread) Upto(id EntryID) bool {
 	if u.NoGroup || u.Delivered.Less(id) {
 		return id == EntryID{}
@@ -93,8 +94,8 @@ func readGroups(reply *redis.XInfoGroupsCmd) ([]redis.XInfoGroup, error) {
 	return infos, nil
 }
 
-// unread reads the pending entries after the group's position: later deliveries
-// are after it.
+// unread reads the pending entries after the group's
+// position, as later deliveries are after it.
 func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGroup) (Unread, error) {
 	if info.Pending == 0 {
 		return readUnread(partition, info, nil)
@@ -102,8 +103,8 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 	return readUnread(partition, info, s.rdb.XPending(ctx, StreamKey(partition), info.Name))
 }
 
-// readUnread uses the pending entries if the group had any when its position
-// was read.
+// readUnread uses the pending entries if the
+// group had any when its position was read.
 func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCmd) (Unread, error) {
 	delivered, err := ParseEntryID(info.LastDeliveredID)
 	if err != nil {
@@ -127,8 +128,9 @@ func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCm
 	return u, nil
 }
 
-// NewGroup creates a consumer group at the beginning of a stream, and the
-// stream if need be. An existing group is left alone. Errors as Stream.
+// NewGroup creates a consumer group at the start
+// of a stream, and the stream if need be. An
+// existing group stays as it is. Errors as Stream.
 func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupCreateMkStream(ctx, StreamKey(partition), group, "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
@@ -148,13 +150,13 @@ func (s *Scripts) DestroyGroup(ctx context.Context, partition int, group string)
 	return nil
 }
 
-// readNow is how recently a consumer without a lease must have received entries
-// to count.
+// readNow is how recently a consumer without a
+// lease must have received entries to count.
 const readNow = 10 * time.Second
 
-// IsRead reports whether a process reads for a group now: it has the lease of
-// its name, as Dibs' own do, or received entries within readNow. Errors as
-// Stream.
+// IsRead reports whether a process reads for a group now. It has the
+// lease of its name, as Dibs' own do, or received entries within
+// readNow. Errors as Stream.
 func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool, error) {
 	consumers, err := s.Consumers(ctx, partition, group)
 	if err != nil {
@@ -163,8 +165,8 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	return slices.ContainsFunc(consumers, func(c Consumer) bool { return c.Idle < readNow || c.Holds }), nil
 }
 
-// RewindGroup makes a group read a partition's stream again from an entry on.
-// Errors as Stream.
+// RewindGroup makes a group read a partition's stream again from an
+// entry on. Errors as Stream.
 func (s *Scripts) RewindGroup(ctx context.Context, partition int, group string, from EntryID) error {
 	after := "0"
 	if from != (EntryID{}) {

@@ -11,7 +11,7 @@ import (
 	"dibs/lua"
 )
 
-// read hands entries of the stream to a reader of a group.
+// read delivers entries of the stream to a reader of a group.
 func (b *bundle) read(group string, n int64) {
 	b.t.Helper()
 	args := &redis.XReadGroupArgs{Group: group, Consumer: "one", Streams: []string{b.keys.Stream, ">"}, Count: n, Block: -1}
@@ -25,7 +25,6 @@ func (b *bundle) ack(group string, ids ...lua.EntryID) {
 	}
 }
 
-// entries are the ids of the whole stream.
 func (b *bundle) entries() (ids []lua.EntryID) {
 	b.t.Helper()
 	all, err := b.s.Entries(b.t.Context(), 0, lua.EntryID{}, 1000)

@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// A claim gives back no more than is taken: a counter that says less is
-// damaged, and not to go below 0.
+// A claim frees no more than is taken: a lower
+// counter is damaged, and must not go below 0.
 func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
@@ -23,8 +23,7 @@ func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
 	})
 }
 
-// A lock that another process has taken in the meantime is not held until its
-// time is over.
+// A lost lock is released at once, not when its time is over.
 func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -38,8 +37,8 @@ func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	require.NotContains(t, err.Error(), "could not be renewed")
 }
 
-// An idempotency key is its user's. Another user who happens to have it, or
-// guesses it, makes a claim of its own.
+// Another user who sends the same idempotency key, by chance or by
+// guess, makes a claim of its own.
 func TestAKeyIsItsUsers(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

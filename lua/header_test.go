@@ -45,7 +45,7 @@ func upTo(from, to int) []int {
 	return all
 }
 
-// calls hears what the Go callers send.
+// calls records what the Go callers send.
 type calls struct{ heard func(cmd redis.Cmder) }
 
 func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -59,11 +59,11 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// callsOf sends each script once, claim with two claims, and returns the
+// callsOf sends each script once, claim with two claims. It returns the
 // numbers of KEYS and ARGV by script.
 func callsOf(t *testing.T) (keys, argv map[string]int) {
 	t.Helper()
-	// fresh: each script goes by EVAL, in full
+	// fresh: each script is sent by EVAL, in full
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
 	var sent [][]any
 	rdb.AddHook(&calls{func(cmd redis.Cmder) {
@@ -165,8 +165,8 @@ func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {
 	require.Equal(t, known, said)
 }
 
-// The first argument of every command is one of the locals that name KEYS, or
-// the command has no key.
+// The first argument of every command is a local
+// that names KEYS, or the command has no key.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
@@ -178,7 +178,7 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		}
 		require.NotEmpty(t, names, name)
 		if slices.Contains(names, "waves_key") {
-			// that waves names: with the tag of the partition, as Go made it
+			// named by waves: with the partition's tag, as Go made it
 			names = append(names, "list")
 		}
 		found := call.FindAllStringSubmatch(body, -1)

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Positions reads epoch and seq of lots in one round trip, in order. A missing
-// lot is zero. Errors as State.
+// Positions reads epoch and seq of lots in one round trip, in order. A
+// missing lot is zero. Errors as State.
 func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -35,8 +35,8 @@ func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, erro
 	return all, nil
 }
 
-// Held returns the lots in Redis. It scans all keys, so it is for operators,
-// not for a loop. Errors as State.
+// Held returns the lots in Redis. It scans all keys, so it is for
+// operators, not for a loop. Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 	var mu sync.Mutex
 	err = s.scanLots(ctx, func(key string) (more bool) {
@@ -57,8 +57,8 @@ const (
 	scanCount  = 1000 // keys of a SCAN: some 100 µs of Redis
 )
 
-// scanLots calls each for the keys of lots, from several goroutines, until it
-// wants no more.
+// scanLots calls each for the keys of lots, from
+// several goroutines, until it returns false.
 func (s *Scripts) scanLots(ctx context.Context, each func(key string) (more bool)) error {
 	return classifyError("scan", s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		keys := node.Scan(ctx, 0, "dibs:{p*"+stateInfix+"*", scanCount).Iterator()
@@ -85,8 +85,8 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 	return n.Val(), nil
 }
 
-// CountPackets counts the free packets of a lot, as claim.lua finds them.
-// Errors as State.
+// CountPackets counts the free packets of a lot,
+// as claim.lua finds them. Errors as State.
 func (s *Scripts) CountPackets(ctx context.Context, campaignID string) (packets int64, err error) {
 	lists, err := s.rdb.ZRange(ctx, s.KeysOf(campaignID).Waves, 0, -1).Result()
 	if err != nil && !isWrongType(err) {

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fieldInstallation is the field of InfoKey with the installation that the data
-// belongs to.
+// fieldInstallation is the field of InfoKey that identifies the
+// installation of the data.
 const fieldInstallation = "installation"
 
-// setInstallation sets the installation if it is the expected one, and returns
-// the current one.
+// setInstallation sets the installation if it is
+// the expected one. It returns the current one.
 const setInstallation = `
 local now = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if now ~= ARGV[2] then return {0, now} end
@@ -22,8 +22,8 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return {0, ARGV[3]}
 `
 
-// Installation returns the installation that Redis belongs to, or "". Errors as
-// State.
+// Installation returns the installation that
+// Redis belongs to, or "". Errors as State.
 func (s *Scripts) Installation(ctx context.Context) (string, error) {
 	id, err := s.rdb.HGet(ctx, InfoKey, fieldInstallation).Result()
 	if errors.Is(err, redis.Nil) {
@@ -32,8 +32,8 @@ func (s *Scripts) Installation(ctx context.Context) (string, error) {
 	return id, classifyError("installation", err)
 }
 
-// SetInstallation sets the installation if it is from, and returns the one it
-// is then. Errors as State.
+// SetInstallation replaces installation from by to, and returns the
+// current one. Errors as State.
 func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now string, err error) {
 	_, reply, err := s.run(ctx, "installation", []string{InfoKey}, []any{fieldInstallation, from, to})
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Scripts) SetInstallation(ctx context.Context, from, to string) (now str
 	return "", badReply("installation", reply)
 }
 
-// HasData returns what data Redis has: events in a claim stream, or lots; "" is
-// none. Errors as State.
+// HasData returns what data Redis has: events in a claim stream, or
+// lots. "" is none. Errors as State.
 func (s *Scripts) HasData(ctx context.Context) (string, error) {
 	pipe := s.rdb.Pipeline()
 	streams := make([]*redis.XInfoStreamCmd, PartitionsMax)

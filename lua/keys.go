@@ -15,9 +15,9 @@ import (
 // PartitionsMax bounds the number of claim streams.
 const PartitionsMax = 256
 
-// All keys of campaigns and claim streams are made in this file. A campaign's
-// keys have the hash tag of its partition, {p<N>}, so that a script's keys
-// share a slot of a Redis Cluster.
+// All keys of campaigns and claim streams are made in this file. A
+// campaign's keys have the hash tag of its partition, {p<N>}. So the
+// keys of a script share a slot of a Redis Cluster.
 
 // CampaignKeys are the keys of a lot.
 type CampaignKeys struct {
@@ -31,12 +31,13 @@ type CampaignKeys struct {
 	Signals string // hash: of the partition, see SignalsKey
 }
 
-// PartitionOf returns the partition of a lot: FNV-1a of the campaign's id,
-// modulo the number of partitions. It must never change, as lots are where it
-// put them.
+// PartitionOf returns the partition of a lot: FNV-1a of the campaign's
+// id, modulo the number of partitions. It must never change: existing
+// lots are where it put them.
 //
-// Shards get different partitions while there are some, spread widely over the
-// hash slots, as a primary of a cluster has a range of slots.
+// Shards get different partitions while there are
+// enough. These are spread widely over the hash slots,
+// as each primary of a cluster has a range of slots.
 func PartitionOf(id string, partitions int) int {
 	if partitions <= 1 {
 		return 0
@@ -52,10 +53,12 @@ func PartitionOf(id string, partitions int) int {
 	return order[(shard-1)%len(order)]
 }
 
-// shardOrder returns the partitions of a campaign's shards. The first is given;
-// the others are nearest to halves, quarters and so on of the hash slots from
-// there. Partitions cluster in some of the primaries' equal ranges: taking
-// every second one would leave a primary out.
+// shardOrder returns the partitions of a campaign's
+// shards. The first is given. The others are nearest to
+// halves, quarters and so on of the hash slots from there.
+//
+// Rejected: every second partition. Partitions cluster in some of the
+// primaries' equal ranges, so a primary would be left out.
 func shardOrder(partitions, first int) []int {
 	shardOrders.Lock()
 	defer shardOrders.Unlock()
@@ -98,8 +101,8 @@ func slotsApart(a, b int) int {
 
 func slotOf(partition int) int { return slotOfKey(prefix(partition)) }
 
-// slotOfKey is the hash slot of a key of Dibs: CRC16 (XMODEM) of its tag,
-// modulo 16384.
+// slotOfKey is the hash slot of a key of Dibs:
+// CRC16 (XMODEM) of its tag, modulo 16384.
 func slotOfKey(key string) int {
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")
@@ -139,16 +142,16 @@ func readerKey(partition int) string { return prefix(partition) + "reader" }
 // readersKey names the sorted set of the readers in group syncer, by expiry.
 const readersKey = "dibs:readers"
 
-// ParkedKey names the stream of what a consumer group could not handle, with
-// reasons.
+// ParkedKey names the stream of entries that a
+// consumer group could not handle, with reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
-// ReplaysKey names a hash: id of a parked message that awaits a replay -> why
-// the last replay left it parked, or "".
+// ReplaysKey names a hash: id of a parked message that awaits a replay
+// -> why the last replay left it parked, or "".
 func ReplaysKey(group string) string { return "dibs:replays:" + group }
 
-// InfoKey names a hash for readers of the claim streams; partitions is their
-// number.
+// InfoKey names a hash for readers of the claim streams. Its field
+// partitions is their number.
 const InfoKey = "dibs:info"
 
 // noListKey names a list that never exists, see Scripts.Away.
@@ -156,9 +159,10 @@ func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// SignalsKey names a hash of a partition. generation counts its losses; lots of
-// an older one are away. stops counts stopped lots, of which processes are to
-// report what they saw. offset is MySQL's, see Scripts.Signal.
+// SignalsKey names a hash of a partition. generation
+// counts its losses; lots of an older one are away. stops
+// counts stopped lots: processes then report what they
+// saw of them. offset is MySQL's, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
 // settlingKey names the lease of settling the total of a campaign.
@@ -176,9 +180,9 @@ func (k CampaignKeys) staged(epoch int64) (users, keys, waves string) {
 	return k.Users + number, k.Keys + number, k.Waves + number
 }
 
-// Packets names the list of packets of load epoch that are released at a time,
-// in milliseconds since 1970; 0 is at once. With the epoch, no load gives away
-// what an earlier one left.
+// Packets names the list of packets of load epoch that are released at
+// a time, in milliseconds since 1970; 0 is at once. The epoch keeps a
+// load from giving out what an earlier one left.
 func (k CampaignKeys) Packets(epoch, releaseMs int64) string {
 	return k.State + ":packets:" + strconv.FormatInt(epoch, 10) + ":" + strconv.FormatInt(releaseMs, 10)
 }

@@ -17,8 +17,8 @@ import (
 
 const clusterSlots = 16384
 
-// slot is the hash slot of a key as Redis Cluster computes it: CRC-16/XMODEM of
-// the tag between the first braces.
+// slot is the hash slot of a key as Redis Cluster computes it:
+// CRC-16/XMODEM of the tag between the first braces.
 func slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
@@ -65,8 +65,8 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 	}
 }
 
-// Campaigns of one partition must not share a key: an id may hold neither ":"
-// nor braces.
+// Campaigns of one partition must not share
+// a key: an id has neither ":" nor braces.
 func TestNoTwoCampaignsShareAKey(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -82,7 +82,7 @@ func TestNoTwoCampaignsShareAKey(t *testing.T) {
 	require.Error(t, models.CheckCampaignID("a{b}"))
 }
 
-// The partition is looked up by it for ever: these numbers must not change.
+// Existing lots are found by these numbers.
 func TestPartitionOfNeverChanges(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -106,9 +106,9 @@ func TestCampaignsSpreadOverPartitions(t *testing.T) {
 	}
 }
 
-// How the tags {p0}… fall on the masters of a cluster whose slots are split
-// evenly: most is the share of the fullest one. 16 on 3 are 4, 5 and 7, so
-// there the fullest master gets 44 % and not 33 %.
+// How the tags {p0}… spread over the masters of a cluster with evenly
+// split slots. most is the share of the fullest one. 16 on 3 are 4, 5
+// and 7: the fullest master gets 44 %, not 33 %.
 func TestTagsSpreadOverMasters(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ partitions, masters, most int }{{16, 3, 7}, {16, 2, 8}, {8, 3, 4}, {4, 3, 2}, {32, 3, 14}, {64, 3, 24}, {256, 3, 89}} {
@@ -126,7 +126,6 @@ func TestTagsSpreadOverMasters(t *testing.T) {
 	}
 }
 
-// A campaign has shards on as many primaries as it can, whatever its id.
 func TestShardsLieOnAllPrimaries(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ partitions, masters, shards int }{
@@ -177,7 +176,7 @@ func TestClusterRunsEveryScript(t *testing.T) {
 		require.Positive(t, connect(t, "redis://"+addr).DBSize(t.Context()).Val(), "each master has its share")
 		require.NoError(t, connect(t, "redis://"+addr).ScriptFlush(t.Context()).Err())
 	}
-	// in one pipeline, on nodes that don't know the script
+	// in one pipeline, on nodes without the script
 	evicted, errs := s.Evict(t.Context(), all, -time.Hour)
 	require.NoError(t, errors.Join(errs...))
 	require.NotContains(t, evicted, false)

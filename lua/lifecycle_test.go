@@ -37,8 +37,8 @@ func TestLoadWritesOnceAndWhole(t *testing.T) {
 	})
 }
 
-// Counters that say claims were made while the records of them are gone mean a
-// loss, never a fresh campaign.
+// Counters of claims whose records are missing
+// mean a loss, never a fresh campaign.
 func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, part := range []func(k lua.CampaignKeys) string{
@@ -72,8 +72,8 @@ func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 	})
 }
 
-// What never changes must be what Redis holds: another campaign of the same id
-// is not this one's new definition.
+// The constant part must be what Redis has: another campaign of the
+// same id is no new definition of this one.
 func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

@@ -11,9 +11,9 @@ import (
 	"dibs/models"
 )
 
-// A user's first two limits have their own fields of the state and codes of
-// claim.lua. Their units are counted even while they are unset, so that a later
-// limit counts earlier claims.
+// A user's first two limits have their own fields of the state, and
+// their own codes of claim.lua. Their units are counted even while they
+// are unset. So a limit set later counts earlier claims.
 
 // LimitHit is the limit that refused a claim.
 type LimitHit struct {
@@ -22,9 +22,9 @@ type LimitHit struct {
 	ResetsAt time.Time // when the window ends; zero: never
 }
 
-// tagOf names a limit among those of a subject: the first letter of its window,
-// and the definition that added it. A limit that is removed and added again has
-// another tag.
+// tagOf identifies a limit among those of a subject: the first letter
+// of its window, and the definition that added it. A limit that is
+// removed and added again has another tag.
 func tagOf(l *models.Limit) string { return string(l.Per[:1]) + formatInt(l.Added) }
 
 // formatLimits formats the field limits of a campaign's state, see read_limits.
@@ -69,8 +69,8 @@ func parseLimits(text string) (models.Limits, error) {
 	return limits, nil
 }
 
-// windowFinder finds a claim's windows as claim.lua does. It caches the days
-// around the last one.
+// windowFinder finds a claim's windows as claim.lua does. It caches the
+// days around the last one.
 type windowFinder struct {
 	zone  *time.Location
 	table days
@@ -113,8 +113,8 @@ func (f *windowFinder) of(per models.Per, ms int64) int64 {
 	}
 }
 
-// text is release.lua's argument: the time of a claim and its windows, except
-// that of all time.
+// text is release.lua's argument: the time of a
+// claim, and its windows except that of all time.
 func (f *windowFinder) text(at time.Time) string {
 	ms := at.UnixMilli()
 	text := strconv.AppendInt(nil, ms, 10)
@@ -151,12 +151,12 @@ func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
 	}
 }
 
-// subjectMark separates name and value of a subject in the hash of users. No
-// user id has it.
+// subjectMark separates name and value of a subject in the hash of
+// users. No user id has it.
 const subjectMark = "\n"
 
-// record is a subject's units: for each of its limits the newest window, and
-// the units in it.
+// record is a subject's units: for each of its limits, the newest
+// window and the units in it.
 type record []count
 
 type count struct{ window, units int64 }
@@ -166,8 +166,8 @@ func (c count) counted() bool { return c.window >= 0 }
 // notCounted is the window of a limit that has counted nothing.
 const notCounted = -1
 
-// limitsBy are a campaign's limits by subject. The user's begin with all and
-// day, set or not.
+// limitsBy are a campaign's limits by subject. Those of the user start
+// with all and day, set or not.
 type limitsBy map[string][]models.Limit
 
 func limitsOf(c *models.Campaign) limitsBy {
@@ -190,8 +190,8 @@ func (by limitsBy) of(field string) []models.Limit {
 	return by[name]
 }
 
-// isPlain reports whether a limit has no tag in records: the first two of a
-// user.
+// isPlain reports whether a limit has no
+// tag in records: a user's first two.
 func isPlain(l *models.Limit) bool {
 	return l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay)
 }
@@ -212,15 +212,16 @@ func (r record) appendTo(text []byte, limits []models.Limit) []byte {
 	return text
 }
 
-// UserRecords compute the records of a campaign's users and other subjects from
-// MySQL's claims. They serve one goroutine.
+// UserRecords compute the records of users and other subjects of a
+// campaign from MySQL's claims. They serve one goroutine.
 type UserRecords struct {
 	limits  limitsBy
 	finder  windowFinder
 	byField map[string]record
 }
 
-// NewUserRecords returns UserRecords without claims, for about so many users.
+// NewUserRecords returns UserRecords
+// without claims, for about users users.
 func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -234,8 +235,8 @@ func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 // maxUsersGuess bounds the memory that is allocated for expected users.
 const maxUsersGuess = 1 << 20
 
-// Add counts a claim. Claims come in order of seq. One that is not live counts
-// 0 units.
+// Add counts a claim. Claims are added in order
+// of seq. One that is not live counts 0 units.
 func (u *UserRecords) Add(p *ClaimRecord) {
 	ms := p.At.UnixMilli()
 	units := p.Quantity
@@ -271,7 +272,8 @@ func newRecord(limits []models.Limit) record {
 	return r
 }
 
-// add counts units as claim.lua does: windows never go back.
+// add counts units as claim.lua does: a
+// window never precedes the last one.
 func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	for i := range r {
 		if limits[i].FromMs > ms {
@@ -297,8 +299,8 @@ func subjectColumns(reqs []ClaimRequest) (names []string) {
 	return names
 }
 
-// subjectField returns the field of the hash of users for a claim's subject, or
-// "".
+// subjectField returns the field of a claim's
+// subject in the hash of users, or "".
 func subjectField(s models.Subjects, name string) string {
 	value, found := s[name]
 	if !found {
@@ -307,8 +309,8 @@ func subjectField(s models.Subjects, name string) string {
 	return name + subjectMark + value
 }
 
-// hit returns the limit of a number in the list at the end of claim.lua's
-// reply.
+// hit returns the limit with a number in
+// the list at the end of claim.lua's reply.
 func hit(m Meta, text any, number, nowMs int64) *LimitHit {
 	list, _ := text.(string)
 	limits, err := parseLimits(list)

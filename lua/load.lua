@@ -19,12 +19,12 @@
 -- ARGV[6] packets     staged
 -- ARGV[7] event_id
 -- ARGV[8] event       its JSON
--- ARGV[9] last_ms     time of the newest claim, by MySQL: the time of a lot does not go back,
---   also where another clock is behind that of the Redis before
+-- ARGV[9] last_ms     time of the newest claim, by MySQL: the time of a lot does
+--                     not decrease, even if this clock is behind the last one
 -- ARGV[10..] pairs of a field of state and its value
 --
--- Reply {0} loaded · {1} another token, untouched · {3} another generation, untouched
---   {4} staged data is missing, untouched
+-- Reply {0} loaded · {1} another token, untouched
+--   {3} another generation, untouched · {4} staged data is missing, untouched
 local state_key, users_key, keys_key, waves_key, moves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local staged_users_key, staged_keys_key, staged_waves_key = KEYS[6], KEYS[7], KEYS[8]
 local stream_key, signals_key = KEYS[9], KEYS[10]
@@ -49,7 +49,7 @@ if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE
 -- Writes. If the first is refused, nothing was written. No later one can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[7], 'metadata', '', 'payload', ARGV[8])
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
--- RENAME over a big hash would free it at once, and block Redis.
+-- RENAME over a big hash would free it at once, and so block Redis.
 redis.call('UNLINK', state_key, users_key, keys_key, waves_key, moves_key)
 redis.call('HSETNX', signals_key, 'generation', ARGV[3]) -- during a slot migration scripts wait for missing keys
 redis.call('HSET', state_key, 'generation', ARGV[3], 'last_ms', math.max(now_ms, tonumber(ARGV[9])), unpack(ARGV, FIRST_PAIR))

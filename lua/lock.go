@@ -22,21 +22,21 @@ type Lock struct {
 	held time.Time // shortly before it was last granted
 }
 
-// LockLeader takes the lease of the leading syncer; Leader returns name.
-// Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (the lock may be taken
-// until it expires).
+// LockLeader takes the lease of the leading syncer; Leader returns
+// name. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (the lock
+// may be taken until it expires).
 func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, LeaderKey, ttl, &redislock.Options{Metadata: name})
 }
 
-// LockConsumer takes the lease of a consumer's name in its group. The same
-// token gets it again. Errors as LockLeader.
+// LockConsumer takes the lease of a consumer's name in its group. The
+// same token may take it again. Errors as LockLeader.
 func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
 }
 
-// LockSettling takes the lease of settling a campaign's total. Errors as
-// LockLeader.
+// LockSettling takes the lease of settling
+// a campaign's total. Errors as LockLeader.
 func (s *Scripts) LockSettling(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, settlingKey(campaignID), ttl, nil)
 }
@@ -70,18 +70,18 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 	return &Lock{lock: lock, ttl: ttl, held: started}, nil
 }
 
-// shorten makes a lock expire within ttl. A longer one was taken while Redis'
-// clock was ahead.
+// shorten makes a lock expire within ttl. A longer
+// one was taken while Redis' clock was ahead.
 func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) error {
 	err := s.rdb.Do(ctx, "PEXPIRE", key, ttl.Milliseconds(), "LT").Err()
 	return classifyError("lock", err)
 }
 
-// RenewUntil renews the lock until ctx ends, and then returns nil. It returns
-// ErrLocked as soon as another process may have the lock. It serves one
-// goroutine.
+// RenewUntil renews the lock until ctx ends, and then
+// returns nil. It returns ErrLocked as soon as another
+// process may have the lock. It serves one goroutine.
 //
-// A call is bounded, so that another one follows in time if it stalls.
+// A call is bounded, so that a stalled one leaves time for the next.
 func (l *Lock) RenewUntil(ctx context.Context) error {
 	for {
 		ends := l.held.Add(l.ttl)
@@ -103,8 +103,8 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 	}
 }
 
-// Renew extends the lock by its ttl. Errors as LockLeader; ErrLocked: it has
-// expired.
+// Renew extends the lock by its ttl. Errors
+// as LockLeader; ErrLocked: it has expired.
 func (l *Lock) Renew(ctx context.Context) error {
 	err := l.lock.Refresh(ctx, l.ttl, nil)
 	switch {
@@ -116,8 +116,8 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release releases the lock. It ignores an expired one, as another process may
-// have it.
+// Release releases the lock. It ignores an
+// expired one, as another process may have it.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 		return classifyError("unlock", err)

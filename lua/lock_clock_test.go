@@ -15,8 +15,8 @@ import (
 	"dibs/lua"
 )
 
-// A lease that was taken while Redis' clock was two hours ahead, by a process
-// that died, lasts no longer than any other.
+// A dead process took a lease while Redis' clock was two hours ahead.
+// It must last no longer than any other.
 func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	clock, err := testenv.NewClock(t)
@@ -29,7 +29,7 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	_, err = s.LockLeader(t.Context(), "dead", time.Second)
 	require.NoError(t, err)
 	clock.Set(0)
-	require.Eventually(t, func() bool { // Redis runs it out by its clock
+	require.Eventually(t, func() bool { // Redis expires it by its clock
 		lease, err := s.LockLeader(t.Context(), "next", time.Second)
 		if errors.Is(err, lua.ErrLocked) {
 			return false
@@ -38,8 +38,8 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// The lease of a consumer's name is its process' own: a lease that it lost
-// sight of it takes again at once, and no one else does.
+// A process that lost sight of its consumer's lease takes it again at
+// once. No other process can.
 func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	t.Parallel()
 	s, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
@@ -54,7 +54,8 @@ func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The same is true of who reads a partition, and of who loads a lot.
+// The same holds for the reader of a
+// partition, and the loader of a lot.
 func TestReaders_TakeWhatAClockThatWasAheadLeft(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

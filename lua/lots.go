@@ -14,8 +14,8 @@ import (
 // Replies of scripts about lots.
 const (
 	statusToken = 1 // load.lua and resume.lua: another token
-	// debit.lua, credit.lua: another load; evict.lua, fence.lua, release.lua:
-	// not now
+	// debit.lua, credit.lua: another load.
+	// evict.lua, fence.lua, release.lua: not now.
 	statusElse       = 3
 	statusGeneration = 3 // load.lua and resume.lua: another generation
 	statusIncomplete = 4 // load.lua: staged data is missing
@@ -44,11 +44,12 @@ const (
 	FenceAway  = "load"   // lots that are away
 	FenceAny   = "reload" // live lots too
 	FenceRenew = "renew"  // extend the fence
-	FenceLeave = "leave"  // give up: another loader may begin at once
+	FenceLeave = "leave"  // give up: another loader may start at once
 )
 
-// Fence stores a loader's token in lots, which then refuse claims. Each lot has
-// its own error: ErrOther (another loader has it), and those of Redis.
+// Fence stores a loader's token in lots, which then
+// refuse claims. Each lot has its own error: ErrOther
+// (another loader has it), and those of Redis.
 func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (fenced []Fenced, errs []error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
@@ -98,8 +99,8 @@ type Load struct {
 	lastMs                       int64 // time of the newest staged claim
 }
 
-// Load makes a lot without claims live, for tools and tests; package lots loads
-// those with rows. loaded is false if it was live.
+// Load makes a lot without claims live, for tools and tests. Package
+// lots loads those with rows. loaded is false if it was live.
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
 	token := uuid.NewString()
 	fenced, errs := s.Fence(ctx, token, FenceAway, []string{c.ID})
@@ -111,9 +112,9 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 	return err == nil, err
 }
 
-// LoadAll loads lots of which nothing is staged, in one round trip. Each lot
-// has its own error: ErrOther (another loader has it), ErrGeneration, and those
-// of Redis.
+// LoadAll loads lots without staged data, in one round
+// trip. Each lot has its own error: ErrOther (another
+// loader has it), ErrGeneration, and those of Redis.
 func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 	calls := make([]call, len(loads))
 	errs := make([]error, len(loads))
@@ -193,9 +194,9 @@ func readLoad(id string, code int64, err error) error {
 	return fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, id)
 }
 
-// Resume continues a stopped lot under the next epoch, behind what was seen. It
-// uses Campaign, Token, Generation, Seq, Sold, Rows and RowUnits of l. Errors
-// as LoadAll.
+// Resume continues a stopped lot under the next epoch, after what was
+// seen. It uses Campaign, Token, Generation, Seq, Sold, Rows and
+// RowUnits of l. Errors as LoadAll.
 func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	k := s.KeysOf(l.Campaign.ID)
 	event, payload, err := s.loadEvent(models.EventLotResumed, l)
@@ -207,8 +208,8 @@ func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	return readLoad(l.Campaign.ID, code, err)
 }
 
-// Evict removes idle lots from Redis, in one round trip. evicted reports those
-// that are gone. Each has its own error: those of Redis.
+// Evict removes idle lots from Redis, in one round trip. evicted
+// reports which are removed. Each lot has its own error, of Redis.
 func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.Duration) (evicted []bool, errs []error) {
 	calls := make([]call, len(lots))
 	evicted = make([]bool, len(lots))
@@ -235,8 +236,9 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 	return evicted, errs
 }
 
-// Delete removes a lot that a token has fenced, and appends an event to its
-// stream. Errors: ErrOther (another loader has it), and those of Redis.
+// Delete removes a lot that a token has fenced, and
+// appends an event to its stream. Errors: ErrOther
+// (another loader has it), and those of Redis.
 func (s *Scripts) Delete(ctx context.Context, id, token, eventID string, event []byte) error {
 	k := s.KeysOf(id)
 	code, _, err := s.run(ctx, "evict", []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream},

@@ -19,7 +19,6 @@ func (b *bundle) unchanged(name string, do func()) {
 	require.Equal(b.t, before, dump(b.t, b.rdb), name)
 }
 
-// last is the type of the last entry of the claim stream.
 func (b *bundle) last() models.EventType {
 	b.t.Helper()
 	entries := b.rdb.XRevRangeN(b.t.Context(), b.keys.Stream, "+", "-", 1).Val()
@@ -35,7 +34,7 @@ func (b *bundle) fence(token, how string) (lua.Fenced, error) {
 	return fenced[0], errs[0]
 }
 
-// evict evicts a lot, and reports whether it is gone.
+// evict evicts a lot, and reports whether it was removed.
 func evict(t testing.TB, s *lua.Scripts, c *models.Campaign, idle time.Duration) bool {
 	t.Helper()
 	evicted, errs := s.Evict(t.Context(), []models.Campaign{*c}, idle)
@@ -43,7 +42,7 @@ func evict(t testing.TB, s *lua.Scripts, c *models.Campaign, idle time.Duration)
 	return evicted[0]
 }
 
-// reload loads a lot again from claims, packets and what else a loader tells.
+// reload loads a lot again from what stage adds.
 func reload(t testing.TB, s *lua.Scripts, c *models.Campaign, stage func(st *lua.Staging)) {
 	t.Helper()
 	_, errs := s.Fence(t.Context(), "loader", lua.FenceAny, []string{c.ID})
@@ -116,7 +115,7 @@ func TestFence_FindsWhatIsThere(t *testing.T) {
 	})
 }
 
-// One write takes all lots of a partition away.
+// One write makes all lots of a partition away.
 func TestGeneration_StopsEveryScript(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

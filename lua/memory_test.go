@@ -11,11 +11,11 @@ import (
 	"dibs/models"
 )
 
-// bytesPerClaimMax is what a claim may cost Redis beside its entry in the
-// stream: its user's record and its own.
+// bytesPerClaimMax is what a claim may cost Redis besides its entry in
+// the stream: its user's record and its own.
 const bytesPerClaimMax = 200
 
-// Each claim by its own user, under a client's key: the dearest kind.
+// Each claim has its own user and a client's key, which costs most.
 func TestMemoryPerClaim(t *testing.T) {
 	t.Parallel()
 	const claims = 10_000

@@ -30,12 +30,12 @@ func (m *Meta) CampaignID() string {
 	return id
 }
 
-// IsSharded reports whether the campaign has several shards, each with its own
-// Meta. Such a campaign is not in Redis itself.
+// IsSharded reports whether the campaign has several shards, each with
+// its own Meta. Such a campaign has no lot of its own in Redis.
 func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.IsShard() }
 
-// subject selects the shard of a claim: its user, or the value of another
-// subject.
+// subject selects the shard of a claim: its
+// user, or the value of another subject.
 func (m *Meta) subject(user string, subjects models.Subjects) string {
 	if m.ShardBy == "" || m.ShardBy == models.ByUser {
 		return user
@@ -51,8 +51,8 @@ func (m *Meta) ShardOf(user string, subjects models.Subjects) int {
 	return models.ShardOfUser(m.subject(user, subjects), m.Shards)
 }
 
-// MetaOf returns the Meta of a lot. It fails if this machine lacks the
-// campaign's time zone.
+// MetaOf returns the Meta of a lot. It fails if
+// this machine lacks the campaign's time zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -65,16 +65,16 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 }
 
 // days are the day of a moment, the two before and the three after it.
-// claim.lua selects the day by Redis' clock, so that processes with different
-// clocks agree; Redis has no zones.
+// claim.lua selects the day by Redis' clock, so that processes with
+// different clocks agree. Redis has no zones.
 type days struct {
 	first  int64    // days since 1970-01-01 in the zone
 	starts [6]int64 // milliseconds since 1970; no moment is in the last day, whose end is unknown
 }
 
-// daysBefore is how many days precede that of the moment. So Redis' time is in
-// the table even if this clock is wrong by most of a day, and beside a day that
-// the zone skips.
+// daysBefore is how many days precede that of the moment. So Redis'
+// time is in the table even if this clock is wrong by most of a day,
+// and beside a day that the zone skips.
 const daysBefore = 2
 
 // daysAround returns the days around a moment.

@@ -10,12 +10,12 @@ import (
 	"dibs/models"
 )
 
-// model is what a campaign should do, in the fewest words: the reference for
-// the scripts.
+// model is what a campaign should do, in the fewest words: the
+// reference for the scripts.
 type model struct {
 	c     models.Campaign
 	zone  *time.Location
-	last  time.Time      // of the last claim, load or new limit: a campaign's time does not go back
+	last  time.Time      // of the last claim, load or new limit: it never decreases
 	past  []pastClaim    // by seq
 	known map[string]int // past, by idempotency key or id
 }
@@ -30,8 +30,8 @@ func newModel(c models.Campaign, zone *time.Location) *model {
 	return &model{c: c, zone: zone, known: map[string]int{}}
 }
 
-// window is the first moment of a window and of the next one; both are zero for
-// all time.
+// window is the first moment of a window and
+// of the next one; both are zero for all time.
 func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Time) {
 	y, m, d := at.In(zone).Date()
 	day := func(d int) time.Time { return models.StartOfDay(y, m, d, zone) }
@@ -61,7 +61,7 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 	}
 }
 
-// limits are those of users before the others.
+// limits are those of users, then the others.
 func (m *model) limits() []models.Limit {
 	all := []models.Limit{
 		{By: models.ByUser, Per: models.PerAll, Max: m.c.PerUser},
@@ -120,7 +120,7 @@ func (m *model) limited(req *lua.ClaimRequest, now time.Time) *lua.ClaimReply {
 	return nil
 }
 
-// units are those of live claims, and of all.
+// units are those of live claims, and of all claims.
 func (m *model) units() (taken, sold, released int64) {
 	for i := range m.past {
 		sold += m.past[i].req.Quantity
@@ -187,8 +187,8 @@ func (m *model) release(i int) lua.Released {
 	return lua.ReleasedNow
 }
 
-// adjust takes newer versions only. A new limit counts what is claimed from now
-// on.
+// adjust takes newer versions only. A
+// new limit counts claims from now on.
 func (m *model) adjust(c models.Campaign, now time.Time) {
 	if c.Version <= m.c.Version {
 		return
@@ -223,7 +223,7 @@ func (m *model) reload(now time.Time) {
 	}
 }
 
-// agrees returns what differs between the model and what Redis holds.
+// agrees returns what differs between the model and Redis.
 func (m *model) agrees(st lua.State) error {
 	want := st
 	want.Status = m.c.Status

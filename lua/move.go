@@ -5,19 +5,22 @@ import (
 	"fmt"
 )
 
-// Debit takes free units out of a shard, for another one or out of the total.
+// Debit takes free units out of a shard,
+// for another shard or out of the total.
 type Debit struct {
 	Move  string // the id of the move
 	Shard string // the id of the giver
 	Epoch int64  // its load, as it was read
 	To    int    // the taker's number; 0: the units leave the total
 	Units int64  // wanted
-	Taken bool   // claimed units too: the shard refuses claims until as many come back
+	// claimed units too: the shard then refuses
+	// claims until as many are returned
+	Taken bool
 }
 
-// Debit takes up to so many free units, and returns how many. Errors:
-// ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (MySQL
-// gets the move, or there is none).
+// Debit takes up to d.Units free units, and returns how many. Errors:
+// ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown
+// (MySQL gets the move, or there is none).
 func (s *Scripts) Debit(ctx context.Context, d *Debit) (units int64, err error) {
 	k := s.KeysOf(d.Shard)
 	taken := 0
@@ -37,7 +40,8 @@ type Credit struct {
 	Units int64
 }
 
-// Credit adds the units once, however often it is called. Errors as Debit.
+// Credit adds the units, once however
+// often it is called. Errors as Debit.
 func (s *Scripts) Credit(ctx context.Context, c *Credit) (units int64, err error) {
 	k := s.KeysOf(c.Shard)
 	keys := []string{k.State, k.Stream, k.Moves, k.Signals}

@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// shardsOf are shards of a campaign in Redis, by their numbers from 1, the
-// first of which has the units.
+// shardsOf are shards of a campaign in Redis,
+// by number from 1. The first has the units.
 type shardsOf struct {
 	t      *testing.T
 	rdb    redis.UniversalClient
@@ -65,7 +65,6 @@ func (l *shardsOf) credit(move string, to, from int, units int64) (int64, error)
 	return l.s.Credit(l.t.Context(), &lua.Credit{Move: move, Shard: l.shards[to].ID, Epoch: 1, From: from, Units: units})
 }
 
-// events are what the events of the campaign's streams say.
 func (l *shardsOf) events() (all []string) {
 	campaignID, _ := models.SplitShardID(l.shards[1].ID)
 	entries, err := l.s.Entries(l.t.Context(), 0, lua.EntryID{}, 1000)
@@ -135,8 +134,7 @@ func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
 	})
 }
 
-// A shard may owe units: it sells nothing until it has got them, and gives
-// nothing.
+// A shard that owes units sells and gives nothing until it gets them.
 func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, -3)
@@ -161,8 +159,8 @@ func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	})
 }
 
-// A load knows from MySQL which moves were credited: it forgets those of the
-// load before, which nobody sends to it.
+// A load reads from MySQL which moves were credited. It forgets those
+// of the load before, which no process sends to it.
 func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
@@ -182,8 +180,8 @@ func TestMove_ALoadForgetsTheMovesBeforeIt(t *testing.T) {
 	})
 }
 
-// A shard forgets a credit after an hour. It takes none while it does not know
-// which it had.
+// A shard forgets a credit after an hour. It
+// takes none while it does not know which it had.
 func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
@@ -204,8 +202,8 @@ func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 	})
 }
 
-// Movers at random that send each credit any number of times: in the end all
-// units are there, once.
+// Movers at random send each credit any number of
+// times. In the end all units are there, once.
 func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const units = 40

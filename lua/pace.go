@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// paceFree is how many records are staged without a pause: some 50 ms of
-	// Redis.
+	// paceFree is how many records are staged
+	// without a pause: some 50 ms of Redis.
 	paceFree = 25_000
 	// minPace is the least rate, in records a second: about a tenth of Redis.
 	minPace = 80_000
-	// paceWhole bounds the staging of a campaign. A bigger one is staged faster
-	// than minPace, at the others' cost.
+	// paceWhole bounds the staging of a campaign. A bigger one is
+	// staged faster than minPace, at the cost of the others.
 	paceWhole = 20 * time.Second
-	// paceLook is the pause between two checks whether others claim.
+	// paceLook is the pause between two checks for other scripts.
 	paceLook = 200 * time.Millisecond
 	// paceOthers is the rate of scripts a second that slows staging.
-	// Below it hardly any claim meets a load.
+	// Below it hardly any claim coincides with a load.
 	paceOthers = 100
 	// paceSleep is the shortest pause. Timers are no finer.
 	paceSleep = time.Millisecond
@@ -29,10 +29,10 @@ const (
 	paceCatchUp = 250 * time.Millisecond
 )
 
-// pace bounds the rate of staging while others run scripts on the server, so
-// that a load leaves time for other campaigns' claims. Else staging is as fast
-// as Redis, as the lot is away for that long. The reader of MySQL waits for the
-// staging, and so is slowed as well.
+// pace bounds the rate of staging while others run scripts on the
+// server. So a load leaves time for other campaigns' claims. Else
+// staging is as fast as Redis, as the lot is away for that long. The
+// reader of MySQL waits for the staging, and so is slowed as well.
 type pace struct {
 	calls func(ctx context.Context) (int64, error) // of scripts on the campaign's server, ever
 	rate  float64                                  // records a second
@@ -44,8 +44,8 @@ type pace struct {
 	next      time.Time // when to send the next records
 }
 
-// newPace returns the pace of a campaign of about so many records. key is one
-// of its keys.
+// newPace returns the pace of a campaign of
+// about records records. key is one of its keys.
 func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace {
 	p := &pace{
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
@@ -57,7 +57,7 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 	return p
 }
 
-// rateFor returns the rate of staging so many records while others claim.
+// rateFor returns the rate of staging while others claim.
 func rateFor(records int64) float64 { return max(minPace, float64(records)/paceWhole.Seconds()) }
 
 func (p *pace) commands() int {
@@ -95,8 +95,8 @@ func (p *pace) after(ctx context.Context, records int) error {
 	return nil
 }
 
-// check checks whether others claim, and assumes so if the server does not
-// answer.
+// check checks whether others run scripts. It
+// assumes so if the server does not answer.
 func (p *pace) check(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stageAll stages so many records on a server where others run scripts at a
-// rate, and returns how long that took.
+// stageAll stages records while others run scripts at a rate, and
+// returns how long it took.
 func stageAll(t *testing.T, records int64, others float64, fail error) time.Duration {
 	t.Helper()
 	started := time.Now()

@@ -29,14 +29,14 @@ func newPackets(t testing.TB, rdb redis.UniversalClient) *packets {
 func newPacketsOf(t testing.TB, rdb redis.UniversalClient, define func(c *models.Campaign)) *packets {
 	t.Helper()
 	return &packets{bundle: newBundle(t, rdb, func(c *models.Campaign) {
-		// MySQL's total counts what Redis is not told of yet
+		// MySQL's total includes packets that Redis does not have yet
 		c.Kind, c.Currency, c.Total, c.PerUser = models.KindPacket, "CNY", 1000, 1
 		define(c)
 	})}
 }
 
-// push brings pairs of an id and an amount to Redis, for release so long after
-// noon; 0 is at once.
+// push sends pairs of an id and an amount to Redis, for release at a
+// time after noon; 0 is at once.
 func (p *packets) push(after time.Duration, pairs ...any) {
 	p.t.Helper()
 	push := lua.Push{Epoch: p.c.Epoch, After: p.pushed, Upto: p.pushed + int64(len(pairs)/2), Units: int64(len(pairs) / 2)}
@@ -52,8 +52,8 @@ func (p *packets) push(after time.Duration, pairs ...any) {
 	p.pushed = pushed
 }
 
-// take claims for users in one call and reports what became of each:
-// "id:amount" or the outcome.
+// take claims for users in one call. It
+// returns "id:amount" or the outcome of each.
 func (p *packets) take(users ...string) []string {
 	p.t.Helper()
 	reqs := make([]lua.ClaimRequest, len(users))
@@ -99,7 +99,8 @@ func TestPackets_AnswerEventAndReplayTellTheSame(t *testing.T) {
 	})
 }
 
-// A load from MySQL brings the records back: a retry still gets its packet.
+// A load from MySQL restores the records,
+// so a retry still gets its packet.
 func TestPackets_ComeBackWithARebuild(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		p := newPackets(t, rdb)
@@ -128,8 +129,8 @@ func TestPackets_ComeBackWithARebuild(t *testing.T) {
 	})
 }
 
-// Packets stay with their shard: it says itself that they are gone, or not
-// released yet.
+// Packets stay in their shard, which itself answers
+// that they are sold out or not released yet.
 func TestPackets_OfAShardAreNeverDry(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		p := newPacketsOf(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })
@@ -176,8 +177,8 @@ func TestPush_IsOnceHoweverOftenItIsSent(t *testing.T) {
 	})
 }
 
-// A list that is gone, short, long or of another kind is never read as sold
-// out, nor given away.
+// A list that is missing, short, long or of another type is never read
+// as sold out, nor given out.
 func TestPackets_ADamagedListIsNotSoldOut(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for name, harm := range map[string]func(waves, list string) error{
@@ -221,7 +222,7 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 
 // packetModel is what a packet campaign should do, in the fewest words.
 type packetModel struct {
-	waiting []waiting // in the order in which they are given
+	waiting []waiting // in the order in which they are given out
 	holds   map[string]string
 }
 
@@ -253,8 +254,8 @@ func (m *packetModel) take(user string, now time.Duration) string {
 	return m.holds[user]
 }
 
-// differs runs a random history and returns where the scripts leave the model;
-// "" is nowhere.
+// differs runs a random history. It returns
+// where the scripts and the model differ, or "".
 func (p *packets) differs(rng *rand.Rand, steps int) string {
 	p.t.Helper()
 	m := &packetModel{holds: map[string]string{}}
@@ -303,7 +304,7 @@ func TestPackets_DoWhatTheModelDoes(t *testing.T) {
 	})
 }
 
-// The model sees each of these mutants of claim.lua.
+// The model must detect each of these mutants of claim.lua.
 func TestPackets_TheModelSeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())

@@ -1,6 +1,7 @@
--- pause.lua pauses a lot without MySQL, and appends that to the claim stream. Only a definition
--- that knows of the pause reopens the lot, see adjust.lua. A loader starts again, and then has
--- applied the pause. The first write is an XADD, which Redis refuses whole, see claim.lua.
+-- pause.lua pauses a lot without MySQL, and appends that to the claim stream.
+-- Only a definition that includes the pause reopens the lot, see adjust.lua.
+-- A loader starts again, so its next load applies the pause. The first write is
+-- an XADD, which Redis refuses whole, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] stream  stream  the claim stream of the partition
@@ -9,7 +10,8 @@
 -- ARGV[2] event_id
 -- ARGV[3] event  its JSON
 --
--- Reply {0} paused, or was by this pause · {1} the campaign is closed, untouched · {2, which} damaged: the key of that number
+-- Reply {0} paused, or was by this pause · {1} the campaign is closed, untouched
+--   {2, which} damaged: the key of that number
 local state_key, stream_key = KEYS[1], KEYS[2]
 
 local state_type = redis.call('TYPE', state_key)['ok']

@@ -19,8 +19,8 @@ type answer struct {
 	err   error // as those of run
 }
 
-// runPipelined calls one script several times in one round trip. Redis serves
-// others in between.
+// runPipelined calls one script several times in one round trip. Redis
+// serves others in between.
 func (s *Scripts) runPipelined(ctx context.Context, name string, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	if err := ctx.Err(); err != nil {

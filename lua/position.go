@@ -1,7 +1,7 @@
 package lua
 
-// Position is how far a lot is, or was seen. Its numbers only rise, over loads
-// too.
+// Position is how far a lot is, or was seen.
+// Its numbers only rise, across loads too.
 type Position struct {
 	Epoch int64 // of the load
 	Seq   int64 // the highest used

@@ -22,13 +22,13 @@ import (
 	"dibs/models"
 )
 
-// step is one thing that happens to a campaign, small enough to be printed and
-// shrunk.
+// step is one thing that happens to a campaign,
+// small enough to print and to shrink.
 type step struct {
 	Kind   string // see kinds
 	Claims []ask
-	// which earlier call is sent again, ids and all, or the first of the claims
-	// that are released
+	// which earlier call is sent again, with its
+	// ids, or the first of the released claims
 	Repeat int
 
 	Total, PerUser, PerDay int64
@@ -36,10 +36,10 @@ type step struct {
 	Status                 models.Status
 	StartsIn, EndsIn       int // hours from the first moment; 0 is none
 
-	ClockMinutes int // forwards, or back
+	ClockMinutes int // forwards, or backwards
 	SkewSeconds  int // of the process's clock from then on
 
-	Per    models.Per // window to whose end the clock goes
+	Per    models.Per // the clock is set near the end of this window
 	Before int        // milliseconds before that end
 }
 
@@ -89,8 +89,8 @@ var (
 // before1970 is in hours from any start of a game.
 const before1970 = -70 * 365 * 24
 
-// midnights are days whose edges are not plain: the first moment of a date in a
-// zone.
+// midnights are days with unusual ends:
+// the first moment of a date in a zone.
 var midnights = []struct{ name, zone, starts string }{
 	{"plain", "UTC", "2026-03-06T00:00:00Z"},
 	{"New York, the night before summer time", "America/New_York", "2026-03-08T05:00:00Z"},
@@ -108,9 +108,9 @@ var midnights = []struct{ name, zone, starts string }{
 	{"Lord Howe, half an hour of summer time", "Australia/Lord_Howe", "2026-04-04T13:00:00Z"},
 }
 
-// play runs steps on two campaigns of one Redis in turn, each beside its model,
-// and returns the first difference. Two, because what belongs to one campaign
-// must not be seen by another.
+// play runs steps on two campaigns of one Redis alternately, each with
+// its model. It returns the first difference. There are two, as a
+// campaign must not see what belongs to another.
 func play(
 	ctx context.Context, rdb redis.UniversalClient, suffix string, midnight int, all []step, mutate func(s *lua.Scripts) error,
 ) error {
@@ -154,8 +154,8 @@ type player struct {
 	games      []*game
 }
 
-// clock is the process's. The table of days that it makes covers a wrong clock
-// of either server, not of both.
+// clock is the process's. Its table of days covers a wrong clock of
+// either server, not of both.
 func (p *player) clock() time.Time {
 	if p.now.Before(p.latest) {
 		return p.now
@@ -273,7 +273,8 @@ func (p *player) release(one step, g *game) error {
 	return err
 }
 
-// reload loads a campaign from its claims, to what the scripts had counted.
+// reload loads a campaign from its
+// claims. Its counts must stay the same.
 func (p *player) reload(g *game) error {
 	before, err := p.counts(g)
 	if err != nil {
@@ -289,8 +290,8 @@ func (p *player) reload(g *game) error {
 	return err
 }
 
-// counts are the parts of the records of subjects that matter: of a limit that
-// is, and not 0.
+// counts are the parts of subjects' records
+// that matter: of a limit in force, and not 0.
 func (p *player) counts(g *game) (map[string]bool, error) {
 	records, err := p.rdb.HGetAll(p.ctx, p.s.KeysOf(g.m.c.ID).Users).Result()
 	parts := map[string]bool{}
@@ -337,7 +338,7 @@ func (p *player) adjust(one step, g *game) error {
 	c.Limits = slices.Clone(one.Limits)
 	c.Limits.ContinueFrom(g.m.c.Limits, c.Version, 1)
 	c.StartsAt, c.EndsAt = p.inHours(one.StartsIn), p.inHours(one.EndsIn)
-	if c.Status != models.StatusClosed { // which is for ever
+	if c.Status != models.StatusClosed { // which is final
 		c.Status = one.Status
 	}
 	g.m.adjust(c, p.now)
@@ -356,8 +357,8 @@ func (p *player) inHours(h int) *time.Time {
 	return &at
 }
 
-// announcementFits checks an event about the stock: it follows the claim that
-// crossed.
+// announcementFits checks an event about the stock, which follows the
+// claim that crossed the line.
 func announcementFits(e *models.Event, last int64) error {
 	if e.Seq != last || e.Remaining == nil || *e.Remaining < 0 || e.Type == models.EventCampaignSoldOut && *e.Remaining != 0 {
 		return fmt.Errorf("event %+v after seq %d", e, last)
@@ -365,8 +366,9 @@ func announcementFits(e *models.Event, last int64) error {
 	return nil
 }
 
-// checkEvents compares states and the stream with the models: each claim and
-// each release once, claims in the order of their seq.
+// checkEvents compares states and the stream with
+// the models. Each claim and each release occurs
+// once, and claims are in the order of their seq.
 func (p *player) checkEvents() error {
 	entries, err := p.rdb.XRange(p.ctx, lua.StreamKey(0), "-", "+").Result()
 	if err != nil {
@@ -421,7 +423,6 @@ func (p *player) checkEvents() error {
 	return p.rdb.Del(p.ctx, lua.StreamKey(0)).Err() // the next game starts with its own events
 }
 
-// Whatever happens to a campaign, in any order, it does what the model does.
 func TestScriptIsTheModel(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for midnight := range midnights {
@@ -444,8 +445,8 @@ func TestScriptIsTheModel(t *testing.T) {
 	})
 }
 
-// Controls: scripts with one mistake each. The property above must catch every
-// one of them.
+// Controls: scripts with one mistake each.
+// The property above must catch each one.
 func TestModelCatchesMutants(t *testing.T) {
 	t.Parallel()
 	mutants := []struct{ name, old, new string }{
@@ -495,8 +496,8 @@ func TestModelCatchesMutants(t *testing.T) {
 	require.Error(t, new(lua.Scripts).Mutate("no such text", ""), "a mutant that changes nothing is no mutant")
 }
 
-// boundaries are games that claim on both sides of the end of each window, and
-// of the time from which a limit counts.
+// boundaries are games that claim on both sides of the end of each
+// window, and of the time from which a limit counts.
 func boundaries() (games [][]step) {
 	one := step{Kind: "claim", Claims: []ask{{User: 1, Quantity: 1, Device: 1}}}
 	games = append(games, ofOne(
@@ -522,7 +523,7 @@ func boundaries() (games [][]step) {
 	return games
 }
 
-// ofOne is a game of the second campaign alone.
+// ofOne is a game with the second campaign only.
 func ofOne(steps ...step) (game []step) {
 	for _, s := range steps {
 		game = append(game, step{}, s)
@@ -530,8 +531,8 @@ func ofOne(steps ...step) (game []step) {
 	return game
 }
 
-// caught plays games with a mutant until one differs from the model, and
-// returns how.
+// caught plays games with a mutant until one differs
+// from the model. It returns the difference.
 func caught(t *testing.T, rdb redis.UniversalClient, text, instead string) error {
 	t.Helper()
 	games := boundaries()

@@ -24,10 +24,10 @@ type Push struct {
 	Packets   []models.Packet // those to give away, by position, at most PushMax
 }
 
-// Push sends a campaign's next packets, each counted once however often it is
-// sent. It returns Redis' last position: p.Upto, or another one if Redis was
-// not at p.After, and nothing changed. Errors: ErrAbsent, ErrDamaged,
-// ErrUnavailable, ErrOutcomeUnknown (retry).
+// Push sends a campaign's next packets, each counted once however often
+// it is sent. It returns Redis' last position: p.Upto. Another one
+// means that Redis was not at p.After, and nothing changed. Errors:
+// ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
 	if len(p.Packets) > PushMax {
 		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)

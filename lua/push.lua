@@ -1,9 +1,12 @@
--- push.lua adds a campaign's next packets, by position. The first write is an HSET, which Redis
--- refuses whole when it is out of memory, a replica or unable to persist.
+-- push.lua adds a campaign's next packets, by position. The first write is an
+-- HSET, which Redis refuses whole when it is out of memory, a replica or unable
+-- to persist.
 --
--- KEYS[1] state  hash  definition and counters of the campaign; pushed is its last position
--- KEYS[2] waves  zset  list -> time of release in milliseconds since 1970, 0 is at once
--- KEYS[3] list   list  "amount:id" of the packets of one time of release, in order
+-- KEYS[1] state  hash  definition and counters of the campaign;
+--                      pushed is its last position
+-- KEYS[2] waves  zset  list -> time of release in milliseconds since 1970;
+--                      0 is at once
+-- KEYS[3] list   list  "amount:id" of packets with one time of release, in order
 -- KEYS[4] signals hash of the partition, see away.lua
 --
 -- ARGV[1] epoch       of the load that the caller saw
@@ -13,8 +16,10 @@
 -- ARGV[5] release_ms  the time of release
 -- ARGV[6..] amount:id of each packet
 --
--- Reply {0, upto} pushed · {1} absent: the campaign is missing, away, or of another load
---   {2, which} damaged: the key of that number · {3, pushed} pushed is another than after, untouched
+-- Reply {0, upto} pushed
+--   {1} absent: the campaign is missing, away, or of another load
+--   {2, which} damaged: the key of that number
+--   {3, pushed} pushed is another than after, untouched
 local state_key, waves_key, list_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_PACKET = 6
 

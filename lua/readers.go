@@ -21,15 +21,16 @@ const (
 	// readerLease is how long the partitions of a dead process have no reader.
 	readerLease = 3 * time.Second
 	readerRenew = readerLease / 3
-	// readerAsk bounds a call, so that a lease is renewed in time after one
-	// that stalls.
+	// readerAsk bounds a call. A stalled call
+	// then leaves time to renew a lease.
 	readerAsk = readerRenew / 2
 	noLease   = -2 // PTTL's answer
 )
 
-// Readers shares the partitions among the processes that read in group syncer.
-// Each takes leases of partitions divided by processes, rounded up. The leases
-// only save duplicate work: MySQL's offset guards correctness.
+// Readers shares the partitions among the processes that
+// read in group syncer. Each takes leases of partitions
+// divided by processes, rounded up. The leases only save
+// duplicate work: MySQL's offset guards correctness.
 type Readers struct {
 	scripts *Scripts
 	log     *slog.Logger
@@ -55,8 +56,8 @@ func NewReaders(scripts *Scripts, log *slog.Logger) *Readers {
 	}
 }
 
-// Await waits for the lease of a partition. The returned context ends with the
-// lease or ctx. The error is the cause why ctx ended.
+// Await waits for the lease of a partition. The returned context ends
+// with the lease or ctx. The error is the cause of ctx.
 func (r *Readers) Await(ctx context.Context, partition int) (context.Context, error) {
 	for {
 		r.mu.Lock()
@@ -91,8 +92,8 @@ func (r *Readers) Run(ctx context.Context) {
 	_ = r.scripts.rdb.ZRem(ctx, readersKey, r.token).Err() // it expires anyway
 }
 
-// share releases leases beyond this process's share, and takes free ones up to
-// it.
+// share releases leases beyond this process's
+// share, and takes free ones up to it.
 func (r *Readers) share(ctx context.Context) {
 	most := r.scripts.Partitions()
 	if processes, err := r.join(ctx); err == nil {
@@ -193,13 +194,13 @@ func (r *Readers) take(ctx context.Context, partition int) {
 }
 
 func (r *Readers) release(ctx context.Context, partition int) {
-	if lease := r.held()[partition]; lease != nil { // else it was lost meanwhile
+	if lease := r.held()[partition]; lease != nil { // else it was lost
 		r.set(partition, nil)
 		_ = lease.lock.Release(ctx) // it expires by itself
 	}
 }
 
-// set replaces the lease of a partition, or removes it, and wakes who waits.
+// set replaces or removes the lease of a partition, and wakes Await.
 func (r *Readers) set(partition int, lease *readerLock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,8 +215,8 @@ func (r *Readers) set(partition int, lease *readerLock) {
 	r.changed = make(chan struct{})
 }
 
-// lockReader takes the lease of a partition. The same token gets it again.
-// Errors as LockLeader.
+// lockReader takes the lease of a partition. The same token may take it
+// again. Errors as LockLeader.
 func (s *Scripts) lockReader(ctx context.Context, partition int, token string) (*Lock, error) {
 	return s.obtain(ctx, readerKey(partition), readerLease, &redislock.Options{Token: token})
 }

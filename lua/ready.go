@@ -10,17 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// awayTimeout is how long a server may take before its partitions count as
-// away.
+// awayTimeout is how long a server may take
+// before its partitions count as away.
 const awayTimeout = 1500 * time.Millisecond
 
-// Away returns the partitions whose server can't answer a claim now, each with
-// Redis' reason: it is silent, loading, out of memory, a replica, unable to
-// save, or the slot has no master. Servers are checked concurrently, and a
-// stalled one does not delay the others' answers.
+// Away returns the partitions whose server can't answer a claim now,
+// each with Redis' reason. It is silent, loading, out of memory, a
+// replica or unable to save, or the slot has no master. Servers are
+// checked concurrently, so a stalled one delays no other answer.
 //
-// It pushes to a list that never exists, which Redis checks as any write and
-// then ignores.
+// It pushes to a list that never exists. Redis checks that as any
+// write, and then ignores it.
 func (s *Scripts) Away(ctx context.Context) map[int]error {
 	ctx, cancel := context.WithTimeout(ctx, awayTimeout)
 	defer cancel()
@@ -52,8 +52,8 @@ func (s *Scripts) Away(ctx context.Context) map[int]error {
 	return away
 }
 
-// writable returns for each partition of a server why it refuses writes, or
-// nil.
+// writable returns for each partition of
+// a server why it refuses writes, or nil.
 func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions []int) []error {
 	errs := make([]error, len(partitions))
 	if s.opts.CheckServer != nil {

@@ -16,8 +16,8 @@ import (
 	"dibs/models"
 )
 
-// A server that does not take writes: each refuses at the first one, so nothing
-// is changed and the caller may say so.
+// A server that takes no writes refuses the first one. So nothing is
+// changed, and the caller may say so.
 func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {
@@ -89,8 +89,8 @@ func writable(t *testing.T, s *lua.Scripts) error {
 	return away[0]
 }
 
-// TestWritableLeavesNothingBehind, embedded and real, in every partition; and
-// says no of a server that is gone.
+// Checks must write nothing, embedded and real, in every partition, and
+// fail for a stopped server.
 func TestWritableLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	embedded := miniredis.RunT(t)
@@ -109,8 +109,8 @@ func TestWritableLeavesNothingBehind(t *testing.T) {
 	require.ErrorIs(t, writable(t, s), lua.ErrUnavailable)
 }
 
-// requireUnwritable calls every script that writes and wants ErrUnavailable
-// with Redis' word.
+// requireUnwritable calls every script that writes. Each must return
+// ErrUnavailable with Redis' word.
 func (b *bundle) requireUnwritable(word string, releases []lua.Release) {
 	b.t.Helper()
 	_, err := b.s.Release(b.t.Context(), b.c, releases)

@@ -30,10 +30,11 @@ const (
 	ReleasedDamaged Released = 3 // the record is missing or does not match: nothing changed for it
 )
 
-// Release frees what up to ReleasesMax claims of one campaign took, each once,
-// and appends their events. Stock and limits get the units back, limits only in
-// the claim's window. Errors: ErrOther (a loader has the lot), ErrDamaged,
-// ErrUnavailable, ErrOutcomeUnknown (retry).
+// Release frees what up to ReleasesMax claims of one
+// campaign took, each once, and appends their events. Stock
+// gets the units back. Limits do, too, in the claim's
+// window alone. Errors: ErrOther (a loader has the lot),
+// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)
@@ -77,7 +78,8 @@ func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, err
 		r.Event, subjectFields(p.Subjects)), nil
 }
 
-// subjectFields are the fields of the hash of users of all subjects of a claim.
+// subjectFields are the fields of a
+// claim's subjects in the hash of users.
 func subjectFields(subjects models.Subjects) string {
 	fields := make([]string, 0, len(subjects))
 	for _, name := range subjects.Names() {

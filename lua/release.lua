@@ -1,21 +1,26 @@
--- release.lua frees what released claims of one campaign took, each once, and appends their
--- events, in one step. The record of a released claim ends with :r, also after a load, unless
--- its release is still in MySQL's outbox. For a lot that is away without a token only the events
--- are appended: the next load counts MySQL's rows. The script checks everything before it
--- writes, and the first write is an XADD, see claim.lua.
+-- release.lua frees what released claims of one campaign took, each once, and
+-- appends their events, in one step. The record of a released claim ends with
+-- :r, also after a load, unless its release is still in MySQL's outbox.
+-- For a lot that is away without a token only the events are appended: the next
+-- load counts MySQL's rows. All checks precede the first write, which is an
+-- XADD, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> the subject's record, see read_record
--- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes -> record of the claim
+-- KEYS[2] users   hash    user id, or "name\nvalue" of another subject
+--                         -> the subject's record, see read_record
+-- KEYS[3] keys    hash    digest of the client's key, or claim id, 16 bytes
+--                         -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] signals hash    of the partition, see away.lua
 --
--- ARGV[1..]  eight a claim: field of keys; record, as claim.lua wrote it; user id; quantity; its
---            time in ms, and for each kind of window ";", its first letter and its number;
---            event id; event, JSON; other subjects, "name\nvalue" each, joined by "\n"
+-- ARGV[1..]  eight a claim: field of keys; record, as claim.lua wrote it; user
+--            id; quantity; its time in ms, and for each kind of window ";", its
+--            first letter and its number; event id; event, JSON; other subjects,
+--            "name\nvalue" each, joined by "\n"
 --
 -- Reply {0, then a code for each claim}
---   0 released, event appended · 1 appended: the lot is away · 2 nothing, done before
+--   0 released, event appended · 1 appended: the lot is away
+--   2 nothing, done before
 --   3 damaged: the record of the claim or of its user; unchanged
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3} later: the lot is being loaded; nothing was changed
@@ -61,8 +66,9 @@ end
 local records = redis.call('HMGET', keys_key, unpack(names))
 local users = redis.call('HMGET', users_key, unpack(user_ids))
 
--- without subtracts a quantity from a subject's record, for each limit that counted the claim
--- and is still in its window. It returns nil if the record is damaged or too small.
+-- without subtracts a quantity from a subject's record, for each limit
+-- that counted the claim and is still in its window. It returns nil if
+-- the record is damaged or too small.
 local function without(limits, record, quantity, at_ms, windows_of_claim, is_user)
   local windows, counts = read_record(record, is_user)
   if not windows then return nil end

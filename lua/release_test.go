@@ -16,7 +16,6 @@ import (
 	"dibs/models"
 )
 
-// released is the release of a claim that was made by req.
 func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Release {
 	return releaseOf(req, models.Claim{CampaignID: b.c.ID, Seq: seq, ClaimedAt: models.NewTime(at)})
 }
@@ -30,7 +29,7 @@ func releaseOf(req lua.ClaimRequest, claim models.Claim) lua.Release {
 	return lua.Release{Claim: pastOf(req, claim.Seq, claim.ClaimedAt.Time), EventID: event.ID, Event: payload}
 }
 
-// pastOf is a claim as MySQL holds it.
+// pastOf is a claim as MySQL has it.
 func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
 	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond), Subjects: req.Subjects}
 	if req.Key != "" {
@@ -40,7 +39,7 @@ func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
 	return p
 }
 
-// taken claims and returns the release of it.
+// taken claims, and returns the claim's release.
 func (b *bundle) taken(req lua.ClaimRequest) lua.Release {
 	b.t.Helper()
 	reply := b.claim(req)[0]

@@ -16,14 +16,13 @@ import (
 	"dibs/models"
 )
 
-// gapMax is how long no one may get a claim while a slot moves. A second is
-// promised; a busy machine gets another.
+// gapMax is how long no claim may succeed while a slot moves. A second
+// is promised; a busy machine gets another.
 const gapMax = 2 * time.Second
 
-// TestCluster_ClaimsGoOnWhileTheirSlotMoves moves the slot of a campaign there
-// and back, key by key, to nodes that don't know the scripts, while it is
-// claimed from. No claim is refused for long, none is unknown, and none is made
-// twice.
+// The slot of a campaign moves to nodes without the scripts and back,
+// key by key, during claims. No claim is refused for long, none is
+// unknown, and none is made twice.
 func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 5*time.Second, "repl-diskless-sync-delay 0")
@@ -55,9 +54,8 @@ func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 	t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
 }
 
-// TestCluster_ClaimsGoOnWhileRedisCLIReshards has `redis-cli --cluster reshard`
-// itself move all slots of a campaign's primary to another one, while the
-// campaign is claimed from.
+// `redis-cli --cluster reshard` moves all slots of a campaign's primary
+// to another one during claims.
 func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Parallel()
 	cli, err := exec.LookPath("redis-cli")
@@ -110,9 +108,9 @@ func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
 }
 
-// A claim that takes the last packet of a list removes the list. While the slot
-// moves, its primary asks another one for a key that is gone, which a script
-// can't: it must not, after it has written.
+// A claim that takes the last packet of a list removes the list. While
+// the slot moves, its primary asks another one for a missing key. A
+// script can't do that, so it must not need to after it has written.
 func TestCluster_TheLastPacketsAreTakenWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 5*time.Second, "repl-diskless-sync-delay 0")

@@ -1,5 +1,5 @@
--- resume.lua continues a lot that was stopped because a caller saw more of it, behind what was
--- seen. What was seen and is missing is lost, and stays taken.
+-- resume.lua continues a stopped lot after what a caller saw of it. What was
+-- seen and is missing here is lost, and stays taken.
 --
 -- KEYS[1] state   hash    definition and counters of the lot
 -- KEYS[2] users   hash    gets a nameless field for claims without a record
@@ -15,7 +15,8 @@
 -- ARGV[6] event_id
 -- ARGV[7] event       its JSON
 --
--- Reply {0} live · {1} another token, untouched · {3} another generation, untouched
+-- Reply {0} live · {1} another token, untouched
+--   {3} another generation, untouched
 local state_key, users_key, keys_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local held = redis.call('HMGET', state_key, 'token', 'generation', 'sold', 'taken')

@@ -17,7 +17,7 @@ import (
 	"dibs/models"
 )
 
-// tally adds up what a rush was answered.
+// tally adds up the answers of a rush.
 type tally struct {
 	mu    sync.Mutex
 	seqs  map[int64]string // claim id by seq
@@ -45,8 +45,7 @@ func (c *tally) add(reqs []lua.ClaimRequest, replies []lua.ClaimReply) error {
 	return nil
 }
 
-// forgetScripts has Redis forget its scripts, again and again, until the
-// returned func is called.
+// forgetScripts flushes Redis' scripts repeatedly until stop is called.
 func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,8 +58,9 @@ func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
 	return func() { cancel(); flusher.Wait() }
 }
 
-// I1, I3, I5, I7: a crowd over 50 goroutines, each with calls of one claim or
-// of 128, gets exactly the stock. A4: also while Redis forgets the scripts.
+// I1, I3, I5, I7: a crowd on 50 goroutines, with
+// calls of 1 or 128 claims, gets exactly the
+// stock. A4: also while Redis forgets the scripts.
 func TestRushSellsExactlyTheStock(t *testing.T) {
 	const perUser = 3
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -72,7 +72,7 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			stop := forgetScripts(t, rdb)
 			for range goroutines {
 				wg.Go(func() {
-					// twice the stock is asked for, and more
+					// more than twice the stock is asked for
 					for range int(units)*2/goroutines/perCall + 1 {
 						reqs := make([]lua.ClaimRequest, perCall)
 						for i := range reqs {
@@ -92,7 +92,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			wg.Wait()
 			stop()
 			require.False(t, t.Failed(), "a call was not answered, so the sums below can't be right")
-			// the crowd is random, what is left of the stock must still be sold
+			// the crowd is random: what is left
+			// of the stock must still be sold
 			for i := 0; got.units < units; i++ {
 				reqs := wants(fmt.Sprint("late", i), 1)
 				require.NoError(t, got.add(reqs, b.claim(reqs...)))
@@ -111,8 +112,8 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 	})
 }
 
-// One user and one key from everywhere at once, from two processes: one claim,
-// and the same answer to all.
+// One user sends one key from many goroutines and two processes: one
+// claim, and the same answer to all.
 func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 5 })
@@ -142,8 +143,8 @@ func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	})
 }
 
-// A history of claims and reads of the state has an order in which one
-// campaign, alone, would have answered so.
+// A history of claims and reads of the state must have an order in
+// which one campaign alone would have answered so.
 type (
 	asked    struct{ units int64 } // 0 reads the state
 	answered struct{ seq, taken int64 }
@@ -194,7 +195,7 @@ func TestClaimsAreLinearizable(t *testing.T) {
 			}
 			require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(linear(total), all, 20*time.Second))
 
-			for i := range all { // control: one seq given twice is noticed
+			for i := range all { // control: one seq given twice is detected
 				if out := all[i].Output.(answered); out.seq > 1 && all[i].Input.(asked).units > 0 {
 					all[i].Output = answered{seq: out.seq - 1}
 					break
@@ -205,8 +206,8 @@ func TestClaimsAreLinearizable(t *testing.T) {
 	})
 }
 
-// ask claims, or reads the state; a failure shows as an answer that no campaign
-// gives.
+// ask claims, or reads the state. A failure
+// becomes an answer that no campaign gives.
 func (b *bundle) ask(in asked) answered {
 	if in.units == 0 {
 		st, err := b.s.State(b.t.Context(), b.c.ID)

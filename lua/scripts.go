@@ -17,22 +17,23 @@ import (
 )
 
 var (
-	// ErrUnavailable reports that nothing happened: Redis was not reached, or
-	// refused first.
+	// ErrUnavailable reports that nothing happened: Redis was not
+	// reached, or refused first.
 	ErrUnavailable = errors.New("lua: redis unavailable")
-	// ErrOutcomeUnknown reports that the script was sent without an answer: it
-	// may have run.
+	// ErrOutcomeUnknown reports that the script was sent without an
+	// answer, so it may have run.
 	ErrOutcomeUnknown = errors.New("lua: outcome unknown")
 	// ErrAbsent reports that Redis lacks the lot, so its state is unknown.
 	ErrAbsent = errors.New("lua: campaign not in redis")
-	// ErrDamaged reports a key of the lot that a script refuses. Nothing was
-	// changed.
+	// ErrDamaged reports a key of the lot that
+	// a script refuses. Nothing was changed.
 	ErrDamaged = errors.New("lua: campaign damaged in redis")
-	// ErrOther reports another load of the lot, or another loader. Nothing was
-	// changed.
+	// ErrOther reports another load of the lot,
+	// or another loader. Nothing was changed.
 	ErrOther = errors.New("lua: another load of the campaign in redis")
-	// ErrGeneration reports that Redis and MySQL have different generations of
-	// the partition: one of them lost data. Nothing was changed.
+	// ErrGeneration reports that Redis and MySQL
+	// have different generations of the partition:
+	// one of them lost data. Nothing was changed.
 	ErrGeneration = errors.New("lua: the partition has another generation")
 )
 
@@ -78,12 +79,12 @@ type Options struct {
 	// of claims before they are answered
 	Durability Durability
 
-	// CheckServer is what a server must pass to accept claims, see Away; nil is
-	// nothing.
+	// CheckServer must pass for a server to
+	// accept claims, see Away. nil is no check.
 	CheckServer func(ctx context.Context, node *redis.Client) error
 
-	// ServerClock replaces Redis' clock in tests of midnight, in milliseconds
-	// since 1970.
+	// ServerClock replaces Redis' clock in tests of midnight, in
+	// milliseconds since 1970.
 	ServerClock func() int64
 }
 
@@ -98,8 +99,8 @@ type Scripts struct {
 	scripts map[string]script // by name
 }
 
-// New returns Scripts on a client. No script is sent twice, whatever the
-// client's retries.
+// New returns Scripts on a client. No script is
+// sent twice, whatever the client's retries.
 func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Partitions == 0 {
 		opts.Partitions = 1
@@ -140,8 +141,8 @@ func (s *Scripts) KeysOf(campaignID string) CampaignKeys {
 	return KeysOf(campaignID, PartitionOf(campaignID, s.opts.Partitions))
 }
 
-// Preload compiles every script in Redis, so that the first claim needs no
-// second round trip.
+// Preload compiles every script in Redis, which
+// saves the first claim a second round trip.
 func (s *Scripts) Preload(ctx context.Context) error {
 	for _, one := range s.scripts {
 		if err := one.Load(ctx, s.rdb).Err(); err != nil {
@@ -151,13 +152,14 @@ func (s *Scripts) Preload(ctx context.Context) error {
 	return nil
 }
 
-// During a slot migration a script is retried every tryAgainEvery, up to
-// maxTryAgain.
+// During a slot migration a script is retried
+// every tryAgainEvery, up to maxTryAgain.
 const maxTryAgain, tryAgainEvery = time.Second, 5 * time.Millisecond
 
-// sendScript sends a script by digest, and again after a refusal before
-// anything ran: its text after NOSCRIPT, and the same after TRYAGAIN, while a
-// cluster moves the slot of its keys.
+// sendScript sends a script by digest, and again if
+// it was refused before anything ran. After NOSCRIPT
+// it sends the text. After TRYAGAIN, while a cluster
+// moves the slot of the keys, it sends the same.
 func (s *Scripts) sendScript(
 	ctx context.Context, one script, send func(command, script string) ([]any, error),
 ) (reply []any, err error) {
@@ -202,20 +204,20 @@ func scriptCmd(ctx context.Context, command, script string, keys []string, args 
 	return cmd
 }
 
-// firstKeyPos is the index of the first key of EVAL, by which a cluster client
-// picks the node.
+// firstKeyPos is the index of the first key of
+// EVAL, by which a cluster client picks the node.
 const firstKeyPos = 3
 
-// onceCmd is never retried after it may have run. MaxRetries does not stop a
-// cluster client: while it follows redirects it repeats timeouts, and returns
-// only the last error.
+// onceCmd is never retried after it may have run. MaxRetries does not
+// stop a cluster client: it repeats timeouts while it follows
+// redirects, and returns only the last error.
 type onceCmd struct{ *redis.Cmd }
 
 // NoRetry stops the client's retries. It still follows MOVED.
 func (onceCmd) NoRetry() bool { return true }
 
-// classifyError wraps ErrUnavailable if nothing happened for sure, and else
-// ErrOutcomeUnknown.
+// classifyError wraps ErrUnavailable if nothing
+// happened for sure, and else ErrOutcomeUnknown.
 func classifyError(name string, err error) error {
 	var answered redis.Error
 	var dial *net.OpError
@@ -258,8 +260,8 @@ func badReply(name string, reply []any) error {
 	return fmt.Errorf("%w: %s replied %s", ErrOutcomeUnknown, name, strings.ToValidUTF8(text, "?"))
 }
 
-// refusal is the error of a reply that a script did nothing, for one of the
-// common reasons.
+// refusal is the error of a reply that a
+// script did nothing, for a common reason.
 func refusal(name, id string, keys []string, code int64, reply []any) error {
 	if code == statusAbsent {
 		return fmt.Errorf("%w: %s", ErrAbsent, id)

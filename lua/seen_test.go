@@ -10,7 +10,7 @@ import (
 	"dibs/models"
 )
 
-// Each number of a position tells a rollback by itself.
+// Each number of a position reveals a rollback by itself.
 func TestClaim_ComparesWhatTheCallerSaw(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, one := range []struct {

@@ -11,9 +11,9 @@ import (
 	"dibs/models"
 )
 
-// ShardView is Redis' state of a shard at one moment. Err is ErrAbsent for a
-// missing one, or one that is away (with its numbers), ErrDamaged, or that of
-// an unavailable Redis.
+// ShardView is Redis' state of a shard at one moment. Err is ErrAbsent
+// if it is missing, or away (then with numbers), ErrDamaged, or the
+// error of an unavailable Redis.
 type ShardView struct {
 	Position
 	Shares
@@ -37,8 +37,8 @@ func (v *ShardView) Free() int64 { return max(0, v.Total-v.Taken) }
 // Lacks returns the units by which claims exceed the shard's total.
 func (v *ShardView) Lacks() int64 { return max(0, v.Taken-v.Total) }
 
-// IsSame reports whether no unit of the shard became free between an earlier
-// view and this one.
+// IsSame reports whether no unit of the shard became free between an
+// earlier view and this one.
 func (v *ShardView) IsSame(o *ShardView) bool {
 	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Ups == o.Ups &&
 		!v.IsBehind(o.Position)
@@ -91,8 +91,8 @@ func shardView(id string, command *redis.MapStringStringCmd, generation *redis.S
 	return v
 }
 
-// isAway is shared/away.lua in Go, by the fields of a state and the partition's
-// generation.
+// isAway is shared/away.lua in Go, by the fields
+// of a state and the partition's generation.
 func isAway(fields map[string]string, generation string) bool {
 	_, hasToken := fields["token"]
 	return hasToken || fields["generation"] != cmp.Or(generation, "0")

@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// Units that came back between two views of a shard make them different, also
-// when as many were taken.
+// Units that became free between two views of a shard make them
+// different, even if as many were taken.
 func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 	t.Parallel()
 	var v lua.ShardView
@@ -35,7 +35,7 @@ func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 	require.False(t, v.IsSame(&later), "Redis was rolled back")
 }
 
-// newShard makes shard 3 of a campaign of 4, which has 10 units.
+// newShard makes shard 3 of a campaign of 4, with 10 units.
 func newShard(t *testing.T, rdb redis.UniversalClient) *bundle {
 	t.Helper()
 	return newBundle(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })

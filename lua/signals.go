@@ -15,8 +15,8 @@ type Signals struct {
 	Stops      int64
 }
 
-// Signals reads those of all partitions whose servers answer, in one round trip
-// each.
+// Signals reads those of all partitions whose
+// servers answer, in one round trip each.
 func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
 	replies := make([]*redis.SliceCmd, s.Partitions())
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
@@ -43,9 +43,9 @@ func numberOf(value any) int64 {
 	return n
 }
 
-// NextGeneration raises a partition's generation, which puts all its lots away.
-// isNext is false if Redis' generation, inForce, is not lower. Errors as
-// Stream.
+// NextGeneration raises a partition's generation, so
+// that all its lots are away. isNext is false if Redis'
+// generation, inForce, is not lower. Errors as Stream.
 func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation int64) (isNext bool, inForce int64, err error) {
 	event, payload, err := newEvent(&models.Event{Type: models.EventPartitionGeneration, Generation: generation, At: s.at()})
 	if err != nil {
@@ -65,8 +65,9 @@ func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation 
 // signalOffset is the field of the signals with MySQL's offset.
 const signalOffset = "offset"
 
-// Signal publishes MySQL's offsets, by partition. They are a hint when to ask
-// MySQL, and no proof: a restored Redis has old ones. Errors as State.
+// Signal publishes MySQL's offsets, by partition.
+// They are a hint when to ask MySQL, and no proof:
+// a restored Redis has old ones. Errors as State.
 func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
@@ -77,8 +78,8 @@ func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) err
 	return classifyError("signal", err)
 }
 
-// Signaled returns the last signals of partitions; "" without one, or without
-// an answer.
+// Signaled returns the last signals of partitions;
+// "" without one or without an answer.
 func (s *Scripts) Signaled(ctx context.Context, partitions []int) []string {
 	read := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error

@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// A signal changes with the offset, by entry and by event: Redis may give an
-// entry id again.
+// A signal changes with the offset, by entry and
+// by event: Redis may give an entry id again.
 func TestSignals_ChangeWithTheOffset(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		s, err := lua.New(rdb, lua.Options{Partitions: 3})
@@ -30,8 +30,8 @@ func TestSignals_ChangeWithTheOffset(t *testing.T) {
 	require.Equal(t, []string{""}, away.Signaled(t.Context(), []int{0}))
 }
 
-// The event of a claim says that its answer waits for MySQL, so that one which
-// was never answered can be told from the others.
+// The event of a claim says that its answer waits for MySQL. So a claim
+// that was never answered can be distinguished.
 func TestClaimsOfModeMySQLSaySo(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

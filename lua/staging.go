@@ -13,21 +13,21 @@ import (
 const (
 	// stageFields bounds the fields of a command: some 100 µs of Redis.
 	stageFields = 128
-	// stageCommands is how many commands share a round trip, and
-	// stageCommandsPaced while others claim. Redis serves others between two
-	// commands.
+	// stageCommands is how many commands share a round
+	// trip. It is stageCommandsPaced while others
+	// claim. Redis serves others between two commands.
 	stageCommands      = 8
 	stageCommandsPaced = 2
-	// namelessField stands for claims without a record. No user and no claim
-	// has that name.
+	// namelessField stands for claims without a
+	// record. No user and no claim has that name.
 	namelessField = ""
 	// stagedFor is how long staged records stay after their loader died.
 	stagedFor = time.Hour
 )
 
-// Staging stages a lot beside its live keys, and loads it in one step. It
-// counts Taken and Released; the rest of Load is the caller's. It serves one
-// goroutine.
+// Staging stages a lot beside its live keys, and loads
+// it in one step. It counts Taken and Released; the
+// caller sets the rest of Load. It serves one goroutine.
 type Staging struct {
 	Load
 
@@ -45,7 +45,7 @@ type Staging struct {
 	sets    []*redis.IntCmd // of claims, in pipe
 }
 
-// NewStaging begins load c.Epoch of a lot with about so many claims.
+// NewStaging starts load c.Epoch of a lot of about claims claims.
 func (s *Scripts) NewStaging(ctx context.Context, c *models.Campaign, claims int64) (*Staging, error) {
 	records, err := NewUserRecords(c, claims)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Scripts) NewStaging(ctx context.Context, c *models.Campaign, claims int
 	return r, nil
 }
 
-// Add stages a claim. Claims come in order of seq.
+// Add stages a claim. Claims are added in order of seq.
 func (r *Staging) Add(ctx context.Context, p *ClaimRecord) error {
 	at := len(r.bytes)
 	var err error
@@ -89,7 +89,8 @@ func (r *Staging) Add(ctx context.Context, p *ClaimRecord) error {
 	return nil
 }
 
-// AddPacket stages a free packet. Packets come in order of position.
+// AddPacket stages a free packet. Packets
+// are added in order of position.
 func (r *Staging) AddPacket(ctx context.Context, p *models.Packet, releaseMs int64) error {
 	list := r.s.KeysOf(r.Campaign.ID).Packets(r.Campaign.Epoch, releaseMs)
 	r.pipe.RPush(ctx, list, packetEntry(p))

@@ -33,23 +33,23 @@ type State struct {
 	AsOf       time.Time // by Redis' clock
 }
 
-// Remaining returns the units that can still be claimed; 0 if total is below
-// taken.
+// Remaining returns the units that can still
+// be claimed; 0 if total is below taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
 // Position returns how far the campaign is.
 func (s *State) Position() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Units: s.Sold} }
 
-// Limits returns the limits as Redis counts them, without per_user and
-// per_user_per_day.
+// Limits returns the limits as Redis counts
+// them, without per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {
 	limits, _ := parseLimits(s.limits) // checked before
 	return limits
 }
 
-// Drift returns how many units more than MySQL Redis has to give, at one
-// watermark. While a change is on its way the totals may differ, and it
-// compares claims.
+// Drift returns how many units Redis has to give beyond
+// MySQL, at one watermark. While a change is on its way
+// the totals may differ. Then Drift compares claims.
 func (s *State) Drift(books *models.Books) int64 {
 	if s.SameDefinition(books) {
 		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)
@@ -57,10 +57,12 @@ func (s *State) Drift(books *models.Books) int64 {
 	return books.Claimed + books.ParkedUnits + books.LostUnits - s.Taken
 }
 
-// Stock combines both servers' counters; Redis must be read last. Backlog is
-// units in Redis and not yet in MySQL, without parked ones, which never get
-// there. At one watermark it is 0, and any difference is drift. So is a MySQL
-// ahead of Redis, which lost something.
+// Stock combines both servers' counters; Redis must be read last.
+// Backlog is units in Redis and not yet in MySQL. Parked units do not
+// count, as MySQL never gets them.
+//
+// At one watermark the backlog is 0, and any difference is drift. So is
+// a MySQL ahead of Redis, which then lost data.
 func (s *State) Stock(books *models.Books) models.Stock {
 	st := models.Stock{
 		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: max(0, s.Taken-books.LostUnits),
@@ -82,8 +84,8 @@ func (s *State) SameDefinition(books *models.Books) bool {
 	return s.Version == books.Version && books.AppliedVersion == books.Version
 }
 
-// State reads a lot's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable,
-// ErrOutcomeUnknown.
+// State reads a lot's state. Errors: ErrAbsent, ErrDamaged,
+// ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Signals}
@@ -110,8 +112,8 @@ func (s *Scripts) StateOf(campaignID string, hash map[string]string, generation 
 	return s.stateOf(campaignID, &fields{text: hash})
 }
 
-// stateOf parses the fields of a state. The caller sets AsOf. Errors:
-// ErrDamaged.
+// stateOf parses the fields of a state. The
+// caller sets AsOf. Errors: ErrDamaged.
 func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	zone := f.zone("time_zone")
 	st := State{
@@ -174,7 +176,7 @@ func (f *fields) refuse(name string, err error) {
 	}
 }
 
-// digitsMax bounds numbers in Redis: Lua's are exact up to so many digits.
+// digitsMax bounds numbers in Redis: Lua's are exact up to 15 digits.
 const digitsMax = 15
 
 // number parses a number that is 0 or more.

@@ -5,13 +5,14 @@
 -- KEYS[3] keys    hash  must exist if units are taken
 -- KEYS[4] signals hash  of the partition, see away.lua
 --
--- Reply {0, now_ms, then pairs of a field and its value} · {1} absent, or away · {2, which} damaged: the key of that number
+-- Reply {0, now_ms, then pairs of a field and its value}
+--   {1} absent, or away · {2, which} damaged: the key of that number
 local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 -- include away.lua
 
--- As in claim.lua: counts without a state remain after a loss, and a hash that is missing while
--- units are taken was lost.
+-- As in claim.lua: counts without a state remain after a loss. A hash
+-- that is missing while units are taken was lost.
 if redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 if redis.call('TYPE', state_key)['ok'] ~= 'hash' then return {2, 1} end
 if is_away(state_key, signals_key) then return {1} end

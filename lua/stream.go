@@ -11,14 +11,14 @@ import (
 // Stream is the claim stream of a partition at one moment.
 type Stream struct {
 	Tip    EntryID // the highest id ever; zero without a stream
-	First  EntryID // the oldest entry; zero if there is none, or Redis does not report it
+	First  EntryID // the oldest entry; zero if there is none or Redis does not report it
 	Length int64   // entries
 }
 
 const noSuchKey = "no such key"
 
-// Stream reads a claim stream. Errors: ErrUnavailable, ErrOutcomeUnknown
-// (retry), ErrDamaged.
+// Stream reads a claim stream. Errors: ErrUnavailable,
+// ErrOutcomeUnknown (retry), ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {

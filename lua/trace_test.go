@@ -16,8 +16,8 @@ import (
 
 const parentA, parentB = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// TestATraceTravelsInTheMetadata: only traced claims that were taken have
-// metadata, each its own, which watermill and our consumers read.
+// Only traced claims that were taken have metadata, each its own, which
+// watermill and our consumers read.
 func TestATraceTravelsInTheMetadata(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 1 })

@@ -1,10 +1,13 @@
 -- The records of users, for claim.lua and release.lua.
 local DIGITS = 15 -- Lua's numbers are exact up to 15 digits
 
--- read_limits parses a campaign's limits. It returns the user's, and a list of the others, which
--- are also keyed by subject. The user's first two are always counted. Each other one is
--- "tag:units:from_ms:subject", joined by ";". The tag is the first letter of all, hour, day, week
--- or month, and the definition that added it. Claims before from_ms do not count. nil: damaged.
+-- read_limits parses a campaign's limits. It returns those of the user,
+-- and a list of the others, also keyed by subject. nil means damaged.
+-- The user's first two limits are always counted.
+--
+-- Each other limit is "tag:units:from_ms:subject"; ";" joins them. A
+-- tag is the first letter of all, hour, day, week or month, and the
+-- definition that added the limit. Claims before from_ms do not count.
 local function read_limits(per_user, per_user_per_day, text)
   local of_user = {{tag = 'a', most = per_user, from = 0}, {tag = 'd', most = per_user_per_day, from = 0}}
   local others, n, joined = {}, 0, {}
@@ -27,10 +30,11 @@ local function read_limits(per_user, per_user_per_day, text)
   return of_user, others
 end
 
--- read_record parses a subject's record: each limit's newest window, and the units in it. A
--- user's
--- begins with "0:units;day:units", in all and on the last day. Then ";tag.window:units" for each
--- other limit. It returns windows and units by tag, or nil if the record is damaged.
+-- read_record parses a subject's record: for each limit, its newest
+-- window and the units in it. A user's record starts with
+-- "0:units;day:units": in all, and on the last day. Then follows
+-- ";tag.window:units" for each other limit. It returns windows and
+-- units by tag, or nil if the record is damaged.
 local function read_record(record, is_user)
   local windows, counts, rest, joined = {}, {}, record, ''
   if is_user then

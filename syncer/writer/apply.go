@@ -24,7 +24,7 @@ type store struct {
 
 	db         *gorm.DB
 	steps      steps.Steps
-	insertRows atomic.Int64  // rows an INSERT; falls if the server takes smaller packets only
+	insertRows atomic.Int64  // rows an INSERT; fewer if the server takes smaller packets only
 	positionAt map[int]int64 // by partition, the second of its last position
 
 	mu     sync.Mutex
@@ -78,9 +78,9 @@ type lotRow struct {
 	Free       int64 // units, before the batch
 }
 
-// apply applies a batch in one transaction. It may be called again after an
-// unknown commit: the offsets then are where the entries end. Errors: movedError,
-// and the database's.
+// apply applies a batch in one transaction. It may be called again
+// after an unknown commit: then the offsets are at the end of the
+// entries. Errors: movedError, and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
@@ -160,7 +160,8 @@ func (a *application) readLots() error {
 	if len(a.b.sums) == 0 {
 		return nil
 	}
-	ids := make([]string, 0, len(a.b.sums)) // by primary key; other shards are ignored
+	// by primary key; rows of other shards are ignored
+	ids := make([]string, 0, len(a.b.sums))
 	for lot := range a.b.sums {
 		ids = append(ids, lot.CampaignID)
 	}
@@ -198,7 +199,7 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 }
 
 // WriteEvents applies events that are in no stream, as a flush does.
-// Known rows are left alone, and what MySQL refuses is parked.
+// Known rows stay as they are, and what MySQL refuses is parked.
 func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
 	rows := rowsOf(slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !adder.HasRow(&e) }))
 	for _, r := range rows {

@@ -13,8 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// appliedPoll is the pause between two reads of the offsets. A flush takes tens
-// of ms.
+// appliedPoll is the pause between two reads
+// of the offsets. A flush takes tens of ms.
 const appliedPoll = 10 * time.Millisecond
 
 // AppliedStreams waits for MySQL to apply the claim streams.
@@ -28,8 +28,8 @@ func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }
 
-// AwaitApplied waits until MySQL has applied all that the streams had at the
-// call. It fails when ctx ends first, or a server does not answer.
+// AwaitApplied waits until MySQL has applied all that the streams had
+// at the call. It fails if ctx ends first, or a server does not answer.
 func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 	all := make([]int, a.scripts.Partitions())
 	for p := range all {
@@ -44,8 +44,8 @@ func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) 
 	return err
 }
 
-// Await returns the applied partitions, also when others are not.
-// Redis lost nothing of them that MySQL has.
+// Await returns the applied partitions, even if others are not. Redis
+// has not lost entries of them that MySQL has.
 func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied []int, err error) {
 	tips, err := a.scripts.Tips(ctx, partitions)
 	if err != nil {
@@ -64,8 +64,8 @@ func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied [
 	}
 }
 
-// behind returns the partitions that are not ok, whose offset is before their
-// tip, or whose entry at the offset is gone from Redis.
+// behind returns the partitions that are not ok, whose offset is before
+// their tip, or whose entry at the offset is missing in Redis.
 func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
 	if len(partitions) == 0 {
 		return nil, nil

@@ -15,8 +15,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Who waits for what the streams held is not held up by what comes after, and
-// is told when Redis has less than MySQL.
+// Later entries must not delay a waiter, and it must get an error when
+// Redis has less than MySQL.
 func TestAwaitApplied_WaitsForWhatThereWasAtTheCall(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -41,7 +41,7 @@ func TestAwaitApplied_WaitsForWhatThereWasAtTheCall(t *testing.T) {
 		waited := make(chan error, 1)
 		go func() { waited <- applied.AwaitApplied(t.Context()) }()
 		add("6-1")
-		at("6-1") // past the tip of the call, whichever that was
+		at("6-1") // after the tip of the call, whichever that was
 		require.NoError(t, <-waited)
 		at("7-1")
 		brief, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)

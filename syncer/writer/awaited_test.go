@@ -12,7 +12,7 @@ import (
 	"dibs/syncer/writer"
 )
 
-// singlesOf are claims of a unit each, in a mode.
+// singlesOf are claims of one unit each, in a mode.
 func singlesOf(mode string, first, n int64) []models.Event {
 	events := syncertest.ClaimsOf("c", first, n)
 	for i := range events {
@@ -22,8 +22,8 @@ func singlesOf(mode string, first, n int64) []models.Event {
 	return events
 }
 
-// Claims whose answers wait are flushed at once, whatever the interval is, and
-// who asks for them is told where the offset is.
+// Claims whose answers wait are flushed at once, whatever the interval,
+// and the new offset is announced.
 func TestWriter_FlushesAtOnceWhatAnswersWaitFor(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -39,8 +39,8 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 	})
 }
 
-// A server that does not answer keeps Close no longer than its deadline, and
-// the offset stays where it was.
+// A server that does not answer delays Close
+// until its deadline at most. The offset stays.
 func TestWriter_CloseGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)
@@ -89,7 +89,7 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
-	// time stands still
+	// the clock is stopped
 	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()})
 	f := newFeed(t, db, w, 0)
 	events := syncertest.ClaimsOf("c", 1, 20)
@@ -98,8 +98,8 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 }
 
-// A flush of many campaigns makes the next one wait, to half a second at most;
-// a flush of one campaign takes that back.
+// A flush of many campaigns makes the next one wait, at most half a
+// second. A flush of one campaign ends that.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

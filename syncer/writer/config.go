@@ -24,29 +24,32 @@ const (
 )
 
 const (
-	// entriesMax bounds a flush, and what waits for the next one.
-	// So many rows are locked for tens of milliseconds.
+	// entriesMax bounds a flush, and the entries that wait for the next
+	// one. A flush locks as many rows for tens of milliseconds.
 	entriesMax   = 10_000
 	flushTimeout = 30 * time.Second // of one attempt at a transaction
 
-	// A flush writes a row of stock_flushes per lot. The next flush waits so
-	// long for each of them: at most 200 rows a second, or two flushes.
+	// A flush writes a row of stock_flushes per lot. The next flush
+	// waits this long for each of them. So there are at most 200 rows a
+	// second, or two flushes.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
-	// loadsFollow is how long after a load others probably wait for the stream.
+	// loadsFollow is how long after a load
+	// others probably wait for the stream.
 	loadsFollow = 100 * time.Millisecond
-	// awaitedApart is the least time between two flushes while answers wait for
-	// them.
+	// awaitedApart is the least time between
+	// two flushes that answers wait for.
 	awaitedApart = 5 * time.Millisecond
 	// retryLocked is the pause between two tries for a locked lot.
 	retryLocked = time.Second
-	// checkOffsets is how often offsets of idle streams are compared with
-	// MySQL's.
+	// checkOffsets is how often offsets of
+	// idle streams are compared with MySQL's.
 	checkOffsets = time.Second
-	// findWaiting is how often waiting sums of dead processes are looked for.
+	// findWaiting is how often waiting
+	// sums of dead processes are searched.
 	findWaiting = 10 * time.Second
-	// pauseRefused is the wait after an error that neither retry nor parking
-	// cures.
+	// pauseRefused is the wait after an error
+	// that neither retry nor parking resolves.
 	pauseRefused = time.Second
 )
 
@@ -58,9 +61,9 @@ type Config struct {
 	FlushSize     int           // entries that start a flush before its interval ends
 	FlushInterval time.Duration // wait of a claim; up to 500 ms if flushes have many campaigns
 
-	// Applied gets the new offsets after each commit, and that of a partition
-	// when its turn begins. It is called from any goroutine, and must not
-	// block.
+	// Applied gets the new offsets after each commit,
+	// and a partition's offset when its turn starts. It
+	// is called from any goroutine, and must not block.
 	Applied func(offsets map[int]models.Offset)
 
 	Logger     *slog.Logger
@@ -79,8 +82,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns sqlstore.ErrConfig, wrapped with the name of the first
-// invalid field.
+// Validate returns sqlstore.ErrConfig, wrapped
+// with the name of the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.DB == nil:
@@ -108,7 +111,7 @@ func defaultTuning() tuning {
 	return tuning{partitions: 1, clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
 }
 
-// of returns the tuning for so many claim streams.
+// of returns the tuning for a number of claim streams.
 func (t tuning) of(partitions int) tuning {
 	t.partitions = partitions
 	return t

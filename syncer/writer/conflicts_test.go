@@ -52,8 +52,8 @@ func claimsIn(t *testing.T, db *gorm.DB) (n int) {
 	return n
 }
 
-// A claim with the id of another one is parked, whatever they differ in, beside
-// that other one or after it.
+// A claim with the id of another one is parked, whatever differs, in
+// the same flush or a later one.
 func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(e *models.Event){
@@ -80,8 +80,8 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	}
 }
 
-// The rows of an archived campaign are gone, so an event of it that comes again
-// is known.
+// The rows of an archived campaign are
+// deleted, so a repeated event of it is known.
 func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c")
@@ -96,8 +96,8 @@ func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 	require.Len(t, syncertest.ParkedIDs(t, db), 1)
 }
 
-// A packet has one owner, who gets the amount that is in it, and no owner after
-// it was returned.
+// A packet has one owner, who gets its
+// amount, and none after it was returned.
 func TestConflicts_APacketIsOneClaims(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -140,8 +140,7 @@ func TestConflicts_APacketIsOneClaims(t *testing.T) {
 	}
 }
 
-// Of the parked claims of a lot those count that hold a seq which no other
-// claim has.
+// A parked claim counts if no other claim has its seq.
 func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c", "c#1", "c#2")

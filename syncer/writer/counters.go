@@ -13,8 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// countersAtOnce is how many lots a statement updates: each row searches a list
-// of them.
+// countersAtOnce is how many lots a statement
+// updates. Each row searches their list.
 const countersAtOnce = 100
 
 // delta is a change of a lot's counters.
@@ -27,10 +27,10 @@ type delta struct {
 
 func (d *delta) id() string { return d.LotID }
 
-// moveCounters adds deltas, one a lot, to lots and to campaigns of several
-// shards. It comes last in a transaction: hot rows are locked for these
-// statements only. Lots come before campaigns, in order of their ids, so that
-// no two writers deadlock.
+// moveCounters adds deltas, one a lot, to lots and to campaigns of
+// several shards. It comes last in a transaction, so hot rows are
+// locked for these statements only. Lots come before campaigns, in
+// order of their ids: no two writers deadlock.
 func moveCounters(ctx context.Context, tx *gorm.DB, deltas []delta, now time.Time) error {
 	var lots, whole []delta
 	for _, d := range deltas {

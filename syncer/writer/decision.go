@@ -10,9 +10,10 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// WriteDecision writes decision e of each of the claims; only the id differs.
-// With follows it skips claims of which e is not the next decision.
-// If decided is less than the number of ids, the caller rolls back.
+// WriteDecision writes decision e of each of the claims;
+// only the id differs. With follows it skips claims of
+// which e is not the next decision. If decided is less
+// than the number of ids, the caller rolls back.
 func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)
@@ -52,8 +53,8 @@ func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (de
 	return done.RowsAffected, nil
 }
 
-// putDecided writes what a decision has outside claims: its order, and the end
-// of its hold.
+// putDecided writes what a decision has outside
+// claims: its order, and the end of its hold.
 func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	switch e.Type {
 	case models.EventClaimRedeemed:
@@ -79,8 +80,8 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	return db.Save(&models.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
 }
 
-// undoBeside reverts putDecided. A row of hold_dues may stay: the expirer
-// checks the claim.
+// undoBeside reverts putDecided. A row of hold_dues may stay: the
+// expirer checks the claim.
 func undoBeside(db *gorm.DB, e *models.Event) error {
 	order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
 	switch e.Type {

@@ -11,9 +11,10 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// decide applies decisions that the outbox has brought to Redis: they enter the
-// ledger, and released units leave the counters. A decision without a row in
-// the outbox was applied before, or a restored MySQL has lost it.
+// decide applies decisions that Redis got from the
+// outbox. They enter the ledger, and released units leave
+// the counters. A decision without a row in the outbox
+// was applied before, or a restored MySQL has lost it.
 func (a *application) decide() error {
 	claims, err := a.readForgotten()
 	if err != nil {
@@ -78,8 +79,8 @@ type decidedClaim struct {
 	OrderID string
 }
 
-// fits reports whether a decision may follow.
-// One of a lost history, after a decision that lost, may not.
+// fits reports whether a decision may follow. A decision of a lost
+// history, after one that lost, may not.
 func (c *decidedClaim) fits(e *models.RawEvent) bool {
 	if e.Type == models.EventClaimReopened {
 		return c.Status == models.ClaimRedeemed && c.OrderID == e.OrderID
@@ -87,8 +88,8 @@ func (c *decidedClaim) fits(e *models.RawEvent) bool {
 	return c.Status == models.ClaimClaimed
 }
 
-// readForgotten locks and reads the claims of decisions that are not in the
-// outbox.
+// readForgotten locks and reads the claims
+// of decisions that are not in the outbox.
 func (a *application) readForgotten() (claims map[string]*decidedClaim, err error) {
 	claims = make(map[string]*decidedClaim)
 	var ids []string
@@ -112,8 +113,9 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 	return claims, nil
 }
 
-// decideAgain applies a decision that a restored MySQL has lost. If MySQL has
-// since made another one of its number, the first in the stream wins.
+// decideAgain applies a decision that a restored
+// MySQL has lost. If MySQL has since made another
+// one with its number, the first in the stream wins.
 func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decidedClaim) error {
 	c := claims[e.ClaimID]
 	if c == nil {
@@ -154,13 +156,13 @@ func (a *application) reload(lotID string) error {
 	return a.tx.Exec("UPDATE lots SET reload_upto = epoch WHERE id = ?", lotID).Error
 }
 
-// dropFrom deletes a claim's unconfirmed decisions from a number on, and
-// reports whether there were any. Redis may have applied them, so the lot is
-// reloaded.
+// dropFrom deletes a claim's unconfirmed decisions from
+// a number on, and reports whether there were any.
+// Redis may have applied them, so the lot is reloaded.
 func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
 	var rows []models.OutboxRow
-	// A locking read sees commits after this transaction began, as that of the
-	// claim did.
+	// A locking read sees commits after the start of this transaction,
+	// as that of the claim did.
 	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Where("campaign_id = ? AND claim_id = ?", e.LotID(), e.ClaimID).Find(&rows).Error
 	if err != nil {

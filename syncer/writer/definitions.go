@@ -13,7 +13,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// newLot is the row of a new lot, which is not in the claim stream yet.
+// newLot is the row of a new lot. The
+// claim stream does not have it yet.
 type newLot struct {
 	CampaignID  string `gorm:"primaryKey"`
 	Shard       int    `gorm:"primaryKey;autoIncrement:false"`
@@ -26,8 +27,8 @@ type newLot struct {
 // TableName names the table for gorm.
 func (newLot) TableName() string { return "lots" }
 
-// InsertDefinition writes a new campaign and its lots; shards share the total.
-// If the id is taken, it writes nothing and created is false.
+// InsertDefinition writes a new campaign and its lots; shards share the
+// total. If the id is taken, it writes nothing and created is false.
 func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (created bool, err error) {
 	put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(d)
 	if put.Error != nil || put.RowsAffected == 0 {
@@ -49,8 +50,8 @@ func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (create
 	return true, tx.Create(&lots).Error
 }
 
-// define restores campaigns and changes that the stream has and a restored
-// MySQL lacks.
+// define restores campaigns and changes that
+// the stream has and a restored MySQL lacks.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
@@ -85,8 +86,7 @@ func (a *application) define() error {
 	return nil
 }
 
-// versionsOf returns the versions that MySQL has of the definitions of
-// campaigns.
+// versionsOf returns MySQL's versions of the definitions of campaigns.
 func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	versions := make(map[string]int64, len(ids))
 	if len(ids) == 0 {
@@ -100,8 +100,8 @@ func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	return versions, err
 }
 
-// redefine writes a change that MySQL has forgotten, unless a newer one was
-// committed meanwhile.
+// redefine writes a change that MySQL has
+// lost, unless it has a newer one by now.
 func redefine(db *gorm.DB, d *models.Definition) error {
 	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d) //nolint:unqueryvet // all columns, zeros too
 	if done.Error != nil || done.RowsAffected == 0 || d.Kind == models.KindPacket {

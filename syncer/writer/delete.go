@@ -14,8 +14,8 @@ const Blank = "lot.synced_seq = 0 AND lot.sold = 0 AND lot.claimed = 0 AND lot.s
 	" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lot.campaign_id AND claims.shard = lot.shard)" +
 	" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lot.id)"
 
-// DeleteBlank deletes a campaign without claims, and its packets. isBlank is
-// false if it has or had claims; then nothing is deleted.
+// DeleteBlank deletes a campaign without claims, and its packets.
+// isBlank is false if it has or had claims; then nothing is deleted.
 func DeleteBlank(tx *gorm.DB, id string) (isBlank bool, err error) {
 	var claimed int64
 	err = tx.Table("lots AS lot").Where("campaign_id = ? AND NOT ("+Blank+")", id).Count(&claimed).Error
@@ -30,9 +30,9 @@ func DeleteBlank(tx *gorm.DB, id string) (isBlank bool, err error) {
 	return true, nil
 }
 
-// deleteForgotten deletes campaigns whose deletion a restored MySQL has lost.
-// It comes before all else, as a later campaign of the same id may be in the
-// batch.
+// deleteForgotten deletes campaigns whose deletion
+// a restored MySQL has lost. It comes first, as the
+// batch may have a later campaign of the same id.
 func (a *application) deleteForgotten() error {
 	a.deleted = make(map[string]models.Time)
 	for _, e := range a.b.told {

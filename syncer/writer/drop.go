@@ -12,11 +12,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// dropUnanswered deletes unanswered claims whose units are sold to others. A
-// Redis that was rolled back sells units again until the loss is detected. In
-// mode mysql a claim is answered only after its row is committed, so it may
-// still be refused. Without a loss in Redis the lot has the units of every
-// claim.
+// dropUnanswered deletes unanswered
+// claims whose units are sold to others.
+//
+// A Redis that was rolled back sells units again until the loss is
+// detected. In mode mysql a claim is answered only after its row is
+// committed, so it may still be refused. Without a loss in Redis the
+// lot has the units of every claim.
 func (a *application) dropUnanswered() error {
 	var dropped []*models.RawEvent
 	for lot, awaited := range a.awaited() {
@@ -55,8 +57,8 @@ func (a *application) drop(rows []*models.RawEvent) error {
 	return nil
 }
 
-// awaited returns the inserted claims that are not answered yet, by lot, oldest
-// first.
+// awaited returns the inserted claims that
+// are not answered yet, by lot, oldest first.
 func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	all := make(map[adder.Lot][]*models.RawEvent)
 	for _, r := range a.written {
@@ -73,8 +75,8 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 	return all
 }
 
-// freeBut returns the units that a lot has for unanswered claims, with those
-// that this flush credits, adds or releases.
+// freeBut returns the units that a lot has for unanswered claims. It
+// includes those that this flush credits, adds or releases.
 func (a *application) freeBut(lot adder.Lot) int64 {
 	free := a.lots[lot].Free
 	for _, r := range a.moves {
@@ -100,7 +102,7 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 	return free
 }
 
-// tellDropped puts the event for readers of the stream into the outbox.
+// tellDropped adds the event for readers of the stream to the outbox.
 func (a *application) tellDropped(lot adder.Lot, ids []string) error {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A Redis that was rolled back sold units again. Claims in mode mysql that
-// MySQL lacks were never answered: those whose units are sold are dropped, and
-// the stream is told. Others may have been answered, and are written.
+// A Redis that was rolled back sold units again. Claims in mode mysql
+// that MySQL lacks were never answered. If their units are sold they
+// are dropped, and the stream gets an event. Others may have been
+// answered, and are written.
 func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	t.Parallel()
 	for mode, sold := range map[string]int64{models.ModeMySQL: 10, "": 13} {
@@ -26,7 +27,7 @@ func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 				f := newFeed(t, db, w, 0)
 				had := singlesOf(models.ModeMySQL, 1, 8)
 				f.send(had...)
-				again := singlesOf(mode, 6, 5) // Redis had forgotten the last three
+				again := singlesOf(mode, 6, 5) // Redis had lost the last three
 				// the stream is read again from an earlier entry
 				f.send(append(had[3:], again...)...)
 				syncertest.RequireBooks(t, db, "c", append(had, again[:sold-8]...))
@@ -46,7 +47,6 @@ func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	}
 }
 
-// A unit that was released may be claimed in the same flush.
 func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -64,8 +64,8 @@ func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
 	})
 }
 
-// A packet that MySQL had forgotten may be taken in the flush that brings it
-// back.
+// A packet that MySQL had lost may be
+// taken in the flush that restores it.
 func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -88,7 +88,6 @@ func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 	})
 }
 
-// Units that come to a shard in the same flush are its claims' to have.
 func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -107,8 +106,8 @@ func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	})
 }
 
-// A packet that another claim has is nobody's to give: a claim that nobody was
-// told of is dropped, and any other is parked.
+// If another claim has the packet, an unanswered
+// claim is dropped, and any other is parked.
 func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -130,7 +129,7 @@ func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
 	})
 }
 
-// droppedIn are the claims that the outbox tells the stream of.
+// droppedIn are the dropped claims in the outbox's events.
 func droppedIn(t *testing.T, db *gorm.DB) (ids []string) {
 	t.Helper()
 	var rows []models.OutboxRow

@@ -13,7 +13,7 @@ type Tuning struct {
 	Step         func(name string) // called between the steps of a flush
 }
 
-// NewTuned is New with what is set in how.
+// NewTuned is New with the tuning of how.
 func NewTuned(cfg Config, how Tuning) (*Writer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -32,11 +32,9 @@ func NewTuned(cfg Config, how Tuning) (*Writer, error) {
 	return w, nil
 }
 
-// Pending is the number of entries in the adder.
 func (w *Writer) Pending() int { return w.adder.Sum().Entries }
 
 // Stopped is closed when the writer runs no more.
 func (w *Writer) Stopped() <-chan struct{} { return w.stopped }
 
-// AwaitedApart is awaitedApart.
 const AwaitedApart = awaitedApart

@@ -91,7 +91,7 @@ func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
 	})
 }
 
-// sqlServer is a server of this test's own, with the schema and a campaign "c".
+// sqlServer is a server of its own, with the schema and a campaign "c".
 func sqlServer(t *testing.T) (*testenv.MySQLServer, *gorm.DB) {
 	t.Helper()
 	server := testenv.SQLServer(t)
@@ -100,7 +100,7 @@ func sqlServer(t *testing.T) (*testenv.MySQLServer, *gorm.DB) {
 	return server, db
 }
 
-// pause freezes the server and returns when it does not answer any more.
+// pause freezes the server, and returns when it no longer answers.
 func pause(t *testing.T, server *testenv.MySQLServer, db *gorm.DB) {
 	t.Helper()
 	server.Pause()
@@ -138,8 +138,8 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	require.Positive(t, n)
 }
 
-// deaf opens a database through connections that end at their next reply while
-// isDeaf: the server did what it was asked.
+// deaf opens a database through connections that end at their next
+// reply while isDeaf. The server has done what the client requested.
 func deaf(t *testing.T, dsn string) (db *gorm.DB, isDeaf *atomic.Bool) {
 	t.Helper()
 	isDeaf = &atomic.Bool{}

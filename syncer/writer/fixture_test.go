@@ -25,7 +25,7 @@ func startTuned(t testing.TB, cfg writer.Config, how writer.Tuning) *writer.Writ
 	return w
 }
 
-// feed is a reader of a partition whose stream is whatever it is given.
+// feed is a reader of a partition; the test is its stream.
 type feed struct {
 	t         testing.TB
 	db        *gorm.DB
@@ -35,7 +35,7 @@ type feed struct {
 	at        models.Offset
 }
 
-// newFeed begins a turn of a reader.
+// newFeed starts a turn of a reader.
 func newFeed(t testing.TB, db *gorm.DB, w *writer.Writer, partition int) *feed {
 	t.Helper()
 	f := &feed{t: t, db: db, w: w, partition: partition}
@@ -74,7 +74,6 @@ func (f *feed) isApplied() bool {
 	return err == nil && offsets[f.partition] == f.at
 }
 
-// send adds events and waits until MySQL has them.
 func (f *feed) send(events ...models.Event) {
 	f.t.Helper()
 	require.NoError(f.t, f.add(events...))

@@ -74,8 +74,8 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 	return sums
 }
 
-// flush applies entries. It returns when all are applied, by whichever process,
-// or ctx ends.
+// flush applies entries. It returns when all
+// are applied, by any process, or ctx ends.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
 	w.begunAt = started
@@ -97,8 +97,8 @@ func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	}
 }
 
-// applyAll applies a batch, less the streams that another process has moved:
-// their readers begin again. It fails only when ctx ends.
+// applyAll applies a batch, except streams that another process has
+// moved. Readers of these start again. It fails only when ctx ends.
 func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 	for len(b.streams) > 0 {
 		var done *applied
@@ -144,8 +144,8 @@ func (w *Writer) tell(streams []adder.Taken) {
 	w.cfg.Applied(offsets)
 }
 
-// without returns a batch less the moved streams, and ends turns of those moved
-// by others.
+// without returns a batch without the moved
+// streams, and ends turns of those moved by others.
 func (w *Writer) without(b *batch, moved *movedError) *batch {
 	var left []adder.Taken
 	for _, s := range b.streams {

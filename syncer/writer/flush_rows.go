@@ -22,8 +22,8 @@ import (
 const insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
 	" first_claimed_ms, shard, moved, waiting) VALUES "
 
-// moveLots writes stock_flushes, and updates the counters of lots that do not
-// wait.
+// moveLots writes stock_flushes, and updates
+// the counters of lots that do not wait.
 func (a *application) moveLots() error {
 	a.sums = a.b.sums
 	if len(a.written) < len(a.b.rows) {
@@ -63,8 +63,8 @@ func sortedLots(sums map[adder.Lot]*adder.Tally) []adder.Lot {
 	return lots
 }
 
-// findLocked marks the lots whose sums wait: those known to be locked,
-// and in a careful flush all that are locked now.
+// findLocked marks the lots whose sums wait: those known to be locked.
+// In a careful flush it also marks all that are locked now.
 func (a *application) findLocked(lots []adder.Lot) error {
 	a.mu.Lock()
 	for _, lot := range lots {
@@ -85,8 +85,8 @@ func (a *application) findLocked(lots []adder.Lot) error {
 	return err
 }
 
-// lockFree locks the lots that are not locked, and campaigns together with
-// their shards.
+// lockFree locks the lots that are not
+// locked, and campaigns with their shards.
 func lockFree(tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error) {
 	free = make(map[adder.Lot]bool, len(lots))
 	var ids, unlocked []string
@@ -106,8 +106,8 @@ func lockFree(tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error
 	return free, err
 }
 
-// addToLots adds flushes to lots and to campaigns of several shards in one
-// statement.
+// addToLots adds flushes to lots and to
+// campaigns of several shards in one statement.
 func (a *application) addToLots(flushes []string) error {
 	if len(flushes) == 0 {
 		return nil
@@ -133,8 +133,8 @@ func (a *application) addEach(lots []adder.Lot, flushes map[adder.Lot]string) er
 	return nil
 }
 
-// The sums lead the join and lots are found by key, so that only these are
-// locked. A scan of a small table would lock all of it.
+// The sums lead the join and lots are found by key, so that only these
+// are locked. A scan of a small table would lock all of it.
 const (
 	flushSums = "SELECT campaign_id, shard, SUM(units) AS units, SUM(claims) AS claims, SUM(moved) AS moved" +
 		" FROM stock_flushes WHERE id IN %[1]s GROUP BY campaign_id, shard UNION ALL" +
@@ -158,8 +158,8 @@ func addFlushes(ctx context.Context, tx *gorm.DB, ids []string, now time.Time) e
 	return err
 }
 
-// insertFlushes inserts one row per lot into stock_flushes, and returns their
-// ids.
+// insertFlushes inserts one row per lot
+// into stock_flushes, and returns the ids.
 func insertFlushes(
 	ctx context.Context, tx *gorm.DB, sums map[adder.Lot]*adder.Tally, waiting map[adder.Lot]error,
 	took time.Duration, now time.Time,
@@ -202,8 +202,8 @@ func waitingMark(waiting map[adder.Lot]error, lot adder.Lot) *int64 {
 	return new(int64(1))
 }
 
-// addWaiting adds the waiting sums, also those of dead processes, of lots now
-// unlocked.
+// addWaiting adds waiting sums of lots that are
+// unlocked now, also the sums of dead processes.
 func (w *Writer) addWaiting(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
 	defer cancel()
@@ -257,8 +257,8 @@ func (w *Writer) waitingLots(ctx context.Context) (lots []adder.Lot, err error) 
 	return lots, err
 }
 
-// addWaitingOf adds the sums of a lot. Its row is locked, so no other process
-// does.
+// addWaitingOf adds the sums of a lot. Its
+// row is locked, so no other process does.
 func (w *Writer) addWaitingOf(ctx context.Context, tx *gorm.DB, lot adder.Lot) error {
 	var ids []string
 	waiting := tx.Table("stock_flushes").Where("waiting = 1 AND campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)

@@ -12,8 +12,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A change that is committed while a flush applies the entry of an earlier one
-// is not told yet: its packets would never be.
+// A change that is committed while a flush applies an earlier one stays
+// marked as unpublished. Else its packets would never be sent.
 func TestWriter_AChangeThatIsCommittedMeanwhileIsNotTold(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

@@ -5,7 +5,8 @@ import (
 	"dibs/syncer/adder"
 )
 
-// giveUp applies what operators gave up, which a restored MySQL may have lost.
+// giveUp applies what operators gave up.
+// A restored MySQL may have lost it.
 func (a *application) giveUp() error {
 	for _, e := range a.b.told {
 		if e.Type != models.EventClaimsGivenUp || e.GivenUp == nil {

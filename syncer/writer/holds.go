@@ -11,13 +11,13 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// lateHoldMs is the least hold of a claim written late: its user may just have
-// heard of it.
+// lateHoldMs is the least hold of a claim written late: its user may
+// have been answered just now.
 const lateHoldMs = 30_000
 
-// lockHolds locks the hold cursors of the batch, so that the expirer scans no
-// claims meanwhile. A cursor that was not due becomes due with the first of the
-// claims.
+// lockHolds locks the hold cursors of the batch, so that the expirer
+// scans no claims until the commit. A cursor that was not due becomes
+// due with the first of the claims.
 func (a *application) lockHolds() error {
 	lots := slices.DeleteFunc(sortedLots(a.b.sums), func(lot adder.Lot) bool {
 		return a.lots[lot].HoldForMs == 0 || a.b.sums[lot].Claims == 0

@@ -25,9 +25,9 @@ func (a *application) insert(rows []*models.RawEvent) error {
 	return nil
 }
 
-// insertSome inserts rows by one statement. A refused statement leaves no row
-// behind and the transaction intact: known rows are dropped, and bisection
-// finds bad ones.
+// insertSome inserts rows by one statement. A refused statement leaves
+// no row and the transaction intact. Then known rows are dropped, and
+// bisection finds bad ones.
 func (a *application) insertSome(rows []*models.RawEvent) error {
 	if len(rows) == 0 {
 		return nil
@@ -95,13 +95,14 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 // identity is what identifies the claim of an event.
 const identity = "id, campaign_id, shard, seq, user_id, quantity"
 
-// isOf reports whether a claim is that of an event. A repair may have changed
-// its seq.
+// isOf reports whether a claim is that of an
+// event. A repair may have changed its seq.
 func isOf(k *models.ClaimRow, e *models.Event) bool {
 	return k.ID == e.ID && k.CampaignID == e.CampaignID && k.Shard == e.Shard && k.UserID == e.UserID && k.Quantity == e.Quantity
 }
 
-// dropKnown drops duplicates, and parks claims whose id a different claim has.
+// dropKnown drops duplicates, and parks
+// claims whose id belongs to another claim.
 func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
 	var known []models.ClaimRow
 	err = a.tx.Select(identity).Where("id IN ?", idsOf(rows)).

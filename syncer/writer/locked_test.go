@@ -14,8 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// lockRow has a stranger's transaction hold the row of a campaign until free is
-// called.
+// lockRow lets another transaction lock the
+// row of a campaign until free is called.
 func lockRow(t *testing.T, db *gorm.DB, id string) (free func()) {
 	t.Helper()
 	stranger := db.Begin()
@@ -42,10 +42,9 @@ func waiting(t *testing.T, db *gorm.DB, id string) (claims int64) {
 	return claims
 }
 
-// The claims of a locked campaign are written, and the offset moves. Its
-// counters stay behind, as stock_watch says, and are right as soon as the lock
-// is free. The other campaigns of its partition and of others notice nothing
-// but the wait for one lock.
+// The claims of a locked campaign are written, and the offset moves.
+// Its counters lag, as stock_watch reports, until the lock is released.
+// Other campaigns, of its partition or not, only wait once for a lock.
 func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -94,8 +93,8 @@ func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	require.Empty(t, syncertest.ParkedIDs(t, db))
 }
 
-// A lot whose change MySQL refuses waits like a locked one, and holds up no
-// other.
+// A lot whose change MySQL refuses waits
+// like a locked one, and delays no other.
 func TestLocked_ARefusedChangeOfALotWaits(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

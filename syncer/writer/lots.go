@@ -10,11 +10,12 @@ import (
 	"dibs/syncer/adder"
 )
 
-// position is what MySQL has of a lot at an event of the stream, parked claims
-// included.
+// position is what MySQL has of a lot at an
+// event of the stream, including parked claims.
 type position struct{ claims, units int64 }
 
-// countBefore counts lots at their loads, before the counters are updated.
+// countBefore counts lots at their loads,
+// before the counters are updated.
 func (a *application) countBefore() error {
 	var loaded []adder.Lot
 	for _, e := range a.b.lots {
@@ -90,8 +91,9 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 	return sums, nil
 }
 
-// applyLots applies the events of lots. A load of other claims than MySQL has
-// at its position used what a restored MySQL has lost: the lot is loaded again.
+// applyLots applies the events of lots. A load of other claims than
+// MySQL has at its position used data that a restored MySQL has lost.
+// Then the lot is loaded again.
 func (a *application) applyLots() error {
 	for _, e := range a.b.lots {
 		if err := a.applyLot(e); err != nil {
@@ -101,10 +103,10 @@ func (a *application) applyLots() error {
 	return nil
 }
 
-// follow sets what a lot with a newer definition has in common with it. If it
-// is the newest, Redis sells by MySQL's total. The version is read by the
-// UPDATE itself, as a change may have been committed after this snapshot. The
-// stream may lack packets.
+// follow sets what a newer definition changes in a lot. If it
+// is the newest, Redis sells by MySQL's total. The UPDATE
+// itself reads the version, as a change may have been
+// committed after this snapshot. The stream may lack packets.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}
@@ -138,7 +140,7 @@ func (a *application) applyLot(e *models.RawEvent) error {
 		set, args := a.follow(e)
 		return a.tx.Exec("UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...).Error
 	}
-	// Dropped claims leave gaps in seq, but no units: they are not lost.
+	// Dropped claims leave gaps in seq, but lose no units.
 	lostUnits := a.greatest("0", "? - given_up_units")
 	lostClaims := a.least(lostUnits, a.greatest("0", "? - given_up_claims"))
 	reload := int64(0)
@@ -176,7 +178,7 @@ func (a *application) least(x, y string) string {
 	return "LEAST(" + x + ", " + y + ")"
 }
 
-// sumLost updates a campaign to what its shards lost.
+// sumLost updates a campaign to the losses of its shards.
 func (a *application) sumLost(campaignID string) error {
 	sum := func(column string) string {
 		return "(SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots" +

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.shrinktime", "5s") // a run that does not come to rest takes seconds
+	_ = flag.Set("rapid.shrinktime", "5s") // a run that does not settle takes seconds
 	testenv.Main(m)
 }

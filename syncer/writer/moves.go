@@ -6,8 +6,8 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// applyMoves writes new halves of moves: a debit inserts the row, a credit ends
-// it. Units that leave the campaign have no credit.
+// applyMoves writes new halves of moves. A debit inserts the row, and a
+// credit ends it. Units that leave the campaign have no credit.
 func (a *application) applyMoves(rows []*models.RawEvent) error {
 	for _, r := range rows {
 		apply := a.credited
@@ -35,9 +35,10 @@ func (a *application) debited(e *models.Event) (isNew bool, err error) {
 	return isNew, err
 }
 
-// credited ends a move. A credit without a debit proves it: both servers lost
-// the debit, or a restored MySQL will read the giver's stream later. Either way
-// the giver no longer has the units; its total may be negative until then.
+// credited ends a move. A credit without a debit proves it. Either both
+// servers lost the debit, or a restored MySQL will read the giver's
+// stream later. In both cases the giver no longer has the units; until
+// then its total may be negative.
 func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	isProof, err := a.insertMove(e, e.Peer, e.Shard)
 	if err != nil {
@@ -53,8 +54,9 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	return a.creditMove(e)
 }
 
-// reloadGiver marks the giver of a proven move: Redis may have lost the debit
-// as well. The mark is in the move, as the giver's row may be locked.
+// reloadGiver marks the giver of a proven move:
+// Redis may have lost the debit as well. The mark
+// is in the move, as the giver's row may be locked.
 func (a *application) reloadGiver(e *models.Event) error {
 	var epoch int64
 	err := a.tx.Table("lots").Where("campaign_id = ? AND shard = ?", e.CampaignID, e.Peer).
@@ -65,8 +67,8 @@ func (a *application) reloadGiver(e *models.Event) error {
 	return a.tx.Model(&models.StockMove{ID: e.Move}).Update("reload_upto", epoch).Error
 }
 
-// insertMove reports whether the move is new. A read before it would lock the
-// gap.
+// insertMove reports whether the move is
+// new. A read before it would lock the gap.
 func (a *application) insertMove(e *models.Event, from, to int) (isNew bool, err error) {
 	put := a.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&models.StockMove{
 		ID: e.Move, CampaignID: e.CampaignID, FromShard: from, ToShard: to, Units: e.Quantity, DebitedAt: e.At.Time,

@@ -15,7 +15,6 @@ import (
 	"dibs/syncer/writer"
 )
 
-// sharded is campaign c of 100 units in two shards.
 func sharded(t *testing.T, db *gorm.DB) {
 	t.Helper()
 	c := syncertest.CampaignOf("c", 100)
@@ -24,8 +23,8 @@ func sharded(t *testing.T, db *gorm.DB) {
 	require.NoError(t, err)
 }
 
-// half is half of a move: a shard debited units for a peer, or was credited
-// them.
+// half is half of a move: a shard debited
+// units for a peer, or was credited with them.
 func half(kind models.EventType, move string, shard, peer int, units int64) models.Event {
 	e := models.Event{
 		V: models.EventVersion, Type: kind, ID: move, CampaignID: "c", Shard: shard, Peer: peer, Move: move, Quantity: units, Epoch: 1,
@@ -39,7 +38,8 @@ func half(kind models.EventType, move string, shard, peer int, units int64) mode
 
 const debited, credited = models.EventUnitsDebited, models.EventUnitsCredited
 
-// figures are the total, claims and residency of each shard, and the moves.
+// figures are the total, claims and
+// residency of each shard, and the moves.
 func figures(t *testing.T, db *gorm.DB) (all []string) {
 	t.Helper()
 	var lots []models.Campaign
@@ -60,8 +60,8 @@ func figures(t *testing.T, db *gorm.DB) (all []string) {
 	return all
 }
 
-// A move is a row: its debit makes it and its credit ends it. Each counts once
-// in the units of its shard, beside claims and alone.
+// A move is a row: its debit makes it and its credit ends it. Each
+// counts once in the units of its shard, with claims or alone.
 func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -90,8 +90,8 @@ func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 	})
 }
 
-// A credit proves a debit that MySQL does not have: the giver has the units no
-// more, and is as live as before. The debit changes nothing then.
+// A credit proves a debit that MySQL lacks: the giver no longer has the
+// units, and stays live. The debit then changes nothing.
 func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -108,9 +108,9 @@ func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 	})
 }
 
-// A MySQL that was restored reads the streams of the shards in any order. It
-// has all units in the end, and no more, also where a shard gave what it got
-// only later in MySQL's order.
+// A restored MySQL reads the streams of the shards in any order. In the
+// end it has all units and no more, even where a shard gave units
+// before it got them in MySQL's order.
 func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	t.Parallel()
 	streams := [][]models.Event{
@@ -143,9 +143,9 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	}
 }
 
-// Somebody who locks a shard holds up its own figures alone. The moves and
-// claims have their rows, and the other shards their units. Once the lock is
-// gone the sums are added, also those that a process left which died.
+// A locked shard delays its own figures alone. The moves and claims
+// have their rows, and the other shards their units. After the lock the
+// sums are added, also those of a process that died.
 func TestMoves_OfALockedShardWait(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

@@ -17,12 +17,12 @@ import (
 	"dibs/syncer/adder"
 )
 
-// positionSlots bounds the stored positions of a stream: one per second, modulo
-// it.
+// positionSlots bounds the stored positions
+// of a stream: one per second, modulo it.
 const positionSlots = 100
 
-// Offsets returns MySQL's offsets of claim streams, by partition; NoOffset if
-// it has none.
+// Offsets returns MySQL's offsets of claim
+// streams, by partition; NoOffset if it has none.
 func Offsets(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
 	offsets, err := readOffsets(db.WithContext(ctx), partitions)
 	if err != nil {
@@ -46,8 +46,8 @@ func readOffsets(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
 	return offsets, err
 }
 
-// Applied returns the id of the last applied entry of a claim stream; zero is
-// none.
+// Applied returns the id of the last applied
+// entry of a claim stream; zero is none.
 func Applied(ctx context.Context, db *gorm.DB, partition int) (lua.EntryID, error) {
 	offsets, err := Offsets(ctx, db, partition)
 	if err != nil {
@@ -83,8 +83,8 @@ func BeginAnew(ctx context.Context, db *gorm.DB) error {
 	return nil
 }
 
-// movedError reports streams whose offset is not where the entries of a flush
-// begin.
+// movedError reports streams whose offset is
+// not where the entries of a flush start.
 type movedError struct {
 	applied []int // at the end of the entries: an earlier attempt was committed
 	lost    []int // moved by another process
@@ -94,8 +94,8 @@ func (e *movedError) Error() string {
 	return fmt.Sprintf("writer: the offsets of partitions %v moved", append(e.applied, e.lost...))
 }
 
-// lockOffsets locks streams until the transaction ends.
-// It fails with a final movedError unless each offset is where its entries begin.
+// lockOffsets locks streams until the transaction ends. It fails with a
+// final movedError unless each offset is where its entries start.
 func lockOffsets(tx *gorm.DB, streams []adder.Taken) error {
 	if len(streams) == 0 {
 		return nil
@@ -175,8 +175,8 @@ func putPositions(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now t
 	return nil
 }
 
-// Positions returns recent offsets of a stream, newest first: Redis may have
-// lost some.
+// Positions returns recent offsets of a stream,
+// newest first. Redis may have lost some.
 func (w *Writer) Positions(ctx context.Context, partition int) (positions []models.Offset, err error) {
 	err = w.db.WithContext(ctx).Table("stream_positions").Where("partition_no = ?", partition).
 		Select("entry_id, event_id, entries_read AS `read`").Order("entries_read DESC").Scan(&positions).Error
@@ -186,14 +186,15 @@ func (w *Writer) Positions(ctx context.Context, partition int) (positions []mode
 	return positions, nil
 }
 
-// Move sets the offset, generation and state of a partition by compare-and-set.
-// After a move back, entries are read again, and rows that exist are left
-// alone.
+// Move sets the offset, generation and state of a partition by
+// compare-and-set. After a move to an earlier offset, entries are read
+// again, and existing rows stay as they are.
 func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
 	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
 }
 
-// MoveOffset is Writer.Move without a Writer; and runs in the same transaction.
+// MoveOffset is Writer.Move without a
+// Writer. and runs in the same transaction.
 func MoveOffset(
 	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *gorm.DB) error,
 ) (moved bool, err error) {

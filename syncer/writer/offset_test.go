@@ -16,9 +16,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// Two readers of one partition have read the same entries. The one that commits
-// second finds that the offset has moved, drops its batch and begins again at
-// the offset. Other partitions of its flush are written.
+// Two readers of one partition have read the same
+// entries. The second to commit finds that the offset
+// has moved. It drops its batch and starts again at the
+// offset. Other partitions of its flush are written.
 func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -54,8 +55,8 @@ func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	})
 }
 
-// After a rewind rows that MySQL has are known, whatever became of the rest,
-// and the positions behind it are forgotten.
+// After a rewind the rows that MySQL has are
+// known, and later positions are deleted.
 func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -82,8 +83,8 @@ func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	})
 }
 
-// A MySQL that is restored is restored with its offset: the stream is read on
-// from there.
+// A restored MySQL has its offset restored:
+// the stream is read on from there.
 func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -104,7 +105,7 @@ func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	})
 }
 
-// A MySQL that is restored while no claims come is noticed too.
+// A restore is detected even without new claims.
 func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c")
@@ -125,8 +126,8 @@ func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 }
 
-// One flush over several partitions, campaigns and shards sends one UPDATE of
-// stock.
+// One flush of several partitions, campaigns
+// and shards sends one UPDATE of stock.
 func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
 	t.Parallel()
 	_, db := sqlServer(t)

@@ -14,8 +14,8 @@ import (
 // errRefused reports that MySQL refused a row of an all-or-nothing write.
 var errRefused = errors.New("writer: MySQL refuses a claim")
 
-// Write writes events that are in no stream, all or none. Errors: see
-// FailureOf.
+// Write writes events that are in no stream,
+// all or none. Errors: see FailureOf.
 func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 	rows := rowsOf(events)
 	s := newStore(db, defaultTuning())
@@ -40,8 +40,8 @@ func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, rea
 	return sqlstore.Retry(ctx, func() error { return putParked(db.WithContext(ctx), &parked, sqlstore.Now()) })
 }
 
-// FailureOf classifies an error of a write. A claim that contradicts MySQL is
-// FailureData.
+// FailureOf classifies an error of a write. A
+// claim that contradicts MySQL is FailureData.
 func FailureOf(err error) sqlstore.Failure {
 	if errors.Is(err, errPacketTaken) || errors.Is(err, errRefused) {
 		return sqlstore.FailureData

@@ -12,12 +12,12 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// errPacketTaken reports a packet that the claim can't have: it is missing,
-// taken, returned to its sender, or of another amount.
+// errPacketTaken reports a packet that the claim can't have: it is
+// missing, taken, returned to its sender, or of another amount.
 var errPacketTaken = errors.New("writer: packet cannot be taken")
 
-// The claims lead the join, so that only their packets are locked. An owner is
-// set once.
+// The claims lead the join, so that only their
+// packets are locked. An owner is set once.
 const (
 	setOwnersMySQL = "UPDATE claims c STRAIGHT_JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id" +
 		" SET p.claim_id = c.id, p.user_id = c.user_id" +
@@ -27,8 +27,8 @@ const (
 		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN "
 )
 
-// ownPackets assigns packets to the users of inserted claims, and returns how
-// many.
+// ownPackets assigns packets to the users
+// of inserted claims, and returns how many.
 func ownPackets(ctx context.Context, tx *gorm.DB, claims []any) (int64, error) {
 	query := setOwnersMySQL
 	if tx.Name() == migrations.SQLite {

@@ -31,8 +31,8 @@ type parkedRow struct {
 	kind string
 }
 
-// park takes a row that can never be written out of the batch; its entry counts
-// as applied.
+// park takes a row that can never be written out
+// of the batch. Its entry counts as applied.
 func (a *application) park(r *models.RawEvent, kind, reason string) {
 	a.parked = append(a.parked, parkedRow{parkedEvent(r, reason), kind})
 }
@@ -59,7 +59,7 @@ func putParked(db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
 	return nil
 }
 
-// parkedEvent returns a row that any event fits into, however broken.
+// parkedEvent returns a row for any event, however broken.
 func parkedEvent(r *models.RawEvent, reason string) models.ParkedEvent {
 	id := r.ID
 	if !sqlstore.IsPlain(id) || id == "" || len(id) > models.CampaignIDLength {

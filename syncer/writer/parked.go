@@ -13,13 +13,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrParked reports parked claims, which were accepted, that would lose their
-// units.
+// ErrParked reports parked claims, which were
+// accepted, that would lose their units.
 var ErrParked = errors.New("writer: parked claims are in the way")
 
 const (
 	parkedMax     = 10_000 // parked events of a campaign in memory; ReadParked refuses more
-	parkedAtOnce  = 500    // of them looked up by one statement
+	parkedAtOnce  = 500    // of them read by one statement
 	parkedNameMax = 10     // of them named one by one
 )
 
@@ -52,15 +52,16 @@ func (p *ParkedClaim) String() string {
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// ParkedClaims are a campaign's parked claims, without discarded ones. Those
-// that count use units, a seq and their user's limits, as claims with rows do.
+// ParkedClaims are a campaign's parked claims, without
+// discarded ones. Those that count use units, a seq
+// and their user's limits, as claims with rows do.
 type ParkedClaims struct {
 	All           []ParkedClaim
 	Claims, Units int64 // of those that count
 }
 
-// ReadParked reads a campaign's parked claims. Errors: ErrParked if there are
-// more than 10,000, and the database's.
+// ReadParked reads a campaign's parked claims. Errors: ErrParked if
+// there are more than 10,000, and the database's.
 func ReadParked(ctx context.Context, db *gorm.DB, campaignID string) (*ParkedClaims, error) {
 	all, next, err := readParked(db.WithContext(ctx), campaignID, "", parkedMax)
 	if err == nil && next != "" {
@@ -70,7 +71,7 @@ func ReadParked(ctx context.Context, db *gorm.DB, campaignID string) (*ParkedCla
 	return all, err
 }
 
-// EachParked passes all parked claims of a campaign to do, some at a time.
+// EachParked passes all parked claims of a campaign to do, in batches.
 // do may write or discard them. It does not know which of them count.
 func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]ParkedClaim) error) error {
 	for after := ""; ; {
@@ -85,8 +86,8 @@ func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]P
 	}
 }
 
-// readParked reads up to limit parked events after an id. next is empty after
-// the last one.
+// readParked reads up to limit parked events
+// after an id. next is empty after the last one.
 func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
 	var rows []models.ParkedEvent
 	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
@@ -131,8 +132,8 @@ func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
 	return nil
 }
 
-// rows reads the claims with the id of a parked one, or its seq, by id; and
-// these seqs.
+// rows reads the claims with the id or the
+// seq of a parked one, by id, and these seqs.
 func (all *ParkedClaims) rows(
 	db *gorm.DB, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
@@ -175,8 +176,8 @@ func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	return counting
 }
 
-// Displaced returns how many claims have no row and do not count: a load lacks
-// them.
+// Displaced returns how many claims have no
+// row and do not count. A load lacks them.
 func (all *ParkedClaims) Displaced() (n int) {
 	for i := range all.All {
 		if p := &all.All[i]; !p.Written && !p.Counts {
@@ -197,8 +198,8 @@ func (all *ParkedClaims) Packets() map[string]bool {
 	return ids
 }
 
-// Names describes the claims without a row to operators: the first ones by
-// name.
+// Names describes the claims without a row
+// to operators: the first ones by name.
 func (all *ParkedClaims) Names() []string {
 	var names []string
 	more := 0

@@ -6,9 +6,9 @@ import (
 	"dibs/models"
 )
 
-// pause applies an operator's pause that was made in Redis while MySQL was
-// away. Each shard reports it; the first counts. Definitions made later may
-// reopen it.
+// pause applies an operator's pause that was made in Redis while MySQL
+// was away. Each shard reports it; the first report counts. Definitions
+// made later may reopen it.
 func (a *application) pause(e *models.RawEvent) error {
 	at := e.At.UnixMilli()
 	paused := a.tx.Exec("UPDATE definitions SET status = ?, pause_id = ?,"+

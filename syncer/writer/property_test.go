@@ -29,12 +29,12 @@ import (
 	"dibs/syncer/writer"
 )
 
-// world is a claim stream in a real Redis, a database, and the processes that
-// apply the one to the other. Events come, processes die between any two
-// statements, MySQL is restored to an earlier moment, Redis loses the end of
-// the stream and has other entries under the same ids, two processes read one
-// partition, the reply to a commit is lost, a lot is locked, rows are bad. At
-// rest MySQL must be the fold of the stream.
+// world is a claim stream in a real Redis, a database, and the
+// processes between them. Processes die between any two statements, and
+// two read one partition. MySQL is restored to an earlier moment, and
+// the reply to a commit is lost. Redis loses the end of the stream, and
+// reuses its ids. A lot is locked, and rows are bad. When all is idle,
+// MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
 	ctx     context.Context //nolint:containedctx // of the run
@@ -58,7 +58,7 @@ type process struct {
 	w      *writer.Writer
 	stop   func()
 	dieIn  atomic.Int64 // steps of flushes; 0: it does not die
-	isDeaf atomic.Bool  // it does not hear the reply to its next commit
+	isDeaf atomic.Bool  // it does not get the reply to its next commit
 	isDead chan struct{}
 }
 
@@ -99,7 +99,7 @@ func (w *world) start() {
 	w.running = append(w.running, p)
 }
 
-// bury stops the processes that died and starts one if none is left.
+// bury stops the processes that died, and starts one if none is left.
 func (w *world) bury() {
 	var alive []*process
 	for _, p := range w.running {
@@ -124,8 +124,8 @@ func (w *world) append(id string, e models.Event) {
 	w.ever[e.ID] = e
 }
 
-// event draws an event, most of them claims. The ids of the campaigns differ by
-// case.
+// event draws an event, mostly a claim.
+// The ids of the campaigns differ by case.
 func (w *world) event() models.Event {
 	campaign := rapid.SampledFrom([]string{"a", "a", "A", "unknown"}).Draw(w.t, "campaign")
 	w.seqs[campaign]++
@@ -145,18 +145,18 @@ func (w *world) come() {
 	}
 }
 
-// kill has a process die at one of the next steps of a flush.
+// kill makes a process die at one of the next steps of a flush.
 func (w *world) kill() {
 	w.running[0].dieIn.Store(rapid.Int64Range(1, 14).Draw(w.t, "steps"))
 }
 
-// forget has a process lose the reply to its next commit.
+// forget makes a process lose the reply to its next commit.
 func (w *world) forget() {
 	w.running[0].isDeaf.Store(w.isMySQL)
 }
 
-// second has another process read the same partition: its lease, or that of the
-// first one, is stale.
+// second starts another process for the same
+// partition: one of the two leases is stale.
 func (w *world) second() {
 	if len(w.running) < 2 {
 		w.start()
@@ -185,7 +185,8 @@ func (w *world) restoreTo(at int) {
 	w.dumps = w.dumps[:at+1]
 }
 
-// lose has Redis lose the last entries, and take other ones under their ids.
+// lose makes Redis lose the last entries,
+// and reuse their ids for others.
 func (w *world) lose() {
 	w.isLossy = true
 	lost := rapid.IntRange(1, 12).Draw(w.t, "lost")
@@ -194,8 +195,8 @@ func (w *world) lose() {
 		others = append(others, w.event())
 	}
 	key := lua.StreamKey(0)
-	// A reader that starts a new turn may write to the stream meanwhile: then
-	// all is done anew.
+	// A reader that starts a new turn may write
+	// to the stream. Then all is repeated.
 	for {
 		err := w.rdb.Watch(w.ctx, func(tx *redis.Tx) error {
 			entries, err := tx.XRevRangeN(w.ctx, key, "+", "-", int64(lost)+1).Result()
@@ -226,13 +227,13 @@ func (w *world) lose() {
 	}
 }
 
-// decide has MySQL decide of a claim that has a row, as it is there.
+// decide makes MySQL decide on a claim that has a row.
 func (w *world) decide() {
 	w.decideOf(rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems"))
 }
 
-// decideTwice has MySQL decide of a claim in two timelines, in the second
-// before it has read of the first.
+// decideTwice decides on a claim in two timelines,
+// in the second before the first was read.
 func (w *world) decideTwice() {
 	which, redeems := rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems")
 	w.dump()
@@ -284,7 +285,7 @@ func (w *world) decideOf(which int, redeems bool) {
 
 var errTooLate = errors.New("another decision came first")
 
-// relay brings what the outbox has, and the stream does not, to the stream.
+// relay appends to the stream what only the outbox has.
 func (w *world) relay() {
 	var rows []models.OutboxRow
 	require.NoError(w.t, w.db.Order("id").Find(&rows).Error)
@@ -310,7 +311,7 @@ func (w *world) entries() (all []models.Event) {
 	return all
 }
 
-// define changes a campaign in MySQL and tells the stream.
+// define changes a campaign in MySQL and in the stream.
 func (w *world) define() {
 	id := rapid.SampledFrom([]string{"a", "A"}).Draw(w.t, "defined")
 	w.version++
@@ -343,8 +344,8 @@ func (w *world) unlock() {
 	}
 }
 
-// rest waits until MySQL has applied the whole stream, and nothing waits for a
-// lock.
+// rest waits until MySQL has applied the
+// whole stream, and nothing waits for a lock.
 func (w *world) rest() {
 	w.unlock()
 	w.isDeaf.Store(false)
@@ -353,7 +354,7 @@ func (w *world) rest() {
 	until := time.Now().Add(10 * time.Second)
 	for {
 		w.bury()
-		w.isDeaf.Store(false) // who would have died meanwhile
+		w.isDeaf.Store(false) // of a process that would have died by now
 		last, err := w.rdb.XRevRangeN(w.ctx, lua.StreamKey(0), "+", "-", 1).Result()
 		require.NoError(w.t, err)
 		if len(last) == 0 {
@@ -418,9 +419,9 @@ func (w *world) check() {
 	}
 }
 
-// checkDecisions compares what became of claims with the stream: of decisions
-// of one number the first counts. Where Redis lost entries that MySQL had
-// applied, those count.
+// checkDecisions compares the outcomes of claims with the stream. Of
+// decisions with one number the first counts, or the one that MySQL had
+// applied before Redis lost entries.
 func (w *world) checkDecisions(rows []models.ClaimRow) {
 	last := make(map[string]models.Event)
 	booked := make(map[string]bool)
@@ -503,7 +504,6 @@ func (w *world) clear() {
 	}
 }
 
-// Whatever happens, MySQL is the fold of the stream when all is at rest.
 func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, dsn string) {

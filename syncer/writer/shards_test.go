@@ -13,8 +13,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A claim of a shard that comes again, beside new ones or twice at once, is
-// known: it is not parked, and moves no books.
+// A repeated claim of a shard, among new ones or twice at once, is
+// known: it is neither parked nor counted.
 func TestWriter_CountsAClaimOfAShardOnceHoweverOftenItComes(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -8,7 +8,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// Waiting are sums that are not in a lot's counters yet, as its row is locked.
+// Waiting are sums that a locked lot's counters do not have yet.
 type Waiting struct {
 	Claims, Units int64 // of claims with rows
 	Moved         int64 // units, by moves between shards

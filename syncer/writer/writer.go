@@ -17,9 +17,9 @@ import (
 // ErrClosed reports that the writer is closed.
 var ErrClosed = errors.New("writer: closed")
 
-// Writer applies entries of the claim streams, many in one transaction. A
-// partition has one reader at a time in a process. Any number of processes may
-// write.
+// Writer applies entries of the claim streams, many in
+// one transaction. A partition has one reader at a time
+// in a process. Any number of processes may write.
 type Writer struct {
 	*store
 
@@ -32,17 +32,17 @@ type Writer struct {
 	stopped   chan struct{} // closed when run has returned
 	abort     context.CancelCauseFunc
 
-	begunAt  time.Time // begin of the last flush; only run uses it
+	begunAt  time.Time // start of the last flush; only run uses it
 	lots     int       // campaigns and shards in the last flush; likewise
-	loadedAt time.Time // begin of the last flush with loads; likewise
+	loadedAt time.Time // start of the last flush with loads; likewise
 	waitAt   time.Time // when to try waiting sums; likewise
 	checkAt  time.Time // when to compare offsets; likewise
 	flushing atomic.Pointer[time.Time]
 	flushed  struct{ events, units atomic.Int64 } // since the start
 }
 
-// New checks cfg and starts a writer; Close stops it. Errors:
-// sqlstore.ErrConfig.
+// New checks cfg and starts a writer; Close
+// stops it. Errors: sqlstore.ErrConfig.
 func New(cfg Config) (*Writer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -69,8 +69,8 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Begin begins the next turn of a partition's reader, which reads from offset
-// at. Errors: ErrClosed, and those of the database.
+// Begin starts the next turn of a partition's reader, which reads from
+// offset at. Errors: ErrClosed, and those of the database.
 func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error) {
 	if w.isClosing() {
 		return 0, at, ErrClosed
@@ -84,20 +84,22 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
 	}
-	if !at.IsStart() { // whoever committed it may have died before it announced it
+	// the process that committed it may
+	// have died before it announced it
+	if !at.IsStart() {
 		w.cfg.Applied(map[int]models.Offset{partition: at})
 	}
 	return w.adder.Begin(partition, at), at, nil
 }
 
-// Room waits for room for entries of a partition, and returns how many fit.
+// Room waits until entries of a partition fit, and returns how many do.
 // Errors: adder.ErrTurn, and the cause why ctx ended.
 func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, error) {
 	return w.adder.Room(ctx, partition, turn)
 }
 
-// Add adds a read that follows the last one, and retains its payloads. Errors:
-// adder.ErrTurn.
+// Add adds a read that follows the last one, and
+// retains its payloads. Errors: adder.ErrTurn.
 func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
 
 func (w *Writer) isClosing() bool {
@@ -109,9 +111,9 @@ func (w *Writer) isClosing() bool {
 	}
 }
 
-// run flushes one batch after another until the writer is closed and empty.
-// Flushes are serial: a hot campaign is one row, on which a second one would
-// wait.
+// run flushes one batch after another until the writer is
+// closed and empty. Flushes are serial: a hot campaign is
+// one row, on which a second flush would wait.
 func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
@@ -157,8 +159,8 @@ func (w *Writer) endMoved(ctx context.Context) {
 	}
 }
 
-// interval is how long a claim waits for others. It grows with the lots of the
-// last flush.
+// interval is how long a claim waits for others.
+// It grows with the lots of the last flush.
 func (w *Writer) interval() time.Duration {
 	return max(w.cfg.FlushInterval, min(intervalMax, time.Duration(w.lots)*intervalPerLot))
 }
@@ -194,8 +196,9 @@ func (w *Writer) due() bool {
 	}
 }
 
-// Close refuses more entries and flushes pending ones until ctx ends; the rest
-// is read again, and the error wraps ctx's. It may be called more than once.
+// Close refuses more entries and flushes pending ones
+// until ctx ends. The rest is read again, and the
+// error wraps ctx's. It may be called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
@@ -235,8 +238,8 @@ func (w *Writer) oldestAge() time.Duration {
 	return max(0, w.clock.Since(oldest))
 }
 
-// noticeRetry counts every retry, and logs it unless it is a clash, which ends
-// by itself.
+// noticeRetry counts every retry. It logs
+// all but a clash, which ends by itself.
 func (w *Writer) noticeRetry(err error, f sqlstore.Failure, wait time.Duration) {
 	if f == sqlstore.FailureClash {
 		w.metrics.retries.WithLabelValues("clash").Inc()
