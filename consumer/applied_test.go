@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// An event is handed out once MySQL has applied it. What consumers told of an
+// An event is delivered once MySQL has applied it. The signal for an
 // entry that Redis has lost since proves nothing.
 func TestService_HandsOutWhatMySQLHas(t *testing.T) {
 	t.Parallel()

@@ -30,11 +30,11 @@ const (
 
 // Log applies the claim streams and keeps their offsets: the writer.
 type Log interface {
-	// Begin begins the next turn of a partition's reader, whose first read
-	// follows at.
+	// Begin starts the next turn of a partition's
+	// reader, whose first read follows at.
 	Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error)
-	// Room waits for room and returns how many entries fit. It fails when the
-	// turn or ctx ends.
+	// Room waits until entries fit, and returns how many do. It fails
+	// when the turn or ctx ends.
 	Room(ctx context.Context, partition int, turn int64) (int, error)
 	// Add adds the next read. It fails when the turn is over.
 	Add(read *models.StreamRead) error
@@ -46,8 +46,8 @@ type Log interface {
 
 // Leases decide which partitions this process reads.
 type Leases interface {
-	// Await waits for the lease of a partition. The returned context ends with
-	// the lease or ctx. The error is the cause why ctx ended.
+	// Await waits for the lease of a partition. The returned context
+	// ends with the lease or ctx. The error is the cause of ctx.
 	Await(ctx context.Context, partition int) (context.Context, error)
 }
 
@@ -101,14 +101,15 @@ func (c *ApplierConfig) Validate() error {
 	return nil
 }
 
-// Applier reads the claim streams in group syncer and passes what it reads to a
-// Log. Each partition has a handler on watermill's Router and one reader at a
-// time.
+// Applier reads the claim streams in group syncer and
+// passes each read to a Log. Each partition has a handler
+// on watermill's Router and one reader at a time.
 //
-// A message is one decoded read, with the turn of its reader. An ack means that
-// the Log has it, not yet MySQL: the Log keeps the offset. A nack ends the
-// turn, and the next one begins at MySQL's offset. So nothing is acknowledged
-// or pending in Redis. The group's position is the reader's, for XINFO.
+// A message is one decoded read, with the turn of its reader. An
+// ack means that the Log has it, not yet MySQL: the Log keeps
+// the offset. A nack ends the turn, and the next one starts at
+// MySQL's offset. So nothing is acknowledged or pending in
+// Redis. The group's position is the reader's, for XINFO.
 type Applier struct {
 	cfg     ApplierConfig
 	scripts *lua.Scripts
@@ -116,8 +117,8 @@ type Applier struct {
 	metrics *applierMetrics
 }
 
-// NewApplier returns an Applier, or a wrapped ErrConfig. It does not use Redis
-// yet.
+// NewApplier returns an Applier, or a wrapped
+// ErrConfig. It does not use Redis yet.
 func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -137,8 +138,8 @@ func NewApplier(cfg ApplierConfig) (*Applier, error) {
 	}, nil
 }
 
-// Run reads until ctx ends and returns nil, despite errors of Redis or the Log.
-// Call it once.
+// Run reads until ctx ends and returns nil, despite
+// errors of Redis or the Log. Call it once.
 func (a *Applier) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: a.cfg.CloseTimeout},

@@ -20,16 +20,16 @@ import (
 	"dibs/models"
 )
 
-// memoryLog is a Log in memory that applies what it is given at once.
+// memoryLog is a Log in memory that applies each read at once.
 type memoryLog struct {
 	mu        sync.Mutex
 	offsets   map[int]models.Offset
 	turns     map[int]int64
 	positions map[int][]models.Offset // newest first
-	// ids in the order in which they came, but those of generations
+	// ids in order of arrival, without those of generations
 	events    []string
 	bad       int
-	recovered int // times that the partition went back
+	recovered int // times that the partition was rewound
 	refuse    bool
 }
 
@@ -106,7 +106,6 @@ func (l *memoryLog) offset(partition int) models.Offset {
 	return l.offsets[partition]
 }
 
-// applierRole is a running Applier over two partitions.
 type applierRole struct {
 	*role
 
@@ -140,9 +139,9 @@ func (a *applierRole) eventually(t *testing.T, n int) {
 	require.Len(t, a.log.ids(), n)
 }
 
-// What is read comes once and in the order of the stream, from MySQL's offset
-// on, whatever process read before. No entry is pending, and the group shows
-// what is not read yet.
+// Each entry is read once and in order, from MySQL's
+// offset on, whichever process read before. None is
+// pending, and the group shows what is unread.
 func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -204,8 +203,8 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
 }
 
-// A read that the log refuses comes again, and so does what a second reader of
-// the partition took: the offset decides alone.
+// A read that the log refuses is repeated, and so is what a second
+// reader took: the offset alone decides.
 func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -223,10 +222,11 @@ func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	})
 }
 
-// Redis lost the newest entries and has got others since, some under the same
-// ids: the partition gets a new generation, and the stream is read again from
-// the newest position that is still there. Without the event's id the reader
-// would go on behind an entry that it never read.
+// Redis lost the newest entries and has got others since,
+// some under the same ids. The partition gets a new
+// generation, and the stream is read again from the newest
+// position that still exists. Without the event's id the
+// reader would continue after an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -249,8 +249,9 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	})
 }
 
-// A reader died, or MySQL was restored, after the generation of a partition was
-// raised: the next reader takes a higher one than both servers have.
+// A reader died, or MySQL was restored, after a
+// partition's generation was raised. The next
+// reader takes a higher one than both servers have.
 func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -274,8 +275,8 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	}
 }
 
-// recovers waits until partition 0 is ok under a generation, in MySQL and in
-// Redis.
+// recovers waits until partition 0 is ok
+// under a generation, in MySQL and in Redis.
 func (a *applierRole) recovers(t *testing.T, generation int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -294,7 +295,7 @@ func generationOf(t *testing.T, rdb redis.UniversalClient) int64 {
 	return generation
 }
 
-// rebuild writes the stream of partition 0 again, as a Redis has it that lost
+// rebuild writes the stream of partition 0 again, as after a loss of
 // its end, with another entry at an id.
 func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) {
 	t.Helper()
@@ -312,9 +313,9 @@ func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) 
 	return event
 }
 
-// A Redis that lost everything has no group and no stream, while the reader
-// runs or while it does not. What is there since is not what MySQL has applied,
-// though the mark of trimming may have stayed.
+// A Redis that lost everything has no group and no stream, with or
+// without a running reader. Its new entries are not those that MySQL
+// has applied, even if the mark of trimming remained.
 func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for name, isStopped := range map[string]bool{"running": false, "stopped, the mark left": true} {
@@ -347,8 +348,8 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	}
 }
 
-// Entries that hold no event are handed to the log, which parks them. Whatever
-// id a stranger's entry names, the offset goes past it.
+// Entries without an event go to the log, which parks them. The offset
+// passes them, whatever id they contain.
 func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -367,15 +368,15 @@ func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 		require.Equal(t, len(strange), log.bad)
 		at := log.offset(0)
 		require.LessOrEqual(t, len(at.EventID), models.CampaignIDLength)
-		a = startApplier(t, rdb, log, asIs) // it knows where it was
+		a = startApplier(t, rdb, log, asIs) // it knows its offset
 		a.claim(t, 0, 1)
 		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(1)) }, patience, time.Millisecond)
 		require.Zero(t, log.recovered)
 	})
 }
 
-// A MySQL that was restored to a time before the stream begins is not taken for
-// a Redis that lost data: its reader waits until MySQL was rolled forward.
+// If MySQL was restored to before the start of the stream, Redis has
+// not lost data. The reader waits until MySQL is rolled forward.
 func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// DefaultHandleTimeout bounds one attempt, so that a handler that stalls is
-	// retried.
+	// DefaultHandleTimeout bounds one attempt,
+	// so that a stalled handler is retried.
 	DefaultHandleTimeout = time.Minute
-	// DefaultParkedMax is more than operators can work through: some 50 MB of
-	// Redis.
+	// DefaultParkedMax is more than operators
+	// can handle: some 50 MB of Redis.
 	DefaultParkedMax = 100_000
 )
 
@@ -31,38 +31,39 @@ var ErrConfig = redisbatch.ErrConfig
 // Backoff is exponential with jitter: Initial, doubled each time, up to Max.
 type Backoff struct{ Initial, Max time.Duration }
 
-// Config configures a Consumer. Of redisbatch.Config it requires Client, Name,
-// Logger and Registerer. Window is per partition.
+// Config configures a Consumer. Of redisbatch.Config it requires
+// Client, Name, Logger and Registerer. Window is per partition.
 type Config struct {
 	redisbatch.Config
 
 	Partitions int // number of claim streams, DIBS_PARTITIONS; 0 is 1
 
-	// Handle is required. Group is the service's own; Run creates it and so
-	// registers it.
+	// Handle is required. Group is the service's
+	// own; Run creates it, which registers it.
 	Handle HandleFunc
 
-	// Attempts is how often a process tries an event before it parks it. 0 is
-	// no bound: right for a handler whose database will be back.
+	// Attempts is how often a process tries an event
+	// before it parks it. 0 is no bound: right for a
+	// handler whose database will recover.
 	Attempts int
 	Backoff  Backoff       // between the attempts at an event; 100 ms to 30 s
 	Timeout  time.Duration // of an attempt; 0 is DefaultHandleTimeout
-	// ParkedMax bounds the parked messages of a partition; 0 is
-	// DefaultParkedMax. Beyond it events stay in the claim stream and are
-	// retried.
+	// ParkedMax bounds the parked messages of a
+	// partition; 0 is DefaultParkedMax. Beyond it
+	// events stay in the claim stream and are retried.
 	ParkedMax int64
 
-	// ReadAhead delivers events before MySQL has them. Redis may lose such an
-	// event after it was handled: only claims.dropped and claims.given_up
-	// report that.
+	// ReadAhead delivers events before MySQL has them. Redis may lose
+	// such an event after it was handled. Only claims.dropped and
+	// claims.given_up report that.
 	ReadAhead bool
 
 	Heartbeat *pulse.Heartbeat // beats after each read; may be nil
 	Tracer    *tracing.Tracer  // nil: no traces
 }
 
-// readDeadline bounds a read and its wait for room in the window in normal
-// operation.
+// readDeadline bounds a read and its wait
+// for the window in normal operation.
 const readDeadline = 30 * time.Second
 
 // WithDefaults returns a copy with defaults for zero fields.
@@ -107,8 +108,8 @@ func partitionOf(stream string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(stream, "dibs:{p"), "}:claims")
 }
 
-// IsApplied returns an IsReady of redisbatch.Config: entries wait until MySQL
-// has them.
+// IsApplied returns an IsReady of redisbatch.Config:
+// entries wait until MySQL has them.
 func IsApplied(client redis.UniversalClient) func(ctx context.Context, stream, id string) bool {
 	return func(ctx context.Context, stream, id string) bool {
 		partition, err := strconv.Atoi(partitionOf(stream))
@@ -121,8 +122,8 @@ func IsApplied(client redis.UniversalClient) func(ctx context.Context, stream, i
 	}
 }
 
-// CheckPartitions returns a wrapped ErrConfig if a claim stream beyond this
-// number of partitions has or had events, which would stay unread.
+// CheckPartitions returns a wrapped ErrConfig if a claim stream beyond
+// this number of partitions has or had events. They would stay unread.
 func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitions int) error {
 	pipe := client.Pipeline()
 	var streams []*redis.XInfoStreamCmd

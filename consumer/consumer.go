@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// routerGrace is how much longer than the subscriptions the Router waits
-	// for a stop.
+	// routerGrace is how much longer than the
+	// subscriptions the Router waits for a stop.
 	routerGrace = 5 * time.Second
-	// countParkedEvery is the pause between two counts and replays of parked
-	// messages.
+	// countParkedEvery is the pause between two
+	// counts and replays of parked messages.
 	countParkedEvery = 5 * time.Second
 )
 
 // ErrPermanent is wrapped by the errors of Permanent.
 var ErrPermanent = errors.New("consumer: permanent")
 
-// Permanent marks an error that no retry will cure: the event is parked.
+// Permanent marks an error that no retry resolves: the event is parked.
 func Permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err) }
 
 func isPermanent(err error) bool { return errors.Is(err, ErrPermanent) }
@@ -51,8 +51,8 @@ type Consumer struct {
 	warnings   rate.Sometimes // if a handler's database fails, a whole window fails
 }
 
-// New returns a Consumer, or a wrapped ErrConfig. It does not use Redis yet.
-// Its metrics stay registered.
+// New returns a Consumer, or a wrapped ErrConfig. It does not use Redis
+// yet. Its metrics stay registered.
 func New(cfg Config) (*Consumer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -82,9 +82,9 @@ func New(cfg Config) (*Consumer, error) {
 	return c, errors.Join(err, failed)
 }
 
-// Run reads until ctx ends. Then it lets handlers finish within CloseTimeout,
-// acknowledges what was committed, and returns nil. Errors of Redis do not end
-// it. Call it once.
+// Run reads until ctx ends. Then it lets handlers finish within
+// CloseTimeout, acknowledges what was committed, and returns nil.
+// Errors of Redis do not end it. Call it once.
 func (c *Consumer) Run(ctx context.Context) error {
 	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.CloseTimeout + routerGrace},
@@ -111,8 +111,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// tendParked counts parked messages, as other processes replay them too,
-// and replays those that an operator asked for.
+// tendParked counts parked messages, as other processes replay them,
+// too. It replays those that an operator requested.
 func (c *Consumer) tendParked(ctx context.Context) {
 	lot := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group)
 	for {

@@ -13,8 +13,8 @@ import (
 	"dibs/lua"
 )
 
-// role is what tests of a reader of two partitions share. Its keys are the real
-// ones, so each needs a Redis of its own.
+// role is common to tests of a reader of two partitions. Its keys are
+// the real ones, so each needs its own Redis.
 type role struct {
 	rdb redis.UniversalClient
 	reg *prometheus.Registry

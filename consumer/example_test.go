@@ -16,7 +16,8 @@ import (
 	"dibs/models"
 )
 
-// A service of its own group, and what becomes of what its handler says.
+// A service with its own group, and the
+// effects of its handler's results.
 func ExampleConsumer_service() {
 	server, err := miniredis.Run() // yours is a real one
 	if err != nil {
@@ -42,17 +43,18 @@ func ExampleConsumer_service() {
 			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		},
 		Partitions: 1,
-		// nothing applies the stream to MySQL here; leave it out to get what
-		// MySQL has
+		// nothing applies the stream to MySQL
+		// here; leave it out to get what MySQL has
 		ReadAhead: true,
 		Handle: func(_ context.Context, e models.Event, _ []byte) error {
 			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
-				return nil // none of our business, or done before
+				return nil // irrelevant, or done before
 			}
 			if e.UserID == "nobody" {
 				return consumer.Permanent(errors.New("no such user")) // parked
 			}
-			booked[e.ID] = true // an error here would have it come again
+			// after an error here it would be delivered again
+			booked[e.ID] = true
 			fmt.Println(e.UserID, "gets", *e.Amount, e.Currency)
 			if e.ID == "claim-3" {
 				stop()

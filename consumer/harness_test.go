@@ -18,11 +18,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience bounds a test's waits.
 const patience = time.Minute
 
-// onBothAlone runs a test on a real Redis and on the embedded one, each its
-// own: the keys are the real ones.
+// onBothAlone runs a test on its own real and
+// embedded Redis, as the keys are the real ones.
 func onBothAlone(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, testenv.Redis(t).Client()) })
@@ -38,7 +38,6 @@ func embedded(t testing.TB) redis.UniversalClient {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// quick is quick enough for tests.
 func quick(rdb redis.UniversalClient, group string, reg prometheus.Registerer) redisbatch.Config {
 	return redisbatch.Config{
 		Client: rdb, Group: group, Name: "one", Logger: quiet(), Registerer: reg, CloseTimeout: 2 * time.Second,
@@ -46,7 +45,6 @@ func quick(rdb redis.UniversalClient, group string, reg prometheus.Registerer) r
 	}
 }
 
-// metric is the value of a counter or gauge, summed over its labels.
 func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

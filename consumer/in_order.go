@@ -14,12 +14,12 @@ import (
 	"dibs/models"
 )
 
-// Submit takes a batch of events. It calls settle for each, in any order,
-// perhaps later.
+// Submit takes a batch of events. It calls
+// settle for each, in any order, perhaps later.
 type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error))
 
-// ReadInOrder reads all claim streams for a group until ctx ends, and submits
-// what it reads, for each stream in order, one batch after another.
+// ReadInOrder reads all claim streams for a group until ctx ends. It
+// submits the events of each stream in order, one batch after another.
 func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, submit Submit) error {
 	cfg.Name = cfg.Group
 	cfg.Batches = true
@@ -44,8 +44,8 @@ func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, sub
 	return subscriber.Close() //nolint:wrapcheck // ours
 }
 
-// submitInOrder submits the events of a message. Group syncer parks entries
-// without one.
+// submitInOrder submits the events of a message.
+// Group syncer parks entries without one.
 func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 	entries, err := redisbatch.Unmarshal(msg.Payload)
 	if err != nil {

@@ -21,9 +21,10 @@ import (
 )
 
 var (
-	// errTurn ends a turn without a failure: the next one begins at once.
+	// errTurn ends a turn without a
+	// failure: the next one starts at once.
 	errTurn = errors.New("consumer: the reader begins again at MySQL's offset")
-	// errGap reports that MySQL is older than the beginning of a stream.
+	// errGap reports that MySQL is older than the start of a stream.
 	errGap = errors.New("consumer: the claim stream was trimmed past MySQL's offset: roll MySQL's binary log forward")
 )
 
@@ -36,8 +37,9 @@ type offsetSubscriber struct {
 	readers sync.WaitGroup
 }
 
-// Subscribe starts the reader of a claim stream. A message has a StreamRead in
-// its context and no payload. The next one follows after its ack.
+// Subscribe starts the reader of a claim stream.
+// A message has a StreamRead in its context and
+// no payload. The next one follows after its ack.
 func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	partition, err := strconv.Atoi(partitionOf(stream))
 	if err != nil {
@@ -80,7 +82,7 @@ type offsetReader struct {
 	retry      *backoff.ExponentialBackOff
 	isEmbedded bool // the Redis has no XGROUP SETID
 
-	recovered int64 // the generation that this reader began and recovers
+	recovered int64 // the generation that this reader started and recovers
 }
 
 // run reads while this process has the lease of the partition.
@@ -159,7 +161,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 	}
 }
 
-// checkStart refuses to begin at the start of a stream that was trimmed.
+// checkStart refuses to start at the beginning of a trimmed stream.
 func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) error {
 	if !offset.IsStart() {
 		return nil
@@ -179,9 +181,9 @@ func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
 	return lua.ParseEntryID(text)
 }
 
-// read reads the entries after at, and reports whether at is in the stream. It
-// sets the group's position: readers share no entries, and XINFO GROUPS shows
-// the lag.
+// read reads the entries after at, and reports whether at is in the
+// stream. It sets the group's position, so readers share no entries,
+// and XINFO GROUPS shows the lag.
 func (r *offsetReader) read(
 	ctx context.Context, at models.Offset, count int,
 ) (entries []redis.XMessage, isThere bool, err error) {
@@ -212,8 +214,8 @@ func (r *offsetReader) read(
 
 func (r *offsetReader) beat() { r.cfg.Heartbeat.Beat("the reader of "+r.stream, readDeadline) }
 
-// setPosition sets the group's position. go-redis' call lacks ENTRIESREAD,
-// and the embedded Redis lacks the command.
+// setPosition sets the group's position. go-redis' call lacks
+// ENTRIESREAD, and the embedded Redis lacks the command.
 func (r *offsetReader) setPosition(ctx context.Context, tx redis.Pipeliner, at models.Offset) redis.Cmder {
 	if !r.isEmbedded {
 		return tx.Do(ctx, "xgroup", "setid", r.stream, models.GroupSyncer, at.EntryID, "entriesread", at.Read)
@@ -260,8 +262,8 @@ func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 	return sleep.For(ctx, r.cfg.GatherPause)
 }
 
-// deliver sends a read as a message, waits for its ack, and returns the new
-// offset.
+// deliver sends a read as a message, waits
+// for its ack, and returns the new offset.
 func (r *offsetReader) deliver(
 	ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage,
 ) (models.Offset, error) {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// parkedPage is how many messages are read and replayed at once, so that
-	// handlers can batch.
+	// parkedPage is how many messages are read and replayed at once, so
+	// that handlers can batch.
 	parkedPage = 256
-	// deleteTimeout bounds the deletion of handled messages after ctx has
-	// ended.
+	// deleteTimeout bounds the deletion of
+	// handled messages after ctx has ended.
 	deleteTimeout = 2 * time.Second
 )
 
@@ -52,7 +52,7 @@ type Parked struct {
 	Reason    string      `json:"reason"`
 	Attempts  int64       `json:"attempts"` // of the process that parked it; 0: unreadable
 	At        models.Time `json:"at"`       // when it was parked
-	Payload   string      `json:"payload"`  // as it came
+	Payload   string      `json:"payload"`  // unchanged
 
 	key, entryID string // the parked stream and the entry there
 }
@@ -60,22 +60,21 @@ type Parked struct {
 // Is reports whether id is this message's id, or its event's.
 func (p *Parked) Is(id string) bool { return id == p.ID || id != "" && id == p.EventID }
 
-// ParkingLot is what a group has parked in all partitions. It is safe for
-// concurrent use.
+// ParkingLot is what a group has parked in all
+// partitions. It is safe for concurrent use.
 type ParkingLot struct {
 	client     redis.UniversalClient
 	partitions int
 	group      string
 }
 
-// NewParkingLot returns the parking lot of a group.
 func NewParkingLot(client redis.UniversalClient, partitions int, group string) *ParkingLot {
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
 
-// All yields every parked message, oldest first, by partition. It ends after an
-// error. It may omit messages parked after its start, so that a replay that
-// parks again ends.
+// All yields every parked message, oldest first, by partition. It ends
+// after an error. It may omit messages parked after its start, so that
+// a replay that parks again ends.
 func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	return func(yield func(Parked, error) bool) {
 		for p := range l.partitions {
@@ -90,7 +89,8 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	}
 }
 
-// in yields a partition's messages, and reports whether the caller wants more.
+// in yields a partition's messages, and
+// reports whether the caller wants more.
 func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
 	key := lua.ParkedKey(partition, l.group)
 	from := "-"
@@ -110,7 +110,8 @@ func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, e
 	return true, err
 }
 
-// named yields the message with an id, or all if it may be the id of an event.
+// named yields the message with an id, or
+// all if it may be the id of an event.
 func (l *ParkingLot) named(ctx context.Context, id string) iter.Seq2[Parked, error] {
 	number, entry, _ := strings.Cut(id, "/")
 	partition, err := strconv.Atoi(strings.TrimPrefix(number, "p"))
@@ -169,11 +170,13 @@ type Replay struct {
 	Left    []Parked `json:"left"`    // still parked, with the new Reason
 }
 
-// Replay passes parked messages to a handler, all or those with an id, and
-// deletes handled ones; the others stay. An attempt has DefaultHandleTimeout.
-// Nothing returns to the claim stream, whose seqs are fixed. After a crash
-// messages are replayed again, so handlers must be idempotent. Errors:
-// ErrNoParked, and those of Redis.
+// Replay passes parked messages to a handler, all
+// or those with an id. It deletes handled ones; the
+// others stay. An attempt has DefaultHandleTimeout.
+//
+// Nothing returns to the claim stream, whose seqs are fixed. After a
+// crash messages are replayed again, so handlers must be idempotent.
+// Errors: ErrNoParked, and those of Redis.
 func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (Replay, error) {
 	var sum Replay
 	var page []Parked
@@ -254,8 +257,8 @@ func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 // replaysFor is how long requests for replays are kept.
 const replaysFor = 24 * time.Hour
 
-// AskReplay asks the group's processes to replay messages by id, within
-// seconds.
+// AskReplay requests that the group's processes
+// replay messages by id, within seconds.
 func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
 	_, err := l.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
@@ -270,8 +273,8 @@ func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Asked returns the ids that await a replay, with the failure of the last one
-// or "".
+// Asked returns the ids that await a replay,
+// with the failure of the last one or "".
 func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
 	asked, err := l.client.HGetAll(ctx, lua.ReplaysKey(l.group)).Result()
 	if err != nil {
@@ -280,8 +283,8 @@ func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
 	return asked, nil
 }
 
-// ReplayAsked calls replay for requested messages. left is why it stays parked,
-// or "".
+// ReplayAsked calls replay for requested
+// messages. left is why it stays parked, or "".
 func (l *ParkingLot) ReplayAsked(
 	ctx context.Context, replay func(ctx context.Context, id string) (left string, err error),
 ) error {
@@ -321,17 +324,19 @@ func (l *ParkingLot) remove(ctx context.Context, list []Parked) error {
 	return nil
 }
 
-// parking is the publisher of watermill's PoisonQueue. A message is
-// acknowledged after it was parked. If the process dies in between, it is
-// parked twice. A MULTI of XADD and XACK would be worse: if the XADD fails,
-// Redis still does the XACK.
+// parking is the publisher of watermill's PoisonQueue.
+// A message is acknowledged after it was parked. If
+// the process dies in between, it is parked twice.
+//
+// Rejected: a MULTI of XADD and XACK. If the
+// XADD fails, Redis still does the XACK.
 type parking struct{ *partition }
 
 const triesKey = "dibs_tries" // metadata: the attempts at a parked message
 
-// Publish parks the entry of each message. It refuses beyond ParkedMax, so that
-// a fault of every entry does not fill Redis: they stay in their stream.
-// Processes may exceed the limit.
+// Publish parks the entry of each message. It refuses beyond ParkedMax,
+// so that a fault of every entry does not fill Redis: they stay in
+// their stream. Processes may exceed the limit.
 func (p *parking) Publish(key string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		entries, err := redisbatch.Unmarshal(msg.Payload)

@@ -15,14 +15,14 @@ import (
 	"dibs/models"
 )
 
-// unreadable are entries that hold no event, each in its own way.
+// unreadable are entries without an event, each for another reason.
 var unreadable = [][]any{
 	{"junk", "a\x00b", "payload", "{"},
 	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
 }
 
-// An entry that holds no event is parked with its fields, its id and the
-// reason, without an attempt, and the rest goes on.
+// An entry without an event is parked with its fields, its id and the
+// reason, without an attempt. The rest continues.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -59,7 +59,7 @@ func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// The waits between the attempts at one event grow, others go on, and a stop
+// The waits between attempts grow, other events continue, and a stop
 // does not wait for the next attempt.
 func TestService_WaitsLongerAndLongerAndAStopDoesNotWait(t *testing.T) {
 	t.Parallel()

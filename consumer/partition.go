@@ -53,9 +53,9 @@ func (c *Consumer) partition(stop context.Context, n int) (*partition, error) {
 	return p, err
 }
 
-// handle handles a message's events concurrently and acknowledges each by
-// itself. Failed ones are retried until they succeed or are parked. What a stop
-// leaves comes again.
+// handle handles a message's events concurrently and acknowledges each
+// by itself. Failed ones are retried until they succeed or are parked.
+// What a stop leaves is delivered again.
 func (p *partition) handle(msg *message.Message) error {
 	ctx := msg.Context()
 	r, _ := ctx.Value(readKey{}).(*read)
@@ -81,8 +81,8 @@ func (p *partition) handle(msg *message.Message) error {
 	return errors.Join(left...)
 }
 
-// recover retries a failed event until it succeeds or is parked. Without an
-// event it parks the entry. It fails if a stop comes first.
+// recover retries a failed event until it succeeds or is parked.
+// Without an event it parks the entry. It fails if a stop comes first.
 func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *models.RawEvent, failure error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,8 +169,8 @@ func traced(
 	}
 }
 
-// receive starts a span for each traced event. Later spans of the event are its
-// children.
+// receive starts a span for each traced event.
+// Later spans of the event are its children.
 func receive(ctx context.Context, tracer *tracing.Tracer, group string, events []models.RawEvent) (spans []*tracing.Span) {
 	for i := range events {
 		e := &events[i]

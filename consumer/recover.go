@@ -11,17 +11,18 @@ import (
 	"dibs/models"
 )
 
-// recover handles a loss: the entry at MySQL's offset is gone from Redis.
+// recover handles a loss: the entry at
+// MySQL's offset is missing in Redis.
 //
-//  1. The partition gets its next generation and state recovering, in MySQL and
-//     then in Redis. All its lots are away.
+//  1. The partition gets its next generation and state recovering, in MySQL
+//     and then in Redis. All its lots are away.
 //  2. Processes report to MySQL what they saw of each lot.
 //  3. The stream is read again from the newest entry that both servers have.
-//     Known rows are left alone. When the generation's entry is applied, the
+//     Known rows stay as they are. When the generation's entry is applied, the
 //     partition is ok.
 //
-// If the reader dies, the partition stays recovering, and the next reader
-// begins again.
+// If the reader dies, the partition stays
+// recovering, and the next reader starts again.
 func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error {
 	trimmed, err := r.trimmed(ctx)
 	if err != nil {
@@ -84,8 +85,8 @@ func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offse
 	}
 }
 
-// gap records that MySQL is older than the stream. Claims go on; nothing is
-// applied or loaded.
+// gap records that MySQL is older than the stream. Claims go on;
+// nothing is applied or loaded.
 func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lua.EntryID) error {
 	if offset.State != models.PartitionGap {
 		to := offset
@@ -107,9 +108,9 @@ func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
 	return errTurn
 }
 
-// newestThere returns the newest recent offset that Redis still has, or else
-// the beginning of the stream. MySQL has applied what was trimmed, unless Redis
-// has another stream now.
+// newestThere returns the newest recent offset that Redis still has, or
+// else the start of the stream. MySQL has applied what was trimmed,
+// unless Redis has another stream now.
 func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (models.Offset, error) {
 	trimmed, err := r.trimmed(ctx) // again: the stream may have been trimmed until the loss
 	if err != nil {

@@ -14,13 +14,15 @@ import (
 // models.Event lacks. It returns
 //
 //   - nil: the event is handled or irrelevant. It is acknowledged.
-//   - an error of [Permanent]: the event is parked with the reason, and acknowledged.
-//   - any other error, or a panic: the event is retried; later events do not wait.
+//   - an error of [Permanent]: the event is parked with the reason, and
+//     acknowledged.
+//   - any other error, or a panic: the event is retried; later events do not
+//     wait.
 //
-// Delivery is at least once: deduplicate on e.ID, and return nil for unknown
-// types. Up to Config.Window calls of a partition run at once, so that a
-// handler may wait for others and commit them together. ctx ends with the
-// attempt's timeout, or when a stop takes too long.
+// Delivery is at least once: deduplicate on e.ID, and return nil for
+// unknown types. Up to Config.Window calls of a partition run at once,
+// so a handler may wait for others and commit them together. ctx ends
+// with the attempt's timeout, or when a stop takes too long.
 type HandleFunc func(ctx context.Context, e models.Event, payload []byte) error
 
 type service struct {

@@ -19,11 +19,11 @@ import (
 	"dibs/models"
 )
 
-// errAway is what a handler says while whoever stands behind it is away.
+// errAway is a handler's error while its backend is away.
 var errAway = errors.New("the ledger is away")
 
-// ledger is a handler for tests that takes each event once, unless told to
-// refuse it.
+// ledger is a handler for tests that takes
+// each event once, unless it has to refuse.
 type ledger struct {
 	mu    sync.Mutex
 	says  func(e models.Event, attempt int) error // nil: takes all
@@ -62,7 +62,6 @@ func (l *ledger) triesOf(id string) int {
 	return l.tries[id]
 }
 
-// service is a running Service of group "ledger" over two partitions.
 type service struct {
 	*role
 
@@ -141,7 +140,7 @@ func TestService_RetriesParksAndGoesOn(t *testing.T) {
 		require.Equal(t, 1, list[0].Partition)
 		require.WithinDuration(t, time.Now(), list[0].At.Time, time.Minute)
 		require.Contains(t, list[0].Payload, claimID(1))
-		s.eventuallyPending(t, 1) // the one that is tried again and again
+		s.eventuallyPending(t, 1) // the one that is retried
 		require.Eventually(t, func() bool { return books.triesOf(claimID(0)) > 5 }, patience, time.Millisecond)
 	})
 }
@@ -167,7 +166,7 @@ func TestService_BoundedAttemptsPark(t *testing.T) {
 	require.Equal(t, 3, books.triesOf(claimID(7)))
 }
 
-// Redis refuses the entry of a parked message alone.
+// Redis refuses only the entry of a parked message.
 func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -273,8 +272,8 @@ func TestParkingLot_Replay(t *testing.T) {
 	})
 }
 
-// What someone asks for is replayed by the service itself, once. What it
-// refuses again stays parked with the reason.
+// The service itself replays requested messages, once. What it refuses
+// again stays parked with the reason.
 func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -312,8 +311,8 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	})
 }
 
-// A replay that dies before it deletes leaves the message parked; the handler
-// sees it again.
+// A replay that dies before it deletes leaves
+// the message parked; the handler gets it again.
 func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -2,7 +2,7 @@ package syncer
 
 import "time"
 
-// LeaseFor has l hold leases of that length.
+// LeaseFor sets the length of l's leases.
 func (l *Leader) LeaseFor(d time.Duration) *Leader {
 	l.leaseFor = d
 	return l

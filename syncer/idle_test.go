@@ -14,7 +14,7 @@ import (
 	"dibs/syncer/shards"
 )
 
-// What is done each second reads what there is to do, not what exists.
+// Rounds of each second read what there is to do, not what exists.
 func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -40,7 +40,7 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 			_, err := job(t.Context())
 			require.NoError(t, err, name)
 		}
-		call() // what is done once by a process
+		call() // what a process does once
 		before := rowsRead(t, h)
 		call()
 		require.Less(t, rowsRead(t, h)-before, int64(100), name)
@@ -51,14 +51,12 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	require.Equal(t, int64(1), selects(t, h)-before, "a relay that finds no row asks once")
 }
 
-// selects is how many SELECTs the connection has run.
 func selects(t *testing.T, h *syncertest.Stack) (n int64) {
 	t.Helper()
 	require.NoError(t, h.DB.WithContext(t.Context()).Raw("SHOW SESSION STATUS LIKE 'Com_select'").Row().Scan(new(string), &n))
 	return n
 }
 
-// rowsRead is how many rows the connection has read.
 func rowsRead(t *testing.T, h *syncertest.Stack) (sum int64) {
 	t.Helper()
 	var counters []struct {

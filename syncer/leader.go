@@ -13,30 +13,30 @@ import (
 	"dibs/lua"
 )
 
-// leaseFor is how long a leader that died is waited for.
+// leaseFor is how long a dead leader keeps the lease.
 const leaseFor = 10 * time.Second
 
-// ErrLeaseLost is why the work of a leader was stopped: another may lead by
-// now.
+// ErrLeaseLost is why a leader's work was
+// stopped: another process may lead now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// Leader holds, among many processes, the one lease there is, or waits for it.
-// It saves duplicate work and guards nothing: a process that was asleep may
-// find out late that it leads no more, so whatever is done under the lease must
-// be safe to do twice.
+// Leader has the only lease among many processes, or waits for it. It
+// saves duplicate work and guards nothing. A process that was suspended
+// may detect the loss of its lease late. So all work under the lease
+// must be safe to do twice.
 type Leader struct {
 	leases   *lua.Scripts
 	name     string // of this process
 	log      *slog.Logger
-	leaseFor time.Duration // is the constant, but in tests
+	leaseFor time.Duration // the constant, except in tests
 
 	mu   sync.Mutex
 	term context.Context //nolint:containedctx // lasts as long as the lease; nil: another leads
-	work sync.WaitGroup  // under way; begun under mu
+	work sync.WaitGroup  // in progress; started under mu
 }
 
-// NewLeader makes a candidate, whose name is for people who ask the leader; Run
-// makes it stand for election.
+// NewLeader returns a candidate; Run makes it
+// try. name identifies the leader to people.
 func NewLeader(leases *lua.Scripts, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }
@@ -48,8 +48,8 @@ func (l *Leader) Leads() bool {
 	return l.term != nil && l.term.Err() == nil
 }
 
-// begin counts a piece of work in and returns the term that it belongs to; nil:
-// another leads.
+// begin registers work, and returns its
+// term; nil if another process leads.
 func (l *Leader) begin() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *Leader) begin() context.Context {
 	return l.term
 }
 
-// Do runs work if this process leads, and reports whether it did. The context
-// that work gets ends with the lease, by the cause ErrLeaseLost.
+// Do runs work if this process leads, and reports whether it did. The
+// context of work ends with the lease, by the cause ErrLeaseLost.
 func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (led bool, err error) {
 	term := l.begin()
 	if term == nil {
@@ -74,9 +74,9 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 	return true, work(ctx)
 }
 
-// Run stands for leader, leads and stands again, until ctx ends; then it waits
-// for what Do runs and gives the lease back. Redis being away is no error: no
-// one leads then.
+// Run takes the lease whenever it can, until ctx ends. Then it waits
+// for running work and releases the lease. An unavailable Redis is no
+// error: then no process leads.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, l.leaseFor/3)
@@ -94,7 +94,6 @@ func (l *Leader) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead holds the lease until it is lost or ctx ends.
 func (l *Leader) lead(ctx context.Context, lease *lua.Lock) {
 	term, end := context.WithCancelCause(ctx)
 	l.setTerm(term)
@@ -106,10 +105,10 @@ func (l *Leader) lead(ctx context.Context, lease *lua.Lock) {
 	end(err)
 	l.setTerm(nil) //nolint:staticcheck // no term is an answer: no one leads
 	if ctx.Err() != nil {
-		l.work.Wait() // so that who follows does not meet it
+		l.work.Wait() // so that the next leader does not overlap it
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.leaseFor/3)
 		defer cancel()
-		_ = lease.Release(leaving) // it runs out by itself
+		_ = lease.Release(leaving) // it expires by itself
 		return
 	}
 	l.log.LogAttrs(ctx, slog.LevelWarn, "this process leads no more", slog.Any("error", err))

@@ -16,7 +16,7 @@ import (
 
 const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a lease that it holds
 
-// stand has a candidate stand until the returned function is called.
+// stand runs a candidate until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
 	l := syncer.NewLeader(syncertest.ScriptsOn(t, server.Client(), 1), "one", syncertest.Quiet()).LeaseFor(leaseFor)
@@ -88,8 +88,8 @@ func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 	}
 }
 
-// Who follows asks every tenth of a lease: it would lead long before the work
-// is done.
+// A follower tries every tenth of a lease, so
+// it would lead long before the work is done.
 func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -101,7 +101,7 @@ func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 	g.Go(func() error {
 		_, err := a.Do(t.Context(), func(context.Context) error {
 			close(started)
-			time.Sleep(4 * leaseFor / 10) //nolint:forbidigo // the work, which goes on for a while whatever it is told
+			time.Sleep(4 * leaseFor / 10) //nolint:forbidigo // the work, which ignores its context for a while
 			ended.Store(true)
 			return nil
 		})
@@ -147,7 +147,7 @@ func TestLeader_NeverTwoAtOnce(t *testing.T) {
 			return nil
 		})
 	}
-	for len(stops) > 1 { // whoever leads leaves, after some work
+	for len(stops) > 1 { // the leader leaves, after some work
 		before := rounds.Load()
 		require.Eventually(t, func() bool { return leaders(all...) == 1 && rounds.Load() > before+3 }, time.Minute, time.Millisecond)
 		for i, l := range all {

@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	roundTimeout = 100 * time.Second // most that one round of a job may take
-	warnEvery    = 30 * time.Second  // how often a failure that lasts is logged
-	readsEvery   = 30 * time.Second  // how often what was written is read back
+	roundTimeout = 100 * time.Second // of one round of a job
+	warnEvery    = 30 * time.Second  // between two logs of a lasting failure
+	// between two checks that writes can be read
+	readsEvery = 30 * time.Second
 )
 
-// Config is what the syncer role works with. Every part is required.
+// Config has the parts of the syncer role. All are required.
 type Config struct {
 	Trimmer   *retention.Trimmer
 	Pruner    *retention.Pruner
@@ -34,34 +35,33 @@ type Config struct {
 	Expirer   *resolve.Expirer
 	Finalizer *resolve.Finalizer
 	Mover     *shards.Mover
-	// whether reads see what was written, see sqlstore.CheckReads
+	// CheckReads checks that reads see writes, see sqlstore.CheckReads
 	CheckReads func(ctx context.Context) error
 
 	Leader    *Leader // Run runs it
 	Logger    *slog.Logger
-	Heartbeat *pulse.Heartbeat // has a beat after each round of a job
+	Heartbeat *pulse.Heartbeat // gets a beat after each round of a job
 }
 
-// Syncer is the role that runs the jobs. Each is safe to run in several
-// processes at once; a job of the leader would only repeat there what the
-// leader does.
+// Syncer is the role that runs the jobs. Each is safe in several
+// processes at once. In other processes, a job of the leader would only
+// repeat the leader's work.
 type Syncer struct{ cfg Config }
 
-// New makes the role.
+// New returns the role.
 func New(cfg Config) *Syncer { return &Syncer{cfg: cfg} }
 
-// job is a round of work that is repeated.
+// job is work that is repeated in rounds.
 type job struct {
 	name   string
 	every  time.Duration // the pause between two rounds
-	leader bool          // only the leader does it
+	leader bool          // only the leader runs it
 	round  func(ctx context.Context) error
-	// of a leader's job: what a process that does not lead does instead; nil is
-	// nothing
+	// of a leader's job: runs instead in a
+	// process that does not lead; nil is nothing
 	following func()
 }
 
-// jobs is the table of what the role does.
 func (s *Syncer) jobs() []job {
 	c := &s.cfg
 	const leader = true
@@ -81,8 +81,8 @@ func (s *Syncer) jobs() []job {
 	}
 }
 
-// Run runs the jobs until ctx ends and then returns nil. A round that fails is
-// logged, and the next one tries again.
+// Run runs the jobs until ctx ends and then returns nil. A round that
+// fails is logged, and the next one tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.cfg.Leader.Run(ctx) })
@@ -110,8 +110,7 @@ func (s *Syncer) repeat(ctx context.Context, j *job) {
 	}
 }
 
-// once runs one round of a job, or what a process that does not lead does
-// instead.
+// once runs one round of a job, or following if another process leads.
 func (s *Syncer) once(ctx context.Context, j *job) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
@@ -125,7 +124,7 @@ func (s *Syncer) once(ctx context.Context, j *job) error {
 	return err
 }
 
-// quiet is a round whose count no one is told.
+// quiet drops a round's count.
 func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := round(ctx)
@@ -141,8 +140,8 @@ func (s *Syncer) finalize(ctx context.Context) error {
 	return err
 }
 
-// expire has not failed when it ran out of time over many claims: the next
-// round goes on.
+// expire ignores a timeout after some
+// progress: the next round continues.
 func (s *Syncer) expire(ctx context.Context) error {
 	n, err := s.cfg.Expirer.Expire(ctx)
 	if n > 0 {

@@ -23,7 +23,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// newRole is the role over a Redis and a database of the test's own.
 func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	t.Helper()
 	scripts, err := lua.New(s.Redis, lua.Options{Partitions: 1})
@@ -40,7 +39,6 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	})
 }
 
-// start runs the role until stop is called.
 func start(t *testing.T, role *syncer.Syncer) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -70,8 +68,8 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	stop()
 }
 
-// What every process does, a follower does, too; the rest it leaves to the
-// leader, until it leads.
+// A follower runs every process' jobs,
+// but not the leader's until it leads.
 func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	t.Parallel()
 	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)

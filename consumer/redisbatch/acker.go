@@ -12,15 +12,16 @@ import (
 const (
 	// idsMax bounds the ids of an XACK or XCLAIM.
 	idsMax = 1000
-	// refreshesPerMinIdle is how often an entry in flight is refreshed within
-	// MinIdle: two refreshes in a row may fail.
+	// refreshesPerMinIdle is how often an entry in flight is refreshed
+	// within MinIdle. Two refreshes in a row may fail.
 	refreshesPerMinIdle = 4
 	// expiredIdle is longer than any consumer's MinIdle.
 	expiredIdle = 24 * time.Hour
 )
 
-// ack sends acknowledgements to Redis until ctx ends. It refreshes the other
-// entries in flight, so that no consumer claims them while their handlers run.
+// ack sends acknowledgements to Redis until ctx ends.
+// It refreshes the other entries in flight, so that
+// no consumer claims them while their handlers run.
 func (s *subscription) ack(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.MinIdle / (2 * refreshesPerMinIdle))
 	defer tick.Stop()
@@ -44,8 +45,8 @@ func (s *subscription) ack(ctx context.Context) {
 	}
 }
 
-// sendAcks sends all queued acknowledgements. It retries until ctx ends or the
-// client closes.
+// sendAcks sends all queued acknowledgements. It
+// retries until ctx ends or the client closes.
 func (s *subscription) sendAcks(ctx context.Context) {
 	for retry := redisBackoff(); ; {
 		entries, ids := s.window.toAck(idsMax)
@@ -72,9 +73,9 @@ func (s *subscription) sendAcks(ctx context.Context) {
 	}
 }
 
-// claim claims this consumer's entries that were last refreshed before a time,
-// which resets their idle time, or sets it by options. JUSTID does not count as
-// a delivery.
+// claim claims this consumer's entries that were last
+// refreshed before a time. That resets their idle time,
+// or options set it. JUSTID does not count as a delivery.
 func (s *subscription) claim(ctx context.Context, before time.Time, options ...any) {
 	for batch := range slices.Chunk(s.window.due(before), idsMax) {
 		args := []any{"xclaim", s.stream, s.cfg.Group, s.cfg.Name, 0}
@@ -90,13 +91,13 @@ func (s *subscription) claim(ctx context.Context, before time.Time, options ...a
 	}
 }
 
-// A consumer without pending entries that was idle for abandonedAfter is
-// removed. Each subscription looks for such every pruneInterval. A live one is
-// created by its next read.
+// A consumer without pending entries is removed after abandonedAfter
+// without activity. Each subscription checks that every pruneInterval.
+// The next read of a live one creates it again.
 const abandonedAfter, pruneInterval = time.Hour, 10 * time.Minute
 
-// dropAbandoned removes all consumers but one that have nothing pending and
-// were idle for so long. It is a script, as a consumer must not get an entry in
+// dropAbandoned removes all consumers but one that have nothing pending and were
+// idle for a time. It is a script, as a consumer must not get an entry in
 // between: it would be lost.
 //
 //nolint:dupword,gochecknoglobals // blocks of Lua end twice; nothing writes to it

@@ -28,19 +28,18 @@ const (
 // ErrConfig is wrapped by errors about a configuration, which name the field.
 var ErrConfig = errors.New("bad configuration")
 
-// Config configures a Subscriber. Zero fields that are not required get their
-// defaults.
+// Config configures a Subscriber. Optional zero fields get their defaults.
 type Config struct {
 	// required: Redis 7.0 or later, single or cluster; never closed here
 	Client redis.UniversalClient
 	Group  string // required: the consumer group
-	// Name of this process in its group. Required. It should survive a restart,
-	// so that a new process takes over from the old one. Live processes must
-	// not share it.
+	// Name of this process in its group. Required. It should survive a
+	// restart, so that a new process takes over from the old one. Live
+	// processes must not share it.
 	Name string
 
-	// one message for all entries of a read, see Marshal; otherwise a message
-	// per entry
+	// one message for all entries of a read,
+	// see Marshal; otherwise one per entry
 	Batches bool
 	// of an entry, unless Batches; default
 	// redisstream.DefaultMarshallerUnmarshaller
@@ -55,8 +54,8 @@ type Config struct {
 	MinIdle      time.Duration // idle time after which another consumer claims an entry
 	ReclaimEvery time.Duration // between two searches for entries of silent consumers
 
-	// IsReady reports whether entries of a stream up to an id may be delivered.
-	// While it is false it is polled. nil: always.
+	// IsReady reports whether entries of a stream up to an id may be
+	// delivered. While it is false it is polled. nil: always.
 	IsReady func(ctx context.Context, stream, id string) bool
 	OnRead  func(stream string) // called at the start and after each successful read
 

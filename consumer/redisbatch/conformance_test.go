@@ -18,7 +18,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// suite makes what watermill's conformance suite asks for.
+// suite constructs what watermill's conformance suite needs.
 type suite struct {
 	server  *testenv.RedisServer
 	window  int
@@ -46,15 +46,14 @@ func (s suite) pubSub(t *testing.T, group string) (message.Publisher, message.Su
 	return publisher, subscriber
 }
 
-// unpacking makes messages of the entries of batches, which the suite expects.
-// What it knows of them it has from the payload.
+// unpacking makes messages of the entries of batches, which the suite
+// expects. It only uses the payload.
 type unpacking struct {
 	*redisbatch.Subscriber
 
 	running sync.WaitGroup
 }
 
-// Close returns when all channels are closed.
 func (u *unpacking) Close() error {
 	defer u.running.Wait()
 	return u.Subscriber.Close()
@@ -76,8 +75,8 @@ func (u *unpacking) Subscribe(ctx context.Context, topic string) (<-chan *messag
 	return out, err
 }
 
-// unpack delivers the entries of a batch in order, acks each with its message,
-// and nacks what is left.
+// unpack delivers the entries of a batch in order, acks each with its
+// message, and nacks the rest.
 func unpack(batch *message.Message, out chan<- *message.Message, waiting *sync.WaitGroup) {
 	entries, err := redisbatch.Unmarshal(batch.Payload)
 	if err != nil {
@@ -113,14 +112,14 @@ func unpack(batch *message.Message, out chan<- *message.Message, waiting *sync.W
 	})
 }
 
-// ownGroup gives each Pub/Sub a group of its own: each subscriber sees the
-// whole stream.
+// ownGroup gives each Pub/Sub its own group:
+// each subscriber gets the whole stream.
 func (s suite) ownGroup(t *testing.T) (message.Publisher, message.Subscriber) {
 	return s.pubSub(t, watermill.NewShortUUID())
 }
 
-// oneGroup gives all Pub/Subs of a test the same group: subscribers share the
-// stream, and what one leaves behind when it closes must reach the next.
+// oneGroup gives all Pub/Subs of a test the same group. Subscribers
+// share the stream, and the next one must get what a closed one left.
 func (s suite) oneGroup(t *testing.T) (message.Publisher, message.Subscriber) {
 	return s.pubSub(t, t.Name())
 }
@@ -132,8 +131,7 @@ func conformance(t *testing.T, s suite, features tests.Features, pubSub tests.Pu
 	tests.TestPubSub(t, features, pubSub, s.pubSub)
 }
 
-// inBothModes runs a test with a message per entry, and with a message per
-// read.
+// inBothModes runs a test with a message per entry, and one per read.
 func inBothModes(t *testing.T, window int, test func(t *testing.T, s suite)) {
 	t.Helper()
 	for name, batches := range map[string]bool{"entries": false, "batches": true} {
@@ -156,8 +154,8 @@ func TestConformance_SubscribersOfOneGroupShare(t *testing.T) {
 	inBothModes(t, 0, func(t *testing.T, s suite) { conformance(t, s, tests.Features{}, s.oneGroup) })
 }
 
-// With a window of one message the order is kept even across redelivery, and
-// nothing comes before the ack.
+// A window of one message keeps the order even across redelivery, and
+// nothing is delivered before the ack.
 func TestConformance_WindowOfOneKeepsOrder(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, 1, func(t *testing.T, s suite) {

@@ -6,8 +6,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// delivery is a message and its entries. The message's context leads back to
-// it.
+// delivery is a message and its entries.
+// The message's context refers to it.
 type delivery struct {
 	*subscription
 
@@ -17,17 +17,19 @@ type delivery struct {
 
 type deliveryKey struct{}
 
-// Ack acknowledges one entry of a message before the message is acked. i is the
-// index in the payload, ctx the message's context. It is idempotent and safe
-// for concurrent use. It ignores messages of other subscribers.
+// Ack acknowledges one entry of a message before the
+// message is acked. i is the index in the payload, ctx the
+// message's context. It is idempotent and safe for
+// concurrent use. It ignores messages of other subscribers.
 func Ack(ctx context.Context, i int) {
 	if d, is := ctx.Value(deliveryKey{}).(*delivery); is {
 		d.window.ack(d.entries[i])
 	}
 }
 
-// UnreadableKey is the metadata of a message whose entry the Unmarshaller
-// refused: the reason. The payload is the entry as by Marshal.
+// UnreadableKey is the metadata of a message
+// whose entry the Unmarshaller refused: the
+// reason. The payload is the entry as by Marshal.
 const UnreadableKey = "redisbatch_unreadable"
 
 // messageOf returns the message of entries; of one entry, unless cfg.Batches.
@@ -57,8 +59,8 @@ func (s *subscription) messageOf(entries []*entry) *message.Message {
 	return msg
 }
 
-// send delivers entries in one message, unless the subscription stops before it
-// is taken.
+// send delivers entries in one message, unless the subscription stops
+// before a handler takes it.
 func (s *subscription) send(entries ...*entry) {
 	if s.stop.Err() != nil {
 		return
@@ -82,8 +84,9 @@ func (s *subscription) send(entries ...*entry) {
 	}
 }
 
-// awaitVerdict waits for the ack or nack, and returns the entries to deliver
-// again. Without either until the drain ends, they stay pending in Redis.
+// awaitVerdict waits for the ack or nack, and returns
+// the entries to deliver again. Without either until
+// the drain ends, they stay pending in Redis.
 func (d *delivery) awaitVerdict() (nacked []*entry) {
 	select {
 	case <-d.msg.Acked():

@@ -1,46 +1,52 @@
-// Package redisbatch is a watermill message.Subscriber over Redis Streams for
-// handlers that collect messages, commit them together, and acknowledge them
-// afterwards.
+// Package redisbatch is a watermill message.Subscriber over Redis
+// Streams. It is for handlers that collect messages, commit them
+// together, and acknowledge them afterwards.
 //
-// The subscriber of watermill-redisstream reads one entry and waits for its
-// ack, so a handler never sees two messages at once. This one reads up to
-// [Config.ReadCount] entries, keeps a bounded window in flight, and
-// acknowledges in bulk, never before the handler did:
+// The subscriber of watermill-redisstream reads one entry and waits for
+// its ack, so a handler never has two messages at once. This one reads
+// up to [Config.ReadCount] entries and keeps a bounded window in
+// flight. It acknowledges in bulk, never before the handler did:
 //
-//	XREADGROUP COUNT n ──▶ window ──▶ output channel ──▶ handler … Ack ──▶ XACK id id id …
-//	       ▲                                               └ Nack ──▶ NackDelay ──▶ output channel
-//	own pending entries, XAUTOCLAIM of dead consumers' entries
+//	XREADGROUP COUNT n ─▶ window ─▶ output channel ─▶ handler … Ack ─▶ XACK id id …
+//	       ▲                                            └ Nack ─▶ NackDelay
+//	own pending entries,                                            ─▶ output channel
+//	XAUTOCLAIM of dead consumers' entries
 //
-// It reads what redisstream.Publisher writes, and leaves the stream readable by
-// the stock subscriber.
+// It reads what redisstream.Publisher writes, and the standard
+// subscriber can still read the stream.
 //
 // # Which one to use
 //
-// Use the stock subscriber for little traffic, or if each message has its own
-// transaction. Use this one for commits in batches, for reports of lost
-// entries, or for a fast takeover from dead processes. Handlers run
-// concurrently and messages overtake each other: set [Config.Window] to 1 for
-// strict order.
+// Use the standard subscriber for little traffic, or if each message
+// has its own transaction. Use this one for commits in batches, for
+// reports of lost entries, or for a fast takeover from dead processes.
+// Handlers run concurrently and messages overtake each other: set
+// [Config.Window] to 1 for strict order.
 //
 // # A message per entry, or per read
 //
-// By default each entry is a message, made by [Config.Unmarshaller]. With
-// [Config.Batches] all entries of a read are one message in the format of
-// [Marshal]: fewer goroutines, messages and contexts. Its handler calls
-// [Unmarshal], and [Ack] for entries that are done early. Ack of the message
-// acknowledges the rest. After a Nack each unacknowledged entry comes in a
-// message of its own, so that a bad entry delays no other.
+// By default each entry is a message, made by
+// [Config.Unmarshaller]. With [Config.Batches] all entries of a
+// read are one message in the format of [Marshal]: fewer
+// goroutines, messages and contexts. Its handler calls [Unmarshal],
+// and [Ack] for entries that are done early. Ack of the message
+// acknowledges the rest. After a Nack each unacknowledged entry
+// gets its own message, so that a bad entry delays no other.
 //
 // # Promises
 //
-//   - Delivery is at least once. An acknowledged entry comes again only if Redis or this
-//     process dies before the XACK.
+//   - Delivery is at least once. An acknowledged entry is delivered again only
+//     if Redis or this process dies before the XACK.
 //   - First deliveries are in stream order.
-//   - An entry that the Unmarshaller refuses is delivered too: see [UnreadableKey].
-//   - An entry that was trimmed before it was handled is logged and counted as lost.
-//   - After a start, entries pending under its own name come first. Those of consumers
-//     silent for [Config.MinIdle] are claimed. Entries in flight are refreshed.
-//   - Errors of Redis never end a subscription. A missing group is created at the first entry.
-//   - After a stop, other consumers can claim unfinished entries at once.
-//     The Redis client stays open.
+//   - An entry that the Unmarshaller refuses is delivered too, see
+//     [UnreadableKey].
+//   - An entry that was trimmed before it was handled is logged and counted as
+//     lost.
+//   - After a start, entries pending under its own name come first. Those of
+//     consumers silent for [Config.MinIdle] are claimed. Entries in flight are
+//     refreshed.
+//   - Errors of Redis never end a subscription. A missing group is created at
+//     the first entry.
+//   - After a stop, other consumers can claim unfinished entries at once. The
+//     Redis client stays open.
 package redisbatch

@@ -9,7 +9,7 @@ import (
 // Entry is an entry of a stream.
 type Entry struct {
 	ID     string
-	Fields []string // names and values in turn, in no order
+	Fields []string // names and values, alternating, in no order
 }
 
 // Field returns the value of a field, or "".
@@ -25,10 +25,10 @@ func (e *Entry) Field(name string) string {
 // ErrPayload reports a payload that Marshal did not write.
 var ErrPayload = errors.New("redisbatch: not the payload of a batch")
 
-// Marshal encodes entries as a payload: their number, then for each its id, the
-// number of its strings, and names and values in turn. Numbers are unsigned
-// varints as in encoding/binary and Protocol Buffers. A string is its length in
-// bytes and its bytes.
+// Marshal encodes entries as a payload. It has their number, then for
+// each its id, the number of its strings, and names and values,
+// alternating. Numbers are unsigned varints as in encoding/binary and
+// Protocol Buffers. A string is its length in bytes and its bytes.
 func Marshal(entries []Entry) []byte {
 	size := binary.MaxVarintLen32
 	for i := range entries {

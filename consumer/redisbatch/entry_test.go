@@ -11,7 +11,7 @@ import (
 	"dibs/consumer/redisbatch"
 )
 
-// The bytes are a format that other programs read: they stay as they are.
+// Other programs read this format, so it must not change.
 func TestMarshal_WritesItsDocumentedFormat(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "\x02\x031-2\x04\x01a\x00\x01b\x02\xff\n\x033-4\x00", string(redisbatch.Marshal([]redisbatch.Entry{
@@ -51,7 +51,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// All that waits comes in one message; its payload alone says what is in it.
+// All waiting entries arrive in one message;
+// its payload alone has the contents.
 func TestBatches_AReadIsOneMessage(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -77,8 +78,8 @@ func TestBatches_AReadIsOneMessage(t *testing.T) {
 	})
 }
 
-// What is acked by itself is acknowledged at once; what is left after a nack
-// comes again, each entry alone.
+// An entry acked by itself is acknowledged at once. After a nack each
+// other one is delivered alone.
 func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -111,8 +112,8 @@ func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) 
 	})
 }
 
-// An entry that is no message of the Unmarshaller comes as one that says why,
-// with all its fields, and the rest goes on.
+// An entry that the Unmarshaller refuses arrives with the reason and
+// all its fields, and the rest continues.
 func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -31,10 +31,9 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"))
 }
 
-// patience is how long a test waits for what must come.
+// patience bounds a test's waits.
 const patience = time.Minute
 
-// onBoth runs a test on a real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
@@ -54,7 +53,6 @@ func embedded(t testing.TB) redis.UniversalClient {
 	return rdb
 }
 
-// fixture is a stream of the test's own, with a group to read it.
 type fixture struct {
 	t      testing.TB
 	rdb    redis.UniversalClient
@@ -68,7 +66,7 @@ func newFixture(t testing.TB, rdb redis.UniversalClient) *fixture {
 	}
 }
 
-// config is quick enough for tests; change it before use.
+// config is fast enough for tests; change it before use.
 func (f *fixture) config(name string) redisbatch.Config {
 	return redisbatch.Config{
 		Client: f.rdb, Group: "readers", Name: name, Logger: quiet(), Registerer: prometheus.NewRegistry(),
@@ -80,7 +78,6 @@ func (f *fixture) config(name string) redisbatch.Config {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// subscriber is closed with the test.
 func (f *fixture) subscriber(cfg redisbatch.Config) *redisbatch.Subscriber {
 	s, err := redisbatch.New(cfg)
 	require.NoError(f.t, err)
@@ -94,8 +91,8 @@ func (f *fixture) subscribe(cfg redisbatch.Config) <-chan *message.Message {
 	return messages
 }
 
-// publish adds n entries named first, first+1, …, as Dibs' script writes them,
-// and returns their ids.
+// publish adds n entries named first, first+1, …, as Dibs' script
+// writes them, and returns their ids.
 func (f *fixture) publish(first, n int) []string {
 	f.t.Helper()
 	ids := make([]string, 0, n)
@@ -117,7 +114,6 @@ func (f *fixture) publish(first, n int) []string {
 	return ids
 }
 
-// next is the next message.
 func next(t testing.TB, messages <-chan *message.Message) *message.Message {
 	t.Helper()
 	select {
@@ -161,7 +157,6 @@ func names(first, n int) []string {
 	return list
 }
 
-// pending is how many entries of the group Redis waits for.
 func (f *fixture) pending() int64 {
 	p, err := f.rdb.XPending(context.Background(), f.stream, "readers").Result()
 	if err != nil {
@@ -175,7 +170,6 @@ func (f *fixture) eventuallyNonePending() {
 	require.Eventually(f.t, func() bool { return f.pending() == 0 }, patience, 5*time.Millisecond)
 }
 
-// metric is the value of a counter or gauge, summed over its labels.
 func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -20,7 +20,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// tally counts how often each message was acked.
 type tally struct {
 	mu   sync.Mutex
 	acks map[string]int
@@ -41,8 +40,8 @@ func (c *tally) seen() int {
 	return len(c.acks)
 }
 
-// work acks most messages in their own goroutines after a moment, as handlers
-// under a Router do, and nacks some.
+// work acks most messages in their own goroutines after a moment, as
+// handlers of a Router do, and nacks some.
 func (c *tally) work(messages <-chan *message.Message) {
 	var handlers sync.WaitGroup
 	for msg := range messages {
@@ -71,7 +70,7 @@ func (c *tally) eventuallySeen(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return c.seen() == n }, 3*patience, 10*time.Millisecond, "seen fewer than %d", n)
 }
 
-// Connections break all the time, in the middle of commands and of replies.
+// Connections break continually, within commands and replies.
 func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	t.Parallel()
 	server := testenv.SharedRedis(t)
@@ -98,7 +97,7 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// victim reads and never acks, until someone kills it.
+// victim reads and never acks, until it is killed.
 func victim(addr, stream string) {
 	s, err := redisbatch.New(redisbatch.Config{
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "readers", Name: "victim", Logger: quiet(),
@@ -135,7 +134,7 @@ func TestSubscriber_TakesOverFromAKilledProcess(t *testing.T) {
 
 	cfg := f.config("b")
 	messages := f.subscribe(cfg)
-	none(t, messages, 3*cfg.MinIdle) // the living keep what is theirs
+	none(t, messages, 3*cfg.MinIdle) // live consumers keep their entries
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	start := time.Now()

@@ -17,7 +17,7 @@ import (
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// cutConn loses the first reply that holds an entry, with its connection.
+// cutConn loses the first reply that has an entry, with its connection.
 type cutConn struct {
 	net.Conn
 
@@ -35,8 +35,8 @@ func (c cutConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestSubscriber_ALostReplyKeepsTheOrder: entries whose reply was lost come
-// before later ones, whatever the client sends again by itself.
+// Entries of a lost reply come before later
+// ones, whatever the client retries by itself.
 func TestSubscriber_ALostReplyKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T, dial dialer) redis.UniversalClient{

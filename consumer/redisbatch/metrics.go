@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are the metrics of a subscription, shared in a process by group and
-// partition.
+// counters are the metrics of a subscription,
+// shared in a process by group and partition.
 type counters struct {
 	read, acked, nacked, lost, reclaimed, redisErrors prometheus.Counter
 	inFlight, oldest                                  prometheus.Gauge
 }
 
-// newCounters registers the metrics, and returns them with the values of their
-// labels.
+// newCounters registers the metrics, and
+// returns them with their label values.
 func newCounters(cfg *Config, labels ...string) (counters, error) {
 	var failed error
 	counter := func(name, help string) prometheus.Counter {

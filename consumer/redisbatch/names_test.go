@@ -12,8 +12,7 @@ import (
 	"dibs/lua"
 )
 
-// A name goes when it has nothing pending and was away for long. One with an
-// entry stays: the entry would go with it.
+// A name with an entry stays, as the entry would be removed with it.
 func TestNames_LeftBehindGoUnlessTheyHaveEntries(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -11,18 +11,20 @@ import (
 )
 
 const (
-	// firstID is before the first entry of any stream, and the cursor of a
-	// finished XAUTOCLAIM.
+	// firstID is before the first entry of any stream, and the cursor
+	// of a finished XAUTOCLAIM.
 	firstID = "0-0"
-	// groupStart makes a group begin at the first entry. A group that Redis
-	// lost does too: no unread entry may be skipped, and handlers deduplicate.
+	// groupStart makes a group start at the first
+	// entry, even one that Redis lost. No unread
+	// entry may be skipped, and handlers deduplicate.
 	groupStart = "0"
 )
 
-// reader reads entries into the window and sends their messages in order. After
-// an error it reads its own pending entries again, as a lost reply left entries
-// there. If the group is gone, it creates it. Entries in flight become stale,
-// as the new group delivers them again.
+// reader reads entries into the window and sends their
+// messages in order. After an error it reads its own pending
+// entries again, as a lost reply left entries there. If the
+// group is missing, it creates it. Entries in flight become
+// stale, as the new group delivers them again.
 type reader struct {
 	*subscription
 
@@ -101,8 +103,8 @@ func (r *reader) createGroup() error {
 	return nil
 }
 
-// readPending reads entries pending under this name, from before a restart or a
-// lost reply.
+// readPending reads entries pending under this
+// name, from before a restart or a lost reply.
 func (r *reader) readPending(count int) error {
 	entries, err := r.xreadgroup(r.pendingAt, count, -1)
 	if err != nil {
@@ -134,16 +136,16 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	return streams[0].Messages, nil
 }
 
-// onceRead is a read that the client never retries, as a cluster client does
-// despite MaxRetries: entries of the lost reply would come after those of the
-// second one.
+// onceRead is a read that the client never retries, as a cluster client
+// does despite MaxRetries. After a retry, entries of the lost reply
+// would follow those of the second one.
 type onceRead struct{ *redis.XStreamSliceCmd }
 
 // NoRetry makes the client return the error.
 func (onceRead) NoRetry() bool { return true }
 
-// reclaim claims entries idle for MinIdle: of dead consumers, or of a lost
-// reply. It ignores those that are in flight here.
+// reclaim claims entries idle for MinIdle: of dead consumers, or of a
+// lost reply. It ignores those that are in flight here.
 func (r *reader) reclaim(count int) error {
 	entries, next, deleted, err := r.cfg.Client.XAutoClaimWithDeleted(r.stop, &redis.XAutoClaimArgs{
 		Stream: r.stream, Group: r.cfg.Group, Consumer: r.cfg.Name, MinIdle: r.cfg.MinIdle,
@@ -164,9 +166,9 @@ func (r *reader) reclaim(count int) error {
 	return nil
 }
 
-// accept adds entries to the window and sends their messages in order. It
-// reports trimmed entries and acknowledges them. It returns how many entries
-// are new.
+// accept adds entries to the window and sends their
+// messages in order. It reports trimmed entries and
+// acknowledges them. It returns how many entries are new.
 func (r *reader) accept(read []redis.XMessage) int {
 	entries := r.window.add(read)
 	r.counters.read.Add(float64(len(entries)))
@@ -195,24 +197,24 @@ func (r *reader) accept(read []redis.XMessage) int {
 	return len(entries)
 }
 
-// readyPause is the first pause between two calls of IsReady. It doubles, up to
-// BlockTime.
+// readyPause is the first pause between two calls of IsReady. It
+// doubles, up to BlockTime.
 const readyPause = 5 * time.Millisecond
 
-// awaitReady waits until entries up to an id may be delivered, or the
-// subscription stops. They are in the window meanwhile, and so stay with this
-// consumer.
+// awaitReady waits until entries up to an id may be
+// delivered, or the subscription stops. They are in
+// the window, and so stay with this consumer.
 func (r *reader) awaitReady(id string) {
 	pause := readyPause
 	for !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause) {
 		pause = min(2*pause, r.cfg.BlockTime)
-		r.cfg.OnRead(r.stream) // the wait is not the reader's fault
+		r.cfg.OnRead(r.stream) // else the reader would seem stalled
 	}
 }
 
-// reportLost reports entries trimmed before their acknowledgement. Redis
-// reports them to one consumer, while another one may still have them in
-// flight.
+// reportLost reports entries trimmed before their
+// acknowledgement. Redis reports them to one consumer,
+// while another may still have them in flight.
 func (r *reader) reportLost(ids []string) {
 	if len(ids) == 0 {
 		return

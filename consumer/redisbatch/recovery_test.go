@@ -12,8 +12,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// abandon reads n entries in the name of a consumer that is never heard of
-// again.
+// abandon reads n entries under the name of a consumer that then stops.
 func (f *fixture) abandon(name string, n int) {
 	f.t.Helper()
 	ctx := context.Background()
@@ -41,8 +40,8 @@ func TestSubscriber_StartsWithWhatItsFormerLifeLeft(t *testing.T) {
 	})
 }
 
-// slow runs a handler that takes three times MinIdle beside a second, idle
-// consumer, and returns how often it ran.
+// slow runs a handler for three times MinIdle beside an idle consumer,
+// and returns how often it ran.
 func slow(t *testing.T, rdb redis.UniversalClient) int {
 	f := newFixture(t, rdb)
 	cfg := f.config("a")
@@ -97,8 +96,7 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 	}
 }
 
-// What was read in time is no loss, though it is trimmed while its handler
-// runs.
+// An entry that is trimmed while its handler runs is not lost.
 func TestSubscriber_TrimmedInFlightIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testenv.SharedRedis(t).Client())
@@ -135,9 +133,8 @@ func flushAll(t *testing.T, rdb redis.UniversalClient) {
 	require.Equal(t, names(20, 10), take(t, messages, 10))
 }
 
-// A stream that was lost may come again with the same ids. What is in flight
-// says nothing about the new entries: they are delivered, and the acks of the
-// old ones don't touch them.
+// A lost stream may reuse ids. The new entries are delivered despite
+// old ones in flight, whose acks don't affect them.
 func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -162,8 +159,8 @@ func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 	})
 }
 
-// Redis is killed and restarted from its append-only file while a thousand
-// messages are on their way.
+// Redis is killed and restarted from its append-only file with a
+// thousand messages in flight.
 func TestSubscriber_SurvivesARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	for _, retries := range []int{-1, 3} { // with and without go-redis' own retries

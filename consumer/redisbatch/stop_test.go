@@ -51,7 +51,7 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 		f := newFixture(t, rdb)
 		f.publish(0, 50)
 		cfg := f.config("a")
-		cfg.MinIdle = time.Hour // only what was handed back can be taken
+		cfg.MinIdle = time.Hour // only released entries can be taken
 		ctx, cancel := context.WithCancel(t.Context())
 		messages, err := f.subscriber(cfg).Subscribe(ctx, f.stream)
 		require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 		late := time.After(patience)
 		for open := true; open; {
 			select {
-			case _, open = <-messages: // one that was offered as the subscription ended may still come
+			case _, open = <-messages: // one offered as the subscription ended may still arrive
 			case <-late:
 				require.FailNow(t, "the channel stays open")
 			}

@@ -14,9 +14,9 @@ import (
 // ErrClosed reports that the subscriber is closed.
 var ErrClosed = errors.New("redisbatch: subscriber is closed")
 
-// Subscriber is a watermill message.Subscriber; see the package. It is safe for
-// concurrent use. A stream can have one subscription at a time, as all share
-// the consumer name.
+// Subscriber is a watermill message.Subscriber; see the package. It is
+// safe for concurrent use. A stream can have one subscription at a
+// time, as all share the consumer name.
 type Subscriber struct {
 	cfg     Config
 	closing context.Context
@@ -29,8 +29,8 @@ type Subscriber struct {
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// New returns a Subscriber, or a wrapped ErrConfig. It does not use Redis yet.
-// Its metrics stay registered.
+// New returns a Subscriber, or a wrapped ErrConfig. It does not use
+// Redis yet. Its metrics stay registered.
 func New(cfg Config) (*Subscriber, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -44,10 +44,12 @@ func New(cfg Config) (*Subscriber, error) {
 	return s, nil
 }
 
-// Subscribe starts reading a stream. It does not wait for Redis: a missing
-// group is created later, from the first entry on. When ctx or the subscriber
-// ends, reading stops, messages in flight have CloseTimeout to be acked, and
-// then the channel is closed. Contexts of messages have the values of ctx.
+// Subscribe starts reading a stream. It does not wait for Redis. A
+// missing group is created later, from the first entry on.
+//
+// When ctx or the subscriber ends, reading stops. Messages in flight
+// have CloseTimeout to be acked, and then the channel is closed.
+// Contexts of messages have the values of ctx.
 func (s *Subscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,12 +83,12 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// finishTimeout bounds the last acknowledgements at a stop. What is left comes
-// again.
+// finishTimeout bounds the last acknowledgements
+// at a stop. The rest is delivered again.
 const finishTimeout = 2 * time.Second
 
-// subscription reads one stream. One goroutine reads, one per message waits for
-// its ack, and one sends acknowledgements and refreshes.
+// subscription reads one stream. One goroutine reads, one per message
+// waits for its ack, and one sends acknowledgements and refreshes.
 type subscription struct {
 	cfg      *Config
 	stream   string
@@ -116,8 +118,8 @@ func newSubscription(stop context.Context, cfg *Config, counters counters, strea
 	}
 }
 
-// run returns after stop has ended and all in flight is acknowledged or given
-// up.
+// run returns after stop has ended and all
+// in flight is acknowledged or given up.
 func (s *subscription) run() {
 	acking, stopAcking := context.WithCancel(context.Background())
 	defer stopAcking()
@@ -135,14 +137,14 @@ func (s *subscription) run() {
 	s.giveUp()
 	s.waiting.Wait()
 	stopAcking()
-	// A stalled Redis blocks a command beyond its context. A stop does not wait
-	// for that.
+	// A stalled Redis blocks a command beyond its
+	// context. A stop does not wait for that.
 	finished := within(finishTimeout, func() {
 		acker.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 		defer cancel()
 		s.sendAcks(ctx)
-		// Others can claim at once what is left.
+		// Others can claim the rest at once.
 		s.claim(ctx, time.Now().Add(time.Second), "idle", expiredIdle.Milliseconds())
 		s.counters.inFlight.Sub(float64(s.window.count()))
 		s.counters.oldest.Set(0)
@@ -153,8 +155,7 @@ func (s *subscription) run() {
 	}
 }
 
-// within reports whether f returned in time, and does not wait for it any
-// longer.
+// within reports whether f returned in time, and then waits no longer.
 func within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -169,8 +170,8 @@ func within(limit time.Duration, f func()) bool {
 	}
 }
 
-// redisBackoff is at most half a second, so that messages flow soon after a
-// failover.
+// redisBackoff is at most half a second, so
+// that messages flow soon after a failover.
 func redisBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = 50 * time.Millisecond
@@ -179,7 +180,7 @@ func redisBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// sleep reports whether it was not cut short by ctx.
+// sleep reports whether ctx did not end first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// capacityWait is how long a reader waits for more capacity. Without it reads
-// would shrink to a few entries, and without its end a window nearly full of
-// stalled messages would block.
+// capacityWait is how long a reader waits for more capacity. Without it
+// reads would shrink to a few entries. Without its end a window nearly
+// full of stalled messages would block.
 const capacityWait = 5 * time.Millisecond
 
-// entry is an entry from its read to its XACK. The window guards its other
-// fields.
+// entry is an entry from its read to its
+// XACK. The window guards its other fields.
 type entry struct {
 	redis.XMessage // without Values if it was trimmed
 
@@ -95,8 +95,8 @@ func (w *window) unacked(entries []*entry) (left []*entry) {
 	return left
 }
 
-// toAck returns up to limit acked entries, and the ids of those that are not
-// stale.
+// toAck returns up to limit acked entries,
+// and the ids of those that are not stale.
 func (w *window) toAck(limit int) (entries []*entry, ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,9 +131,9 @@ func (w *window) allAcked() bool {
 	return len(w.acked) >= w.held
 }
 
-// invalidate makes all entries stale after a loss of the group. Their ids may
-// come again, and their acks are not sent. They count until their handlers
-// return.
+// invalidate makes all entries stale after a loss of
+// the group. Their ids may occur again, and their acks
+// are not sent. They count until their handlers return.
 func (w *window) invalidate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,8 +143,8 @@ func (w *window) invalidate() {
 	clear(w.byID)
 }
 
-// due returns and marks entries that were last refreshed before a time, in no
-// order.
+// due returns and marks entries that were
+// last refreshed before a time, in no order.
 func (w *window) due(before time.Time) (due []*entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +164,7 @@ func (w *window) count() int {
 	return w.held
 }
 
-// awaitCapacity waits for as much capacity as wanted, or any after
+// awaitCapacity waits for the wanted capacity, or any after
 // capacityWait. It returns 0 if ctx ends first.
 func (w *window) awaitCapacity(ctx context.Context, wanted int) int {
 	timeout := time.NewTimer(capacityWait)

@@ -1,15 +1,16 @@
-// Package adder collects what readers of the claim streams have read, until a
-// flush takes it.
+// Package adder collects what readers of the claim
+// streams have read, until a flush takes it.
 //
-// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR 166). Each
-// writer has a cell of its own, so that readers never wait for each other. Sum
-// inspects all cells, and SumThenReset takes their content: sums, and the
-// events, as MySQL gets both at once.
+// It is built like java.util.concurrent.atomic.LongAdder (Lea, JSR
+// 166). Each writer has its own cell, so readers never wait for each
+// other. Sum inspects all cells. SumThenReset takes their content: sums
+// and events, as MySQL gets both at once.
 //
-// A cell belongs to one partition. Its reader adds whole reads in the order of
-// the stream. Each read belongs to a turn. After an error the reader begins the
-// next turn at MySQL's offset: the cell is emptied, and reads of older turns
-// are refused. So a cell contains exactly what follows the offset.
+// A cell belongs to one partition. Its reader adds whole reads in the
+// order of the stream. Each read belongs to a turn. After an error the
+// reader starts the next turn at MySQL's offset. Then the cell is
+// emptied, and reads of older turns are refused. So a cell contains
+// exactly what follows the offset.
 package adder
 
 import (
@@ -21,8 +22,8 @@ import (
 	"dibs/models"
 )
 
-// ErrTurn reports that a reader's turn is over. It begins the next one at
-// MySQL's offset.
+// ErrTurn reports that a reader's turn is
+// over. The next one starts at MySQL's offset.
 var ErrTurn = errors.New("adder: the turn is over")
 
 // Taken is what a flush takes from a cell.
@@ -42,8 +43,8 @@ type Pending struct {
 	Oldest  time.Time // arrival of the first one, or zero
 	IsFull  bool      // a cell is full
 	IsMove  bool      // a move of units waits for MySQL
-	// IsAwaited: answers wait for MySQL, or a lot was loaded and others will
-	// want the tip.
+	// IsAwaited: answers wait for MySQL, or a lot
+	// was loaded and others will need the tip.
 	IsAwaited bool
 }
 
@@ -55,8 +56,8 @@ type Adder struct {
 	added chan struct{} // has a token after an Add
 }
 
-// cell is one partition's. No two share a cache line, as different cores write
-// them.
+// cell is one partition's. No two share a
+// cache line, as different cores write them.
 type cell struct {
 	mu        sync.Mutex
 	turn      int64
@@ -85,8 +86,8 @@ func New(partitions, most int, now func() time.Time) *Adder {
 	return a
 }
 
-// Begin empties the cell of a partition and returns its next turn, which reads
-// after from.
+// Begin empties the cell of a partition and
+// returns its next turn, which reads after from.
 func (a *Adder) Begin(partition int, from models.Offset) (turn int64) {
 	c := &a.cells[partition]
 	c.mu.Lock()
@@ -99,7 +100,7 @@ func (a *Adder) Begin(partition int, from models.Offset) (turn int64) {
 	return c.turn
 }
 
-// End ends a turn, unless a later one has begun.
+// End ends a turn, unless a later one has started.
 func (a *Adder) End(partition int, turn int64) {
 	c := &a.cells[partition]
 	c.mu.Lock()
@@ -125,8 +126,8 @@ func (c *cell) reset() {
 	c.freed = make(chan struct{})
 }
 
-// Room waits for room in a cell, and returns how many entries fit.
-// Errors: ErrTurn, and the cause why ctx ended.
+// Room waits for free capacity in a cell, and returns how many entries
+// fit. Errors: ErrTurn, and the cause why ctx ended.
 func (a *Adder) Room(ctx context.Context, partition int, turn int64) (int, error) {
 	c := &a.cells[partition]
 	for {

@@ -13,7 +13,7 @@ import (
 	"dibs/syncer/adder"
 )
 
-// claims are n claims of a campaign, the first of which is behind an offset.
+// claims are n claims of a campaign after an offset.
 func claims(campaign string, after models.Offset, n int) (events []models.RawEvent, upto models.Offset) {
 	for i := range n {
 		seq := after.Read + int64(i) + 1
@@ -32,9 +32,9 @@ func read(partition int, turn int64, events []models.RawEvent, upto models.Offse
 	return &models.StreamRead{Partition: partition, Turn: turn, Events: events, Upto: upto}
 }
 
-// Readers of many partitions add while a flush takes again and again: what is
-// taken of a partition follows what was taken before, its sums are those of its
-// rows, and nothing is lost or taken twice.
+// Readers of many partitions add while a flush takes repeatedly. Each
+// take continues the one before, its sums are those of its rows, and
+// nothing is lost or taken twice.
 func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	t.Parallel()
 	const partitions, reads, each = 8, 200, 7
@@ -96,8 +96,8 @@ func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	require.Zero(t, a.Sum().Entries)
 }
 
-// What an older turn has left is neither taken nor added to: the next turn
-// begins at MySQL's offset.
+// The rest of an older turn is neither taken nor extended: the next
+// turn starts at MySQL's offset.
 func TestAdder_RefusesOlderTurns(t *testing.T) {
 	t.Parallel()
 	a := adder.New(2, 100, time.Now)
@@ -118,7 +118,8 @@ func TestAdder_RefusesOlderTurns(t *testing.T) {
 	require.Empty(t, a.SumThenReset())
 }
 
-// A full cell stops its reader, until a flush takes the cell or the turn ends.
+// A full cell stops its reader until a
+// flush takes the cell or the turn ends.
 func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	t.Parallel()
 	a := adder.New(2, 20, time.Now)
@@ -153,8 +154,8 @@ func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	<-waited
 }
 
-// Other events and entries that hold none move the offset, and only what gets a
-// row counts.
+// Events without a row, and entries without
+// an event, move the offset but do not count.
 func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
 	t.Parallel()
 	a := adder.New(1, 100, time.Now)

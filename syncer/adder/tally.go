@@ -2,13 +2,12 @@ package adder
 
 import "dibs/models"
 
-// Lot names a campaign of one shard (shard 0), or a shard.
+// Lot identifies a campaign of one shard (shard 0), or a shard.
 type Lot struct {
 	CampaignID string
 	Shard      int
 }
 
-// LotOf is the lot of an event.
 func LotOf(e *models.Event) Lot { return Lot{e.CampaignID, e.Shard} }
 
 // ID is the lot's id, as models.ShardID makes it.
@@ -18,9 +17,9 @@ func (l Lot) ID() string { return models.ShardID(l.CampaignID, l.Shard) }
 type Tally struct {
 	Units, Claims     int64
 	FirstSeq, LastSeq int64
-	FirstMs           int64 // when the earliest claim was made, since 1970
+	FirstMs           int64 // time of the earliest claim, since 1970
 
-	Moved int64 // units that the lot has more by debits and credits
+	Moved int64 // units added to the lot by credits, less debits
 }
 
 // Add adds a claim, a debit or a credit.

@@ -22,14 +22,14 @@ type Applier struct {
 	steps   *steps.Steps
 }
 
-// NewApplier returns an applier that reports its steps to observed.
+// NewApplier returns an applier whose steps a test can observe.
 func NewApplier(db *gorm.DB, scripts *lua.Scripts, observed *steps.Steps) Applier {
 	return Applier{db: db, scripts: scripts, steps: observed}
 }
 
-// Read reads a campaign. Errors: models.ErrNotFound, and ErrPartitions if this
-// process has another number of partitions: it would look for the campaign in
-// the wrong slot.
+// Read reads a campaign. Errors: models.ErrNotFound,
+// and ErrPartitions if this process has another number
+// of partitions. It would then use the wrong slot.
 func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	c, err := Read(a.db.WithContext(ctx), id)
 	if err != nil {
@@ -38,8 +38,8 @@ func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	return c, SamePartition(&c, a.scripts.Partitions())
 }
 
-// SamePartition returns ErrPartitions if a lot is not where this number of
-// partitions puts it.
+// SamePartition returns ErrPartitions if this
+// number of partitions puts a lot elsewhere.
 func SamePartition(c *models.Campaign, partitions int) error {
 	if lua.PartitionOf(c.ID, partitions) != c.Partition {
 		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
@@ -48,12 +48,14 @@ func SamePartition(c *models.Campaign, partitions int) error {
 	return nil
 }
 
-// Apply sends a live lot's newest definition and packets to Redis and the claim
-// stream. Errors: models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
+// Apply sends a live lot's newest definition and packets to
+// Redis and the claim stream. Errors: models.ErrNotFound,
+// ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
 
-// Tell is Apply, also for a lot that is away: the stream has the change, and a
-// later load applies it. MySQL learns from the entry that the stream has it.
+// Tell is Apply, also for a lot that is away. The
+// stream gets the change, and a later load applies
+// it. The entry in the stream confirms it to MySQL.
 func (a Applier) Tell(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
 
 func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {

@@ -9,7 +9,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// auditChanged records who changed what, in the transaction of the change.
+// auditChanged records a change and its
+// author, in the transaction of the change.
 func auditChanged(ctx context.Context, tx *gorm.DB, before, after *models.Campaign) error {
 	was, is, err := audit.Differences(before.DefinitionJSON(), after.DefinitionJSON())
 	if err != nil {

@@ -17,8 +17,9 @@ const (
 	behindWaitMax = time.Second           // of all of them
 )
 
-// AwaitKnown waits until MySQL is no longer behind what this process knows of
-// something. Errors: models.ErrBehind after a second, and those of isBehind.
+// AwaitKnown waits until MySQL is no longer behind what
+// this process knows of something. Errors:
+// models.ErrBehind after a second, and those of isBehind.
 func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error)) error {
 	for waited := time.Duration(0); ; waited += behindWait {
 		is, err := isBehind()
@@ -34,8 +35,8 @@ func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error))
 	}
 }
 
-// awaitKnown is AwaitKnown for a campaign: entries that MySQL has yet to read
-// again would undo a change.
+// awaitKnown is AwaitKnown for a campaign. Entries that MySQL has yet
+// to read again would undo a change.
 func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
 	for _, lot := range append(models.ShardIDs(id, shards), id) {
@@ -52,8 +53,8 @@ func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
 	})
 }
 
-// Known reads a campaign before a change. Errors: models.ErrNotFound,
-// models.ErrBehind.
+// Known reads a campaign before a change.
+// Errors: models.ErrNotFound, models.ErrBehind.
 func (a Applier) Known(ctx context.Context, id string) (models.Campaign, error) {
 	if err := a.awaitKnown(ctx, id, 1); err != nil {
 		return models.Campaign{}, err

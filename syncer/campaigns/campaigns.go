@@ -22,8 +22,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Repository stores definitions in MySQL, their authority, and sends changes to
-// Redis.
+// Repository stores definitions in MySQL,
+// their authority, and sends changes to Redis.
 type Repository struct {
 	db         *gorm.DB
 	applier    Applier
@@ -44,10 +44,10 @@ type campaignRow struct {
 	CreatedDigest string
 }
 
-// Create stores a campaign and returns it as stored. created is false if the
-// same definition exists already, as created or as it is now. Redis gets the
-// campaign with its first claim. Errors: *models.FieldError, models.ErrExists,
-// ErrPartitions.
+// Create stores a campaign and returns it as stored. created is false
+// if the same definition exists already, as created or as it is now.
+// Redis gets the campaign with its first claim. Errors:
+// *models.FieldError, models.ErrExists, ErrPartitions.
 func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
 	c = r.initialized(c)
 	if err := c.Validate(); err != nil {
@@ -97,8 +97,8 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	return c
 }
 
-// stored returns the campaign with c's id, or models.ErrExists if it is another
-// one.
+// stored returns the campaign with c's
+// id, or models.ErrExists if it differs.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
 	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
@@ -150,8 +150,8 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 	return Read(r.db.WithContext(ctx), id)
 }
 
-// Read reads a campaign or shard, in a transaction if db is one. Errors:
-// models.ErrNotFound.
+// Read reads a campaign or shard, in a transaction if db is one.
+// Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
 	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
@@ -203,8 +203,8 @@ func (r *Repository) selected(ctx context.Context, q *models.CampaignQuery) *gor
 	return find
 }
 
-// Books reads a campaign's counters in one statement, sent at At by this
-// process' clock. Errors: models.ErrNotFound.
+// Books reads a campaign's counters in one statement, sent at At by
+// this process' clock. Errors: models.ErrNotFound.
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
@@ -215,8 +215,8 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
-	// After the counters: a claim written in between is missing, but not
-	// counted twice.
+	// After the counters: a claim written in
+	// between is missing, but not counted twice.
 	c.ID = id
 	parked, err := readParked(ctx, r.db, &c)
 	if err != nil {

@@ -168,8 +168,8 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 	})
 }
 
-// A flush that has the row of a shard and comes to that of the campaign does
-// not find it taken by another that waits for the shard.
+// A flush locks the row of a shard before that of the campaign. Another
+// order would deadlock with it.
 func TestCampaigns_ShardsAreLockedBeforeTheirCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -199,7 +199,7 @@ func TestCampaigns_ShardsAreLockedBeforeTheirCampaign(t *testing.T) {
 	require.Equal(t, models.StatusPaused, h.Campaign(id).Status)
 }
 
-// What a shard lost is not free, in the shard and in its campaign.
+// What a shard lost is free neither in the shard nor in its campaign.
 func TestSumShards_CountsWhatAShardLost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -276,7 +276,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	for i := range 250 {
 		syncertest.AddCampaign(t, db, fmt.Sprintf("%s-%d", testenv.UniqueID(t, "a"), i), 1)
 	}
-	// which none is in
+	// a partition without a campaign
 	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error)
 	require.NoError(t, db.Exec("UPDATE lots SET total = 7, untold = 1 WHERE id = ?", id).Error)
 	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
@@ -286,8 +286,8 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	require.EqualValues(t, 7, state.Total)
 }
 
-// A MySQL that fell back behind a change which Redis has must not come to agree
-// with it by counting to the same number again.
+// MySQL was restored to before a change that Redis has. Counting to the
+// same version again must not make the two agree.
 func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -310,8 +310,8 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	})
 }
 
-// The number of partitions is fixed once there are campaigns.
-// Who starts with another one is refused, and who runs with it ends.
+// With another number, a starting process
+// is refused, and a running one ends.
 func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -340,9 +340,9 @@ func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	})
 }
 
-// TestLoader_LeavesACampaignOfAnotherPartitionAlone: who has another number of
-// partitions finds nothing where it looks, and must neither load a second stock
-// there nor write the campaign off.
+// A process with another number of partitions
+// finds nothing in its slot. It must neither load
+// a second stock there nor write the campaign off.
 func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -375,8 +375,8 @@ func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	})
 }
 
-// What a change itself crosses is told once: by Redis where the campaign is,
-// else by MySQL; after a restock again.
+// Redis announces a line that a change crosses, or MySQL if Redis lacks
+// the campaign, and again after a restock.
 func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -428,8 +428,8 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	require.Equal(t, append(want, "campaign.low_stock, 80 left"), told(), "in redis again")
 }
 
-// Redis and MySQL tell of the same change by the same id, which is new with
-// each version.
+// Redis and MySQL announce one change under
+// one id, which is new with each version.
 func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -447,8 +447,7 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
 }
 
-// Of changes that start from the same version one is made, whatever comes at
-// once.
+// Of concurrent changes of one version, one succeeds.
 func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

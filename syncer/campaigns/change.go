@@ -16,11 +16,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// Change changes a definition in MySQL and then in Redis, so that the next
-// claim obeys it. A closed campaign stays closed. If Redis fails, MySQL keeps
-// the change and the syncer sends it later. Errors: models.ErrNotFound,
-// models.ErrBehind, models.ErrChanged for another version, *models.FieldError,
-// and those of lua.Scripts.Adjust.
+// Change changes a definition in MySQL and then in Redis, so that the
+// next claim obeys it. A closed campaign stays closed. If Redis fails,
+// MySQL keeps the change and the syncer sends it later. Errors:
+// models.ErrNotFound, models.ErrBehind, models.ErrChanged for another
+// version, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	before, err := r.applier.Known(ctx, id)
 	if err != nil {
@@ -66,8 +66,8 @@ func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
 	return errors.Join(failed...)
 }
 
-// change is the transaction of a change. It uses only constant fields of
-// before.
+// change is the transaction of a change.
+// It uses only constant fields of before.
 func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by an earlier try, which may have been committed
@@ -84,9 +84,9 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 	return c, err
 }
 
-// changeInMySQL changes the definition. Redis still sells by an old total.
-// Until it has applied the change, redis_total keeps remaining from falling
-// below Redis' own.
+// changeInMySQL changes the definition. Redis still sells by an old
+// total. Until it has applied the change, redis_total keeps remaining
+// from falling below Redis' own.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	if err := lockCampaign(tx, id); err != nil {
 		return models.Campaign{}, err
@@ -142,9 +142,9 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	return c, auditChanged(tx.Statement.Context, tx, &before, &c)
 }
 
-// lockCampaign locks the rows of a change before the first read, so that the
-// snapshot has earlier changes. On a view a locking read needs more rights than
-// it has.
+// lockCampaign locks the rows of a change before the
+// first read, so the snapshot has earlier changes. On
+// a view a locking read needs more rights than it has.
 func lockCampaign(tx *gorm.DB, id string) error {
 	if tx.Name() == migrations.SQLite {
 		return nil // writers are serialized
@@ -161,8 +161,8 @@ func lockCampaign(tx *gorm.DB, id string) error {
 	return nil
 }
 
-// untold is the column's value after a change: set on lots, which a sharded
-// campaign is not.
+// untold is the column's value after a change. It is set on lots, which
+// a sharded campaign is not.
 const untold = "CASE WHEN shard > 0 OR ? = 1 THEN 1 END"
 
 // writeChange writes the definition, and the total. Shards keep their units.
@@ -181,9 +181,9 @@ func writeChange(tx *gorm.DB, c *models.Campaign) error {
 		c.Total, c.RedisTotal, c.Shards, c.UpdatedAt, c.ID).Error
 }
 
-// publishCrossed puts the stock lines that a change crosses into the outbox,
-// unless Redis has the campaign: there adjust.lua appends them. If both happen,
-// the ids are the same.
+// publishCrossed adds the stock lines that a change crosses to the
+// outbox. If Redis has the campaign, adjust.lua appends them instead.
+// If both happen, the ids are the same.
 func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	if IsResident(after) || after.Status == models.StatusClosed {
 		return nil
@@ -217,6 +217,6 @@ func crossed(before, after *models.Campaign) (events []models.Event) {
 	return events
 }
 
-// versionAfter numbers a change by the time. So if MySQL is restored to before
-// a change that Redis has, the next change is newer than both.
+// versionAfter numbers a change by the time. If MySQL is restored to
+// before a change that Redis has, the next change is newer than both.
 func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

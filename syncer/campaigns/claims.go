@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// maxParkedOf bounds a user's parked claims in memory. There are none but after
-// a fault.
+// maxParkedOf bounds a user's parked claims in
+// memory. There are none except after a fault.
 const maxParkedOf = 1000
 
 // Claims reads claims from MySQL.
@@ -69,7 +69,7 @@ type parkedLine struct {
 	HoldForMs int64
 }
 
-// parkedLines selects the parked events that were not given up.
+// parkedLines selects the parked events that are not given up.
 func parkedLines(db *gorm.DB) *gorm.DB {
 	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
 		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")
@@ -86,7 +86,7 @@ func (l *parkedLine) claim() (c models.Claim, is bool) {
 	return c, true
 }
 
-// parked reads a parked claim, unless it was given up.
+// parked reads a parked claim that is not given up.
 func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	var line parkedLine
 	err := parkedLines(r.db.WithContext(ctx)).Where("p.id = ?", id).Take(&line).Error
@@ -142,9 +142,9 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	return claims[:min(len(claims), q.Limit)], nil
 }
 
-// ClaimsOfCampaign reads a page of a campaign's written claims, newest first,
-// by shard. Errors: models.ErrNotFound without a campaign, models.ErrID if
-// q.After is not its claim.
+// ClaimsOfCampaign reads a page of a campaign's written claims, newest
+// first, by shard. Errors: models.ErrNotFound without a campaign,
+// models.ErrID if q.After is not its claim.
 func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error) {
 	db := r.db.WithContext(ctx)
 	find := claimLines(db).Where("c.campaign_id = ?", q.CampaignID)
@@ -185,7 +185,8 @@ func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 		find = find.Where("c.campaign_id = ?", q.CampaignID)
 	}
 	if q.After != (models.ClaimPlace{}) {
-		// In two parts: MySQL makes no index range of a comparison of pairs.
+		// In two parts: MySQL uses no index
+		// range for a comparison of pairs.
 		at := q.After.ClaimedAt.UTC().Format(sqlstore.TimeLayout)
 		find = find.Where("c.claimed_at <= ? AND (c.claimed_at < ? OR c.id < ?)", at, at, q.After.ID)
 	}

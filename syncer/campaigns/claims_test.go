@@ -51,7 +51,8 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 	})
 }
 
-// A claim that could not be written was answered with yes all the same.
+// A claim that could not be written was answered
+// with success, so it must be readable.
 func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -117,7 +118,6 @@ func pages(t *testing.T, claims *campaigns.Claims, q models.ClaimsQuery) (all []
 	}
 }
 
-// A user with many claims must not cost a sort of all of them.
 func TestClaims_APageComesStraightFromTheIndex(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -153,7 +153,7 @@ func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
 		syncertest.AddCampaign(t, db, "b", 1000)
 		events := append(syncertest.ClaimsOf("a", 1, 40), syncertest.ClaimsOf("b", 1, 5)...)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
-		// Redis came back older
+		// Redis was restored to an older state
 		require.NoError(t, db.Exec("UPDATE claims SET seq = 7 WHERE campaign_id = 'a' AND seq IN (8, 9)").Error)
 		require.NoError(t, db.Exec("UPDATE claims SET shard = 2 WHERE campaign_id = 'a' AND seq > 30").Error)
 		require.NoError(t, db.Exec("UPDATE claims SET status = 'redeemed' WHERE campaign_id = 'a' AND seq % 2 = 0").Error)

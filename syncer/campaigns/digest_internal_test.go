@@ -9,9 +9,9 @@ import (
 	"dibs/models"
 )
 
-// TestDigestOf_IsTheOneThatIsStored pins the digest that earlier versions wrote
-// into campaigns.created_digest: a field that is renamed must keep its name
-// there, or a campaign that is created again is taken for another one.
+// Earlier versions wrote this digest into
+// campaigns.created_digest. A renamed field must keep its name
+// there, or a repeated creation looks like another campaign.
 func TestDigestOf_IsTheOneThatIsStored(t *testing.T) {
 	t.Parallel()
 	starts := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)

@@ -12,19 +12,20 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Rows of settings: the installation that a database belongs to, and the one
-// whose events a ledger of another system has.
+// Rows of settings: the installation of a database, and the one whose
+// events the ledger of another system has.
 const (
 	settingInstallation = "installation"
 	settingSource       = "events_of"
 )
 
-// installationBytes bounds the name of an installation's maker in settings.
+// installationBytes bounds the name of
+// the installing process in settings.
 const installationBytes = 200
 
-// Installation returns the installation of a database: its id, which contains
-// the time it was made, a blank, and the name of the process that made it. A
-// database without one gets one; concurrent callers get the same.
+// Installation returns the installation of a database. It is an id with
+// the time of creation, a space, and the name of the process that made
+// it. A database without one gets one; concurrent callers get the same.
 func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -33,8 +34,8 @@ func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, erro
 	return firstSetting(ctx, db, settingInstallation, fmt.Sprintf("%s %.*s", id, installationBytes, madeBy))
 }
 
-// RecordSource returns the installation whose events a ledger has.
-// The first call records it.
+// RecordSource returns the installation whose
+// events a ledger has. The first call records it.
 func RecordSource(ctx context.Context, db *gorm.DB, installation string) (string, error) {
 	return firstSetting(ctx, db, settingSource, installation)
 }

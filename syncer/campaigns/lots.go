@@ -10,9 +10,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Lots fetches the named columns of lots that fulfil a condition, by ID, up to
-// size, for sqlstore.Pages and sqlstore.EachRow. The condition calls the table
-// lot.
+// Lots fetches columns of lots by ID, up to size, for sqlstore.Pages
+// and sqlstore.EachRow. The condition where calls the table lot.
 func Lots(
 	ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any,
 ) func(after string) ([]models.Campaign, error) {

@@ -15,8 +15,8 @@ import (
 // OutboxAtOnce is the most rows of a statement.
 const OutboxAtOnce = 500
 
-// NewOutboxRow returns the row of an event. It sets the event's version and, if
-// missing, its id and time.
+// NewOutboxRow returns the row of an event. It sets the event's version
+// and, if missing, its id and time.
 func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
 	e.V = models.EventVersion
 	if e.ID == "" {
@@ -41,9 +41,9 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	return row, nil
 }
 
-// PutOutbox inserts rows in the transaction that causes them. After the commit
-// the caller delivers them by resolve.Relay.Apply. If it dies before, the
-// leader's relay does.
+// PutOutbox inserts rows in the transaction that causes them. After the
+// commit the caller delivers them by resolve.Relay.Apply. If it dies
+// before, the leader's relay does.
 func PutOutbox(ctx context.Context, tx *gorm.DB, rows []models.OutboxRow) error {
 	if len(rows) == 0 {
 		return nil

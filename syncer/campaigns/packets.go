@@ -19,13 +19,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRaced reports that another transaction came first: a second try may
-// succeed.
+// errRaced reports that another transaction
+// was first. A retry may succeed.
 var errRaced = errors.New("campaigns: packets: another change came first")
 
-// AddPackets inserts all packets of a batch or none, and sends them to Redis;
-// the syncer retries. A repetition gets the same answer: a list is recognized
-// by its content, any request by its key. Errors: models.ErrNotFound,
+// AddPackets inserts all packets of a batch or none, and sends
+// them to Redis; the syncer retries. A repeated request gets
+// the same answer: a list is recognized by its content, any
+// request by its key. Errors: models.ErrNotFound,
 // models.ErrClosed, models.ErrKeyMismatch, *models.FieldError.
 func (r *Repository) AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	b, err := newPacketBatch(id, &batch)
@@ -47,7 +48,8 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 	return added, nil
 }
 
-// applyPackets sends new packets to Redis. On a failure the syncer retries.
+// applyPackets sends new packets to Redis.
+// After a failure the syncer retries.
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
 	if err == nil {
@@ -73,8 +75,8 @@ type packetBatch struct {
 
 func (b *packetBatch) count() int64 { return int64(len(b.list) + len(b.amounts)) }
 
-// newPacketBatch checks a batch without its campaign. It draws a split once for
-// all tries.
+// newPacketBatch checks a batch without its
+// campaign. It draws a split once for all tries.
 func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch, error) {
 	b := &packetBatch{campaignID: campaignID, list: asked.List, release: milliseconds(asked.ReleaseAt)}
 	switch {
@@ -127,8 +129,8 @@ func amountsOf(s *models.Split) ([]int64, error) {
 	return amounts, nil
 }
 
-// digestOfBatch returns a digest of a request, which is never that of a list
-// and a split.
+// digestOfBatch returns a digest of a request.
+// A list and a split never share one.
 func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
 	h := sha256.New()
 	at := int64(0)

@@ -18,10 +18,10 @@ const (
 	idsPerLookup = 500
 )
 
-// commit inserts a batch behind the campaign's packets. Each flush updates the
-// campaign's row, so that row is locked last and briefly. Two batches may then
-// try for the same positions: the second finds another total, or a duplicate
-// position.
+// commit inserts a batch after the campaign's packets. Each flush
+// updates the campaign's row, so that row is locked last and briefly.
+// Two batches may then try the same positions. The second finds another
+// total, or a duplicate position.
 func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
@@ -39,8 +39,8 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			" WHERE campaign_id = ? AND shard = 0 AND total = ?",
 			at.Format(sqlstore.TimeLayout), b.count(), b.shards, b.campaignID, total)
 		if err == nil && n > 0 {
-			// The campaign may cross its lines again. The version is that of
-			// versionAfter.
+			// The campaign may cross its lines again. The version is
+			// that of versionAfter.
 			n, err = sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = CASE WHEN"+
 				" (SELECT remaining FROM lots WHERE lots.campaign_id = definitions.campaign_id AND shard = 0)"+
 				" > low_stock_at THEN 0 ELSE told_line END,"+
@@ -117,8 +117,8 @@ func (b *packetBatch) row(s *sqlstore.Statement, i int) {
 	s.Int(packet.Amount)
 }
 
-// releaseText is a time of release in SQL. Without one it is a time that no row
-// has.
+// releaseText is a time of release in SQL.
+// Without one it is a time that no row has.
 func releaseText(t *time.Time) string {
 	if t == nil {
 		return "1000-01-01 00:00:00.000"
@@ -126,8 +126,8 @@ func releaseText(t *time.Time) string {
 	return t.Format(sqlstore.TimeLayout)
 }
 
-// whyDuplicate explains a duplicate key: the batch exists, a packet's id is
-// taken, or another batch took the positions.
+// whyDuplicate explains a duplicate key: the batch exists, a packet's
+// id is taken, or another batch took the positions.
 func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
 	added, err := knownBatch(db, b)
 	if err != nil || added.Replayed {
@@ -145,8 +145,8 @@ func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
 	return added, fmt.Errorf("%w: its positions are taken", errRaced)
 }
 
-// firstTaken returns the index of the first packet of list[from:to] with a
-// taken id, or -1.
+// firstTaken returns the index of the first
+// packet of list[from:to] with a taken id, or -1.
 func (b *packetBatch) firstTaken(db *gorm.DB, from, to int) (int, error) {
 	ids := make([]string, 0, to-from)
 	for i := from; i < to; i++ {

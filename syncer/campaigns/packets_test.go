@@ -17,8 +17,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// requirePackets checks that the packets of p are n that add up to sum, at
-// positions 1 to n, and that the books know it.
+// requirePackets checks that the n packets of p add up to sum, have
+// positions 1 to n, and are in the counters.
 func requirePackets(t testing.TB, db *gorm.DB, n, sum int64) []models.PacketRow {
 	t.Helper()
 	const id = "p"
@@ -144,7 +144,7 @@ func TestPackets_RefusalsChangeNothing(t *testing.T) {
 			{"p", "amount", impossible},
 			{"p", "count", syncertest.SplitOf(1_000_001, 2_000_000)},
 			{"p", "count", syncertest.SplitOf(math.MaxInt64, 2_000_000)},
-			{"p", "amount", syncertest.SplitOf(1, models.AmountMax)}, // beside those that are there
+			{"p", "amount", syncertest.SplitOf(1, models.AmountMax)}, // together with existing ones
 		} {
 			_, err := campaigns.AddPackets(t.Context(), refused.id, refused.batch)
 			var field *models.FieldError
@@ -175,8 +175,8 @@ func TestPackets_RefusalsChangeNothing(t *testing.T) {
 	})
 }
 
-// Posts that come at the same time get places of their own; the same post from
-// many sides is one.
+// Concurrent requests get different positions;
+// the same request sent many times counts once.
 func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -209,7 +209,7 @@ func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 	})
 }
 
-// again asks again when others were faster too often, as a client does.
+// again retries when other requests were first, as a client does.
 func again(post func() (models.AddedPackets, error)) (err error) {
 	for range 20 {
 		if _, err = post(); err == nil || !strings.Contains(err.Error(), "another change came first") {

@@ -20,10 +20,10 @@ var ErrPartitions = errors.New("syncer: number of partitions cannot change")
 // settingPartitions is the setting that fixes the number of claim streams.
 const settingPartitions = "partitions"
 
-// CheckPartitions records the number of claim streams. If another number is
-// recorded and there are campaigns, it returns a wrapped ErrPartitions: this
-// process would look in the wrong streams and slots. A recorded number is not
-// written again: MySQL may be read-only.
+// CheckPartitions records the number of claim streams. If another
+// number is recorded and there are campaigns, it returns a wrapped
+// ErrPartitions: this process would use the wrong streams and slots. A
+// recorded number is not written again, as MySQL may be read-only.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	recorded, err := recordedPartitions(ctx, db)
 	if err != nil {
@@ -44,10 +44,10 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 // DefaultPartitionsEvery is the pause between two checks of WatchPartitions.
 const DefaultPartitionsEvery = 2 * time.Second
 
-// WatchPartitions returns a wrapped ErrPartitions once a number of claim
-// streams other than n is recorded and there are campaigns: another process
-// made the first one after this one had started. It ignores a failing database,
-// and returns nil when ctx ends.
+// WatchPartitions returns a wrapped ErrPartitions once a number of
+// claim streams other than n is recorded and there are campaigns. Then
+// another process made the first campaign after this one had started.
+// It ignores a failing database, and returns nil when ctx ends.
 func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -93,8 +93,8 @@ func fixPartitions(tx *gorm.DB, n int) error {
 	return tx.Save(&mine).Error
 }
 
-// samePartitions refuses a new campaign if another number of partitions was
-// recorded after this process started.
+// samePartitions refuses a new campaign if another number of partitions
+// was recorded after this process started.
 func (r *Repository) samePartitions(ctx context.Context) error {
 	recorded, err := recordedPartitions(ctx, r.db)
 	switch {

@@ -18,9 +18,9 @@ import (
 // pauseAgain is the pause between two checks whether MySQL has applied a pause.
 const pauseAgain = 20 * time.Millisecond
 
-// Pause pauses a campaign in Redis without MySQL, which gets it from the claim
-// stream. It returns Redis' view of the campaign. Errors: models.ErrClosed,
-// lua.ErrAbsent, and those of lua.Scripts.Pause.
+// Pause pauses a campaign in Redis without MySQL, which gets it from
+// the claim stream. It returns Redis' view of the campaign. Errors:
+// models.ErrClosed, lua.ErrAbsent, and those of lua.Scripts.Pause.
 func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, error) {
 	st, ids, err := r.heldLots(ctx, id)
 	if err != nil {
@@ -37,8 +37,8 @@ func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, err
 	}, nil
 }
 
-// heldLots returns all lots of a campaign, and the state of one that Redis has.
-// Errors: lua.ErrAbsent, and those of State.
+// heldLots returns all lots of a campaign, and the state of one that
+// Redis has. Errors: lua.ErrAbsent, and those of State.
 func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []string, error) {
 	ids := append([]string{id}, models.ShardIDs(id, models.ShardsMax)...)
 	positions, err := r.applier.scripts.Positions(ctx, ids)
@@ -62,10 +62,10 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 	return r.applier.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
 }
 
-// PauseAll pauses all open campaigns in Redis and names those that are paused
-// now. Without MySQL these are the ones in Redis, and isAll is false: the
-// others take no claims until MySQL is back, and are open then. Errors are
-// Redis'; the others are paused.
+// PauseAll pauses all open campaigns in Redis and returns the ids of
+// the paused ones. Without MySQL these are the ones in Redis, and isAll
+// is false. The others take no claims until MySQL is available, and are
+// open then. Errors are Redis'; the others are paused.
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
 	lots, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
@@ -99,8 +99,8 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 	return slices.Compact(paused), isAll, errors.Join(failed...)
 }
 
-// openLots returns the lots of open campaigns. isKnown is false if MySQL does
-// not answer.
+// openLots returns the lots of open campaigns.
+// isKnown is false if MySQL does not answer.
 func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots []string, isKnown bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

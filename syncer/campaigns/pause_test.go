@@ -14,16 +14,15 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// paused requires that claims of a campaign are refused as paused, or taken.
 func paused(h *syncertest.Stack, id string, want bool) {
 	h.T.Helper()
 	outcome := h.Claim(id, syncertest.Ask("u", ""))[0].Outcome
 	require.Equal(h.T, want, outcome == models.OutcomePaused, outcome)
 }
 
-// A pause that MySQL is not asked for holds at once, in each shard; no
-// definition that does not know of it opens the campaign; MySQL learns of it
-// from the claim stream, and opens the campaign again.
+// A pause without MySQL holds at once, in each shard. No definition
+// without the pause opens the campaign. MySQL applies it from the claim
+// stream, and can open the campaign again.
 func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -82,7 +81,8 @@ func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
 	require.EqualValues(t, 5, h.Campaign(one).PerUser)
 }
 
-// Whoever loads a lot while it is paused begins anew, and loads it paused.
+// A load of a lot that is paused meanwhile
+// starts again, and loads it paused.
 func TestPause_OfALotThatIsBeingLoaded(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -105,7 +105,7 @@ func TestPause_OfALotThatIsBeingLoaded(t *testing.T) {
 	paused(h, id, true)
 }
 
-// What was paused and opened comes back as it was after MySQL was restored.
+// A restored MySQL must not lose a pause or an opening.
 func TestPause_ARestoredMySQLKnowsTheLastWord(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -13,8 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// TellPackets appends a lot's packets to its claim stream, and returns the last
-// position. Until then no packet can be taken.
+// TellPackets appends a lot's packets to its claim stream, and returns
+// the last position. Until then no packet can be taken.
 func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	db := a.db.WithContext(ctx)
@@ -59,10 +59,10 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 	return last, nil
 }
 
-// push sends Redis a lot's packets up to last that it lacks and that have no
-// owner. None can be taken meanwhile: earlier loads are gone, and this one
-// lacks them. Concurrent or failed pushes do no harm: Redis takes each position
-// once, in order.
+// push sends Redis a lot's packets up to last that it lacks and that
+// have no owner. Until then none can be taken: earlier loads are
+// removed, and this one lacks them. Concurrent or failed pushes do no
+// harm, as Redis takes each position once, in order.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
 	if state.Pushed >= last {
 		return nil
@@ -107,8 +107,8 @@ type pushRow struct {
 	returned  bool
 }
 
-// addAll adds the packets of the lot behind those pushed, up to a position, in
-// order.
+// addAll adds the lot's packets after the
+// pushed ones, up to a position, in order.
 func (p *pusher) addAll(ctx context.Context, last int64) error {
 	campaignID, shard := models.SplitShardID(p.c.ID)
 	query := "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets" + ByPosition(p.db) +
@@ -140,7 +140,7 @@ func (p *pusher) add(ctx context.Context, row pushRow) error {
 	return nil
 }
 
-// send sends the run to Redis, less what another pusher has sent meanwhile.
+// send sends the run to Redis, without what another pusher has sent.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
 		call := lua.Push{Epoch: p.epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}

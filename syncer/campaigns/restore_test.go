@@ -10,16 +10,17 @@ import (
 	"dibs/models"
 )
 
-// rowsOf are columns of all rows of a table, in the order of the first ones.
+// rowsOf returns columns of all rows of a
+// table, by campaign and second column.
 func rowsOf(t *testing.T, h *syncertest.Stack, table, columns string) (rows []map[string]any) {
 	t.Helper()
 	require.NoError(t, h.DB.Table(table).Select(columns).Order("campaign_id, 2").Find(&rows).Error)
 	return rows
 }
 
-// A MySQL that is restored to before campaigns were created or changed, and
-// before packets were added, gets them from the claim stream: also those that
-// nobody claimed from.
+// MySQL is restored to before campaigns were created or
+// changed, and before packets were added. It gets them
+// from the claim stream, even those without claims.
 func TestRestore_WhatOperatorsDecidedComesBack(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -94,8 +95,8 @@ func TestRestore_WhatOperatorsDecidedComesBack(t *testing.T) {
 	}
 }
 
-// A process that knows that MySQL had more changes nothing of a MySQL that was
-// restored, before that has read on.
+// If a process knows that MySQL had more, it changes nothing until the
+// restored MySQL has read on.
 func TestRestore_NothingIsChangedBefore(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -12,7 +12,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// SumShards sets the sums of a campaign of several shards to those of its lots.
+// SumShards sets the sums of a sharded campaign to those of its lots.
 // Errors: models.ErrNotFound and those of the database.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	c, err := Read(db.WithContext(ctx), campaignID)
@@ -23,7 +23,8 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	var args []any
 	for _, column := range []string{"claimed", "synced_seq", "released_claims", "sold", "lost_claims", "lost_units",
 		"given_up_claims", "given_up_units"} {
-		// MySQL reads the table that it updates only in a derived table.
+		// MySQL can read the table that it
+		// updates only in a derived table.
 		sum := "SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0"
 		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
 		args = append(args, campaignID)
@@ -57,8 +58,8 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 	return all, nil
 }
 
-// ReadLots reads the shards of campaigns in order, in a transaction if db is
-// one.
+// ReadLots reads the shards of campaigns
+// in order, in a transaction if db is one.
 func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
 	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
@@ -73,10 +74,10 @@ const (
 	BetweenShards = 1 // count moves between shards only
 )
 
-// Excess returns how many units more than the total the shards of campaigns
-// have, with open moves from shards of at least this number and waiting
-// flushes. Below 0 they have less. Campaigns in balance are left out. An empty
-// id is all.
+// Excess returns by how many units the shards of campaigns exceed the
+// total; negative is a lack. It includes open moves from shards
+// numbered from or higher, and waiting flushes. Campaigns in balance
+// are omitted. An empty id means all.
 func Excess(db *gorm.DB, id string, from int) (units map[string]int64, err error) {
 	var rows []struct {
 		ID    string

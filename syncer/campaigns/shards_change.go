@@ -14,16 +14,16 @@ import (
 
 // Settler makes the shards of a campaign add up to its total.
 type Settler interface {
-	// Settle adds units to the shards, or takes them out, as the total was
-	// changed.
+	// Settle adds units to the shards, or takes
+	// them out, after a change of the total.
 	Settle(ctx context.Context, campaignID string) error
 }
 
-// SettleBy makes s settle changes of totals at once; else the syncer does it
-// later. It is called before r is used.
+// SettleBy makes s settle changes of totals at once; else the syncer
+// does it later. It is called before r is used.
 func (r *Repository) SettleBy(s Settler) { r.settler = s }
 
-// changeShards lets a raised campaign of several shards cross its lines once
+// changeShards lets a raised sharded campaign cross its lines once
 // more. The units of its shards follow, see Settler.
 func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	if c.Total <= before.Total || c.Total-c.Claimed <= c.LowStockAt {
@@ -36,9 +36,9 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	return nil
 }
 
-// LockLots locks a campaign's lots before the campaign, in the writer's order,
-// as else changes and flushes deadlock. A scan of a small table would lock
-// more.
+// LockLots locks a campaign's lots before the campaign,
+// in the writer's order. Else changes and flushes
+// deadlock. A scan of a small table would lock more.
 func LockLots(tx *gorm.DB, c *models.Campaign) error {
 	if tx.Name() == migrations.SQLite {
 		return nil // writers are serialized

@@ -11,9 +11,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// ShardsOf reads a campaign's shards, at least one, from MySQL and then Redis.
-// Of a shard that is not in Redis, MySQL has all. Errors: models.ErrNotFound,
-// and those of Redis.
+// ShardsOf reads a campaign's shards, at least one, from MySQL and then
+// Redis. For a shard that is not in Redis, MySQL has all. Errors:
+// models.ErrNotFound, and those of Redis.
 func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsOf, err error) {
 	var c models.Campaign
 	var rows []models.Campaign

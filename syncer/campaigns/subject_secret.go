@@ -12,20 +12,20 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// ErrSubjectSecret reports stored subjects of another secret: their limits
-// would restart.
+// ErrSubjectSecret reports stored subjects of
+// another secret. Their limits would restart.
 var ErrSubjectSecret = errors.New("campaigns: another secret of subjects is in use")
 
 // settingSubjectSecret is the setting of the secret's fingerprint.
 const settingSubjectSecret = "subject_secret"
 
-// namesSubjects selects campaigns that limit or shard by another subject than
-// the user.
+// namesSubjects selects campaigns that limit
+// or shard by another subject than the user.
 const namesSubjects = `shard_by <> '' OR REPLACE(limits, '"by":"user"', '') LIKE '%"by":%'`
 
 // CheckSubjectSecret records the fingerprint of the secret that hashes
-// subjects, if any. It returns a wrapped ErrSubjectSecret if another one is
-// recorded and in use.
+// subjects, if any. It returns a wrapped ErrSubjectSecret if another
+// one is recorded and in use.
 func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 	mine := models.SecretFingerprint(secret)
 	err := sqlstore.Retry(ctx, func() error {

@@ -11,8 +11,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// Active lists up to most campaigns that are not closed or evicted, by last
-// update. A campaign of several shards is evicted when all of them are.
+// Active lists up to most campaigns that are not closed or evicted, by
+// last update. A sharded campaign is evicted when all its shards are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS (SELECT 1"+
@@ -24,7 +24,7 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// Public lists the campaigns that the public may read, by last change.
+// Public lists publicly readable campaigns, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, "+
@@ -36,8 +36,9 @@ func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// BooksOfAll reads definitions and counters of many campaigns, by id. It omits
-// unknown ids, and campaigns with too many parked claims for writer.ReadParked.
+// BooksOfAll reads definitions and counters of many
+// campaigns, by id. It omits unknown ids, and campaigns
+// with too many parked claims for writer.ReadParked.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
 	rows, shards, err := r.rowsOfAll(ctx, ids)
@@ -48,7 +49,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	for i := range shards {
 		lots = append(lots, shards[i].ID)
 	}
-	parked, err := r.parkedOfAll(ctx, lots) // few, if any; after the counters, as Books reads them
+	parked, err := r.parkedOfAll(ctx, lots) // few, if any; after the counters, as in Books
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,8 @@ func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]
 	return parked, nil
 }
 
-// slowestFlushes returns the time of the slowest flush since then, by campaign.
+// slowestFlushes returns the time of the
+// slowest flush since a time, by campaign.
 func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since time.Time) (map[string]int64, error) {
 	var rows []struct {
 		CampaignID string

@@ -19,7 +19,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// comparePause and compareTries bound the attempts to compare a busy campaign.
 const comparePause, compareTries = 20 * time.Millisecond, 5
 
 // Comparer compares campaigns. Round serves one goroutine, all else any number.
@@ -39,10 +38,10 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader *lots.Loader, log *slog.Logge
 	}
 }
 
-// Compare compares a campaign with its rows. It retries until both servers are
-// at one watermark, and confirms a difference. Without a watermark it compares
-// MySQL's counters with the rows only. Errors: models.ErrNotFound, those of
-// lua.Scripts and the database.
+// Compare compares a campaign with its rows. It retries until both
+// servers are at one watermark, and confirms a difference. Without a
+// watermark it only compares MySQL's counters with the rows. Errors:
+// models.ErrNotFound, those of lua.Scripts and the database.
 func (c *Comparer) Compare(ctx context.Context, id string) (Comparison, error) {
 	return c.compare(ctx, id, true)
 }
@@ -64,8 +63,8 @@ func (c *Comparer) compare(ctx context.Context, id string, countsRows bool) (Com
 	}
 }
 
-// once compares a campaign, MySQL first. isSettled reports that Redis was at
-// its watermark.
+// once compares a campaign, MySQL first. isSettled
+// reports that Redis was at its watermark.
 func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found Comparison, isSettled bool, err error) {
 	books, err := c.read(ctx, id, countsRows)
 	if err != nil {
@@ -110,7 +109,8 @@ func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found 
 	return found, true, err
 }
 
-// isAt reports whether MySQL has applied the last entry of a claim stream.
+// isAt reports whether MySQL has applied
+// the last entry of a claim stream.
 func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset) (bool, error) {
 	tips, err := c.scripts.Tips(ctx, []int{partition})
 	if err != nil {
@@ -287,7 +287,7 @@ func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, sta
 	}
 	again, err := c.scripts.State(ctx, b.ID)
 	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Pushed != state.Pushed {
-		return nil //nolint:nilerr // it changed meanwhile: the next comparison will do
+		return nil //nolint:nilerr // it changed: the next comparison will do
 	}
 	if want := b.rows.Claims - b.rows.Archived + b.parked.Claims; n != want {
 		found.differf("redis holds records of %d claims, mysql has %d", n, want)

@@ -11,8 +11,8 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Controls: whatever differs is found, and a repair puts it right without
-// giving up what was answered.
+// Controls: each difference is found, and a repair corrects it without
+// giving up accepted claims.
 func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(h *syncertest.Stack, id string){
@@ -49,8 +49,8 @@ func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
 	}
 }
 
-// Lost units are no drift. They are not for sale until an operator says so, and
-// then the stream is told which claims they were.
+// Lost units are no drift. They are not for sale until an operator
+// gives them up. Then the stream gets their claims.
 func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -98,8 +98,7 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
-// A loss that nobody has counted, as nobody claims from the lot any more, is
-// found and given up all the same.
+// A loss that no claim has revealed is found and given up all the same.
 func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -116,8 +115,8 @@ func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	require.Len(t, h.Claim(id, syncertest.Asks("u", 10)...), 10)
 }
 
-// A claim that MySQL refused is tried again, and holds its unit until somebody
-// gives it up.
+// A claim that MySQL refused is retried, and
+// keeps its unit until an operator gives it up.
 func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	t.Parallel()
 	for _, givesUp := range []bool{false, true} {
@@ -148,7 +147,6 @@ func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	}
 }
 
-// The loop compares what moved, records it, and says what differs.
 func TestRound_RecordsWhatItFinds(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -174,7 +172,6 @@ func TestRound_RecordsWhatItFinds(t *testing.T) {
 	require.Zero(t, differ)
 }
 
-// set harms a field of the state of a campaign in Redis.
 func set(h *syncertest.Stack, id, field string, value int64) {
 	h.T.Helper()
 	require.NoError(h.T, h.Redis.HSet(h.T.Context(), h.Keys(id).State, field, value).Err())

@@ -105,8 +105,8 @@ func (c *Comparison) addShard(one *Comparison) {
 	addTo(&c.Drift, one.Drift, one.Redis == nil)
 }
 
-// addTo adds n. An unknown n makes the sum unknown, unless Redis does not have
-// the lot.
+// addTo adds n. An unknown n makes the sum
+// unknown, unless Redis lacks the lot.
 func addTo(sum **int64, n *int64, isNone bool) {
 	switch {
 	case *sum == nil || n == nil && isNone:

@@ -12,15 +12,15 @@ import (
 	"gorm.io/gorm"
 )
 
-// Gap is a partition of whose claim stream MySQL lacks entries that Redis has
-// no more.
+// Gap is a partition whose claim stream
+// no longer has entries that MySQL lacks.
 type Gap struct {
 	Partition   int
 	From, First models.Offset
-	Err         error // why First is not known
+	Err         error // why First is unknown
 }
 
-// String says what MySQL lacks.
+// String describes what MySQL lacks.
 func (g *Gap) String() string {
 	return fmt.Sprintf("partition %d: MySQL has applied the claim stream up to %s, and it begins at %s", g.Partition,
 		timeOf(g.From), timeOf(g.First))
@@ -35,7 +35,7 @@ func timeOf(at models.Offset) string {
 	return time.UnixMilli(int64(id.Ms)).UTC().Format(models.TimeLayout)
 }
 
-// Gaps are the partitions with a gap.
+// Gaps returns the partitions with a gap.
 func Gaps(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) (all []Gap, err error) {
 	partitions := make([]int, scripts.Partitions())
 	for p := range partitions {

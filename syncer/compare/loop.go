@@ -18,7 +18,7 @@ import (
 
 const (
 	movedMax    = 20          // campaigns of a round that moved since the last one
-	stillMax    = 5           // of the others, in turns
+	stillMax    = 5           // of the others, by rotation
 	countEvery  = time.Minute // between two counts of rows: a million takes MySQL about a second
 	recordEvery = time.Minute // between two records of an unchanged comparison
 	recordedMax = 1000        // reconciliations kept of a campaign; pruned at twice as many
@@ -27,7 +27,7 @@ const (
 // loop is the state of Round.
 type loop struct {
 	flushed string // the newest flush at the last round
-	last    string // the campaign that had its turn last
+	last    string // the last campaign of the rotation
 	past    map[string]*past
 }
 
@@ -40,9 +40,9 @@ type past struct {
 	sums      sums
 }
 
-// Round compares the campaigns that moved and some of the others, records what
-// is new, and returns how many differ of all compared since this process leads.
-// A failure does not keep the others from their turn.
+// Round compares the campaigns that moved and some of the others, and
+// records what is new. It returns how many of those compared since this
+// process leads differ. A failure does not stop the others.
 func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	ids, err := c.due(ctx)
 	if err != nil {
@@ -70,8 +70,8 @@ func (c *Comparer) Round(ctx context.Context) (differ int, err error) {
 	return int(all.differ), errors.Join(failed...)
 }
 
-// due returns campaigns with flushes since the last round, different ones, and
-// some others.
+// due returns campaigns with flushes since the
+// last round, different ones, and some others.
 func (c *Comparer) due(ctx context.Context) ([]string, error) {
 	db := c.db.WithContext(ctx)
 	due := make(map[string]bool)
@@ -173,7 +173,7 @@ func valueOf(n *int64) int64 {
 	return *n
 }
 
-// Record stores comparisons that someone asked for.
+// Record stores requested comparisons.
 func (c *Comparer) Record(ctx context.Context, found ...*Comparison) error {
 	rows := make([]models.Reconciliation, len(found))
 	for i := range found {

@@ -29,5 +29,5 @@ func (m *metrics) set(s sums) {
 	m.backlog.Set(float64(s.backlog))
 }
 
-// ResetMetrics sets the metrics to 0 as another process leads.
+// ResetMetrics sets the metrics to 0 when another process leads.
 func (c *Comparer) ResetMetrics() { c.metrics.set(sums{}) }

@@ -26,10 +26,10 @@ type Parked struct {
 	ParkedAt   time.Time `json:"parked_at"`
 }
 
-const parkedPage = 500 // parked events that are read at once
+const parkedPage = 500 // parked events of a read
 
-// EachParked passes parked events to do, by id; without a campaignID those of
-// all campaigns.
+// EachParked passes parked events to do, by id. Without a campaignID it
+// passes those of all campaigns.
 func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*Parked) error) error {
 	fetch := func(after string) (page []Parked, err error) {
 		query := c.db.WithContext(ctx).Table("parked_events").Where("discarded_at IS NULL AND id > ?", after)
@@ -52,15 +52,16 @@ func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*P
 	return nil
 }
 
-// RetryParked writes the parked claims of a campaign that MySQL accepts by now.
-// Errors: models.ErrNotFound, those of lots.Loader and of the database.
+// RetryParked writes the parked claims of a campaign
+// that MySQL now accepts. Errors: models.ErrNotFound,
+// those of lots.Loader and of the database.
 func (c *Comparer) RetryParked(ctx context.Context, id string) ([]models.Repair, error) {
 	return c.changeParked(ctx, id, func(r *repair) error { return r.retryParked(ctx, false) })
 }
 
-// DiscardParked gives up a parked event by its id. The units of a claim, which
-// was accepted, are free again, and claims.given_up is published. Errors:
-// ErrNoParked, and as RetryParked.
+// DiscardParked gives up a parked event by its id. If it is a claim,
+// its units are free again, and claims.given_up is published, although
+// it was accepted. Errors: ErrNoParked, and as RetryParked.
 func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repair, error) {
 	var row models.ParkedEvent
 	found := c.db.WithContext(ctx).Where("id = ? AND discarded_at IS NULL", id).Limit(1).Find(&row)
@@ -85,8 +86,8 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 	})
 }
 
-// changeParked runs do on each lot of a campaign, and reloads the lots that it
-// changed.
+// changeParked runs do on each lot of a campaign,
+// and reloads the lots that it changed.
 func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]models.Repair, error) {
 	done := Repaired{Steps: []models.Repair{}}
 	err := c.eachLot(ctx, id, &done, func(r *repair) error {
@@ -99,8 +100,8 @@ func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repai
 	return done.Steps, err
 }
 
-// retryParked writes a lot's parked claims if MySQL accepts them; with givesUp
-// it gives up others.
+// retryParked writes a lot's parked claims if MySQL accepts them; with
+// givesUp it gives up the others.
 func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
 	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
 		var written, refused []writer.ParkedClaim
@@ -139,7 +140,7 @@ func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error 
 	})
 }
 
-// discardOne gives up a parked claim by id, unless it has a row by now.
+// discardOne gives up a parked claim by id, unless it has a row now.
 func (r *repair) discardOne(ctx context.Context, id string) error {
 	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
 		for i := range parked {
@@ -186,8 +187,8 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 	return err
 }
 
-// named describes parked claims to operators: the first one, and the number of
-// others.
+// named describes parked claims to operators:
+// the first one, and the number of others.
 func named(parked []writer.ParkedClaim) string {
 	if len(parked) == 1 {
 		return parked[0].String()

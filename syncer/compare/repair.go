@@ -31,11 +31,11 @@ type Repaired struct {
 	GivenUp []string        `json:"given_up,omitempty"` // ids of claims
 }
 
-// Repair retries the parked claims of a campaign, and loads the lots that
-// differ. With givesUp it frees the units of lost claims, and of parked ones
-// that MySQL still refuses, though these were accepted. Steps may be repeated,
-// and an error does not revert earlier ones. Errors: models.ErrNotFound, those
-// of lots.Loader and of the database.
+// Repair retries the parked claims of a campaign, and loads the lots
+// that differ. With givesUp it frees the units of lost claims, and of
+// parked ones that MySQL still refuses, though these were accepted.
+// Steps may be repeated, and an error does not revert earlier ones.
+// Errors: models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
 	done.Steps = []models.Repair{}
 	done.Found, err = c.Compare(ctx, id)
@@ -113,8 +113,8 @@ func (r *repair) reload(ctx context.Context, found *Comparison) error {
 	})
 }
 
-// giveUpLost frees the units of lost claims, and names their seqs as far as
-// gaps show them.
+// giveUpLost frees the units of lost claims. Its event has their seqs
+// as far as gaps show them.
 func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 	var lost struct{ LostClaims, LostUnits int64 }
 	err = r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
@@ -144,8 +144,8 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 
 const seqsMax = 10_000 // ranges of one event
 
-// missingSeqs returns ranges of seqs, up to the highest seen, without a row or
-// a parked claim, and that were not given up before.
+// missingSeqs returns ranges of seqs, up to the highest seen, without a
+// row or a parked claim, that were not given up before.
 func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int64, err error) {
 	campaignID, shard := models.SplitShardID(id)
 	var highest int64
@@ -203,8 +203,8 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int6
 	return missing, nil
 }
 
-// publish puts claims.given_up into the outbox: a restored MySQL gets it from
-// the stream.
+// publish adds claims.given_up to the outbox,
+// so a restored MySQL gets it from the stream.
 func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) error {
 	e.Type = models.EventClaimsGivenUp
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
@@ -221,14 +221,14 @@ func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) erro
 	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
 }
 
-// change does and records one step in a transaction that locks the lot's row.
-// do returns the value after it.
+// change does and records one step in a transaction that locks the
+// lot's row. do returns the value after it.
 func (r *repair) change(ctx context.Context, what, before string, do func(tx *gorm.DB) (after string, err error)) error {
 	var step models.Repair
 	err := sqlstore.Retry(ctx, func() error {
 		return r.c.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			// Lock before the first read: the snapshot then has all flushes but
-			// those that wait for it.
+			// Lock before the first read: the snapshot then has all
+			// flushes except those that wait for it.
 			if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
 				return err
 			}

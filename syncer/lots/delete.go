@@ -20,13 +20,14 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// deleteTimeout bounds a deletion after ctx has ended: Redis may keep nothing
-// of it.
+// deleteTimeout bounds a deletion in Redis after
+// ctx has ended: Redis may keep nothing of it.
 const deleteTimeout = 2 * time.Second
 
-// Delete deletes a campaign that nobody ever claimed from. Its lots are fenced,
-// so that no claim comes in between, until MySQL has no row of it. A stream has
-// campaign.deleted for each lot. Errors: models.ErrNotFound, models.ErrClaimed,
+// Delete deletes a campaign that never had a claim. Its
+// lots are fenced until MySQL has no row of it, so that no
+// claim comes in between. A stream has campaign.deleted for
+// each lot. Errors: models.ErrNotFound, models.ErrClaimed,
 // models.ErrBehind, ErrAway, and those of lua.Scripts.
 func (l *Loader) Delete(ctx context.Context, id string) error {
 	c, err := l.applier.Known(ctx, id)
@@ -54,8 +55,8 @@ func (l *Loader) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// isClaimed reports whether Redis has claims of lots. If it does not say, the
-// fence will tell.
+// isClaimed reports whether Redis has claims of lots. If it does not
+// answer, the fence finds out.
 func (l *Loader) isClaimed(ctx context.Context, ids []string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool {
 		state, err := l.scripts.State(ctx, id)
@@ -63,7 +64,6 @@ func (l *Loader) isClaimed(ctx context.Context, ids []string) bool {
 	})
 }
 
-// deletedEvents returns the row of outbox of each lot.
 func deletedEvents(ids []string) ([]models.OutboxRow, error) {
 	rows := make([]models.OutboxRow, len(ids))
 	for i, id := range ids {
@@ -128,9 +128,10 @@ func (l *Loader) fenceAll(ctx context.Context, ids []string, token string) ([]*l
 	return lots, errors.Join(append(failed, err)...)
 }
 
-// deleteRows deletes a campaign whose lots are all this loader's, and blank.
+// deleteRows deletes a campaign if this loader
+// has all its lots, and they are blank.
 func deleteRows(tx *gorm.DB, c *models.Campaign, ids []string, token string, events []models.OutboxRow) error {
-	var rows []lotRow // locked before the snapshot begins
+	var rows []lotRow // locked before the snapshot starts
 	err := tx.Table("lots").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Select("loader").Where("campaign_id = ? AND id IN ?", c.ID, ids).Find(&rows).Error
 	if err != nil {

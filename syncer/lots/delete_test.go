@@ -12,8 +12,8 @@ import (
 	"dibs/syncer/lots"
 )
 
-// blanks makes campaigns of each kind that nobody claimed from; Redis has the
-// first ones.
+// blanks makes campaigns of each kind
+// without claims. Redis has the first ones.
 func blanks(t *testing.T, w *syncertest.Stack) (ids []string) {
 	t.Helper()
 	live := w.Create(10, nil)
@@ -26,7 +26,6 @@ func blanks(t *testing.T, w *syncertest.Stack) (ids []string) {
 	return []string{live, packets, wide, w.Create(7, nil), w.Create(6, func(c *models.Campaign) { c.Shards = 2 })}
 }
 
-// nothingOf requires that neither server has anything of a campaign.
 func nothingOf(t *testing.T, w *syncertest.Stack, id string) {
 	t.Helper()
 	for _, table := range []string{"definitions", "lots", "packets", "packet_batches", "hold_cursors", "stock_moves"} {
@@ -54,8 +53,8 @@ func TestDelete_LeavesNothingInEitherServer(t *testing.T) {
 	var untold int64
 	require.NoError(t, w.DB.Table("outbox").Count(&untold).Error)
 	require.Zero(t, untold)
-	// A restored MySQL learns of it from the stream. A later campaign of the
-	// same id stays.
+	// A restored MySQL applies the deletion from the stream. A later
+	// campaign of the same id stays.
 	again := syncertest.CampaignOf(ids[0], 4)
 	_, _, err := syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), again)
 	require.NoError(t, err)
@@ -94,8 +93,8 @@ func TestDelete_RefusesWhatEverHadAClaim(t *testing.T) {
 	}
 }
 
-// What a claim or another loader does between the steps ends the deletion, or
-// is refused.
+// A claim or another loader between the
+// steps ends the deletion, or is refused.
 func TestDelete_TakesNoClaimWhileItLooks(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

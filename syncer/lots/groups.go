@@ -14,11 +14,11 @@ import (
 
 const (
 	groupMax  = 128 // lots of a group
-	groupsMax = 2   // at once in a process; lots that arrive meanwhile form the next one
+	groupsMax = 2   // at once in a process; later requests form the next one
 )
 
-// groups batches requests for lots: those without claims share statements and
-// round trips.
+// groups batches requests for lots. Those without claims share
+// statements and round trips.
 type groups struct {
 	load func(ctx context.Context, ids []string) map[string]*lot
 
@@ -34,8 +34,9 @@ type wait struct {
 	lot  *lot // nil: it is loaded by itself
 }
 
-// add loads a lot with others. A nil lot must be loaded by itself.
-// Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway.
+// add loads a lot with others. If it returns nil, the lot must be
+// loaded by itself. Errors: models.ErrNotFound,
+// campaigns.ErrPartitions, ErrAway.
 func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	one := &wait{id: id, done: make(chan struct{})}
 	g.mu.Lock()
@@ -50,7 +51,7 @@ func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	}
 }
 
-// start starts a group of the waiting requests. The caller holds mu.
+// start starts a group of waiting requests. The caller holds mu.
 func (g *groups) start() {
 	if len(g.waiting) == 0 || g.running == groupsMax {
 		return
@@ -78,9 +79,9 @@ func (g *groups) start() {
 	}()
 }
 
-// loadGroup loads the lots that have no claims, and returns those that are then
-// live. Any other lot, or any failure, is left to loadOne, which reports the
-// reason.
+// loadGroup loads the lots without claims, and
+// returns those that are then live. The rest is left
+// to loadOne, which reports the reason of a failure.
 func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	live := make(map[string]*lot)
 	token := rand.Text()
@@ -140,8 +141,8 @@ func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live m
 	}
 }
 
-// appliedNow returns the partitions of lots that MySQL has applied, after a
-// short wait.
+// appliedNow returns the applied
+// partitions of lots, after a short wait.
 func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	var partitions []int
 	for _, o := range lots {
@@ -157,8 +158,8 @@ func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	return applied
 }
 
-// isCold reports whether there is nothing to stage and no process can know
-// more.
+// isCold reports whether there is nothing
+// to stage and no process can know more.
 func (o *lot) isCold() bool {
 	return o.row.IsBlank && o.row.Kind != models.KindPacket && !models.IsShardID(o.row.ID) && !o.mayBeKnownBetter()
 }

@@ -13,8 +13,8 @@ import (
 	"dibs/syncer/lots"
 )
 
-// Lots without claims that are asked for while others are loaded share one
-// load, also if each of the first was alone.
+// Lots without claims that are requested during other loads share one
+// load, even if each of the first was alone.
 func TestLoad_OfLotsThatAreAskedForTogether(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -16,9 +16,9 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// rollBackOne claims a unit that MySQL gets and one that it does not get, and
-// puts Redis back to between them. It returns what the caller of the second one
-// saw.
+// rollBackOne claims a unit that MySQL gets and one that it does not,
+// and restores Redis to the state between them. It returns what the
+// caller of the second one saw.
 func rollBackOne(t *testing.T, w *syncertest.Stack, id string) lua.Position {
 	t.Helper()
 	w.Take(id, syncertest.Ask("a", ""))
@@ -43,8 +43,7 @@ func TestLoad_WaitsForTheTip(t *testing.T) {
 	w.RequireBooks(id, 3)
 }
 
-// What a process saw that is not the one that loads is known before a lot goes
-// on.
+// What another process saw counts before the lot continues.
 func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -78,8 +77,8 @@ func requireReleasedOnce(t *testing.T, w *syncertest.Stack, id string) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
-// A release that Redis has yet to hear of is brought to it after the load, and
-// counts once.
+// Redis gets a release from the outbox
+// after the load, and it counts once.
 func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -102,7 +101,7 @@ func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
 	requireReleasedOnce(t, w, id)
 }
 
-// A release whose entry Redis lost is brought to it again: only the entry that
+// A release whose entry Redis lost is sent again: only the entry that
 // MySQL applied confirms it.
 func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	t.Parallel()
@@ -121,8 +120,8 @@ func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	requireReleasedOnce(t, w, id)
 }
 
-// Redis is put back to where a loader's token is in it, while another one
-// loaded the lot: the first finds that in its snapshot.
+// Redis is restored to an earlier loader's token, after another one
+// loaded the lot. The first finds that in its snapshot.
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -175,9 +174,9 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 	}
 }
 
-// Redis loses all before MySQL has applied anything, also that the lot was
-// loaded: whoever claimed from it says so, and others have the time to say that
-// they saw more.
+// Redis loses all before MySQL has applied anything, even the load. A
+// process that claimed from the lot reports it, and others have time to
+// report that they saw more.
 func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -204,8 +203,8 @@ func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	require.Equal(t, []int64{3, 3}, []int64{now.LostClaims, now.LostUnits})
 }
 
-// The time of a lot does not go back when it is loaded into a Redis whose clock
-// is behind: holds and the ledger rely on times that rise with seq.
+// The time of a lot does not decrease when a Redis with a slower clock
+// loads it. Holds and the ledger rely on times that rise with seq.
 func TestLoad_TheTimeOfALotDoesNotGoBack(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

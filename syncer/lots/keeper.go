@@ -31,8 +31,8 @@ const (
 // MinIdle evicts every lot that may be evicted.
 const MinIdle = time.Millisecond
 
-// Keeper maintains lots without being asked. It serves one goroutine of the
-// leader.
+// Keeper maintains lots on its own schedule.
+// It serves one goroutine of the leader.
 type Keeper struct {
 	l       *Loader
 	idle    time.Duration
@@ -40,17 +40,17 @@ type Keeper struct {
 
 	attendAt, measureAt, evictAt time.Time
 
-	resident string // the next page of resident lots begins after this one
+	resident string // the next page of resident lots starts after this one
 	page     int    // evictPage, except in tests
 }
 
-// NewKeeper returns a keeper that evicts lots idle for so long by Redis' clock.
-// With a nil Registerer it has no metrics.
+// NewKeeper returns a keeper that evicts lots idle for a time by Redis'
+// clock. With a nil Registerer it has no metrics.
 func NewKeeper(l *Loader, idle time.Duration, reg prometheus.Registerer) *Keeper {
 	return &Keeper{l: l, idle: idle, metrics: newKeeperMetrics(reg), page: evictPage}
 }
 
-// Keep does what is due. A failure does not keep the other tasks from running.
+// Keep runs the due tasks. A failing task does not stop the others.
 func (k *Keeper) Keep(ctx context.Context) error {
 	now := time.Now()
 	failed := []error{k.Complete(ctx)}
@@ -70,7 +70,7 @@ func (k *Keeper) Keep(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// ResetMetrics sets the gauges to 0 as another process leads.
+// ResetMetrics sets the gauges to 0 when another process leads.
 func (k *Keeper) ResetMetrics() {
 	k.metrics.lostClaims.Set(0)
 	k.metrics.lostUnits.Set(0)
@@ -78,13 +78,13 @@ func (k *Keeper) ResetMetrics() {
 	k.metrics.partitions.Reset()
 }
 
-// proven selects shards to be loaded again: a credit proves that units left
-// them.
+// proven selects shards to reload, as a
+// credit proves that units left them.
 const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
 	" WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard AND m.reload_upto >= lot.epoch)"
 
-// Attend reloads lots that were loaded from rows MySQL no longer has.
-// It also sends Redis and the streams the definitions they lack.
+// Attend reloads lots that were loaded from rows that MySQL no longer
+// has. It also sends Redis and the streams the definitions they lack.
 func (k *Keeper) Attend(ctx context.Context) error {
 	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
 	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
@@ -130,9 +130,9 @@ func (k *Keeper) measure(ctx context.Context) error {
 	return nil
 }
 
-// Complete records up to when MySQL has every claim of a stream, by Redis'
-// clock. A stream is complete at a moment when its last entry is MySQL's
-// offset.
+// Complete records the time up to which MySQL has every claim of a
+// stream, by Redis' clock. A stream is complete at a moment when its
+// last entry is MySQL's offset.
 func (k *Keeper) Complete(ctx context.Context) error {
 	var rows []models.StreamRecord
 	if err := k.l.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
@@ -171,10 +171,10 @@ func (k *Keeper) Complete(ctx context.Context) error {
 	return nil
 }
 
-// Evict checks the next page of resident lots and returns how many it evicted:
-// idle lots without a start, or a packet's, ahead of them. evict.lua removes a
-// lot and appends the entry in one step. A failure does not keep the other lots
-// from their turn.
+// Evict checks the next page of resident lots and returns how many it
+// evicted. It evicts idle lots unless their start, or a packet's, is
+// ahead. evict.lua removes a lot and appends the entry in one step. The
+// failure of a lot does not stop the others.
 func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
 	if err != nil {
@@ -196,10 +196,10 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	return evicted, errors.Join(failed...)
 }
 
-// EvictOne evicts a lot if it may be evicted. evicted reports that Redis no
-// longer has it.
+// EvictOne evicts a lot if it may be evicted.
+// evicted reports that Redis no longer has it.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
-	// the entry names the load it ends
+	// the entry has the load that it ends
 	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("")
 	if err != nil {
 		return false, err
@@ -223,8 +223,9 @@ func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, 
 	return evicted, errors.Join(errs...)
 }
 
-// OK returns the partitions that MySQL has applied to the tip and of which
-// Redis lost nothing. The error is the reason why others are missing.
+// OK returns the partitions that MySQL has applied
+// to the tip and of which Redis lost nothing. The
+// error is the reason why others are missing.
 func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, okWait)
 	defer cancel()
@@ -236,9 +237,9 @@ func (l *Loader) Applied(ctx context.Context, id string) error {
 	return l.await(ctx, id, []int{lua.PartitionOf(id, l.scripts.Partitions())})
 }
 
-// Live returns Redis' state of a lot once MySQL has all of its partition.
-// Errors: ErrAway, lua.ErrAbsent of a lot that is away, and those of
-// lua.Scripts.
+// Live returns Redis' state of a lot once MySQL has
+// all of its partition. Errors: ErrAway, lua.ErrAbsent
+// of a lot that is away, and those of lua.Scripts.
 func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 	if _, err := l.OK(ctx, []int{lua.PartitionOf(id, l.scripts.Partitions())}); err != nil {
 		return lua.State{}, fmt.Errorf("%w: %s: %w", ErrAway, id, err)

@@ -12,9 +12,8 @@ import (
 	"dibs/syncer/lots"
 )
 
-// MySQL learns of an eviction by its entry in the claim stream alone, which the
-// writer applies; so it does if Redis was idle for long, and if one lot is
-// evicted for an operator.
+// MySQL records an eviction only by its entry in the claim stream, even
+// after a long idle time, or for an operator's.
 func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	t.Parallel()
 	for name, evict := range map[string]func(k *lots.Keeper, id string) (int, error){
@@ -52,7 +51,6 @@ func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	}
 }
 
-// A stream is complete at a moment at which MySQL has applied its last entry.
 func TestKeeper_AStreamIsCompleteOnceItsTipIsApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

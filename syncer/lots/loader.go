@@ -32,16 +32,16 @@ const (
 	busyPause   = 20 * time.Millisecond
 	maxLoads    = 4 // with claims, at once in a process: each has a map of users in memory
 
-	// Settle is how long processes may take to report what they saw of a lot:
-	// a second, and the pause between two reads of the signals.
+	// Settle is how long processes may take to report what they saw of
+	// a lot: a second, and the pause between two reads of the signals.
 	Settle = time.Second + 200*time.Millisecond
 )
 
-// ErrAway reports that a lot can't be loaded now. Whoever needs it tries again.
+// ErrAway reports that a lot can't be loaded now. The caller may retry.
 var ErrAway = errors.New("lots: it takes no claims now")
 
-// Loader loads lots. It is safe for use by any number of goroutines and
-// processes.
+// Loader loads lots. It is safe for any
+// number of goroutines and processes.
 type Loader struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -68,10 +68,10 @@ func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Durati
 	return l
 }
 
-// Load makes a lot live and returns its constant part. Shards are loaded one by
-// one. Concurrent calls for one lot share a load; lots without claims share
-// statements. Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway, and
-// those of lua.Scripts.
+// Load makes a lot live and returns its constant part. Shards are
+// loaded one by one. Concurrent calls for one lot share a load; lots
+// without claims share statements. Errors: models.ErrNotFound,
+// campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
 func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
 	return l.flight(ctx, id, func(ctx context.Context) (lua.Meta, error) {
 		o, err := l.groups.add(ctx, id)
@@ -94,9 +94,9 @@ func (l *Loader) Reload(ctx context.Context, id string) error {
 	return err
 }
 
-// Recover is Load for a caller that found the lot away, stopped or damaged.
-// seen is what it saw of the lot before. A fence checks only a few fields of
-// the state, so a lot that it takes for live is checked in full here.
+// Recover is Load for a caller that found the lot away, stopped or
+// damaged. seen is what it saw of the lot before. A fence checks only a
+// few fields of the state, so Recover checks a live lot in full.
 func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
 	if seen != (lua.Position{}) {
 		if err := l.Report(ctx, map[string]lua.Position{id: seen}); err != nil {
@@ -138,15 +138,15 @@ func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Con
 	}
 }
 
-// Signals returns those of the partitions that answer.
-// A process that finds one changed reports what it saw.
+// Signals returns those of the partitions that answer. After a change a
+// process reports what it saw.
 func (l *Loader) Signals(ctx context.Context) map[int]lua.Signals { return l.scripts.Signals(ctx) }
 
 // reportsAtOnce is how many lots a transaction of Report updates.
 const reportsAtOnce = 200
 
-// Report records what a process saw of lots, by id. Lots without a row are
-// ignored.
+// Report records what a process saw of lots,
+// by id. Lots without a row are ignored.
 func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), reportsAtOnce) {
 		err := sqlstore.Retry(ctx, func() error {
@@ -210,8 +210,8 @@ func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err
 	return o, nil
 }
 
-// fence reads lots, in any order, and fences those that are away.
-// The error is one of all of them; each lot has its own as well.
+// fence reads lots, in any order, and fences those that are away. The
+// error concerns all of them; each lot has its own as well.
 func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]*lot, error) {
 	all, err := l.read(ctx, ids, "")
 	if err != nil {
@@ -244,8 +244,8 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 	return all, nil
 }
 
-// renew renews a token in lots until the returned function is called.
-// The context ends when another loader takes one of them.
+// renew renews a token in lots until the returned function is called. The
+// context ends if another loader takes one of them.
 func (l *Loader) renew(ctx context.Context, token string, ids ...string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -264,7 +264,7 @@ func (l *Loader) renew(ctx context.Context, token string, ids ...string) (contex
 	}
 }
 
-// bring does the steps of a load behind the fence.
+// bring does the steps of a load after the fence.
 func (l *Loader) bring(ctx context.Context, o *lot, how, token string) error {
 	if err := l.awaitTip(ctx, o); err != nil {
 		return err
@@ -318,7 +318,6 @@ func (l *Loader) await(ctx context.Context, id string, partitions []int) error {
 	return nil
 }
 
-// partitionsOf returns those of a lot and of its campaign's other shards.
 func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, err error) {
 	if !models.IsShardID(o.row.ID) {
 		return []int{o.row.Partition}, nil
@@ -332,8 +331,8 @@ func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, er
 	return partitions, nil
 }
 
-// number has MySQL number loads, and reads the lots again.
-// Lots that another loader has numbered since are left out.
+// number makes MySQL number loads, and reads the lots again. Lots that
+// another loader has numbered since are left out.
 func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot, error) {
 	held := int64(0)
 	before := make(map[string]*lot, len(lots))
@@ -363,8 +362,9 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	return all, err
 }
 
-// mayBeKnownBetter reports whether a process may have seen more of a lot than
-// MySQL has: Redis lost the lot, but nothing that MySQL has.
+// mayBeKnownBetter reports whether a process may
+// have seen more of a lot than MySQL has. Then
+// Redis lost the lot, but nothing that MySQL has.
 func (o *lot) mayBeKnownBetter() bool {
 	switch o.fenced.Held {
 	case lua.HeldStopped, lua.HeldDamaged:
@@ -377,7 +377,8 @@ func (o *lot) mayBeKnownBetter() bool {
 	}
 }
 
-// resume continues a stopped lot behind what was seen, if MySQL has all else.
+// resume continues a stopped lot after
+// what was seen, if MySQL has all else.
 func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bool, err error) {
 	if how != lua.FenceAway || o.fenced.Held != lua.HeldStopped ||
 		o.row.ReloadUpto >= o.fenced.Epoch || o.row.IsProven {
@@ -402,7 +403,7 @@ func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bo
 	return err == nil, err
 }
 
-// loaded logs a load and applies a definition that changed meanwhile.
+// loaded logs a load and applies a definition that changed during it.
 func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.seconds.Observe(took.Seconds())
 	l.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID),
@@ -410,8 +411,8 @@ func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.follow(ctx, []*lot{o})
 }
 
-// follow sends Redis the definitions that changed during a load. The leader
-// retries.
+// follow sends Redis the definitions that
+// changed during a load. The leader retries.
 func (l *Loader) follow(ctx context.Context, lots []*lot) {
 	var versions []struct {
 		ID      string

@@ -5,8 +5,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// With a nil Registerer none of these is registered.
-
 func newLoadSeconds(reg prometheus.Registerer) prometheus.Histogram {
 	return promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
 		Name: "dibs_load_seconds", Help: "Time of a load of a campaign into Redis.",

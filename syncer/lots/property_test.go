@@ -16,10 +16,10 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Redis loses any suffix of its history or any keys, MySQL is restored to any
-// commit, any API processes survive: no unit of a yes that somebody still knows
-// of is sold again, each lot takes claims again, and at rest Redis has what
-// MySQL has.
+// Redis loses any suffix of its history or any keys, MySQL is restored
+// to any commit, and any API processes survive. No unit of a success
+// that a process still knows of is sold again. Each lot takes claims
+// again, and in the end Redis has what MySQL has.
 func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(8, 120)) {
@@ -37,8 +37,8 @@ func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 
 const total = 40
 
-// process is an API process: what it saw of the lot, and the claims that it
-// answered with yes.
+// process is an API process: what it saw
+// of the lot, and its successful claims.
 type process struct {
 	seen lua.Position
 	yes  map[string]int64 // units by claim
@@ -92,7 +92,7 @@ func (w *world) step() {
 	case 6:
 		w.rollBackRedis()
 	case 7:
-		at := w.dice.IntN(len(w.apis)) // one dies, another comes
+		at := w.dice.IntN(len(w.apis)) // one dies, another starts
 		w.apis[at] = &process{seen: w.known(), yes: make(map[string]int64)}
 	case 8:
 		w.release()
@@ -103,13 +103,13 @@ func (w *world) step() {
 	}
 }
 
-// known is what a process learns from MySQL when it starts.
+// known is what a process reads from MySQL when it starts.
 func (w *world) known() lua.Position {
 	c := w.Campaign(w.id)
 	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
 
-// claim claims, and has the lot loaded as a process does.
+// claim claims, and loads the lot if need be, as a process does.
 func (w *world) claim(p *process) models.Outcome {
 	w.T.Helper()
 	for try := 0; ; try++ {
@@ -150,7 +150,7 @@ func (w *world) release() {
 				continue
 			}
 			relay := resolve.NewRelay(w.DB, w.Scripts, nil)
-			// tells Redis, if that takes it
+			// sends it to Redis, if that takes it
 			_, err := resolve.NewResolver(w.DB, relay, syncertest.Quiet()).Release(w.T.Context(), id, "")
 			require.NoError(w.T, err)
 			w.gone[id] = true
@@ -159,13 +159,13 @@ func (w *world) release() {
 	}
 }
 
-// restoreMySQL puts MySQL back. Sometimes Redis was rolled back, too, before
-// anybody noticed.
+// restoreMySQL restores an earlier MySQL. Sometimes Redis was rolled
+// back, too, before detection.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return
 	}
-	w.Sync() // a flush under way would be of another time
+	w.Sync() // a flush in progress would be of another time
 	require.NoError(w.T, w.dumps[w.dice.IntN(len(w.dumps))].Restore(w.DB))
 	w.dumps = nil
 	w.notice()
@@ -184,8 +184,8 @@ func (w *world) rollBackRedis() {
 	w.notice()
 }
 
-// notice lets the process that saw most claim first: what others take before a
-// loss is noticed is an exposure that docs/reliability.md names.
+// notice lets the process that saw most claim first. Others' claims
+// before a loss is detected are an exposure, see docs/reliability.md.
 func (w *world) notice() {
 	most := slices.MaxFunc(w.apis, func(a, b *process) int { return int(a.seen.Units - b.seen.Units) })
 	w.report()
@@ -193,7 +193,7 @@ func (w *world) notice() {
 	w.claim(most)
 }
 
-// rest lets everything come to rest.
+// rest waits until everything is idle.
 func (w *world) rest() {
 	w.T.Helper()
 	for range 3 {
@@ -212,8 +212,8 @@ func (w *world) rest() {
 	require.Empty(w.T, w.Compare(w.id).Differences)
 }
 
-// requireKept requires that each yes that a process knows of has its row, or is
-// among what was lost.
+// requireKept requires that each success that
+// a process knows of has its row, or is lost.
 func (w *world) requireKept() {
 	w.T.Helper()
 	c := w.Campaign(w.id)
@@ -231,7 +231,6 @@ func (w *world) requireKept() {
 	require.LessOrEqual(w.T, missing, c.LostUnits, "a yes that somebody knows of was forgotten")
 }
 
-// sellOut sells what is left.
 func (w *world) sellOut() {
 	w.T.Helper()
 	for range 2 * total {

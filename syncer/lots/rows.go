@@ -16,8 +16,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// lot is a lot to be loaded: MySQL's row, and what Redis had when it was
-// fenced.
+// lot is a lot to be loaded: MySQL's row,
+// and what the fence found in Redis.
 type lot struct {
 	row        lotRow
 	fenced     lua.Fenced
@@ -40,9 +40,10 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// read reads lots in any order. It omits unknown ids and, with a loader, lots
-// that another one has numbered. Campaign.Epoch is that of the load in force.
-// Errors: campaigns.ErrPartitions, and those of the database.
+// read reads lots in any order. It omits unknown ids. With a
+// loader it also omits lots that another one has numbered.
+// Campaign.Epoch is that of the load in force. Errors:
+// campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
@@ -76,9 +77,9 @@ type counted struct {
 	parked        *writer.ParkedClaims
 }
 
-// loadOf is the load of a lot but for what is staged.
-// Sold units without a row are lost and stay taken.
-// Redis' own counts prove nothing: it may have dropped claims of mode mysql.
+// loadOf is the load of a lot without what is staged. Sold units
+// without a row are lost and stay taken. Redis' own counts prove
+// nothing: it may have dropped claims of mode mysql.
 func (o *lot) loadOf(known *counted, token string) *lua.Load {
 	c := o.row.Campaign
 	c.Epoch = c.LoadAttempts
@@ -91,8 +92,8 @@ func (o *lot) loadOf(known *counted, token string) *lua.Load {
 	}
 }
 
-// known reads a lot by its counters and refreshes o.row.
-// Errors: lua.ErrOther if another loader has numbered it.
+// known reads a lot by its counters and refreshes o.row. Errors:
+// lua.ErrOther if another loader has numbered it.
 func (l *Loader) known(ctx context.Context, tx *gorm.DB, o *lot, loader string) (known counted, err error) {
 	c := &o.row.Campaign
 	hasParked := false
@@ -200,7 +201,8 @@ func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token 
 
 type sums struct{ claims, units, live, released int64 } // of claims that are not parked
 
-// correct adds to the counters what they differ from the rows by.
+// correct adds the difference between
+// rows and counters to the counters.
 func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token string) error {
 	if counters == rows {
 		return nil
@@ -227,8 +229,8 @@ func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token
 
 const stagePage = 5000 // rows between two test steps
 
-// stageClaims streams claims: MySQL is read no faster than Redis is written.
-// Redis does not know yet of the releases that wait in the outbox.
+// stageClaims streams claims: MySQL is read no faster than Redis is
+// written. Releases in the outbox have not reached Redis.
 func (l *Loader) stageClaims(
 	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
 ) (highest int64, err error) {
@@ -282,16 +284,16 @@ func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
 	return pending, nil
 }
 
-// EachClaim calls each for every claim of a lot, rows and parked ones, in order
-// of seq. The record is reused after each returns. MySQL is read no faster than
-// each takes.
+// EachClaim calls each for every claim of a lot, rows and parked ones,
+// in order of seq. The record is reused after each returns. MySQL is
+// read no faster than each takes.
 func EachClaim(
 	tx *gorm.DB, id string, parked []*writer.ParkedClaim,
 	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)
-	// By this index: sorting a million rows would take longer than all else
-	// here.
+	// By this index: sorting a million rows
+	// would take longer than all else here.
 	rows, err := tx.Raw("SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
 		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(tx, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard).Rows()
@@ -336,8 +338,8 @@ func EachClaim(
 	return err
 }
 
-// eachParked calls each for the parked claims below a seq, and returns the
-// others.
+// eachParked calls each for the parked claims
+// below a seq, and returns the others.
 func eachParked(
 	parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRecord, bool) error,
 ) ([]*writer.ParkedClaim, error) {
@@ -350,8 +352,9 @@ func eachParked(
 	return parked, nil
 }
 
-// stagePackets stages free packets that the stream already has; the others
-// follow. As many as were lost are withheld, from the highest position down.
+// stagePackets stages free packets that the stream
+// already has; the others follow. As many as were
+// lost are withheld, from the highest position down.
 func (l *Loader) stagePackets(
 	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, taken map[string]bool,
 ) error {

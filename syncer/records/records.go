@@ -1,6 +1,7 @@
-// Package records reads for people what MySQL holds of a campaign or a claim
-// besides its books: flushes, comparisons, repairs, parked events, waves of
-// packets, and the life of a claim. It writes nothing.
+// Package records reads what MySQL has of a campaign or a
+// claim besides its counters, for people. These are flushes,
+// comparisons, repairs, parked events, packets by time of
+// release, and the life of a claim. It writes nothing.
 package records
 
 import (
@@ -15,26 +16,26 @@ import (
 	"gorm.io/gorm"
 )
 
-// Reader reads records. Every method is bounded by its most.
+// Reader reads records. The parameter most bounds every method.
 type Reader struct{ db *gorm.DB }
 
 // New makes a Reader.
 func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
-// Flushes are the last flushes of a campaign, the newest first.
+// Flushes are the last flushes of a campaign, newest first.
 func (r *Reader) Flushes(ctx context.Context, campaignID string, most int) (rows []models.StockFlush, err error) {
 	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("flushed_at DESC, id DESC").Limit(most).Find(&rows).Error
 	return rows, wrap("flushes", err)
 }
 
-// Comparisons are the last comparisons of a campaign, the newest first.
+// Comparisons are the last comparisons of a campaign, newest first.
 func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (rows []models.Reconciliation, err error) {
 	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("at DESC, id DESC").Limit(most).Find(&rows).Error
 	return rows, wrap("comparisons", err)
 }
 
-// Repairs are the last repairs of a campaign, or of all for "", the newest
-// first.
+// Repairs are the last repairs of a
+// campaign, or of all for "", newest first.
 func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
 	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
 	if campaignID != "" {
@@ -44,8 +45,8 @@ func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows
 	return rows, wrap("repairs", err)
 }
 
-// Parked are events that no one gave up yet, of a campaign or of all for "",
-// the oldest ids first.
+// Parked are events that are not given up,
+// of a campaign or of all for "", by id.
 func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
 	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
 	if campaignID != "" {
@@ -55,8 +56,8 @@ func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows 
 	return rows, wrap("parked events", err)
 }
 
-// comparedWithin is for how long a recorded comparison speaks of its campaign:
-// each campaign's last one is newer.
+// comparedWithin is how long a recorded comparison counts for its
+// campaign. Each campaign has a newer one within that time.
 const comparedWithin = 20 * time.Minute
 
 // Trouble counts what needs a person, over all campaigns.
@@ -69,9 +70,9 @@ func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
 	return t, wrap("trouble", err)
 }
 
-// Webhooks lists the endpoints that have not taken every event, by name. One
-// whose events wait only in the memory of `dibs webhooks`, which is where they
-// are before a delivery fails, is not among them.
+// Webhooks lists the endpoints that have not taken every event, by
+// name. Before a delivery fails, events wait only in the memory of
+// `dibs webhooks`. Such endpoints are not listed.
 func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err error) {
 	db := r.db.WithContext(ctx)
 	if err := db.Raw("SELECT DISTINCT endpoint FROM webhook_events ORDER BY endpoint").Scan(&all).Error; err != nil {
@@ -90,8 +91,8 @@ func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err err
 	return all, nil
 }
 
-// Waves are the packets of a campaign by their time of release, the earliest
-// first.
+// Waves are the packets of a campaign
+// by time of release, earliest first.
 func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
 	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).
 		Select("release_at, COUNT(*) AS packets, COUNT(claim_id) AS taken, COUNT(returned_at) AS returned, SUM(amount) AS amount").
@@ -99,8 +100,8 @@ func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves 
 	return waves, wrap("waves", err)
 }
 
-// Story reads what MySQL holds of a claim. Errors: models.ErrNotFound when that
-// is nothing.
+// Story reads what MySQL has of a claim. Errors:
+// models.ErrNotFound if that is nothing.
 func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory, err error) {
 	db := r.db.WithContext(ctx)
 	s.Row, err = oneOrNone[models.ClaimRow](db.Where("id = ?", claimID))
@@ -116,7 +117,8 @@ func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory
 	return s, wrap("claim "+claimID, err)
 }
 
-// outboxMax bounds the rows of outbox about one claim: there are two at most.
+// outboxMax bounds the rows of outbox
+// of one claim: there are two at most.
 const outboxMax = 10
 
 // ClaimsOfOrder are the claims that an order redeemed.

@@ -17,8 +17,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRaced reports that another decision was committed first. Nothing was
-// changed.
+// errRaced reports that another decision
+// was committed first. Nothing was changed.
 var errRaced = errors.New("resolve: a claim was decided by another transaction")
 
 // decision is what to do with claims.
@@ -58,9 +58,9 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 	return found, err
 }
 
-// decide applies a decision to a claim that it fits, and returns the claim. The
-// same transaction writes the outbox. Errors: models.ErrNotFound,
-// models.ErrBehind.
+// decide applies a decision to a claim that it fits, and returns the
+// claim. The same transaction writes the outbox. Errors:
+// models.ErrNotFound, models.ErrBehind.
 func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldClaim, result models.Resolved, err error) {
 	for {
 		found, err := r.read(ctx, id)
@@ -84,9 +84,9 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 	}
 }
 
-// read returns a list of one claim. A MySQL that is behind what this process
-// knows may lack decisions: it waits for it. Errors: models.ErrNotFound,
-// models.ErrBehind.
+// read returns a list of one claim. It waits for a MySQL that is behind
+// what this process knows, as that may lack decisions. Errors:
+// models.ErrNotFound, models.ErrBehind.
 func (r *Resolver) read(ctx context.Context, id string) (found []heldClaim, err error) {
 	scripts := r.relay.scripts
 	err = campaigns.AwaitKnown(ctx, "claim "+id, func() (bool, error) {
@@ -126,8 +126,8 @@ func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (mode
 	return models.ResolvedNow, nil
 }
 
-// againstReopened is against for a reopen. One of the same order is always a
-// repetition.
+// againstReopened is against for a reopen. One
+// of the same order is always a repetition.
 func (d *decision) againstReopened(
 	ctx context.Context, db *gorm.DB, c *heldClaim, isOfOrder bool,
 ) (models.Resolved, error) {
@@ -147,8 +147,8 @@ func (d *decision) againstReopened(
 	return models.ResolvedAlreadyReleased, nil
 }
 
-// againstExtended is against for an extension. A hold of the greatest length
-// stays so.
+// againstExtended is against for an extension.
+// A hold of the greatest length stays so.
 func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
 	if c.HoldForMs == 0 {
 		return models.ResolvedNoHold, nil
@@ -249,8 +249,8 @@ func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, erro
 	return campaigns.NewOutboxRow(kind, &e)
 }
 
-// write writes the decision in tx. It fails with errRaced if another one was
-// first.
+// write writes the decision in tx. It fails
+// with errRaced if another one was first.
 func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, at *steps.Steps) error {
 	rows := make([]models.OutboxRow, len(decided))
 	byNumber := make(map[int64][]string)
@@ -281,7 +281,7 @@ func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, 
 	return nil
 }
 
-// audit records who reopened or extended a claim.
+// audit records reopened and extended claims, and by whom.
 func (d *decision) audit(ctx context.Context, tx *gorm.DB, decided []heldClaim) error {
 	var action string
 	switch d.event {

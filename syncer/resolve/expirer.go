@@ -24,14 +24,14 @@ const (
 	expireRate  = 2000 // claims a second, so that new claims come first
 )
 
-// Expirer releases claims that were not redeemed in time, by Redis' clock.
-// Expire serves one goroutine; several processes do no harm.
+// Expirer releases claims that were not redeemed in time, by Redis'
+// clock. Expire serves one goroutine; several processes do no harm.
 //
-// In a lot, claims are made in order of seq and have the same hold. So a
-// cursor, a row of hold_cursors, scans them in order and stops at the first
-// hold that lasts. due_ms, which is indexed, is when that ends; a flush sets it
-// if there is none. A claim written late, behind the cursor, gets a row of
-// hold_dues.
+// In a lot, claims are made in order of seq and have the same hold. So
+// a cursor, a row of hold_cursors, scans them in order and stops at the
+// first hold that lasts. Its indexed due_ms is when that hold ends; a
+// flush sets it if there is none. A claim written late, behind the
+// cursor, gets a row of hold_dues.
 type Expirer struct {
 	relay   *Relay
 	intact  func(ctx context.Context, partitions []int) ([]int, error)
@@ -45,9 +45,10 @@ type Expirer struct {
 	steps     steps.Steps
 }
 
-// NewExpirer returns an expirer whose decisions relay delivers. reg may be nil.
-// intact returns the partitions whose holds may end, as a MySQL that is behind
-// may lack redeems: see lots.Loader.OK. nil is all of them.
+// NewExpirer returns an expirer whose decisions relay
+// delivers. reg may be nil. intact returns the partitions
+// whose holds may end, see lots.Loader.OK. A MySQL that
+// is behind may lack redeems. nil means all partitions.
 func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {
@@ -63,9 +64,9 @@ func NewExpirer(
 	}
 }
 
-// Expire releases due claims and returns how many. Passes give each lot an
-// equal share of a transaction. A failure does not keep the other lots from
-// their turn.
+// Expire releases due claims and returns how many.
+// Passes give each lot an equal share of a transaction.
+// The failure of a lot does not stop the others.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	for more := true; more; {
 		var n int
@@ -78,7 +79,7 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives each due lot a turn, the most overdue first, and then single
+// pass handles each due lot, the most overdue first, and then single
 // claims. more reports whether another pass has something to do.
 func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
@@ -111,7 +112,7 @@ func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) st
 	return slices.DeleteFunc(all, func(one T) bool { return !slices.Contains(intact, partitionOf(&one)) }), err
 }
 
-// ResetMetrics sets the gauge to 0 as another process leads.
+// ResetMetrics sets the gauge to 0 when another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
 // turn scans a share of the claims of each lot.

@@ -57,9 +57,9 @@ func lock(tx *gorm.DB, lots []heldLot) error {
 const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects," +
 	" packet_id, claimed_at, decisions, reopened_at, held_until"
 
-// walk scans up to share claims of each lot, moves the locked cursors, and
-// returns claims whose hold has ended. Reopened and extended ones have a row of
-// hold_dues instead.
+// walk scans up to share claims of each lot, moves the locked cursors,
+// and returns claims whose hold has ended. Reopened and extended ones
+// have a row of hold_dues instead.
 func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	at := make(map[string]*heldLot, len(lots))
 	seen := make(map[string]int, len(lots))

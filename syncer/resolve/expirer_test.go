@@ -20,7 +20,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// clocked is a stack whose Redis' clock is the test's.
+// clocked is a stack with a test's clock in Redis.
 func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) {
 	t.Helper()
 	ms = new(atomic.Int64)
@@ -45,7 +45,7 @@ func expire(h *syncertest.Stack, e *resolve.Expirer) int {
 	return n
 }
 
-// dues counts what the expirer will look at some day.
+// dues counts what the expirer has yet to handle.
 func dues(h *syncertest.Stack) (n int) {
 	h.T.Helper()
 	require.NoError(h.T, h.DB.Raw("SELECT (SELECT COUNT(*) FROM hold_cursors WHERE due_ms IS NOT NULL) + (SELECT COUNT(*) FROM hold_dues)").Scan(&n).Error)
@@ -103,7 +103,7 @@ func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
 	})
 }
 
-// A clock that steps, and rows that come late, in any order: none is lost.
+// Steps of the clock and late rows, in any order, lose no hold.
 func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -138,8 +138,8 @@ func expired(h *syncertest.Stack, id string) (n int64) {
 	return n
 }
 
-// Each pass gives every campaign its share, however much is due in the others,
-// and a round that was cut short forgets nothing.
+// Each pass gives every campaign its share, however much is due in the
+// others. A stopped round loses nothing.
 func TestExpirer_TakesTurns(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -161,20 +161,20 @@ func TestExpirer_TakesTurns(t *testing.T) {
 	require.Equal(t, []int64{10, 10}, []int64{back(many), back(few)})
 
 	var order []string
-	e = resolve.ExpirerWithStep(expirer(h, 20), func(name string) { // of the leader who follows
+	e = resolve.ExpirerWithStep(expirer(h, 20), func(name string) { // of the next leader
 		if name == "committed" {
 			order = append(order, fmt.Sprint(back(many), " ", back(few)))
 		}
 	})
 	require.Equal(t, 305, expire(h, e))
 	require.Equal(t, []string{"20 20", "30 25", "50 25", "70 25"}, order[:4])
-	relayAll(h) // what the round that was cut short had decided
+	relayAll(h) // what the stopped round had decided
 	requireSame(h, many)
 	requireSame(h, few)
 }
 
-// Claims that are written while the expirer looks, and behind where it has
-// looked, are not forgotten.
+// Claims that are written during the scan
+// and behind the cursor still expire.
 func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -205,7 +205,7 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	requireSame(h, id)
 }
 
-// A campaign whose claims someone holds locked waits by itself.
+// A lock on one campaign's claims delays no other campaign.
 func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -225,7 +225,8 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	requireSame(h, free)
 }
 
-// unsynced are the claims of the stream that no one has read, which stay so.
+// unsynced are the claims of the stream
+// that no reader has read, nor will.
 func unsynced(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
 	unread, err := h.Scripts.Unread(h.T.Context(), 0, "syncer")
@@ -242,8 +243,8 @@ func unsynced(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-// A release and an expiry that die at any step are made good by others, and
-// give their unit back once.
+// Others complete a release or an expiry that
+// died at any step. Its unit is freed once.
 func TestDecisions_KilledAtAnyStepGiveBackOnce(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))

@@ -24,28 +24,29 @@ var ErrUndrained = errors.New("resolve: closed campaign can't be finalized yet")
 const (
 	returnBatch = 5000 // positions of packets in a transaction
 
-	// ReturnDelay is how long a campaign must stay drained before its packets
-	// return: longer than what a dying Redis loses with appendfsync everysec
-	// and a slow disk.
+	// ReturnDelay is how long a campaign must stay drained before its
+	// packets return. That is longer than what a dying Redis loses with
+	// appendfsync everysec and a slow disk.
 	ReturnDelay = 3 * time.Second
 )
 
-// Finalizer ends closed campaigns, each once. A campaign is drained when every
-// accepted claim has its row, and so every taken packet its owner. Then free
-// packets return to the sender, and campaign.closed reports the amount. Each
-// step may be repeated:
+// Finalizer ends closed campaigns, each once. A campaign is drained
+// when every accepted claim has its row, and so every taken packet its
+// owner. Then free packets return to the sender, and campaign.closed
+// reports the amount. Each step may be repeated:
 //
 //  1. Free packets are marked as returned, in batches, unless there is no
 //     sender.
-//  2. One transaction records the end and puts campaign.closed into the outbox.
-//     The id of that event is derived from the campaign's.
+//  2. One transaction records the end and adds campaign.closed to the outbox.
+//     The event's id is derived from the campaign's.
 //  3. The finalizer or the relay delivers it.
 //
-// First the campaign must be drained for ReturnDelay, by the same load and
-// definition. A Redis that loses the close gives packets away again. Within
-// that time, the next round finds its definition too old, and reloads it;
-// later, the close is on disk. Finalize serves one goroutine; several processes
-// do no harm.
+// First the campaign must be drained for ReturnDelay, by the same load
+// and definition. A Redis that loses the close gives packets out again.
+// Within that time the next round finds its definition too old, and
+// reloads it. Later, the close is on disk.
+//
+// Finalize serves one goroutine; several processes do no harm.
 type Finalizer struct {
 	relay    *Relay
 	loader   *lots.Loader
@@ -71,9 +72,9 @@ func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg 
 	return f
 }
 
-// Finalize checks all closed campaigns once and returns how many it ended.
-// Those with claims on their way, or drained too recently, wait. Any other
-// reason is an ErrUndrained, returned after the others had their turn.
+// Finalize checks all closed campaigns once and returns how many it
+// ended. Those with claims on their way, or drained too recently, wait.
+// Any other reason is an ErrUndrained, returned after all were checked.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
 		err = f.relay.db.WithContext(ctx).
@@ -121,14 +122,15 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	return true, nil
 }
 
-// drained is since when a campaign is drained, by which load and definition.
+// drained is the time since a campaign is
+// drained, by which load and definition.
 type drained struct {
 	epoch, version int64
 	since          time.Time
 }
 
-// drainedLongEnough reports whether a drained campaign has been so for
-// ReturnDelay.
+// drainedLongEnough reports whether a drained
+// campaign has been so for ReturnDelay.
 func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
 	now := f.clock.Now()
 	seen := f.drained[c.ID]
@@ -146,9 +148,9 @@ func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (
 	return now.Sub(seen.since) >= f.delay, nil
 }
 
-// drainedNow reports whether all claims of a closed campaign have rows, and no
-// more come: MySQL has applied the stream, and Redis knows of the close or
-// lacks the campaign.
+// drainedNow reports whether all claims of a closed campaign have rows,
+// and no more come. Then MySQL has applied the stream, and Redis has
+// the close or lacks the campaign.
 func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, error) {
 	if c.IsSharded() {
 		return f.shardsDrained(ctx, c)
@@ -187,8 +189,8 @@ func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool
 	return true, nil
 }
 
-// noneParked reports whether a campaign has no parked claims: these own their
-// packets.
+// noneParked reports whether a campaign has
+// no parked claims: these own their packets.
 func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign) (bool, error) {
 	parked, err := f.loader.Parked(ctx, c.ID)
 	if err != nil {

@@ -44,7 +44,7 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 	return nil
 }
 
-// writeEnd is step 2. ended is false when another process did it.
+// writeEnd is step 2. ended is false if another process did it.
 func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row models.OutboxRow, ended bool, err error) {
 	e, err := f.closedEvent(ctx, c)
 	if err != nil {
@@ -85,8 +85,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 	return row, ended && err == nil, err
 }
 
-// closedEvent makes campaign.closed from final counters. If they contradict
-// each other, it is an ErrUndrained.
+// closedEvent makes campaign.closed from final counters. If they
+// contradict each other, it returns an ErrUndrained.
 func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{

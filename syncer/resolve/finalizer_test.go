@@ -15,7 +15,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// closer is one that does not wait longer than for what it must see.
+// closer is a finalizer without a delay.
 func closer(h *syncertest.Stack, batch int) *resolve.Finalizer {
 	h.T.Helper()
 	return resolve.FinalizerWithoutDelay(restingCloser(h, batch, clockwork.NewRealClock()))
@@ -30,8 +30,8 @@ func restingCloser(h *syncertest.Stack, batch int, clock clockwork.Clock) *resol
 	return c
 }
 
-// endAll is rounds of a closer that must not fail, until one ends nothing: what
-// is told of an end has to be applied before the next one.
+// endAll runs rounds that must not fail, until one ends nothing. Each
+// end has to be applied before the next one.
 func endAll(h *syncertest.Stack, c *resolve.Finalizer) (all int) {
 	h.T.Helper()
 	for {
@@ -57,9 +57,9 @@ func ends(h *syncertest.Stack, id string) map[string]models.Event {
 	return ends
 }
 
-// requireEnded checks that each packet has either an owner or gone back, that
-// as many were taken as claims say, and that one event told the sum of the
-// others.
+// requireEnded checks that each packet has an owner or
+// is returned, that as many were taken as claims
+// report, and that one event has the sum of the others.
 func requireEnded(h *syncertest.Stack, id string, taken int) {
 	h.T.Helper()
 	h.Sync()
@@ -120,7 +120,7 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 		require.Equal(t, 1, endAll(h, c))
 		require.Zero(t, endAll(h, c))
 		require.Zero(t, endAll(h, closer(h, 7)))
-		h.Sync() // the writer passes over it
+		h.Sync() // the writer ignores it
 		requireEnded(h, id, 9)
 		requireSame(h, id)
 		require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
@@ -129,8 +129,8 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	})
 }
 
-// Positions have holes after a restore of MySQL: packets that Redis was told of
-// come back, those that it was not do not.
+// Positions have gaps after a restore of MySQL:
+// only packets that Redis had are restored.
 func TestCloser_ReturnsPacketsBehindHoles(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -180,8 +180,8 @@ func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	})
 }
 
-// It is in Redis, was evicted, or its keys are gone: only who knows of all
-// claims returns the rest.
+// It is in Redis, was evicted, or lost its keys. Its rest returns only
+// when all claims are known.
 func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -207,8 +207,8 @@ func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	require.EqualValues(t, 0, h.InLists(evicted), "what went back is not brought again")
 }
 
-// A parked claim holds its packet until it is written or given up, also if the
-// count of claims hides it.
+// A parked claim keeps its packet until it is written or given up, even
+// if the count of claims hides it.
 func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(h *syncertest.Stack, id string, c *resolve.Finalizer){
@@ -235,7 +235,7 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 			h.Claim(id, syncertest.Asks("u", 6)...)
 			h.Sync()
 			require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
-			if end == nil { // another row has its place
+			if end == nil { // another row has its seq
 				var place int64
 				query := "SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events"
 				require.NoError(t, h.DB.Raw(query).Scan(&place).Error)
@@ -257,8 +257,8 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	}
 }
 
-// Whoever returns dies after any step, and others return in the meantime: in
-// the end all went back once.
+// A finalizer dies after any step while others
+// run. In the end each packet returned once.
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -292,8 +292,8 @@ func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	})
 }
 
-// forgetfulRedis returns what has Redis hold the state that it holds now once
-// more: it died before that went to its disk.
+// forgetfulRedis returns a function that restores Redis' present state,
+// as if later writes had not reached its disk.
 func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
 	h.T.Helper()
 	state, err := h.Redis.HGetAll(h.T.Context(), h.Keys(id).State).Result()
@@ -301,8 +301,8 @@ func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
 	return func() { require.NoError(h.T, h.Redis.HSet(h.T.Context(), h.Keys(id).State, state).Err()) }
 }
 
-// Redis dies in the second before the close is on its disk, and gives a packet
-// away again: the closer has not returned it yet.
+// Redis dies before the close is on its disk, and gives a packet out
+// again. It must not be returned yet.
 func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -332,8 +332,8 @@ func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
 	requireEnded(h, id, 5)
 }
 
-// The control: one that returns at the first look has given back what is taken
-// then, and the books tell.
+// Control: without the delay a returned packet
+// is taken, and the counters reveal it.
 func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -356,8 +356,8 @@ func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))
 }
 
-// Of a campaign of several shards a load of any of them has the closer wait
-// again: a shard that forgot the close gave packets away again.
+// A load of any shard restarts the delay: a shard
+// that lost the close gave packets out again.
 func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

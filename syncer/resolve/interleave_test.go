@@ -14,8 +14,8 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// aClaim is what the model knows of a claim. Its hold has ended unless it was
-// extended or begun anew.
+// aClaim is a claim in the model. Its hold has
+// ended unless it was extended or restarted.
 type aClaim struct {
 	status   models.ClaimStatus
 	order    string
@@ -24,14 +24,14 @@ type aClaim struct {
 	extended string
 }
 
-// act is what a caller, or the expirer, does to a claim.
+// act is an action of a caller, or of the expirer, on a claim.
 type act struct {
 	name  string
 	do    func(r *resolve.Resolver, t *testing.T, claim string) (models.Resolution, error)
 	model func(c *aClaim) models.Resolved
 }
 
-// decided is the answer to what comes to a claim that is not open.
+// decided is the answer to an action on a claim that is not open.
 func (c *aClaim) decided() models.Resolved {
 	switch c.status {
 	case models.ClaimRedeemed:
@@ -100,7 +100,6 @@ var acts = []act{
 	}},
 }
 
-// expiry is what the expirer does.
 var expiry = act{name: "expire", model: func(c *aClaim) models.Resolved {
 	if c.status == models.ClaimClaimed && !c.isLater {
 		c.status = models.ClaimExpired
@@ -109,15 +108,17 @@ var expiry = act{name: "expire", model: func(c *aClaim) models.Resolved {
 	return ""
 }}
 
-// schedules are the orders in which three actors read a claim and then write
-// it, but for those that differ in the order of reads alone: each number is an
-// actor, which reads at its first place and writes at its second.
+// schedules are the orders in which three actors read a claim and then
+// write it. Each number is an actor: its first occurrence is the read,
+// its second the write. Orders that differ in reads alone are left out.
 func schedules() (all [][]int) {
 	var next func(done []int)
 	seen := make(map[string]bool)
 	next = func(done []int) {
 		if len(done) == 6 {
-			var order, stale []int // who writes when, and after how many writes each has read
+			// the writers in order, and how
+			// many writes each read came after
+			var order, stale []int
 			reads := make(map[int]int)
 			for _, who := range done {
 				if _, has := reads[who]; !has {
@@ -144,7 +145,7 @@ func schedules() (all [][]int) {
 	return all
 }
 
-// actor stops after it has read, the first time, until it is told to go on.
+// actor stops after its first read until goOn.
 type actor struct {
 	goOn, stopped, ended chan struct{}
 	isStopped            sync.Once
@@ -161,7 +162,7 @@ func (a *actor) step(name string) {
 	}
 }
 
-// play has actors act on a claim in the order of a schedule.
+// play runs actors on a claim in the order of a schedule.
 func play(schedule []int, run [3]func(a *actor)) (results [3]models.Resolved, err error) {
 	var actors [3]*actor
 	for _, who := range schedule {
@@ -191,8 +192,8 @@ func play(schedule []int, run [3]func(a *actor)) (results [3]models.Resolved, er
 	return results, err
 }
 
-// Whatever two callers and the expirer do to a claim at the same time has the
-// outcome of one after the other.
+// Concurrent actions of two callers and the
+// expirer have the outcome of some serial order.
 func TestDecisions_EveryInterleavingIsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))

@@ -41,11 +41,15 @@ var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 // errRow reports one bad row; the others may be good.
 var errRow = errors.New("resolve: row of outbox can't be applied")
 
-// Relay delivers the rows of outbox to Redis, each at least once. The record of
-// a released claim in Redis makes it count once. Redis' reply confirms nothing:
-// the writer deletes a row when it applies the entry of its event. A row that
-// outlives the tip that its stream had at delivery was lost with Redis, and is
-// sent again. Any number may run.
+// Relay delivers the rows of outbox to Redis, each at least once. The
+// record of a released claim in Redis makes it count once.
+//
+// Redis' reply confirms nothing: the writer deletes a
+// row when it applies the entry of its event. A row
+// that still exists when MySQL has applied the tip at
+// delivery was lost with Redis. It is sent again.
+//
+// Any number may run.
 type Relay struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -70,8 +74,8 @@ type tries struct {
 	wait  time.Duration
 }
 
-// NewRelay returns a relay; reg may be nil. Relay serves one goroutine, Apply
-// any number.
+// NewRelay returns a relay; reg may be nil.
+// Relay serves one goroutine, Apply any number.
 func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
 		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter,
@@ -79,12 +83,13 @@ func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Rel
 	}
 }
 
-// LoadBy sets the loader of damaged lots, and of lots that a loader left: no
-// claim finds those of closed campaigns. It is called before any other method.
+// LoadBy sets the loader of damaged lots, and of lots
+// that a loader left: no claim finds those of closed
+// campaigns. It is called before any other method.
 func (r *Relay) LoadBy(l *lots.Loader) { r.loader = l }
 
-// Relay delivers all pending rows once, oldest first, and returns how many.
-// Bad rows do not keep the others from their turn; they are the error.
+// Relay delivers all pending rows once, oldest first, and returns how
+// many. Bad rows do not stop the others; they are the error.
 func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	isEmpty, err := r.measure(ctx)
 	if err != nil {
@@ -96,7 +101,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	}
 	sent := r.sent
 	r.sent = make(map[string]sentRow)
-	before := r.damaged // rows that are gone drop out
+	before := r.damaged // deleted rows drop out
 	r.damaged = make(map[string]tries)
 	if isEmpty {
 		r.metrics.damaged.Set(0)
@@ -156,8 +161,9 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	}
 }
 
-// unapplied reads pending rows, except those whose writers may be about to
-// deliver them. Rows of the future are included: a writer's clock may be ahead.
+// unapplied reads pending rows, except those that
+// their writers may still deliver. Rows of the future
+// are included, as a writer's clock may be ahead.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
 	now := sqlstore.Now() // of the round: later rows are the next one's
 	return func(after string) (page []models.OutboxRow, err error) {
@@ -198,7 +204,7 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	return applied, nil
 }
 
-// unsent leaves out delivered rows whose entries MySQL may be about to apply.
+// unsent omits delivered rows whose entries MySQL may still apply.
 func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied map[int]lua.EntryID) []models.OutboxRow {
 	return slices.DeleteFunc(page, func(row models.OutboxRow) bool {
 		one, known := sent[row.ID]
@@ -210,14 +216,15 @@ func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied
 	})
 }
 
-// Apply delivers rows, a campaign's in order, and returns how many Redis has
-// then. A campaign that fails does not stop the others.
+// Apply delivers rows, a campaign's in order, and returns how many
+// Redis then has. A campaign that fails does not stop the others.
 func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
 	done, _, err := r.deliver(ctx, rows)
 	return len(done), err
 }
 
-// apply is Apply for Relay: it remembers delivered rows, and names bad ones.
+// apply is Apply for Relay: it records
+// delivered rows, and returns bad ones.
 func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
@@ -249,7 +256,8 @@ func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	return err
 }
 
-// deliver delivers rows, and returns the ids of delivered ones and of bad ones.
+// deliver delivers rows, and returns the
+// ids of delivered ones and of bad ones.
 func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad []string, err error) {
 	var order []string
 	byCampaign := make(map[string][]models.OutboxRow)
@@ -322,7 +330,8 @@ func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	return false, nil
 }
 
-// ResetMetrics sets the outbox's gauges to 0 as another process leads.
+// ResetMetrics sets the outbox's gauges
+// to 0 when another process leads.
 func (r *Relay) ResetMetrics() {
 	r.metrics.oldest.Set(0)
 	r.metrics.damaged.Set(0)

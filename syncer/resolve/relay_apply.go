@@ -9,9 +9,9 @@ import (
 	"dibs/models"
 )
 
-// applyToRedis delivers the rows of one campaign. c is nil without releases. It
-// returns the ids of delivered rows and of bad ones. Adjacent releases share a
-// call.
+// applyToRedis delivers the rows of one campaign. c is nil without
+// releases. It returns the ids of delivered rows and of bad ones.
+// Adjacent releases share a call.
 func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
@@ -55,9 +55,9 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 
 // release frees in Redis what claims of one campaign took.
 //
-// A live lot counts each claim once. For one that is away only the event is
-// appended, as the next load reads the rows. During a load they wait: it may
-// have read the claims before.
+// A live lot counts each claim once. For one that is away only the
+// event is appended, as the next load reads the rows. During a load
+// they wait, as it may have read the claims before.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
@@ -92,8 +92,8 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	return done, bad, err
 }
 
-// releasesOf returns the releases of rows, and their ids. Rows in bad can't be
-// read.
+// releasesOf returns the releases of rows,
+// and their ids. Rows in bad are unreadable.
 func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []string, err error) {
 	for i := range rows {
 		row := &rows[i]

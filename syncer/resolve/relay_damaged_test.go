@@ -15,8 +15,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// A writer whose clock is two hours ahead, or behind, does not keep its rows
-// from the relay.
+// The relay delivers the rows of a writer
+// whose clock is two hours ahead or behind.
 func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -32,9 +32,9 @@ func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
 	})
 }
 
-// Of a closed campaign no claim notices that Redis lost the users' records, or
-// that a loader left its token. Its releases do: it is loaded again, and they
-// are applied.
+// No claim of a closed campaign detects that Redis lost the users'
+// records, or that a loader left its token. Its releases do: it is
+// loaded again, and they are applied.
 func TestRelay_AClosedCampaignIsLoadedAgain(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(h *syncertest.Stack, id string) error{

@@ -20,7 +20,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// putEvent writes an event of a campaign into the outbox and returns its id.
+// putEvent adds an event of a campaign
+// to the outbox and returns its id.
 func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	t.Helper()
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
@@ -31,7 +32,6 @@ func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	return row.ID
 }
 
-// streamed are the ids of the events in the claim stream, in order.
 func streamed(t testing.TB, server *testenv.RedisServer) []string {
 	t.Helper()
 	entries, err := server.Client().XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
@@ -49,8 +49,8 @@ func streamed(t testing.TB, server *testenv.RedisServer) []string {
 	return ids
 }
 
-// Young rows are left to their writer. The rest is told, oldest first.
-// A row that can't be is counted, and tried less and less often.
+// Young rows are left to their writer. The rest is delivered, oldest
+// first. A bad row is counted, and tried ever less often.
 func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -65,7 +65,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		n, err := resolve.RelayAfter(resolve.NewRelay(db, scripts, nil), time.Hour).Relay(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
-		// A newer program's row is no one's to guess at, and blocks no other.
+		// The row of a newer program is unknown, and blocks no other.
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1]).Error)
 		n, err = r.Relay(t.Context())
 		require.ErrorContains(t, err, "unknown kind of row")
@@ -93,15 +93,15 @@ dibs_outbox_damaged_rows 1
 	})
 }
 
-// unapplied are the ids of the rows that Redis has not had.
+// unapplied are the ids of the rows that MySQL has not confirmed.
 func unapplied(t testing.TB, db *gorm.DB) (ids []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT id FROM outbox ORDER BY id").Scan(&ids).Error)
 	return ids
 }
 
-// A release that contradicts what Redis holds stays in the outbox and is told;
-// its neighbours in the same call are applied.
+// A release that contradicts Redis stays in the outbox and is reported;
+// others in the same call are applied.
 func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -133,9 +133,8 @@ func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// What Redis replies confirms nothing: a row of the outbox stays until MySQL
-// applies the entry of its event, and one whose entry Redis lost is brought
-// again.
+// Redis' reply confirms nothing: a row stays until MySQL applies the
+// entry of its event. If Redis lost the entry, the row is sent again.
 func TestRelay_ARowStaysUntilItsEntryIsApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

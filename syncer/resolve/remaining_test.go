@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Claims, flushes, releases, changes that Redis hears and that it does not
-// hear, in any order: at every step SELECT remaining FROM campaigns is
-// max(max(total, redis_total) - claimed, 0) by a model, and not below what
-// Redis says once its entries are applied. When Redis has heard all, they
-// agree.
+// Claims, flushes, releases, and changes that reach Redis
+// or not, occur in any order. At every step remaining in
+// campaigns is max(max(total, redis_total) - claimed, 0)
+// by a model. It is not below Redis' own once its entries
+// are applied. When Redis has all changes, the two agree.
 func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -31,8 +31,8 @@ func playRemaining(rt *rapid.T, h *syncertest.Stack) {
 	unheard := h.Without("adjust")
 	var open []string
 	hasHeard := true // Redis has the newest definition
-	// total that Redis may sell by, until the entry of the newest definition is
-	// flushed
+	// total that Redis may sell by, until the
+	// entry of the newest definition is flushed
 	highest := int64(0)
 	claimed := int64(0)
 	check := func(step string) {

@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// A claim that an order redeemed comes back when the order is refunded; a late
-// repetition of that takes back no later redeem.
+// A redeemed claim reopens when the order is refunded. A late
+// repetition of that reverts no later redeem.
 func TestReopen_TakesBackOneRedeem(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -64,7 +64,7 @@ func TestReopen_TakesBackOneRedeem(t *testing.T) {
 	})
 }
 
-// A hold lasts longer, up to what its campaign allows, and once for a key.
+// A hold is extended up to the campaign's bound, and once for a key.
 func TestExtend_UpToTheMost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -102,7 +102,6 @@ func TestExtend_UpToTheMost(t *testing.T) {
 	})
 }
 
-// What was reopened and extended comes back after MySQL was restored.
 func TestRestore_ReopenedAndExtendedClaimsComeBack(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// the longest wait of an answer for Redis; the relay delivers later
+	// longest wait of an answer for Redis; the relay delivers later
 	applyWait = time.Second
 	warnEvery = 30 * time.Second // between two logs of a lasting failure
 )
 
-// Resolver decides accepted claims. MySQL is authoritative: the transaction
-// that moves a claim from "claimed" first wins, and writes the outbox. Any
-// number may run at once.
+// Resolver decides accepted claims. MySQL is authoritative. The first
+// transaction that moves a claim from "claimed" wins, and writes the
+// outbox. Any number may run at once.
 type Resolver struct {
 	db    *gorm.DB
 	relay *Relay
@@ -39,8 +39,8 @@ func NewResolver(db *gorm.DB, relay *Relay, log *slog.Logger) *Resolver {
 	return &Resolver{db: db, relay: relay, log: log, warn: rate.Sometimes{First: 1, Interval: warnEvery}}
 }
 
-// Redeem ends a claim by an order; the same order again is a repetition.
-// Errors: models.ErrNotFound if the claim has no row (yet).
+// Redeem ends a claim by an order; the same order again is a
+// repetition. Errors: models.ErrNotFound if the claim has no row (yet).
 // After any other error the outcome is unknown, and a retry is safe.
 func (r *Resolver) Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimRedeemed, orderID: orderID})
@@ -52,8 +52,9 @@ func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
 }
 
-// Reopen reverts a redemption; a new hold begins. The same order again is a
-// repetition, whatever has happened to the claim since. Errors as Redeem.
+// Reopen reverts a redemption and starts a new hold.
+// The same order again is a repetition, whatever has
+// happened to the claim since. Errors as Redeem.
 func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
 }
@@ -88,8 +89,8 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	return models.Resolution{Resolved: result, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 }
 
-// apply delivers decisions to Redis while the caller waits, for up to
-// applyWait.
+// apply delivers decisions to Redis while
+// the caller waits, for up to applyWait.
 func (r *Resolver) apply(ctx context.Context, decided []heldClaim) {
 	r.steps.At("committed")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWait)

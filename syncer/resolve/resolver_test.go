@@ -25,8 +25,8 @@ func resolver(h *syncertest.Stack) *resolve.Resolver {
 	return resolve.NewResolver(h.DB, relay(h), syncertest.Quiet())
 }
 
-// requireSame holds Redis, the counters and the rows of a campaign against each
-// other, users and all.
+// requireSame compares Redis, the counters
+// and the rows of a campaign, with its users.
 func requireSame(h *syncertest.Stack, campaignID string) {
 	h.T.Helper()
 	h.Sync()
@@ -97,7 +97,6 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 	})
 }
 
-// allEvents are the events in the stream.
 func allEvents(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
 	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
@@ -110,7 +109,7 @@ func allEvents(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-// killedAt runs do and has it die at the visit-th step of that name.
+// killedAt runs do, and lets it die at a step of that name.
 func killedAt(step string, do func(step func(name string))) (died bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -128,7 +127,7 @@ func killedAt(step string, do func(step func(name string))) (died bool) {
 	return false
 }
 
-// relayAll has everything told that is left.
+// relayAll delivers all that is left in the outbox.
 func relayAll(h *syncertest.Stack) {
 	h.T.Helper()
 	require.Eventually(h.T, func() bool {
@@ -139,8 +138,8 @@ func relayAll(h *syncertest.Stack) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// The control: without the outbox, an INCR after the commit, or before it,
-// comes back too seldom or too often.
+// Control: without the outbox, an INCR after
+// or before the commit is lost or doubled.
 func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]string{"lost": "between", "twice": "after"} {
@@ -152,7 +151,8 @@ func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 			tx := h.DB.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
 			require.NoError(t, tx.Error)
 			at("between")
-			// who can't know whether it was done does it again
+			// a process that can't know whether
+			// it was done does it again
 			if tx.RowsAffected == 1 || step == "after" {
 				require.NoError(t, h.Redis.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
 			}

@@ -24,29 +24,29 @@ const (
 	evictedPoll = 20 * time.Millisecond
 )
 
-// Archiver moves claims of closed campaigns to claims_archive. The counters
-// still include them. archived_claims and its like count them, in the
-// transaction that moves them. So an archiver that dies leaves nothing to
-// repair.
+// Archiver moves claims of closed campaigns to claims_archive.
+// The counters still include them. The transaction that moves
+// them counts them in archived_claims and its like. So an
+// archiver that dies leaves nothing to repair.
 type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error
-	moved func(claims int) // is called for each page
+	moved func(claims int) // called for each page
 
 	pageSize int // archivePage, except in tests
 	steps    steps.Steps
 }
 
-// NewArchiver returns an archiver. evict evicts a resident lot; moved is called
-// for each page.
+// NewArchiver returns an archiver. evict evicts
+// a resident lot; moved is called for each page.
 func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, moved func(claims int)) *Archiver {
 	return &Archiver{db: db, evict: evict, moved: moved, pageSize: archivePage}
 }
 
-// Archive moves the claims of a campaign made before a time, and returns how
-// many. After each page it pauses as long as that took, so that new claims come
-// first. Claims that may still expire stay. Errors: ErrNotArchivable,
-// models.ErrNotFound, and the database's.
+// Archive moves the claims of a campaign made before a time, and
+// returns how many. After each page it pauses as long as that took, so
+// that new claims come first. Claims that may still expire stay.
+// Errors: ErrNotArchivable, models.ErrNotFound, and the database's.
 func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
 	shards, err := a.mayArchive(ctx, campaignID)
 	if err != nil {
@@ -66,8 +66,8 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 	return moved, nil
 }
 
-// awaitEvicted waits a while for MySQL to apply an eviction. If it does not,
-// move fails.
+// awaitEvicted waits a while for MySQL to apply
+// an eviction. If it does not, move fails.
 func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 	for end := time.Now().Add(evictedWait); time.Now().Before(end); {
 		var residency models.Residency
@@ -102,8 +102,8 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 	}
 }
 
-// mayArchive refuses campaigns that have not ended. It returns the ids of the
-// lots.
+// mayArchive refuses campaigns that have not
+// ended, and returns the ids of the lots.
 func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, err error) {
 	var c struct {
 		Status models.Status
@@ -136,8 +136,8 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 	return shards, nil
 }
 
-// page moves a page of claims in one transaction, and returns their number and
-// last seq. The first page writes the audit row.
+// page moves a page of claims in one transaction, and returns their
+// number and last seq. The first page writes the audit row.
 func (a *Archiver) page(
 	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
 ) (moved, last int64, err error) {
@@ -167,8 +167,8 @@ func (a *Archiver) page(
 const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id," +
 	" amount, order_id, claimed_at, synced_at, resolved_at, release_reason, decisions, reopened_at, held_until"
 
-// read locks and reads the next claims, in order of seq. It skips open holds,
-// and decisions that are still in the outbox, which the counters lack.
+// read locks and reads the next claims, in order of seq. It skips open
+// holds, and decisions in the outbox, which the counters lack.
 func (a *Archiver) read(tx *gorm.DB, lotID string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
@@ -215,8 +215,8 @@ func (a *Archiver) move(tx *gorm.DB, lotID string, claims []models.ClaimRow) err
 		return err
 	}
 	a.steps.At("deleted")
-	// A load reads counters and rows from one snapshot, so it sees all of this
-	// or nothing.
+	// A load reads counters and rows from
+	// one snapshot: all of this or nothing.
 	counted := tx.Exec("UPDATE lots SET archived_claims = archived_claims + ?,"+
 		" archived_units = archived_units + ?, archived_sold = archived_sold + ?, archived_released = archived_released + ?"+
 		" WHERE id = ? AND residency IN (?, ?)"+

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closedCampaign is a campaign of 30 claims of which two were released and one
-// redeemed, closed and ended.
+// closedCampaign is a closed and ended campaign of 30 claims, two
+// released and one redeemed.
 func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	t := h.T
 	t.Helper()
@@ -36,7 +36,7 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	return id, claims
 }
 
-// archiver is one of small pages that evicts as the command does.
+// archiver has small pages, and evicts as the command does.
 func archiver(h *syncertest.Stack) *retention.Archiver {
 	evictor := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
 	return retention.ArchiverWithPage(retention.NewArchiver(h.DB, func(ctx context.Context, id string) error {
@@ -55,7 +55,6 @@ func requireAgrees(h *syncertest.Stack, id string) {
 	require.Empty(h.T, h.Compare(id).Differences)
 }
 
-// archived are the ids in claims_archive, in order of seq.
 func archived(h *syncertest.Stack) (ids []string) {
 	h.T.Helper()
 	require.NoError(h.T, h.DB.Raw("SELECT id FROM claims_archive ORDER BY seq").Scan(&ids).Error)
@@ -91,8 +90,8 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	require.Contains(t, string(log[0].After), "claimed_before")
 }
 
-// The claims of all shards go, each counted where it was claimed, and the sums
-// of the campaign stay.
+// The claims of all shards move, each counted in its shard, and the
+// sums of the campaign stay.
 func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -128,9 +127,9 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// The stream is read again from its beginning, as after Redis lost entries:
-// what is in the archive is known. So is it to a repair of counters that
-// someone spoiled.
+// The stream is read again from its start, as after
+// Redis lost entries: archived claims are known. A
+// repair of wrong counters knows them, too.
 func TestArchiver_WhatIsInTheArchiveIsKnown(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -200,8 +199,8 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	require.ErrorContains(t, err, "has 1 parked events")
 }
 
-// Someone asks for the campaign while it is archived: what comes after the load
-// stays, and a load that was under way starts again.
+// The campaign is loaded while it is archived. Later claims stay, and a
+// load in progress starts again.
 func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -225,8 +224,8 @@ func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// Killed at any step, and started again until it ends: each claim is in the
-// archive, once.
+// Killed at any step and restarted until
+// it ends, it archives each claim once.
 func TestArchiver_KilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

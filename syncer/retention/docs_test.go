@@ -31,7 +31,6 @@ var (
 	comment  = regexp.MustCompile(`(?m)^--.*$`)
 )
 
-// dbaDocs are the statements of each block of SQL in docs/dba.md.
 func dbaDocs(t *testing.T) (blocks [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/dba.md")
@@ -48,8 +47,8 @@ func dbaDocs(t *testing.T) (blocks [][]string) {
 	return blocks
 }
 
-// dbaPlans are the tables that each query for a DBA reads, with the type of the
-// access and the index. Derived tables are left out.
+// dbaPlans are the tables that each query for a DBA reads, with the
+// type of the access and the index. Derived tables are left out.
 var dbaPlans = [][]string{
 	{"d const PRIMARY", "f ref stock_flushes_of_campaign", "f ref stock_flushes_of_campaign", "f ref stock_flushes_waiting", "l const lots_id", "x ref reconciliations_of_campaign"},
 	{"d ref definitions_to_end", "l eq_ref PRIMARY"},
@@ -58,15 +57,15 @@ var dbaPlans = [][]string{
 	{"stock_flushes range stock_flushes_of_campaign"},
 	{"reconciliations index PRIMARY"},
 	{"parked_events ALL "}, // is empty or short
-	{"outbox ALL "},        // holds what Redis has not been notified of
+	{"outbox ALL "},        // has what Redis has not got yet
 	{"hold_cursors range hold_cursors_due"},
 	{"claims ref claims_of_user"},
 	{"claims ref claims_place"},
 	{"audit_log index PRIMARY"},
 }
 
-// Each query for a DBA runs by the plan that it is written for, on MariaDB and
-// MySQL, and reads little.
+// Each query for a DBA runs by its intended
+// plan, on MariaDB and MySQL, and reads little.
 func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -117,7 +116,7 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	}
 }
 
-// Each query for a DBA says the same in a session of any time zone.
+// The session's time zone changes no query's result.
 func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -159,8 +158,8 @@ func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	}
 }
 
-// The grants of `dibs grants` are enough for each of those who get them, and
-// stop what they should.
+// The grants of `dibs grants` suffice for
+// each account, and stop what they should.
 func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	own := testenv.Database(t)

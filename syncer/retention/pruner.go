@@ -23,9 +23,10 @@ const (
 	prunePause  = 1                   // pause after a page, times its duration: flushes come first
 )
 
-// Pruner deletes rows that only people read. A flush uses its rows of
-// stock_flushes only in its own transaction; stock_watch shows the newest. A
-// waiting row stays. Prune serves one goroutine; several processes do no harm.
+// Pruner deletes rows that only people read. A flush uses
+// its rows of stock_flushes only in its own transaction;
+// stock_watch shows the newest. A waiting row stays. Prune
+// serves one goroutine; several processes do no harm.
 type Pruner struct {
 	db          *gorm.DB
 	flushesDone string // the last id of the last round; "" starts over
@@ -40,8 +41,8 @@ func NewPruner(db *gorm.DB) *Pruner {
 	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept, time: pruneTime}
 }
 
-// Prune deletes old rows page by page, within bounds of time, and returns how
-// many. A table that fails does not stop the others.
+// Prune deletes old rows page by page, within bounds of time, and
+// returns how many. A table that fails does not stop the others.
 func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	var failed []error
 	for _, table := range []struct {
@@ -57,8 +58,8 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, errors.Join(failed...)
 }
 
-// untilDone deletes pages until nothing is left, or the time of the table is
-// over.
+// untilDone deletes pages until none
+// is left or the table's time is over.
 func (p *Pruner) untilDone(
 	ctx context.Context, page func(ctx context.Context) (n int, more bool, err error),
 ) (pruned int, err error) {
@@ -75,8 +76,8 @@ func (p *Pruner) untilDone(
 	}
 }
 
-// flushes deletes a page of old rows, by id, as ids sort by time. It starts
-// after the last page, since it would find rows that stay again and again.
+// flushes deletes a page of old rows, by id, as ids sort by time. It
+// starts after the last page, or it would keep finding rows that stay.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
 	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting "+
@@ -96,7 +97,6 @@ func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	return n, true, nil
 }
 
-// flushPage deletes the rows of a page except the newest of each campaign.
 func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (pruned int, err error) {
 	if len(page) == 0 {
 		return 0, nil

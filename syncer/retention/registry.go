@@ -15,19 +15,19 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Registry is the list of consumer groups whose unread entries are kept. MySQL
-// records the names, each claim stream has the groups, and each restores what
-// the other lost: a Trimmer registers every group that it finds, and creates a
-// registered group that a stream lacks. Any number of processes may share a
-// registry.
+// Registry is the list of consumer groups whose unread entries are
+// kept. MySQL has the names, and each claim stream has the groups; each
+// restores what the other lost. A Trimmer registers every group that it
+// finds, and creates registered groups that a stream lacks. Any number
+// of processes may share a registry.
 type Registry struct {
 	db      *gorm.DB
 	groups  *lua.Scripts
 	initial []string
 }
 
-// NewRegistry returns a Registry. An empty one registers initial, with
-// models.GroupSyncer.
+// NewRegistry returns a Registry. An empty one
+// registers initial, with models.GroupSyncer.
 func NewRegistry(db *gorm.DB, groups *lua.Scripts, initial []string) *Registry {
 	return &Registry{db: db, groups: groups, initial: initial}
 }
@@ -35,7 +35,7 @@ func NewRegistry(db *gorm.DB, groups *lua.Scripts, initial []string) *Registry {
 // Names returns the names of the registered groups, sorted.
 func (r *Registry) Names(ctx context.Context) ([]string, error) {
 	names, err := r.read(ctx)
-	// it is never removed: the registry is empty
+	// never removed, so the registry is empty
 	if err == nil && !slices.Contains(names, models.GroupSyncer) {
 		err = r.register(ctx, r.initial...)
 		if err == nil {
@@ -67,13 +67,13 @@ func insertGroups(tx *gorm.DB, names []string) error {
 	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
 }
 
-// errGroupGone rolls back the registration of a group that was removed
-// meanwhile.
+// errGroupGone rolls back the registration
+// of a group that was removed in between.
 var errGroupGone = errors.New("retention: the group is gone from its stream")
 
-// adopt registers a group that was found in a stream, if it still exists.
-// Removals wait for the row of this transaction, and destroy the group before
-// they commit.
+// adopt registers a group that was found in a stream, if it still
+// exists. Removals wait for the row of this transaction, and destroy
+// the group before they commit.
 func (r *Registry) adopt(ctx context.Context, partition int, name string) error {
 	err := sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
@@ -96,8 +96,8 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 	return err
 }
 
-// create creates a registered group in a stream. The lock on its row blocks its
-// removal.
+// create creates a registered group in a stream.
+// The lock on its row blocks its removal.
 func (r *Registry) create(ctx context.Context, partition int, name string) error {
 	return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
@@ -114,8 +114,8 @@ func lockGroup(tx *gorm.DB, name string) (registered bool, err error) {
 	return len(rows) > 0, err
 }
 
-// Add registers a group, and creates it at the first entry of every claim
-// stream. It reports whether the group is new.
+// Add registers a group, and creates it at the first entry of every
+// claim stream. It reports whether the group is new.
 func (r *Registry) Add(ctx context.Context, name string) (added bool, err error) {
 	names, err := r.Names(ctx)
 	if err != nil {
@@ -145,10 +145,10 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 	return added, nil
 }
 
-// Remove removes a group from the registry and from every claim stream, so that
-// its unread entries may be trimmed. After an error it is still registered, and
-// streams that lost it get it back. Errors: models.ErrNotFound; models.ErrInUse
-// while a process reads for it.
+// Remove removes a group from the registry and from every claim stream,
+// so that its unread entries may be trimmed. After an error it is still
+// registered, and streams that lost it get it again. Errors:
+// models.ErrNotFound; models.ErrInUse while a process reads for it.
 func (r *Registry) Remove(ctx context.Context, name string) error {
 	for p := range r.groups.Partitions() {
 		read, err := r.groups.IsRead(ctx, p, name)

@@ -20,7 +20,6 @@ import (
 
 const streams = 3
 
-// groupsIn are the names of the groups of each claim stream.
 func groupsIn(t *testing.T, scripts *lua.Scripts) (names [streams][]string) {
 	t.Helper()
 	for p := range streams {
@@ -85,8 +84,8 @@ func TestRegistry_ListsLagAndPending(t *testing.T) {
 	}, list)
 }
 
-// A removal that fails on its way leaves the group registered, and the trimmer
-// restores what is missing of it.
+// A removal that fails midway leaves the group registered, and the
+// trimmer restores what is missing of it.
 func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -117,8 +116,7 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 
 var errStep = errors.New("the step that fails")
 
-// Trimmers that create what is missing and a removal run at once: a group that
-// was removed does not come back.
+// Trimmers that create missing groups must not restore a removed one.
 func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -148,8 +146,8 @@ func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	require.NotContains(t, groupsIn(t, scripts)[0], "audit")
 }
 
-// While MySQL is away nothing is trimmed, as the registry is not known, but
-// what the groups have to read is measured.
+// While MySQL is away the registry is unknown, so nothing is trimmed;
+// backlogs are still measured.
 func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -166,7 +164,6 @@ func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
 	require.Zero(t, first)
 }
 
-// trimmerOf is a trimmer of several streams with a registry.
 func trimmerOf(t *testing.T, rdb *redis.Client, registry *retention.Registry) *retention.Trimmer {
 	t.Helper()
 	cfg := syncertest.Trimming(t, rdb, streams)

@@ -18,15 +18,15 @@ import (
 const (
 	trimCall  = 10_000  // entries of a call, which blocks Redis for a few milliseconds
 	trimCalls = 50      // calls of a round: half a million entries a second is beyond any rush
-	farBehind = 500_000 // entries, about 100 MB of Redis, from which on a group is warned of
+	farBehind = 500_000 // entries, about 100 MB of Redis: a warning from here on
 )
 
 // TrimmerConfig configures a Trimmer. All but Registerer is required.
 type TrimmerConfig struct {
 	Streams  *lua.Scripts
 	Registry *Registry
-	// Applied returns the last entry of a stream that MySQL has applied; zero
-	// is none.
+	// Applied returns the last entry of a stream
+	// that MySQL has applied; zero is none.
 	Applied   func(ctx context.Context, partition int) (lua.EntryID, error)
 	Keep      time.Duration // younger entries stay, for a restored MySQL
 	KeepBytes int64         // unless a stream is larger
@@ -35,13 +35,13 @@ type TrimmerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// Trimmer removes old entries that MySQL has applied and every registered group
-// has acknowledged. Any number may run.
+// Trimmer removes old entries that MySQL has applied and every
+// registered group has acknowledged. Any number may run.
 type Trimmer struct {
 	TrimmerConfig
 
 	metrics *trimmerMetrics
-	behind  map[string]bool  // streams and groups that were warned of; used by Trim alone
+	behind  map[string]bool  // streams and groups with a warning; used by Trim alone
 	known   map[int][]string // groups with metrics, by partition; likewise
 
 	call, farBehind int64 // the constants, except in tests
@@ -55,10 +55,10 @@ func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 	}
 }
 
-// Trim trims all streams once and returns how many entries it removed. One that
-// fails does not stop the others. Without MySQL it only measures, as the
-// registry is unknown. It also publishes the number of partitions in Redis for
-// readers.
+// Trim trims all streams once and returns how many entries it removed.
+// One that fails does not stop the others. Without MySQL it only
+// measures, as the registry is unknown. It also publishes the number of
+// partitions in Redis for readers.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	// before the streams: else a removed group would look new
 	registered, err := t.Registry.Names(ctx)
@@ -87,9 +87,9 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	return trimmed, errors.Join(failed...)
 }
 
-// trimStream trims a stream and returns its groups. It creates a missing
-// registered group, and then trims nothing this time. An unregistered group
-// counts like any other.
+// trimStream trims a stream and returns its groups. If a registered
+// group is missing, it creates the group and trims nothing this time.
+// An unregistered group counts like any other.
 func (t *Trimmer) trimStream(
 	ctx context.Context, partition int, registered []string,
 ) (trimmed int64, groups []lua.Group, err error) {
@@ -127,10 +127,10 @@ func (t *Trimmer) trimStream(
 	return trimmed, groups, t.measure(ctx, partition, groups)
 }
 
-// firstKept returns the first entry of a stream that stays. The last applied
-// one stays, as readers detect a loss by it, and all that a group needs.
-// Entries younger than Keep stay unless the stream is too large. Ages are
-// differences of ids, so a wrong clock is harmless.
+// firstKept returns the first entry of a stream that stays. The last
+// applied one stays, as readers detect a loss by it, and all that a
+// group needs. Entries younger than Keep stay unless the stream is too
+// large. Ages are differences of ids, so a wrong clock is harmless.
 func (t *Trimmer) firstKept(
 	ctx context.Context, partition int, stream *lua.Stream, groups []lua.Group, applied lua.EntryID,
 ) (lua.EntryID, error) {

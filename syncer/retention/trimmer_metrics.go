@@ -49,8 +49,8 @@ func (m *trimmerMetrics) forget(partition int) {
 	}
 }
 
-// measure updates the metrics of a stream, and warns of groups that are far
-// behind.
+// measure updates the metrics of a stream,
+// and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
 	label := strconv.Itoa(partition)
 	stream, err := t.Streams.Stream(ctx, partition)
@@ -97,8 +97,8 @@ func (t *Trimmer) forgetDestroyed(partition int, groups []lua.Group) {
 	t.known[partition] = names
 }
 
-// backlogOf returns a group's unacknowledged entries: all, if Redis does not
-// know.
+// backlogOf returns a group's unacknowledged
+// entries: all, if Redis does not know.
 func backlogOf(g *lua.Group, length int64) int64 {
 	if g.Backlog < 0 {
 		return length

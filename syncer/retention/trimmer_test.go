@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unreadGone says which group lost an entry that it has not acknowledged; "" is
-// none. It is what a trimmer must pass.
+// unreadGone returns which group lost an entry that it has not
+// acknowledged, or "". A trimmer must pass it.
 func unreadGone(s *syncertest.Stream, groups ...string) string {
 	s.T.Helper()
 	first, _ := s.Left()
@@ -63,9 +63,9 @@ func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
 	return n
 }
 
-// The trimmer needs these commands and no others, on Redis 7.0, on Valkey 8 and
-// on the embedded Redis. The access list of docs/security.md has them, and
-// those of its script.
+// The trimmer needs exactly these commands, on Redis 7.0, on Valkey 8
+// and on the embedded Redis. The access list of docs/security.md has
+// them, and those of its script.
 func TestTrimmer_Commands(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) redis.UniversalClient{
@@ -104,8 +104,8 @@ func TestTrimmer_Commands(t *testing.T) {
 	}
 }
 
-// Redis trims whole nodes of 100 entries, so what stays may be up to 99 more
-// than is needed.
+// Redis trims whole nodes of 100 entries,
+// so up to 99 more than needed may stay.
 func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -136,9 +136,9 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
 }
 
-// What is younger than Keep, by the ids, stays for a MySQL that is restored,
-// unless the stream takes too much of Redis. What MySQL has not applied stays
-// in any case, and so does the entry that it applied last.
+// Entries younger than Keep, by their ids, stay for a restored MySQL,
+// unless the stream is too large. Entries that MySQL has not applied
+// always stay, and so does the last applied one.
 func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -169,8 +169,8 @@ func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 	require.Len(t, s.Redis.XRange(t.Context(), s.Key, applied, applied).Val(), 1)
 }
 
-// A reader that creates its group is registered by that, as docs/finance.md
-// tells readers in any language to do.
+// Creating a group registers it, as docs/finance.md
+// describes for readers in any language.
 func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -199,8 +199,8 @@ func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	require.Equal(t, 1, n, "the figures of the group that was removed are gone")
 }
 
-// The control: a trim that does not ask about a group takes entries from under
-// it, and the check says so.
+// Control: a trim that ignores a group removes entries that it needs,
+// and the check reports that.
 func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -213,8 +213,8 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
 }
 
-// Two trimmers, two groups that read and acknowledge in no order, a writer: at
-// no moment is anything unread gone.
+// Two trimmers, a writer, and two groups that acknowledge in any order:
+// no unread entry is ever removed.
 func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)

@@ -5,11 +5,10 @@ import (
 	"dibs/models"
 )
 
-// Observe has observe called at each step, see steps.Steps.
 func (m *Mover) Observe(observe func(step string)) { m.steps.Observe(observe) }
 
-// Lowering are the units that each of some shards gives when so many leave the
-// total, and whether their users have them.
+// Lowering returns how many units each shard gives when units leave the
+// total, and whether users have them.
 func Lowering(units int64, views ...lua.ShardView) (parts []int64, taken bool) {
 	p := &snapshot{views: views}
 	parts = make([]int64, len(views))
@@ -24,8 +23,7 @@ func Lowering(units int64, views ...lua.ShardView) (parts []int64, taken bool) {
 	return parts, taken
 }
 
-// Gathering are the units that each of some shards gives to one that needs
-// some.
+// Gathering returns how many units each shard gives to one in need.
 func Gathering(need models.Need, views ...lua.ShardView) (parts []int64) {
 	p := &snapshot{views: views}
 	parts = make([]int64, len(views))

@@ -13,10 +13,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// line is a stock level of a campaign, as in definitions.told_line. With one
-// shard, the claim that crosses a line publishes it, see claim.lua. With
-// several, no shard knows the stock of all: MySQL has the line that was
-// published last.
+// line is a stock level of a campaign, as in definitions.told_line.
+// With one shard, the claim that crosses a line publishes it, see
+// claim.lua. With several, no shard knows the stock of all, so MySQL
+// has the last published line.
 type line int
 
 const (
@@ -35,10 +35,10 @@ type stockLevel struct {
 // lineNow is the current line of a campaign; 0 while it has no packets yet.
 const lineNow = "CASE WHEN total > 0 AND remaining = 0 THEN 2 WHEN total > 0 AND remaining <= low_stock_at THEN 1 ELSE 0 END"
 
-// Check completes open moves and raises that other processes left, and
-// publishes crossed lines of campaigns with several shards, by what MySQL has
-// applied. It returns how many it did. A failure does not keep the others from
-// their turn. It serves one goroutine.
+// Check completes open moves and raises that other processes left. It
+// also publishes crossed lines of sharded campaigns, by what MySQL has
+// applied. It returns how many it did. A failure does not stop the
+// others. It serves one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	settled, settleErr := m.settleAll(ctx)
 	finished, finishErr := m.finishAll(ctx)
@@ -96,8 +96,8 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 	return len(open), errors.Join(failed...)
 }
 
-// publishLine records a campaign's line, and in the same transaction publishes
-// the lines crossed downwards.
+// publishLine records a campaign's line, and publishes the lines
+// crossed downwards in the same transaction.
 func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are by shard number, not by campaign, so that labels are bounded.
-// The leader alone sets those of open moves.
+// metrics are by shard number, not by campaign, so that labels are
+// bounded. Only the leader sets those of open moves.
 type metrics struct {
 	started, units *prometheus.CounterVec // by shard
 	seconds        prometheus.Histogram
@@ -47,7 +47,8 @@ func (m *Mover) count(to int, units int64) {
 	}
 }
 
-// ResetMetrics sets the metrics of open moves to 0 as another process leads.
+// ResetMetrics sets the metrics of open
+// moves to 0 when another process leads.
 func (m *Mover) ResetMetrics() {
 	m.metrics.open.Set(0)
 	m.metrics.oldest.Set(0)

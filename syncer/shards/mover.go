@@ -22,18 +22,18 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrBlocked reports that the stock is unknown: a shard does not answer,
-// or others take the units too fast.
+// ErrBlocked reports that the stock is unknown: a shard does not
+// answer, or others take the units too fast.
 var ErrBlocked = errors.New("shards: nothing can be said of the units that are asked for")
 
 const (
 	// maxSteps bounds the steps of one need, while others take the units.
 	maxSteps = 50
-	// viewTimeout bounds a snapshot of all shards. Units on a stalled server
-	// are out of reach until it fails over.
+	// viewTimeout bounds a snapshot of all shards. Units on a stalled
+	// server are unreachable until it fails over.
 	viewTimeout = 500 * time.Millisecond
-	// appliedTimeout is how long a move waits for MySQL to apply its debit.
-	// After that the leader completes it.
+	// appliedTimeout is how long a move waits for MySQL to apply its
+	// debit. After that the leader completes it.
 	appliedTimeout = 2 * time.Second
 )
 
@@ -43,8 +43,8 @@ type Loader interface {
 	Reload(ctx context.Context, id string) error
 }
 
-// Mover moves units. Any number of movers, in any processes, may work on a
-// campaign.
+// Mover moves units. Any number of movers,
+// in any processes, may serve a campaign.
 type Mover struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -55,7 +55,8 @@ type Mover struct {
 	turns   sync.Map // *turn by lot
 }
 
-// turn serializes the needs of a shard: two at once would move the units twice.
+// turn serializes the needs of a shard:
+// two at once would move the units twice.
 type turn struct {
 	token chan struct{} // a semaphore of one
 	late  bool          // the last move may be incomplete
@@ -68,8 +69,8 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Regist
 	return &Mover{db: db, scripts: scripts, applied: applied, loader: loader, metrics: newMetrics(reg)}
 }
 
-// Refill moves units to a shard of a campaign, unless that takes longer than a
-// claim waits. Errors: ErrBlocked, and those of Redis or MySQL.
+// Refill moves units to a shard of a campaign, unless that takes longer
+// than a claim waits. Errors: ErrBlocked, and those of Redis or MySQL.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
 	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
@@ -102,7 +103,7 @@ func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 	}
 }
 
-// step does the next thing that helps a need. done reports that the shard has
+// step does the next step for a need. done reports that the shard has
 // the units, or that they are proven not to exist.
 func (m *Mover) step(
 	ctx context.Context, campaignID string, need models.Need, t *turn,
@@ -164,11 +165,12 @@ func (m *Mover) load(ctx context.Context, ids ...string) error {
 	return loads.Wait() //nolint:wrapcheck // wrapped
 }
 
-// prove takes a second snapshot, and returns the size from which on a claim was
-// too large at a moment between the two; 0 is not proven. At that moment each
-// shard had at most the free units of the first snapshot, as none were freed
-// before the second. Nothing was on its way, and no raise was pending: that is
-// ErrBlocked.
+// prove takes a second snapshot. It returns the size from which on a
+// claim was too large at a moment between the two; 0 is not proven.
+//
+// At that moment each shard had at most the free units of the first
+// snapshot, as none were freed before the second. Nothing was on its
+// way, and no raise was pending: that is ErrBlocked.
 func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), first.campaignID, campaigns.BetweenShards)
 	if err == nil && units[first.campaignID] < 0 {
@@ -191,8 +193,9 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 	return 1 + max(0, free), nil
 }
 
-// move debits units, waits until MySQL has applied that, and credits them. A
-// change since the snapshot is no error: the next snapshot has it.
+// move debits units, waits until MySQL has applied
+// that, and credits them. A change since the
+// snapshot is no error: the next snapshot has it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	began := time.Now()
 	givers := make([]int, len(moves))
@@ -244,14 +247,14 @@ func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64,
 	return id.String(), units, err
 }
 
-// isOther reports whether Redis has another load of a shard than the one in the
-// snapshot.
+// isOther reports whether Redis has another
+// load of a shard than the snapshot.
 func isOther(err error) bool {
 	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, lua.ErrDamaged)
 }
 
-// Finish waits until MySQL has applied the debits of a campaign, and credits
-// them.
+// Finish waits until MySQL has applied the
+// debits of a campaign, and credits them.
 func (m *Mover) Finish(ctx context.Context, campaignID string) error {
 	if err := m.await(ctx, campaignID); err != nil {
 		return err
@@ -267,8 +270,8 @@ func (m *Mover) await(ctx context.Context, campaignID string) error {
 	return m.awaitApplied(ctx, partitions)
 }
 
-// partitions returns those of some shards of a campaign; without shards, of
-// all.
+// partitions returns those of some shards
+// of a campaign; without shards, of all.
 func (m *Mover) partitions(ctx context.Context, campaignID string, shards ...int) (partitions []int, err error) {
 	query := m.db.WithContext(ctx).Table("lots").Where("campaign_id = ? AND shard > 0", campaignID)
 	if len(shards) > 0 {
@@ -287,9 +290,10 @@ func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// credit credits some open moves of a campaign, or all, and tries again if it
-// had to load a taker. MySQL must have applied the takers' streams too: else an
-// old credit that a restored MySQL has yet to read would count twice.
+// credit credits some open moves of a campaign, or all. It
+// tries again if it had to load a taker. MySQL must have
+// applied the takers' streams, too. Else an old credit
+// that a restored MySQL has yet to read would count twice.
 func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
 	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
 	if err == nil && isLoaded {
@@ -332,8 +336,8 @@ func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string
 	return isLoaded, errors.Join(failed...)
 }
 
-// loadAndAwait loads a shard, and waits until MySQL has applied the entry of
-// that load.
+// loadAndAwait loads a shard, and waits until
+// MySQL has applied the entry of that load.
 func (m *Mover) loadAndAwait(ctx context.Context, id string, again bool) (err error) {
 	if again {
 		err = m.loader.Reload(ctx, id)
@@ -414,13 +418,14 @@ func (p *snapshot) lack(need models.Need) int64 {
 	return need.Units - taker.Free() + taker.Lacks()
 }
 
-// richer is how many times a shard's free units another must have to give some
-// away before a claim waits for them.
+// richer is how many times a shard's free units another must have to
+// give some away before a claim waits for them.
 const richer = 4
 
-// moves returns the moves that serve a need: half of the difference to the
-// richest shard, at least what is lacking. If no shard has enough, several give
-// all they have. It returns nil if all of them together have too few.
+// moves returns the moves that serve a need: half of the
+// difference to the richest shard, or at least the lack.
+// If no shard has enough, several give all they have. It
+// returns nil if all of them together have too few.
 func (p *snapshot) moves(need models.Need) (moves []move) {
 	lack := p.lack(need)
 	var givers []int

@@ -16,8 +16,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// sale is a campaign of several shards in Redis, and a mover. MySQL applies the
-// stream whenever a mover waits for that, unless isBehind.
+// sale is a campaign of several shards in Redis, and a mover. Unless
+// isBehind, MySQL applies the stream whenever a mover waits for that.
 type sale struct {
 	*syncertest.Stack
 	id       string
@@ -45,14 +45,13 @@ func (s *sale) newMover(loader shards.Loader) *shards.Mover {
 	return m
 }
 
-// Sync has MySQL apply what the stream holds.
 func (s *sale) Sync() {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.Stack.Sync()
 }
 
-// apply has MySQL apply what the stream holds when a mover waits for that.
+// apply lets MySQL apply the stream when a mover waits for that.
 func (s *sale) apply(step string) {
 	if step == "waiting" && !s.isBehind {
 		s.Sync()
@@ -72,7 +71,8 @@ func (l appliedFirst) Reload(ctx context.Context, id string) error {
 	return l.s.Loader().Reload(ctx, id) //nolint:wrapcheck // stands in for it
 }
 
-// Load loads a shard once MySQL has applied the stream, and has it know that.
+// Load loads a shard once MySQL has applied
+// the stream, and applies the load.
 func (s *sale) Load(id string) error {
 	_, err := appliedFirst{s}.Load(s.T.Context(), id)
 	s.apply("waiting")
@@ -86,7 +86,7 @@ func (s *sale) views() []lua.ShardView {
 	return s.Scripts.Shards(s.T.Context(), c.ShardIDs())
 }
 
-// totals are what the shards have in Redis.
+// totals are the shards' totals in Redis.
 func (s *sale) totals() (all []int64) {
 	for _, v := range s.views() {
 		require.NoError(s.T, v.Err)
@@ -102,8 +102,8 @@ func sum(all []int64) (n int64) {
 	return n
 }
 
-// take has new users claim a unit each in a shard, and returns how many got
-// one.
+// take lets new users claim a unit each in
+// a shard, and returns how many got one.
 func (s *sale) take(shard, n int) (got int) {
 	s.T.Helper()
 	s.users++
@@ -115,7 +115,6 @@ func (s *sale) take(shard, n int) (got int) {
 	return got
 }
 
-// release has Redis release a claim in a shard.
 func (s *sale) release(shard int, claim models.Claim) {
 	s.T.Helper()
 	c := s.Campaign(s.shard(shard))
@@ -136,14 +135,13 @@ func (s *sale) refill(shard int, units int64) models.Refill {
 	return refill
 }
 
-// open counts the moves without a credit.
 func (s *sale) open() (n int) {
 	require.NoError(s.T, s.DB.Raw("SELECT COUNT(*) FROM stock_moves WHERE credited_at IS NULL").Scan(&n).Error)
 	return n
 }
 
-// requireSettled expects that both servers have the same units in each shard,
-// and all of them.
+// requireSettled requires that both servers have
+// the same units in each shard, and all units.
 func (s *sale) requireSettled(total int64) {
 	s.T.Helper()
 	s.Sync()
@@ -175,8 +173,8 @@ func TestRefill_UnitsGoWhereTheyAreAskedFor(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A campaign is sold out only if no unit is free in any shard, and none is on
-// its way.
+// A campaign is sold out only if no unit is
+// free in any shard, and none is on its way.
 func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 4, 2)
@@ -195,8 +193,8 @@ func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// While nobody consumes, a shard has no more than one move on its way: the
-// others keep the rest.
+// Without a consumer, a shard has at most one
+// move on its way: the others keep the rest.
 func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 2)
@@ -215,8 +213,8 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A proof is of one moment: a unit that becomes free between its two looks at
-// the shards ends it.
+// A unit that becomes free between the
+// two snapshots of a proof ends it.
 func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -240,7 +238,6 @@ func TestRefill_LoadsAShardThatMayHaveUnits(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// noLoader can't load anything.
 type noLoader struct{}
 
 func (noLoader) Reload(context.Context, string) error { return lua.ErrUnavailable }
@@ -260,8 +257,8 @@ func TestRefill_SaysNothingOfShardsThatItCanNotSee(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A mover that dies leaves a row without a credit. The leader completes it,
-// also if a shard was loaded in the meantime.
+// A mover that dies leaves a row without a credit. The leader completes
+// it, even if a shard was loaded since.
 func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(s *sale){
@@ -289,7 +286,7 @@ func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	}
 }
 
-// A shard that lost what it was credited is loaded before it is credited more.
+// A shard that lost its credits is loaded before it gets more.
 func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -304,8 +301,8 @@ func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// A credit whose debit both servers lost takes the units from the giver, which
-// is loaded again.
+// A credit whose debit both servers lost takes the units from the
+// giver, which is loaded again.
 func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -318,13 +315,13 @@ func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// Two shards that need each other's units don't swap them for ever: the one
-// with the higher number has them first.
+// Two shards that need each other's units must not swap them endlessly:
+// the higher number gets them first.
 func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
 	met := make(chan struct{})
-	meet := func(step string) { // has both debit what they saw at once
+	meet := func(step string) { // makes both debit what they saw, at once
 		if step != "debiting" {
 			return
 		}
@@ -358,8 +355,7 @@ func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	s.requireSettled(2)
 }
 
-// A total that was raised is never sold out, though its units are not in the
-// shards yet.
+// A raised total is not sold out before its units are in the shards.
 func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -369,7 +365,8 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	for _, raise := range []string{
 		"UPDATE lots SET total = 4 WHERE id = ?",
 		"INSERT INTO stock_flushes (id, campaign_id, shard, units, claims, first_seq, last_seq, took_ms, flushed_at, waiting)" +
-			" VALUES ('f', ?, 1, 0, 0, 0, 0, 0, UTC_TIMESTAMP(3), 1)", // somebody locks a shard
+			// another transaction locks a shard
+			" VALUES ('f', ?, 1, 0, 0, 0, 0, 0, UTC_TIMESTAMP(3), 1)",
 		"INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at) VALUES ('r', ?, 0, 2, 2, UTC_TIMESTAMP(3))",
 	} {
 		s.Exec(raise, s.id)
@@ -381,8 +378,8 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// What is free in the shards that are there goes, whatever became of another
-// one.
+// The free units of reachable shards leave
+// the total, even if another shard is lost.
 func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 2)
@@ -393,8 +390,7 @@ func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
 	require.EqualValues(t, 10, s.views()[0].Total)
 }
 
-// Whoever died with units on their way: a campaign that is over keeps no alert
-// ringing.
+// Open moves of a campaign that is over must raise no alert.
 func TestCheck_LeavesClosedCampaignsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -436,8 +432,8 @@ func TestSettle_TheTotalIsInForceAtOnce(t *testing.T) {
 	s.requireSettled(12)
 }
 
-// Whoever changes the total may die: the leader settles it. Two that do so at
-// once settle it once.
+// The leader settles a total whose changer
+// died. Two at once settle it once.
 func TestCheck_SettlesTheTotal(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 4)

@@ -39,8 +39,8 @@ func TestGathering(t *testing.T) {
 	}
 }
 
-// Free units go first. What they don't cover goes from the shards in proportion
-// to what they have.
+// Free units are taken first, the rest
+// in proportion to the shards' totals.
 func TestLowering(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

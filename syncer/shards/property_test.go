@@ -17,9 +17,9 @@ import (
 	"dibs/syncer/shards"
 )
 
-// Movers that die between any two steps, shards that are loaded and evicted in
-// the meantime, servers that come back older: in the end both have all units,
-// and each was sold once.
+// Movers die between any two steps, shards are loaded
+// and evicted, and servers are restored. In the end
+// both have all units, and each was sold once.
 func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(6, 80)) {
@@ -40,7 +40,7 @@ func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	}
 }
 
-// world is a sale that suffers.
+// world is a sale with faults.
 type world struct {
 	*sale
 	dice  *rand.Rand
@@ -77,20 +77,20 @@ func (w *world) step() {
 	}
 }
 
-// restoreMySQL puts MySQL back. What it lacks is read again.
+// restoreMySQL restores an earlier MySQL. What it lacks is read again.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return
 	}
-	w.Sync() // a flush under way would be of another time
+	w.Sync() // a flush in progress would be of another time
 	require.NoError(w.T, w.dumps[w.dice.IntN(len(w.dumps))].Restore(w.DB))
 	w.dumps = nil
-	w.older = nil // both servers at once lose what nobody knows any more
+	w.older = nil // nothing can restore what both servers lose at once
 	w.heal()
 }
 
-// rollBackRedis puts Redis back. What it lost of claims is given up, as an
-// operator says.
+// rollBackRedis restores an earlier Redis.
+// An operator gives its lost claims up.
 func (w *world) rollBackRedis() {
 	if len(w.older) == 0 {
 		return
@@ -102,7 +102,7 @@ func (w *world) rollBackRedis() {
 	w.heal()
 }
 
-// heal does what the syncer does, and the operator.
+// heal does what the syncer and the operator do.
 func (w *world) heal() {
 	w.T.Helper()
 	w.rest()
@@ -112,7 +112,7 @@ func (w *world) heal() {
 	w.rest()
 }
 
-// rest lets everything come to rest.
+// rest waits until everything is idle.
 func (w *world) rest() {
 	w.T.Helper()
 	for range 4 {
@@ -125,7 +125,6 @@ func (w *world) rest() {
 	w.Sync()
 }
 
-// refillAndDie refills a shard by a mover that may die at any step.
 func (w *world) refillAndDie(shard int) {
 	m := shards.New(w.DB, w.Scripts, appliedFirst{w.sale}, nil)
 	ctx, die := context.WithCancel(w.T.Context())
@@ -137,7 +136,8 @@ func (w *world) refillAndDie(shard int) {
 		}
 	})
 	_, err := m.Refill(ctx, w.id, models.Need{Shard: shard, Shards: w.shards, Units: 1 + w.dice.Int64N(30), Within: time.Second})
-	isAway := errors.Is(err, lots.ErrAway) // nobody applies what comes while it waits
+	// nothing applies what arrives while it waits
+	isAway := errors.Is(err, lots.ErrAway)
 	if ctx.Err() == nil && !isAway {
 		require.NoError(w.T, err)
 	}

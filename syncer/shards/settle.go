@@ -16,20 +16,21 @@ import (
 	"gorm.io/gorm"
 )
 
-// settleLease is how long one process may settle a campaign alone. Two at once
-// would lower a total twice, which the next round would correct.
+// settleLease is how long one process may settle a
+// campaign alone. Two at once would lower a total
+// twice, which the next round would correct.
 const settleLease = 10 * time.Second
 
-// excessOf returns how many units more than its total a campaign's shards have,
-// with those on their way.
+// excessOf returns by how many units a campaign's shards exceed its
+// total, with units on their way.
 func excessOf(db *gorm.DB, campaignID string) (int64, error) {
 	units, err := campaigns.Excess(db, campaignID, campaigns.WithRaises)
 	return units[campaignID], err
 }
 
-// Settle makes the shards of a campaign add up to its total. Free units are
-// taken out first, the rest from all shards in proportion: these refuse claims
-// until as many units have come back.
+// Settle makes the shards of a campaign add up to its total. Free units
+// are taken out first, the rest from all shards in proportion. These
+// refuse claims until as many units are released.
 func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	units, err := excessOf(m.db.WithContext(ctx), campaignID)
 	if err != nil || units == 0 {
@@ -55,7 +56,7 @@ func (m *Mover) Settle(ctx context.Context, campaignID string) error {
 	return fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// settle is one step. left is what remains to be settled.
+// settle is one step. left remains to be settled.
 func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err error) {
 	if err := m.await(ctx, c.ID); err != nil { // else a debit may be made twice
 		return 0, err
@@ -108,8 +109,8 @@ func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	}))
 }
 
-// lowering returns debits of free units out of the total, evenly: the poorest
-// give first.
+// lowering returns debits of free units out of
+// the total, evenly: the poorest give first.
 func (p *snapshot) lowering(units int64) (debits []move) {
 	var givers []int
 	for i := range p.views {
@@ -128,8 +129,8 @@ func (p *snapshot) lowering(units int64) (debits []move) {
 	return debits
 }
 
-// lowerTaken returns debits from shards without free units, in proportion to
-// their totals.
+// lowerTaken returns debits from shards without free units, in
+// proportion to their totals.
 func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	all := int64(0)
 	for i := range p.views {
@@ -148,8 +149,8 @@ func (p *snapshot) lowerTaken(units int64) (debits []move) {
 	return debits
 }
 
-// partOf is units * total / all, rounded up; total <= all. The product may
-// exceed 64 bits.
+// partOf is units * total / all, rounded up;
+// total <= all. The product may exceed 64 bits.
 func partOf(units, total, all int64) int64 {
 	high, low := bits.Mul64(uint64(units), uint64(total))
 	part, rest := bits.Div64(high, low, uint64(all))

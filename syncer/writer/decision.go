@@ -33,7 +33,7 @@ func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (de
 		set["release_reason"] = sqlstore.Cut(e.Reason, models.ReasonLength)
 	}
 	claims := tx.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
-	if follows { // a different decision may have this number by now
+	if follows { // another decision may have this number now
 		claims = claims.Where("COALESCE(decisions, 0) = ?", e.Decision-1)
 		if e.Type == models.EventClaimReopened {
 			claims = claims.Where("status = ? AND order_id = ?", models.ClaimRedeemed, e.OrderID)

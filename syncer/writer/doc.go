@@ -14,9 +14,9 @@
 // Three things keep a row from being
 // written. None of them delays other rows:
 //
-//  - MySQL has it. After Redis lost entries, a stream is read from before
-//    the offset.
-//  - MySQL refuses it. Bisection finds it, and the same transaction parks it.
-//  - Its lot is locked. Its claims are written, and its sums wait in
-//    stock_flushes for the first writer that gets the lock.
+//   - MySQL has it. After Redis lost entries, a stream is read from before
+//     the offset.
+//   - MySQL refuses it. Bisection finds it, and the same transaction parks it.
+//   - Its lot is locked. Its claims are written, and its sums wait in
+//     stock_flushes for the first writer that gets the lock.
 package writer

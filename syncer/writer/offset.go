@@ -193,8 +193,8 @@ func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset
 	return MoveOffset(ctx, w.db, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
 }
 
-// MoveOffset is Writer.Move without a
-// Writer. and runs in the same transaction.
+// MoveOffset is Writer.Move without a Writer.
+// The function and runs in the same transaction.
 func MoveOffset(
 	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *gorm.DB) error,
 ) (moved bool, err error) {
