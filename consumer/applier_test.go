@@ -20,7 +20,6 @@ import (
 	"dibs/models"
 )
 
-// memoryLog is a Log in memory that applies each read at once.
 type memoryLog struct {
 	mu        sync.Mutex
 	offsets   map[int]models.Offset
@@ -139,9 +138,6 @@ func (a *applierRole) eventually(t *testing.T, n int) {
 	require.Len(t, a.log.ids(), n)
 }
 
-// Each entry is read once and in order, from MySQL's
-// offset on, whichever process read before. None is
-// pending, and the group shows what is unread.
 func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -203,8 +199,6 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
 }
 
-// A read that the log refuses is repeated, and so is what a second
-// reader took: the offset alone decides.
 func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -222,11 +216,10 @@ func TestApplier_ARefusedReadComesAgain(t *testing.T) {
 	})
 }
 
-// Redis lost the newest entries and has got others since,
-// some under the same ids. The partition gets a new
-// generation, and the stream is read again from the newest
-// position that still exists. Without the event's id the
-// reader would continue after an entry that it never read.
+// Redis lost the newest entries and has others since, some under the
+// same ids. The partition gets a new generation, and the stream is read
+// again from the newest position that still exists. Without the event's
+// id the reader would continue after an entry that it never read.
 func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -275,8 +268,6 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	}
 }
 
-// recovers waits until partition 0 is ok
-// under a generation, in MySQL and in Redis.
 func (a *applierRole) recovers(t *testing.T, generation int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -314,8 +305,8 @@ func rebuild(t *testing.T, rdb redis.UniversalClient, id string) (event string) 
 }
 
 // A Redis that lost everything has no group and no stream, with or
-// without a running reader. Its new entries are not those that MySQL
-// has applied, even if the mark of trimming remained.
+// without a running reader. Its new entries are unknown to MySQL, even
+// if the mark of trimming remained.
 func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for name, isStopped := range map[string]bool{"running": false, "stopped, the mark left": true} {
@@ -348,8 +339,6 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 	}
 }
 
-// Entries without an event go to the log, which parks them. The offset
-// passes them, whatever id they contain.
 func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patience bounds a test's waits.
 const patience = time.Minute
 
 // onBothAlone runs a test on its own real and
@@ -65,7 +64,6 @@ func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 const benchPayload = `{"v":1,"type":"claim.accepted","id":"0199c0de-7a3e-7bbb-8c1d-%012d","campaign_id":"spring-sale",` +
 	`"user_id":"user-%07d","quantity":1,"key":"q83vEjRWeJCrze8SNFZ4kA","epoch":1,"seq":%d,"at":"2026-11-21T04:42:26.123Z"}`
 
-// ensureGroups creates groups on the claim streams of several partitions.
 func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int, groups ...string) error {
 	for p := range partitions {
 		for _, group := range groups {

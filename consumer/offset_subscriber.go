@@ -72,7 +72,6 @@ func (s *offsetSubscriber) Close() error {
 	return nil
 }
 
-// offsetReader reads one stream.
 type offsetReader struct {
 	*Applier
 
@@ -85,7 +84,6 @@ type offsetReader struct {
 	recovered int64 // the generation that this reader started and recovers
 }
 
-// run reads while this process has the lease of the partition.
 func (r *offsetReader) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		held := ctx
@@ -118,7 +116,6 @@ func (r *offsetReader) waitAfter(ctx context.Context, err error) {
 	_ = sleep.For(ctx, wait) // the caller checks ctx
 }
 
-// turn reads from MySQL's offset until something fails.
 func (r *offsetReader) turn(ctx context.Context) error {
 	turn, offset, err := r.cfg.Log.Begin(ctx, r.partition)
 	if err != nil {

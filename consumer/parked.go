@@ -89,8 +89,6 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	}
 }
 
-// in yields a partition's messages, and
-// reports whether the caller wants more.
 func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
 	key := lua.ParkedKey(partition, l.group)
 	from := "-"
@@ -254,7 +252,6 @@ func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 	return chosen, l.remove(ctx, chosen)
 }
 
-// replaysFor is how long requests for replays are kept.
 const replaysFor = 24 * time.Hour
 
 // AskReplay requests that the group's processes
@@ -335,8 +332,8 @@ type parking struct{ *partition }
 const triesKey = "dibs_tries" // metadata: the attempts at a parked message
 
 // Publish parks the entry of each message. It refuses beyond ParkedMax,
-// so that a fault of every entry does not fill Redis: they stay in
-// their stream. Processes may exceed the limit.
+// which processes may exceed together: if every entry fails, they stay
+// in their stream, and Redis does not fill up.
 func (p *parking) Publish(key string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		entries, err := redisbatch.Unmarshal(msg.Payload)

@@ -21,8 +21,6 @@ var unreadable = [][]any{
 	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
 }
 
-// An entry without an event is parked with its fields, its id and the
-// reason, without an attempt. The rest continues.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -32,7 +32,6 @@ type readKey struct{}
 // errNoUUID reports an entry that watermill-redisstream can't read either.
 var errNoUUID = errors.New("consumer: watermill's uuid key is missing")
 
-// partition handles the messages of one claim stream.
 type partition struct {
 	*Consumer
 
@@ -152,7 +151,6 @@ func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 	})
 }
 
-// traced wraps h in spans of the traced events of its messages.
 func traced(
 	tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []models.RawEvent,
 ) message.HandlerFunc {

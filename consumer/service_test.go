@@ -166,7 +166,6 @@ func TestService_BoundedAttemptsPark(t *testing.T) {
 	require.Equal(t, 3, books.triesOf(claimID(7)))
 }
 
-// Redis refuses only the entry of a parked message.
 func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -272,8 +271,6 @@ func TestParkingLot_Replay(t *testing.T) {
 	})
 }
 
-// The service itself replays requested messages, once. What it refuses
-// again stays parked with the reason.
 func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -311,8 +308,6 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	})
 }
 
-// A replay that dies before it deletes leaves
-// the message parked; the handler gets it again.
 func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

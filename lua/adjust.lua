@@ -95,7 +95,7 @@ if total and low and new.status ~= 'closed' then
   if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
 end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 tell(counts[2])
 for _, name in ipairs(crossed) do
   local id = ARGV[2] .. ':' .. name

@@ -14,8 +14,8 @@ import (
 	"dibs/models"
 )
 
-// ClaimsMax bounds the claims of a call. At some 5 µs each, Redis is
-// blocked for less than a millisecond.
+// ClaimsMax bounds the claims of a call: at
+// some 5 µs each, under a millisecond of Redis.
 const ClaimsMax = 128
 
 // ClaimRequest is a claim. The caller has checked its fields.
@@ -122,8 +122,7 @@ func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
 	return replies
 }
 
-// serverNow is now_ms of scripts. It is empty for
-// Redis' clock, or the time of a test's clock.
+// serverNow is now_ms of scripts: empty, or the time of a test's clock.
 func (s *Scripts) serverNow() string {
 	if s.opts.ServerClock == nil {
 		return ""
@@ -159,7 +158,6 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	return args
 }
 
-// tracesOf lists the traced claims, or nil.
 func tracesOf(reqs []ClaimRequest) (traces []byte) {
 	for i := range reqs {
 		if parent := reqs[i].TraceParent; parent != "" {

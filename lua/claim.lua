@@ -74,8 +74,7 @@ if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if fields[numbers + 3] or not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
 for i = 2, numbers do
-  -- tonumber accepts "nan", "1e9" and "0x10", and nothing exceeds
-  -- "nan". A shard may owe units.
+  -- tonumber accepts "nan", "1e9" and "0x10". A shard may owe units.
   local text = fields[i]
   if not text or #text > DIGITS or not find(text, i == 2 and shard and '^%-?%d+$' or '^%d+$') then return {2, 1} end
 end
@@ -83,8 +82,8 @@ local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fie
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- With live claims both hashes were written, so a missing one was lost.
--- Without live claims they may be missing, while seq goes on.
+-- Live claims wrote both hashes, so a missing one was lost. Without
+-- live claims they may be missing, while seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
@@ -101,8 +100,7 @@ if now_text == '' then
 end
 local now_ms = tonumber(now_text)
 if now_ms < tonumber(ARGV[3]) or now_ms >= tonumber(ARGV[3 + DAYS]) then return {3, now_ms} end
--- A campaign's time never decreases, even if the clock does: times in
--- the ledger rise with seq.
+-- Times in the ledger rise with seq, even if the clock steps back.
 if seq > 0 and now_ms < tonumber(fields[9]) then
   now_text = fields[9]
   now_ms = tonumber(now_text)
@@ -179,8 +177,7 @@ local function after_taking(limits, windows, counts, quantity, is_user)
   return write_record(limits, windows, counts, is_user)
 end
 
--- In a rush nearly every user is new. So a new
--- user's record is made once per quantity.
+-- In a rush nearly every user is new: one record per quantity.
 local firsts = {}
 local function first_taking(text)
   local quantity = tonumber(text)
@@ -228,9 +225,9 @@ if not campaign_refusal and remaining > 0 then
   end
 end
 
--- Packets are given out by time of release, then in order of push.
--- packets are as many released ones as this call may need. The first
--- upto[i] are in lists[1] to lists[i].
+-- Packets are given out by time of release, then in
+-- order of push. packets are those that this call may
+-- need. The first upto[i] are in lists[1] to lists[i].
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
@@ -278,9 +275,8 @@ local event_tail = (shard and ',"shard":' .. shard or '') .. ',"epoch":' .. epoc
 -- Each string is made in one go: making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
 local record_tail = ':' .. now_text .. (waves_key and ':' or '')
--- What follows the head of a record. A packet's
--- record ends with its amount and id. Another may
--- end with the state of a release, see release.lua.
+-- What follows the head of a record: a packet's amount and id, or the
+-- state of a release, see release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
 local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
 
@@ -412,13 +408,13 @@ reply[5] = seq
 reply[6] = sold
 
 -- A crossed line has one event: the next call starts below it, until a
--- restock. A shard does not know its campaign's stock. It has no
+-- restock. A shard does not know its campaign's stock, so it has no
 -- low_stock_at, and is never sold out.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 and not shard then crossed[#crossed + 1] = 'sold_out' end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 for i = 1, made do
   local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i],
     'metadata', metadata[i] or '', 'payload', events[i])

@@ -9,7 +9,6 @@ import (
 	"dibs/models"
 )
 
-// claimOutcomes are the outcomes of claim.lua's codes.
 var claimOutcomes = map[int64]models.Outcome{
 	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
 	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
@@ -129,7 +128,6 @@ func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignV
 	return sameForAll(reqs, models.OutcomeRolledBack), CampaignView{Position: Position{Epoch: held[0], Seq: held[1]}}, nil
 }
 
-// numbersOf returns elements of a reply if all are numbers.
 func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	for i, element := range elements {
 		numbers[i], ok = element.(int64)

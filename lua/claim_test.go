@@ -93,7 +93,6 @@ func TestCallsThatCantBeAreNotSent(t *testing.T) {
 	})
 }
 
-// The table of days does not cover such a difference.
 func TestClocksThatDifferByDaysAreRefused(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUserPerDay = 1 })

@@ -33,13 +33,11 @@ type crash struct {
 	wg   sync.WaitGroup
 }
 
-// claimed is a request and the claim in its answer.
 type claimed struct {
 	req   lua.ClaimRequest
 	claim models.Claim
 }
 
-// crashStock is more than any rush takes.
 const crashStock = 100_000_000
 
 // startCrash lets some callers claim until stop. Each repeats a call
@@ -84,7 +82,6 @@ func (c *crash) ask(ctx context.Context, reqs []lua.ClaimRequest) {
 	}
 }
 
-// more waits for as many more answered claims.
 func (c *crash) more(t *testing.T, claims int64) {
 	t.Helper()
 	from := c.told.Load()
@@ -215,5 +212,4 @@ func TestClaimsToldFastAreLostWithRedisAndCounted(t *testing.T) {
 	require.Equal(t, []models.Outcome{models.OutcomeAbsent}, c.b.outcomes(wants("late", 1)...))
 }
 
-// fsyncing are lines of redis.conf.
 var fsyncing = []string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}

@@ -43,7 +43,7 @@ if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- deleted b
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local now_ms = math.floor(redis.call('TIME')[1] * 1000)
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
 local id = move .. ':credited'
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',

@@ -96,7 +96,6 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 	})
 }
 
-// typeOf is the type of a key of a campaign.
 func typeOf(key string) string {
 	switch last := key[strings.LastIndex(key, ":")+1:]; {
 	case last == "claims":
@@ -191,7 +190,6 @@ func TestGarbageInStateChangesNothing(t *testing.T) {
 
 const missing = "(missing)"
 
-// A damaged record stops its owner, and no one else in the call.
 func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for i, record := range []string{"", "x", "0:1;", "0:1;5", ";0:1", "0:-1", "0:1.5;1:1", "nan:nan", "0:1 ;1:1", "0:99999999999999999999", strings.Repeat("9", 400) + ":1"} {
@@ -257,7 +255,6 @@ func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	})
 }
 
-// Redis refuses the first XADD of a call, before anything was written.
 func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t).URL())
@@ -282,8 +279,7 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 
 const lastID = "18446744073709551615"
 
-// fillStream sets the last id of the
-// stream, in the last possible millisecond.
+// fillStream sets the last id, in the last possible millisecond.
 func (b *bundle) fillStream(last string) {
 	b.t.Helper()
 	entry := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}

@@ -43,7 +43,7 @@ if ARGV[4] ~= '1' then free = math.max(0, total - taken) end
 local units = math.min(want, free)
 if units <= 0 then return {0, 0} end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', move, 'metadata', '', 'payload',
   '{"v":1,"type":"units.debited","id":"' .. move ..

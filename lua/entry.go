@@ -94,19 +94,17 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 // nothing if the entry that MySQL applied last is missing. Then Redis
 // lost data, and what MySQL lacks may have any id.
 //
-// KEYS stream, trimmed. ARGV the first id that
-// stays, the id before it, the most entries to trim,
-// the last applied id. Reply {trimmed entries}
+// KEYS stream, trimmed. ARGV first id that stays, id before it, most
+// entries, last applied id. Reply {trimmed entries}
 const trimBelow = `
 if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
 local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
 if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
 return {gone}`
 
-// TrimBelow removes entries before id from a stream and
-// returns how many. It removes about most of them, in
-// whole nodes of 100. It removes none if Redis lacks
-// the entry that MySQL applied last. Errors as Stream.
+// TrimBelow removes about most entries before id, in whole nodes of
+// 100, and returns how many. It removes none if Redis lacks the entry
+// that MySQL applied last. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id, applied EntryID, most int64) (int64, error) {
 	keys := []string{StreamKey(partition), TrimmedKey(partition)}
 	trimmed, _, err := s.run(ctx, "trim", keys, []any{id.String(), id.previous().String(), most, applied.String()})

@@ -7,7 +7,6 @@ import (
 	"dibs/models"
 )
 
-// Sources are the texts of the scripts by name, of all files.
 func Sources() map[string]string {
 	all := make(map[string]string)
 	for _, name := range names() {
@@ -16,7 +15,6 @@ func Sources() map[string]string {
 	return all
 }
 
-// ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
 func ClaimOutcomes() []models.Outcome {
 	var outcomes []models.Outcome
 	for code := int64(0); ; code++ {
@@ -66,7 +64,6 @@ func (s *Scripts) Mutate(text, instead string) error {
 	return nil
 }
 
-// Names that only tests use from outside.
 const (
 	ReleasedNow    = releasedNow
 	ReleasedAway   = releasedAway

@@ -129,7 +129,6 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 	}
 }
 
-// clusterThrough is a cluster client that knows one node, at addr.
 func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	t.Helper()
 	c := redis.NewClusterClient(&redis.ClusterOptions{
@@ -148,18 +147,15 @@ func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	return c
 }
 
-// awaitCall waits until the server has run a script
-// since its counts were reset, and the proxy has dropped
-// the reply. Nothing reports the drop. toxiproxy leaks a
-// goroutine if it is changed while a reply passes.
+// awaitCall waits until the server has run a script and the proxy has
+// dropped the reply, which nothing reports. toxiproxy leaks a goroutine
+// if it is changed while a reply passes.
 func awaitCall(t *testing.T, server redis.UniversalClient) {
 	t.Helper()
 	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, time.Minute, time.Millisecond)
 	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // see above
 }
 
-// Whatever sends a claim twice, a proxy or
-// another client, the script takes it once.
 func TestClaimSentTwiceIsOneClaim(t *testing.T) {
 	t.Parallel()
 	addr := testenv.RedisCluster(t, 1)[0]

@@ -124,7 +124,6 @@ func (b *bundle) setClock(now time.Time) {
 	b.ourMs.Store(now.UnixMilli())
 }
 
-// adjust changes the definition, in Redis too.
 func (b *bundle) adjust(change func(c *models.Campaign)) lua.State {
 	b.t.Helper()
 	change(b.c)
@@ -163,7 +162,6 @@ func (b *bundle) state() lua.State {
 	return st
 }
 
-// events are the campaign's claims in the stream, decoded, in order.
 func (b *bundle) events() []models.Event {
 	b.t.Helper()
 	entries, err := b.rdb.XRange(b.t.Context(), b.keys.Stream, "-", "+").Result()
@@ -195,12 +193,10 @@ func (b *bundle) requireBooks() {
 	require.Equal(b.t, st.Taken, units)
 }
 
-// want makes a request under a new id.
 func want(user string, quantity int64, key string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: quantity, Key: key}
 }
 
-// wants makes n requests of one unit, each by its own user.
 func wants(prefix string, n int) []lua.ClaimRequest {
 	reqs := make([]lua.ClaimRequest, n)
 	for i := range reqs {
@@ -209,7 +205,6 @@ func wants(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// snapshot reads every key of a Redis in full.
 func snapshot(ctx context.Context, t testing.TB, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	keys, err := rdb.Keys(ctx, "*").Result()

@@ -15,7 +15,7 @@ local signals_key, stream_key = KEYS[1], KEYS[2]
 local held = tonumber(redis.call('HGET', signals_key, 'generation') or '0')
 if held >= tonumber(ARGV[1]) then return {1, held} end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', ARGV[3])
 redis.call('HSET', signals_key, 'generation', ARGV[1])
 return {0, tonumber(ARGV[1])}

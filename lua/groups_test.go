@@ -11,7 +11,6 @@ import (
 	"dibs/lua"
 )
 
-// read delivers entries of the stream to a reader of a group.
 func (b *bundle) read(group string, n int64) {
 	b.t.Helper()
 	args := &redis.XReadGroupArgs{Group: group, Consumer: "one", Streams: []string{b.keys.Stream, ">"}, Count: n, Block: -1}

@@ -23,7 +23,6 @@ func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
 	})
 }
 
-// A lost lock is released at once, not when its time is over.
 func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -36,8 +36,8 @@ type CampaignKeys struct {
 // lots are where it put them.
 //
 // Shards get different partitions while there are
-// enough. These are spread widely over the hash slots,
-// as each primary of a cluster has a range of slots.
+// enough, spread widely over the hash slots, as
+// each primary of a cluster has a range of them.
 func PartitionOf(id string, partitions int) int {
 	if partitions <= 1 {
 		return 0
@@ -90,7 +90,6 @@ var shardOrders = struct { //nolint:gochecknoglobals // a cache
 	byFirst map[[2]int][]int
 }{byFirst: make(map[[2]int][]int)}
 
-// clusterSlots is the number of hash slots of every Redis Cluster.
 const clusterSlots = 16384
 
 // slotsApart is the distance of two slots on the circle of all.
@@ -136,7 +135,6 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // It is missing before the first trim.
 func TrimmedKey(partition int) string { return prefix(partition) + "trimmed" }
 
-// readerKey names the lease of the reader of a partition in group syncer.
 func readerKey(partition int) string { return prefix(partition) + "reader" }
 
 // readersKey names the sorted set of the readers in group syncer, by expiry.
@@ -165,10 +163,8 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 // saw of them. offset is MySQL's, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
-// settlingKey names the lease of settling the total of a campaign.
 func settlingKey(campaignID string) string { return "dibs:settling:" + campaignID }
 
-// consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 
 // LeaderKey names the lease of the leading syncer.

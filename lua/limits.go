@@ -11,9 +11,9 @@ import (
 	"dibs/models"
 )
 
-// A user's first two limits have their own fields of the state, and
-// their own codes of claim.lua. Their units are counted even while they
-// are unset. So a limit set later counts earlier claims.
+// A user's first two limits have their own fields of the state and
+// codes of claim.lua. They are counted even while unset, so a limit set
+// later counts earlier claims.
 
 // LimitHit is the limit that refused a claim.
 type LimitHit struct {
@@ -163,7 +163,6 @@ type count struct{ window, units int64 }
 
 func (c count) counted() bool { return c.window >= 0 }
 
-// notCounted is the window of a limit that has counted nothing.
 const notCounted = -1
 
 // limitsBy are a campaign's limits by subject. Those of the user start
@@ -286,7 +285,6 @@ func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	}
 }
 
-// subjectColumns returns the names of the subjects of claims, sorted.
 func subjectColumns(reqs []ClaimRequest) (names []string) {
 	for i := range reqs {
 		for name := range reqs[i].Subjects {

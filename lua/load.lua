@@ -46,7 +46,7 @@ end
 local lists = {}
 if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE', waves_key, 0, -1) end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[7], 'metadata', '', 'payload', ARGV[8])
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
 -- RENAME over a big hash would free it at once, and so block Redis.

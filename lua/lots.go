@@ -47,8 +47,8 @@ const (
 	FenceLeave = "leave"  // give up: another loader may start at once
 )
 
-// Fence stores a loader's token in lots, which then
-// refuse claims. Each lot has its own error: ErrOther
+// Fence stores a loader's token in lots, which
+// then refuse claims. Errors of a lot: ErrOther
 // (another loader has it), and those of Redis.
 func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (fenced []Fenced, errs []error) {
 	calls := make([]call, len(ids))
@@ -112,8 +112,8 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 	return err == nil, err
 }
 
-// LoadAll loads lots without staged data, in one round
-// trip. Each lot has its own error: ErrOther (another
+// LoadAll loads lots without staged data, in one
+// round trip. Errors of a lot: ErrOther (another
 // loader has it), ErrGeneration, and those of Redis.
 func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 	calls := make([]call, len(loads))
@@ -151,7 +151,6 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	return call{[]string{k.State, k.Users, k.Keys, k.Waves, k.Moves, users, keys, waves, k.Stream, k.Signals}, args}, err
 }
 
-// loadEvent returns the event of a load, or of a resumed lot.
 func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload []byte, err error) {
 	c := l.Campaign
 	e := models.Event{
@@ -208,8 +207,8 @@ func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	return readLoad(l.Campaign.ID, code, err)
 }
 
-// Evict removes idle lots from Redis, in one round trip. evicted
-// reports which are removed. Each lot has its own error, of Redis.
+// Evict removes idle lots in one round trip, and reports which. Each
+// lot has its own error, of Redis.
 func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.Duration) (evicted []bool, errs []error) {
 	calls := make([]call, len(lots))
 	evicted = make([]bool, len(lots))

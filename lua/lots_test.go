@@ -11,7 +11,6 @@ import (
 	"dibs/models"
 )
 
-// unchanged requires that a call changes nothing.
 func (b *bundle) unchanged(name string, do func()) {
 	b.t.Helper()
 	before := dump(b.t, b.rdb)
@@ -28,13 +27,11 @@ func (b *bundle) last() models.EventType {
 	return e.Type
 }
 
-// fence fences the campaign, and returns what was held.
 func (b *bundle) fence(token, how string) (lua.Fenced, error) {
 	fenced, errs := b.s.Fence(b.t.Context(), token, how, []string{b.c.ID})
 	return fenced[0], errs[0]
 }
 
-// evict evicts a lot, and reports whether it was removed.
 func evict(t testing.TB, s *lua.Scripts, c *models.Campaign, idle time.Duration) bool {
 	t.Helper()
 	evicted, errs := s.Evict(t.Context(), []models.Campaign{*c}, idle)
@@ -42,7 +39,6 @@ func evict(t testing.TB, s *lua.Scripts, c *models.Campaign, idle time.Duration)
 	return evicted[0]
 }
 
-// reload loads a lot again from what stage adds.
 func reload(t testing.TB, s *lua.Scripts, c *models.Campaign, stage func(st *lua.Staging)) {
 	t.Helper()
 	_, errs := s.Fence(t.Context(), "loader", lua.FenceAny, []string{c.ID})
@@ -115,7 +111,6 @@ func TestFence_FindsWhatIsThere(t *testing.T) {
 	})
 }
 
-// One write makes all lots of a partition away.
 func TestGeneration_StopsEveryScript(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

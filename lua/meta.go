@@ -77,7 +77,6 @@ type days struct {
 // and beside a day that the zone skips.
 const daysBefore = 2
 
-// daysAround returns the days around a moment.
 func daysAround(now time.Time, zone *time.Location) days {
 	y, m, d := now.In(zone).Date()
 	var t days

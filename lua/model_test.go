@@ -61,7 +61,6 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 	}
 }
 
-// limits are those of users, then the others.
 func (m *model) limits() []models.Limit {
 	all := []models.Limit{
 		{By: models.ByUser, Per: models.PerAll, Max: m.c.PerUser},
@@ -77,7 +76,6 @@ func (m *model) limits() []models.Limit {
 	return all
 }
 
-// valueOf is the subject of a claim that a limit is by.
 func valueOf(req *lua.ClaimRequest, by string) string {
 	if by == models.ByUser {
 		return req.UserID
@@ -85,7 +83,6 @@ func valueOf(req *lua.ClaimRequest, by string) string {
 	return req.Subjects[by]
 }
 
-// counted are the units that a limit counts for the subject of a claim.
 func (m *model) counted(l *models.Limit, req *lua.ClaimRequest, from, to time.Time) (units int64) {
 	for i := range m.past {
 		p := &m.past[i]
@@ -120,7 +117,6 @@ func (m *model) limited(req *lua.ClaimRequest, now time.Time) *lua.ClaimReply {
 	return nil
 }
 
-// units are those of live claims, and of all claims.
 func (m *model) units() (taken, sold, released int64) {
 	for i := range m.past {
 		sold += m.past[i].req.Quantity
@@ -212,7 +208,6 @@ func (m *model) adjust(c models.Campaign, now time.Time) {
 	m.c = c
 }
 
-// reload is a load of the same claims from MySQL.
 func (m *model) reload(now time.Time) {
 	m.c.Epoch++
 	if n := len(m.past); n > 0 {
@@ -223,7 +218,6 @@ func (m *model) reload(now time.Time) {
 	}
 }
 
-// agrees returns what differs between the model and Redis.
 func (m *model) agrees(st lua.State) error {
 	want := st
 	want.Status = m.c.Status

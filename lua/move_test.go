@@ -134,7 +134,6 @@ func TestMove_OfAnotherLoadIsRefused(t *testing.T) {
 	})
 }
 
-// A shard that owes units sells and gives nothing until it gets them.
 func TestMove_AShardThatOwesUnitsSellsNone(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, -3)
@@ -202,8 +201,6 @@ func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 	})
 }
 
-// Movers at random send each credit any number of
-// times. In the end all units are there, once.
 func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const units = 40

@@ -10,7 +10,6 @@ import (
 
 var errClient = errors.New("lua: this kind of client is not known")
 
-// nodeOf returns the client of the server that has key.
 func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch c := s.rdb.(type) {
 	case *redis.Client:

@@ -30,9 +30,9 @@ const (
 )
 
 // pace bounds the rate of staging while others run scripts on the
-// server. So a load leaves time for other campaigns' claims. Else
-// staging is as fast as Redis, as the lot is away for that long. The
-// reader of MySQL waits for the staging, and so is slowed as well.
+// server, so that a load leaves time for other claims. Else staging is
+// as fast as Redis, as the lot is away for that long. The reader of
+// MySQL waits for the staging, and so is slowed as well.
 type pace struct {
 	calls func(ctx context.Context) (int64, error) // of scripts on the campaign's server, ever
 	rate  float64                                  // records a second
@@ -57,7 +57,6 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 	return p
 }
 
-// rateFor returns the rate of staging while others claim.
 func rateFor(records int64) float64 { return max(minPace, float64(records)/paceWhole.Seconds()) }
 
 func (p *pace) commands() int {
@@ -67,7 +66,6 @@ func (p *pace) commands() int {
 	return stageCommands
 }
 
-// after waits as long as the staged records require.
 func (p *pace) after(ctx context.Context, records int) error {
 	p.staged += int64(records)
 	if p.staged < paceFree {
@@ -105,7 +103,6 @@ func (p *pace) check(ctx context.Context, now time.Time) {
 	p.callsThen = calls
 }
 
-// scriptCalls returns how many scripts the server of a key has run, ever.
 func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
 	node, err := s.nodeOf(ctx, key)
 	if err != nil {

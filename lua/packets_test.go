@@ -15,7 +15,6 @@ import (
 	"dibs/models"
 )
 
-// packets is a bundle of a packet campaign.
 type packets struct {
 	*bundle
 	pushed int64
@@ -220,7 +219,6 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 	})
 }
 
-// packetModel is what a packet campaign should do, in the fewest words.
 type packetModel struct {
 	waiting []waiting // in the order in which they are given out
 	holds   map[string]string
@@ -304,7 +302,6 @@ func TestPackets_DoWhatTheModelDoes(t *testing.T) {
 	})
 }
 
-// The model must detect each of these mutants of claim.lua.
 func TestPackets_TheModelSeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())

@@ -22,7 +22,7 @@ local fields = redis.call('HMGET', state_key, 'status', 'pause', 'token')
 if fields[1] == 'closed' then return {1} end
 if fields[2] == ARGV[1] then return {0} end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', ARGV[3])
 if fields[1] then redis.call('HSET', state_key, 'status', 'paused', 'pause', ARGV[1]) end
 if fields[3] then redis.call('HSET', state_key, 'token', 'pause', 'token_ms', 0) end

@@ -163,7 +163,6 @@ func (p *player) clock() time.Time {
 	return p.now.Add(p.skew)
 }
 
-// setNow sets Redis' clock.
 func (p *player) setNow(now time.Time) {
 	if earliest := p.latest.Add(-20 * time.Hour); now.Before(earliest) {
 		now = earliest
@@ -523,7 +522,6 @@ func boundaries() (games [][]step) {
 	return games
 }
 
-// ofOne is a game with the second campaign only.
 func ofOne(steps ...step) (game []step) {
 	for _, s := range steps {
 		game = append(game, step{}, s)

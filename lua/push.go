@@ -25,9 +25,9 @@ type Push struct {
 }
 
 // Push sends a campaign's next packets, each counted once however often
-// it is sent. It returns Redis' last position: p.Upto. Another one
-// means that Redis was not at p.After, and nothing changed. Errors:
-// ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
+// it is sent. It returns Redis' last position: p.Upto, or another one
+// if Redis was not at p.After, and nothing changed. Errors: ErrAbsent,
+// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
 	if len(p.Packets) > PushMax {
 		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)
@@ -53,7 +53,6 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 	return 0, refusal("push", campaignID, keys, code, reply)
 }
 
-// packetEntry is a packet in lists and records.
 func packetEntry(p *models.Packet) string {
 	b := make([]byte, 0, 24+len(p.ID))
 	b = append(strconv.AppendInt(b, p.Amount, 10), ':')

@@ -118,7 +118,6 @@ func (r *Readers) share(ctx context.Context) {
 	asked.Wait()
 }
 
-// free returns the partitions without a reader, of servers that answer.
 func (r *Readers) free(ctx context.Context) (free []int) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()
@@ -143,7 +142,6 @@ func (r *Readers) free(ctx context.Context) (free []int) {
 	return free
 }
 
-// join registers this process, and returns the number of processes.
 func (r *Readers) join(ctx context.Context) (processes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readerAsk)
 	defer cancel()

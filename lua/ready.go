@@ -16,8 +16,8 @@ const awayTimeout = 1500 * time.Millisecond
 
 // Away returns the partitions whose server can't answer a claim now,
 // each with Redis' reason. It is silent, loading, out of memory, a
-// replica or unable to save, or the slot has no master. Servers are
-// checked concurrently, so a stalled one delays no other answer.
+// replica or unable to save, or the slot has no master. A stalled
+// server delays no other's answer.
 //
 // It pushes to a list that never exists. Redis checks that as any
 // write, and then ignores it.

@@ -16,8 +16,6 @@ import (
 	"dibs/models"
 )
 
-// A server that takes no writes refuses the first one. So nothing is
-// changed, and the caller may say so.
 func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {

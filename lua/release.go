@@ -78,8 +78,6 @@ func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, err
 		r.Event, subjectFields(p.Subjects)), nil
 }
 
-// subjectFields are the fields of a
-// claim's subjects in the hash of users.
 func subjectFields(subjects models.Subjects) string {
 	fields := make([]string, 0, len(subjects))
 	for _, name := range subjects.Names() {

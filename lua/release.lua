@@ -114,7 +114,7 @@ end
 for i = 1, claims do reply[i + 1] = release(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
 if #added == 0 then return reply end
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 for _, at in ipairs(added) do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
 end

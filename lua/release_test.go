@@ -29,7 +29,6 @@ func releaseOf(req lua.ClaimRequest, claim models.Claim) lua.Release {
 	return lua.Release{Claim: pastOf(req, claim.Seq, claim.ClaimedAt.Time), EventID: event.ID, Event: payload}
 }
 
-// pastOf is a claim as MySQL has it.
 func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
 	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond), Subjects: req.Subjects}
 	if req.Key != "" {
@@ -39,7 +38,6 @@ func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
 	return p
 }
 
-// taken claims, and returns the claim's release.
 func (b *bundle) taken(req lua.ClaimRequest) lua.Release {
 	b.t.Helper()
 	reply := b.claim(req)[0]

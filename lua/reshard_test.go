@@ -54,8 +54,6 @@ func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 	t.Logf("%d claims, %d refused, longest time without one %s", r.made, r.refused, r.gap)
 }
 
-// `redis-cli --cluster reshard` moves all slots of a campaign's primary
-// to another one during claims.
 func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Parallel()
 	cli, err := exec.LookPath("redis-cli")
@@ -127,7 +125,6 @@ func TestCluster_TheLastPacketsAreTakenWhileTheirSlotMoves(t *testing.T) {
 	require.Equal(t, []string{"d:4", "sold_out"}, p.take("dan", "eve"))
 }
 
-// claimRush claims from several goroutines.
 type claimRush struct {
 	group sync.WaitGroup
 

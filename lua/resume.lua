@@ -26,7 +26,7 @@ if generation ~= ARGV[2] or held[2] ~= generation then return {3} end
 local sold = tonumber(ARGV[5])
 local taken = tonumber(held[4]) + sold - tonumber(held[3])
 
--- Writes. If the first is refused, nothing was written. No later one can fail.
+-- Writes. None after the first can fail.
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[6], 'metadata', '', 'payload', ARGV[7])
 redis.call('HSET', state_key, 'epoch', ARGV[3], 'seq', ARGV[4], 'sold', string.format('%.0f', sold),
   'taken', string.format('%.0f', taken))

@@ -17,7 +17,6 @@ import (
 	"dibs/models"
 )
 
-// tally adds up the answers of a rush.
 type tally struct {
 	mu    sync.Mutex
 	seqs  map[int64]string // claim id by seq
@@ -112,8 +111,6 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 	})
 }
 
-// One user sends one key from many goroutines and two processes: one
-// claim, and the same answer to all.
 func TestSameKeyFromEverywhereIsOneClaim(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 5 })

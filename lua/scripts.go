@@ -43,7 +43,6 @@ var sources embed.FS
 //go:embed shared/*.lua
 var shared embed.FS
 
-// script is a script with its text, and its name in messages and metrics.
 type script struct {
 	name, source string
 	*redis.Script
@@ -124,7 +123,6 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	return s, nil
 }
 
-// names are those of the embedded scripts.
 func names() []string {
 	files, _ := fs.Glob(sources, "*.lua") // the pattern is well-formed
 	for i := range files {
@@ -174,7 +172,6 @@ func (s *Scripts) sendScript(
 	}
 }
 
-// run runs a script, and returns the status and the whole of its reply.
 func (s *Scripts) run(ctx context.Context, name string, keys []string, args []any) (code int64, reply []any, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
@@ -244,7 +241,6 @@ const (
 	statusDamaged = 2
 )
 
-// status reads the first element of a reply.
 func status(name string, reply []any) (int64, error) {
 	if len(reply) > 0 {
 		if code, ok := reply[0].(int64); ok {

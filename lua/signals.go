@@ -36,7 +36,6 @@ func (s *Scripts) Signals(ctx context.Context) map[int]Signals {
 	return all
 }
 
-// numberOf parses a number; any other value is 0.
 func numberOf(value any) int64 {
 	text, _ := value.(string)
 	n, _ := strconv.ParseInt(text, 10, 64)
@@ -62,7 +61,6 @@ func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation 
 	return code == statusOK, inForce, nil
 }
 
-// signalOffset is the field of the signals with MySQL's offset.
 const signalOffset = "offset"
 
 // Signal publishes MySQL's offsets, by partition.

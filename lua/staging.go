@@ -120,7 +120,6 @@ func (r *Staging) SetLoad(l *Load) {
 // SetPushed sets the last position of the load's packets.
 func (r *Staging) SetPushed(position int64) { r.pushed = position }
 
-// stage queues a command with the buffer, and sends if enough are queued.
 func (r *Staging) stage(ctx context.Context, key string) error {
 	if len(r.buffer) == 0 {
 		return nil
@@ -141,7 +140,6 @@ func (r *Staging) stage(ctx context.Context, key string) error {
 	return nil
 }
 
-// send sends the queue, and then waits as the pace requires.
 func (r *Staging) send(ctx context.Context) error {
 	if r.pipe.Len() == 0 {
 		return nil

@@ -179,7 +179,6 @@ func (f *fields) refuse(name string, err error) {
 // digitsMax bounds numbers in Redis: Lua's are exact up to 15 digits.
 const digitsMax = 15
 
-// number parses a number that is 0 or more.
 func (f *fields) number(name string) int64 {
 	n, err := strconv.ParseUint(f.text[name], 10, 63)
 	if err == nil && len(f.text[name]) > digitsMax {

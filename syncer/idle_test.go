@@ -14,7 +14,6 @@ import (
 	"dibs/syncer/shards"
 )
 
-// Rounds of each second read what there is to do, not what exists.
 func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -20,10 +20,10 @@ const leaseFor = 10 * time.Second
 // stopped: another process may lead now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// Leader has the only lease among many processes, or waits for it. It
-// saves duplicate work and guards nothing. A process that was suspended
-// may detect the loss of its lease late. So all work under the lease
-// must be safe to do twice.
+// Leader has the only lease among many processes, or waits
+// for it. It saves duplicate work and guards nothing: a
+// suspended process may detect the loss of its lease late.
+// So all work under the lease must be safe to do twice.
 type Leader struct {
 	leases   *lua.Scripts
 	name     string // of this process

@@ -16,7 +16,6 @@ import (
 
 const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a lease that it holds
 
-// stand runs a candidate until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
 	l := syncer.NewLeader(syncertest.ScriptsOn(t, server.Client(), 1), "one", syncertest.Quiet()).LeaseFor(leaseFor)

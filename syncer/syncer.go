@@ -43,9 +43,9 @@ type Config struct {
 	Heartbeat *pulse.Heartbeat // gets a beat after each round of a job
 }
 
-// Syncer is the role that runs the jobs. Each is safe in several
-// processes at once. In other processes, a job of the leader would only
-// repeat the leader's work.
+// Syncer is the role that runs the jobs. Each is
+// safe in several processes at once. A job of
+// the leader would only repeat work elsewhere.
 type Syncer struct{ cfg Config }
 
 // New returns the role.
@@ -95,7 +95,6 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// repeat runs a job at once and then after each pause.
 func (s *Syncer) repeat(ctx context.Context, j *job) {
 	warn := rate.Sometimes{First: 1, Interval: warnEvery}
 	for ctx.Err() == nil {
@@ -124,7 +123,6 @@ func (s *Syncer) once(ctx context.Context, j *job) error {
 	return err
 }
 
-// quiet drops a round's count.
 func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := round(ctx)

@@ -68,8 +68,6 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	stop()
 }
 
-// A follower runs every process' jobs,
-// but not the leader's until it leads.
 func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	t.Parallel()
 	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// idsMax bounds the ids of an XACK or XCLAIM.
 	idsMax = 1000
 	// refreshesPerMinIdle is how often an entry in flight is refreshed
 	// within MinIdle. Two refreshes in a row may fail.

@@ -131,7 +131,6 @@ func conformance(t *testing.T, s suite, features tests.Features, pubSub tests.Pu
 	tests.TestPubSub(t, features, pubSub, s.pubSub)
 }
 
-// inBothModes runs a test with a message per entry, and one per read.
 func inBothModes(t *testing.T, window int, test func(t *testing.T, s suite)) {
 	t.Helper()
 	for name, batches := range map[string]bool{"entries": false, "batches": true} {
@@ -154,8 +153,6 @@ func TestConformance_SubscribersOfOneGroupShare(t *testing.T) {
 	inBothModes(t, 0, func(t *testing.T, s suite) { conformance(t, s, tests.Features{}, s.oneGroup) })
 }
 
-// A window of one message keeps the order even across redelivery, and
-// nothing is delivered before the ack.
 func TestConformance_WindowOfOneKeepsOrder(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, 1, func(t *testing.T, s suite) {

@@ -34,8 +34,6 @@ func TestSubscriber_ReadsNoMoreThanItsWindow(t *testing.T) {
 	})
 }
 
-// A reader whose window stays full is
-// stalled, and recovers after an ack.
 func TestSubscriber_AFullWindowStopsItsReads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testenv.SharedRedis(t).Client())

@@ -4,8 +4,8 @@
 //
 // The subscriber of watermill-redisstream reads one entry and waits for
 // its ack, so a handler never has two messages at once. This one reads
-// up to [Config.ReadCount] entries and keeps a bounded window in
-// flight. It acknowledges in bulk, never before the handler did:
+// up to [Config.ReadCount] entries, keeps a bounded window in flight,
+// and acknowledges in bulk after the handler:
 //
 //	XREADGROUP COUNT n ─▶ window ─▶ output channel ─▶ handler … Ack ─▶ XACK id id …
 //	       ▲                                            └ Nack ─▶ NackDelay

@@ -78,8 +78,6 @@ func TestBatches_AReadIsOneMessage(t *testing.T) {
 	})
 }
 
-// An entry acked by itself is acknowledged at once. After a nack each
-// other one is delivered alone.
 func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -112,8 +110,6 @@ func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) 
 	})
 }
 
-// An entry that the Unmarshaller refuses arrives with the reason and
-// all its fields, and the rest continues.
 func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"))
 }
 
-// patience bounds a test's waits.
 const patience = time.Minute
 
 func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
@@ -126,7 +125,6 @@ func next(t testing.TB, messages <-chan *message.Message) *message.Message {
 	}
 }
 
-// take acks n messages and returns their names in order of arrival.
 func take(t testing.TB, messages <-chan *message.Message, n int) []string {
 	t.Helper()
 	names := make([]string, 0, n)

@@ -70,7 +70,6 @@ func (c *tally) eventuallySeen(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return c.seen() == n }, 3*patience, 10*time.Millisecond, "seen fewer than %d", n)
 }
 
-// Connections break continually, within commands and replies.
 func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	t.Parallel()
 	server := testenv.SharedRedis(t)
@@ -97,7 +96,6 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// victim reads and never acks, until it is killed.
 func victim(addr, stream string) {
 	s, err := redisbatch.New(redisbatch.Config{
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "readers", Name: "victim", Logger: quiet(),

@@ -35,8 +35,6 @@ func (c cutConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Entries of a lost reply come before later
-// ones, whatever the client retries by itself.
 func TestSubscriber_ALostReplyKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T, dial dialer) redis.UniversalClient{

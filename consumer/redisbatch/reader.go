@@ -20,11 +20,10 @@ const (
 	groupStart = "0"
 )
 
-// reader reads entries into the window and sends their
-// messages in order. After an error it reads its own pending
-// entries again, as a lost reply left entries there. If the
-// group is missing, it creates it. Entries in flight become
-// stale, as the new group delivers them again.
+// reader reads entries into the window and sends their messages in
+// order. After an error it reads its own pending entries again, as a
+// lost reply left entries there. It creates a missing group; entries in
+// flight become stale, as the new group delivers them again.
 type reader struct {
 	*subscription
 
@@ -68,7 +67,6 @@ func (r *reader) waitAfter(err error) {
 	sleep(r.stop, wait)
 }
 
-// read creates the group, or reads pending, claimable or new entries.
 func (r *reader) read() error {
 	if !r.groupExists {
 		err := r.createGroup()
@@ -94,7 +92,6 @@ func (r *reader) read() error {
 	}
 }
 
-// createGroup creates the group and its stream if they are missing.
 func (r *reader) createGroup() error {
 	err := r.cfg.Client.XGroupCreateMkStream(r.stop, r.stream, r.cfg.Group, groupStart).Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {

@@ -96,7 +96,6 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 	}
 }
 
-// An entry that is trimmed while its handler runs is not lost.
 func TestSubscriber_TrimmedInFlightIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testenv.SharedRedis(t).Client())

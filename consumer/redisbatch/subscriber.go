@@ -180,7 +180,6 @@ func redisBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// sleep reports whether ctx did not end first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

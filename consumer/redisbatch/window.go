@@ -109,7 +109,6 @@ func (w *window) toAck(limit int) (entries []*entry, ids []string) {
 	return entries, ids
 }
 
-// removeAcked removes the first n acked entries after their XACK.
 func (w *window) removeAcked(n int) {
 	w.mu.Lock()
 	for _, e := range w.acked[:n] {

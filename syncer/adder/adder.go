@@ -115,7 +115,6 @@ func (c *cell) end() {
 	c.reset()
 }
 
-// reset empties the cell and wakes its reader.
 func (c *cell) reset() {
 	c.reads = nil
 	c.sums = nil

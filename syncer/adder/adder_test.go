@@ -13,7 +13,6 @@ import (
 	"dibs/syncer/adder"
 )
 
-// claims are n claims of a campaign after an offset.
 func claims(campaign string, after models.Offset, n int) (events []models.RawEvent, upto models.Offset) {
 	for i := range n {
 		seq := after.Read + int64(i) + 1
@@ -33,8 +32,7 @@ func read(partition int, turn int64, events []models.RawEvent, upto models.Offse
 }
 
 // Readers of many partitions add while a flush takes repeatedly. Each
-// take continues the one before, its sums are those of its rows, and
-// nothing is lost or taken twice.
+// take continues the one before, and its sums are those of its rows.
 func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	t.Parallel()
 	const partitions, reads, each = 8, 200, 7
@@ -96,8 +94,6 @@ func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	require.Zero(t, a.Sum().Entries)
 }
 
-// The rest of an older turn is neither taken nor extended: the next
-// turn starts at MySQL's offset.
 func TestAdder_RefusesOlderTurns(t *testing.T) {
 	t.Parallel()
 	a := adder.New(2, 100, time.Now)
@@ -118,8 +114,6 @@ func TestAdder_RefusesOlderTurns(t *testing.T) {
 	require.Empty(t, a.SumThenReset())
 }
 
-// A full cell stops its reader until a
-// flush takes the cell or the turn ends.
 func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	t.Parallel()
 	a := adder.New(2, 20, time.Now)
@@ -154,8 +148,6 @@ func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	<-waited
 }
 
-// Events without a row, and entries without
-// an event, move the offset but do not count.
 func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
 	t.Parallel()
 	a := adder.New(1, 100, time.Now)

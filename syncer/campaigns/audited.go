@@ -23,7 +23,6 @@ func auditChanged(ctx context.Context, tx *gorm.DB, before, after *models.Campai
 	return audit.Put(ctx, tx, action, after.ID, was, is)
 }
 
-// packetsAdded is a batch of packets in audit_log.
 type packetsAdded struct {
 	Total     int64        `json:"total"` // packets of the campaign
 	Count     int64        `json:"count"`

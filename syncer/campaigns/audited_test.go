@@ -87,8 +87,6 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 	})
 }
 
-// A change without an audit entry is
-// not made: both are one transaction.
 func TestAudit_NoChangeWithoutItsEntry(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

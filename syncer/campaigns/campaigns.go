@@ -80,7 +80,6 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	return stored, created && err == nil, err
 }
 
-// initialized returns a new campaign with its initial values.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c = c.Definition()
 	c.Status = cmp.Or(c.Status, models.StatusOpen)
@@ -117,10 +116,8 @@ func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest stri
 	return row.Campaign, nil
 }
 
-// usualHoldMax is the default of HoldMaxMs.
 func usualHoldMax(c *models.Campaign) int64 { return min(2*c.HoldForMs, models.HoldMax.Milliseconds()) }
 
-// digestOf returns a digest of what a campaign's creator chose.
 func digestOf(c *models.Campaign) (string, error) {
 	d := c.Definition()
 	d.StartsAt = milliseconds(d.StartsAt)
@@ -160,7 +157,6 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	return c, nil
 }
 
-// orders are the ORDER BY clauses of models.CampaignSort.
 var orders = map[models.CampaignSort]string{
 	models.SortByID: "id", "": "id", models.SortByBusy: "claimed = 0, updated_at DESC, id",
 	models.SortByLeft: "remaining, id", models.SortByTotal: "total DESC, id",

@@ -447,7 +447,6 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
 }
 
-// Of concurrent changes of one version, one succeeds.
 func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

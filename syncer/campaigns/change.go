@@ -16,11 +16,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// Change changes a definition in MySQL and then in Redis, so that the
-// next claim obeys it. A closed campaign stays closed. If Redis fails,
-// MySQL keeps the change and the syncer sends it later. Errors:
-// models.ErrNotFound, models.ErrBehind, models.ErrChanged for another
-// version, *models.FieldError, and those of lua.Scripts.Adjust.
+// Change changes a definition in MySQL and then in Redis, from the next
+// claim on. A closed campaign stays closed. If Redis fails, MySQL keeps
+// the change and the syncer sends it later. Errors: models.ErrNotFound,
+// models.ErrBehind, models.ErrChanged for another version,
+// *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	before, err := r.applier.Known(ctx, id)
 	if err != nil {
@@ -202,7 +202,6 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	return PutOutbox(tx.Statement.Context, tx, rows)
 }
 
-// crossed returns the stock lines that a change crosses, as adjust.lua does.
 func crossed(before, after *models.Campaign) (events []models.Event) {
 	had := max(0, before.Total-before.Claimed-before.LostUnits)
 	has := max(0, after.Total-after.Claimed-after.LostUnits)

@@ -16,13 +16,10 @@ import (
 // memory. There are none except after a fault.
 const maxParkedOf = 1000
 
-// Claims reads claims from MySQL.
 type Claims struct{ db *gorm.DB }
 
-// NewClaims returns a reader.
 func NewClaims(db *gorm.DB) *Claims { return &Claims{db: db} }
 
-// claimLine is a claim with fields of its campaign, which are zero without one.
 type claimLine struct {
 	models.ClaimRow `gorm:"embedded"`
 
@@ -69,7 +66,6 @@ type parkedLine struct {
 	HoldForMs int64
 }
 
-// parkedLines selects the parked events that are not given up.
 func parkedLines(db *gorm.DB) *gorm.DB {
 	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
 		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")
@@ -86,7 +82,6 @@ func (l *parkedLine) claim() (c models.Claim, is bool) {
 	return c, true
 }
 
-// parked reads a parked claim that is not given up.
 func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	var line parkedLine
 	err := parkedLines(r.db.WithContext(ctx)).Where("p.id = ?", id).Take(&line).Error
@@ -103,7 +98,6 @@ func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	return c, nil
 }
 
-// parkedOf reads a user's parked claims of this page and later ones.
 func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []models.Claim, err error) {
 	find := parkedLines(r.db.WithContext(ctx)).
 		Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)

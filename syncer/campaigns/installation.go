@@ -40,7 +40,6 @@ func RecordSource(ctx context.Context, db *gorm.DB, installation string) (string
 	return firstSetting(ctx, db, settingSource, installation)
 }
 
-// firstSetting returns a setting, which becomes mine if there is none.
 func firstSetting(ctx context.Context, db *gorm.DB, name, mine string) (value string, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		err := readSetting(ctx, db, name, &value)

@@ -179,7 +179,6 @@ func finalIfNotFound(err error) error {
 	return err
 }
 
-// knownBatch finds an earlier batch of the same request.
 func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err error) {
 	byContent := ""
 	if b.list != nil {
@@ -228,7 +227,6 @@ func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 	return nil
 }
 
-// refusal is an error that sqlstore.Retry does not retry.
 func refusal(field, format string, args ...any) error {
 	return sqlstore.Final(&models.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }

@@ -58,7 +58,6 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 	})
 }
 
-// deal adds the packets to the totals of their shards, if there are several.
 func (b *packetBatch) deal(tx *gorm.DB) error {
 	for shard := 1; shard <= b.shards && b.shards > 1; shard++ {
 		packets := models.DealtTo(shard, b.shards, b.after+b.count()) - models.DealtTo(shard, b.shards, b.after)

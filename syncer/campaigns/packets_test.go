@@ -209,7 +209,6 @@ func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 	})
 }
 
-// again retries when other requests were first, as a client does.
 func again(post func() (models.AddedPackets, error)) (err error) {
 	for range 20 {
 		if _, err = post(); err == nil || !strings.Contains(err.Error(), "another change came first") {

@@ -17,13 +17,12 @@ import (
 // ErrPartitions reports data that was made with another number of partitions.
 var ErrPartitions = errors.New("syncer: number of partitions cannot change")
 
-// settingPartitions is the setting that fixes the number of claim streams.
 const settingPartitions = "partitions"
 
-// CheckPartitions records the number of claim streams. If another
-// number is recorded and there are campaigns, it returns a wrapped
-// ErrPartitions: this process would use the wrong streams and slots. A
-// recorded number is not written again, as MySQL may be read-only.
+// CheckPartitions records the number of claim streams. With another
+// number on record and campaigns, it returns a wrapped ErrPartitions:
+// this process would use the wrong streams and slots. A recorded number
+// is not written again, as MySQL may be read-only.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	recorded, err := recordedPartitions(ctx, db)
 	if err != nil {
@@ -44,8 +43,8 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 // DefaultPartitionsEvery is the pause between two checks of WatchPartitions.
 const DefaultPartitionsEvery = 2 * time.Second
 
-// WatchPartitions returns a wrapped ErrPartitions once a number of
-// claim streams other than n is recorded and there are campaigns. Then
+// WatchPartitions returns a wrapped ErrPartitions once another number
+// of claim streams than n is on record and there are campaigns. Then
 // another process made the first campaign after this one had started.
 // It ignores a failing database, and returns nil when ctx ends.
 func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duration) error {

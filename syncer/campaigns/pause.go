@@ -64,8 +64,8 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 
 // PauseAll pauses all open campaigns in Redis and returns the ids of
 // the paused ones. Without MySQL these are the ones in Redis, and isAll
-// is false. The others take no claims until MySQL is available, and are
-// open then. Errors are Redis'; the others are paused.
+// is false. The others take no claims without MySQL, but are open
+// afterwards. Errors are Redis'; the others are paused.
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
 	lots, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
@@ -116,7 +116,6 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 	return lots, err == nil
 }
 
-// awaitPauses waits until MySQL has applied a campaign's pauses.
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
 	pauses, err := r.applier.scripts.Pauses(ctx, c.ShardIDs())
 	if err != nil {

@@ -105,7 +105,6 @@ func TestPause_OfALotThatIsBeingLoaded(t *testing.T) {
 	paused(h, id, true)
 }
 
-// A restored MySQL must not lose a pause or an opening.
 func TestPause_ARestoredMySQLKnowsTheLastWord(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

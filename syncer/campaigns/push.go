@@ -59,10 +59,10 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 	return last, nil
 }
 
-// push sends Redis a lot's packets up to last that it lacks and that
-// have no owner. Until then none can be taken: earlier loads are
-// removed, and this one lacks them. Concurrent or failed pushes do no
-// harm, as Redis takes each position once, in order.
+// push sends Redis a lot's free packets up to last that it lacks. None
+// of them can be taken before: earlier loads are removed, and this one
+// lacks them. Concurrent or failed pushes do no harm, as Redis takes
+// each position once, in order.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
 	if state.Pushed >= last {
 		return nil
@@ -85,7 +85,6 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 // ByPosition makes a query on packets use the index of positions.
 func ByPosition(on *gorm.DB) string { return sqlstore.ByIndex(on, "packets_place") }
 
-// pusher sends packets in runs: one call per run, and one time of release.
 type pusher struct {
 	Applier
 
@@ -107,8 +106,6 @@ type pushRow struct {
 	returned  bool
 }
 
-// addAll adds the lot's packets after the
-// pushed ones, up to a position, in order.
 func (p *pusher) addAll(ctx context.Context, last int64) error {
 	campaignID, shard := models.SplitShardID(p.c.ID)
 	query := "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets" + ByPosition(p.db) +
@@ -140,7 +137,6 @@ func (p *pusher) add(ctx context.Context, row pushRow) error {
 	return nil
 }
 
-// send sends the run to Redis, without what another pusher has sent.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
 		call := lua.Push{Epoch: p.epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}

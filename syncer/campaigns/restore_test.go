@@ -10,8 +10,6 @@ import (
 	"dibs/models"
 )
 
-// rowsOf returns columns of all rows of a
-// table, by campaign and second column.
 func rowsOf(t *testing.T, h *syncertest.Stack, table, columns string) (rows []map[string]any) {
 	t.Helper()
 	require.NoError(t, h.DB.Table(table).Select(columns).Order("campaign_id, 2").Find(&rows).Error)

@@ -24,7 +24,6 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
-// Public lists publicly readable campaigns, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, "+
@@ -88,7 +87,6 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	return all, nil
 }
 
-// rowsOfAll reads campaigns, and the shards of those with several, in order.
 func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards []models.Campaign, err error) {
 	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&rows).Error; err != nil {
 		return nil, nil, err

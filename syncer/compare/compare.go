@@ -201,7 +201,6 @@ func (b *books) count(tx *gorm.DB) error {
 	return err
 }
 
-// comparison compares MySQL's counters with its rows.
 func (b *books) comparison() Comparison {
 	found := Comparison{
 		CampaignID: b.ID, Residency: b.Residency, Rows: b.rows, Differences: []string{},
@@ -270,7 +269,6 @@ func (b *books) with(found *Comparison, state *lua.State) {
 	found.Drift = &drift
 }
 
-// records compares the numbers of claim records and of free packets.
 func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, state *lua.State) error {
 	n, err := c.scripts.CountClaimRecords(ctx, b.ID)
 	if err != nil {
@@ -299,7 +297,6 @@ func (c *Comparer) records(ctx context.Context, b *books, found *Comparison, sta
 	return nil
 }
 
-// shards compares the lots of a campaign, and their sums with the campaign.
 func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Comparison, error) {
 	found := Comparison{
 		CampaignID: b.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
@@ -320,7 +317,6 @@ func (c *Comparer) shards(ctx context.Context, b *books, countsRows bool) (Compa
 	return found, c.sums(ctx, b, &found)
 }
 
-// sums compares a campaign's counters and units with those of its shards.
 func (c *Comparer) sums(ctx context.Context, b *books, found *Comparison) error {
 	var claimed, synced, released, units int64
 	for try := 1; ; try++ {

@@ -115,8 +115,6 @@ func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	require.Len(t, h.Claim(id, syncertest.Asks("u", 10)...), 10)
 }
 
-// A claim that MySQL refused is retried, and
-// keeps its unit until an operator gives it up.
 func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	t.Parallel()
 	for _, givesUp := range []bool{false, true} {

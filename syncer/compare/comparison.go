@@ -66,7 +66,6 @@ func (c *Comparison) differf(format string, args ...any) {
 	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
 }
 
-// addShard adds the comparison of a shard to that of its campaign.
 func (c *Comparison) addShard(one *Comparison) {
 	_, shard := models.SplitShardID(one.CampaignID)
 	for _, line := range one.Differences {

@@ -26,7 +26,6 @@ func (g *Gap) String() string {
 		timeOf(g.From), timeOf(g.First))
 }
 
-// timeOf is when the entry at an offset was added.
 func timeOf(at models.Offset) string {
 	id, err := lua.ParseEntryID(at.EntryID)
 	if err != nil || at.IsStart() {

@@ -24,14 +24,12 @@ const (
 	recordedMax = 1000        // reconciliations kept of a campaign; pruned at twice as many
 )
 
-// loop is the state of Round.
 type loop struct {
 	flushed string // the newest flush at the last round
 	last    string // the last campaign of the rotation
 	past    map[string]*past
 }
 
-// past is the state of a campaign in the loop.
 type past struct {
 	row       models.Reconciliation // recorded last
 	countedAt time.Time
@@ -193,7 +191,6 @@ func rowOf(found *Comparison) models.Reconciliation {
 	return row
 }
 
-// sameFigures reports whether two rows differ at most in id and time.
 func sameFigures(a, b models.Reconciliation) bool {
 	b.ID = a.ID
 	b.At = a.At

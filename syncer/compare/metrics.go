@@ -20,7 +20,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// sums are the totals of a round.
 type sums struct{ drift, differ, backlog int64 }
 
 func (m *metrics) set(s sums) {

@@ -33,9 +33,9 @@ type Repaired struct {
 
 // Repair retries the parked claims of a campaign, and loads the lots
 // that differ. With givesUp it frees the units of lost claims, and of
-// parked ones that MySQL still refuses, though these were accepted.
-// Steps may be repeated, and an error does not revert earlier ones.
-// Errors: models.ErrNotFound, those of lots.Loader and of the database.
+// parked ones that MySQL still refuses, though these were accepted. It
+// may be repeated, and an error does not revert earlier steps. Errors:
+// models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
 	done.Steps = []models.Repair{}
 	done.Found, err = c.Compare(ctx, id)
@@ -69,7 +69,6 @@ func (c *Comparer) eachLot(ctx context.Context, id string, done *Repaired, do fu
 	return nil
 }
 
-// repair is the repair of one lot.
 type repair struct {
 	c    *Comparer
 	id   string

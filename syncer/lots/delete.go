@@ -24,10 +24,10 @@ import (
 // ctx has ended: Redis may keep nothing of it.
 const deleteTimeout = 2 * time.Second
 
-// Delete deletes a campaign that never had a claim. Its
-// lots are fenced until MySQL has no row of it, so that no
-// claim comes in between. A stream has campaign.deleted for
-// each lot. Errors: models.ErrNotFound, models.ErrClaimed,
+// Delete deletes a campaign that never had a claim.
+// Until MySQL has no row of it, its lots are fenced
+// against claims. A stream has campaign.deleted for each
+// lot. Errors: models.ErrNotFound, models.ErrClaimed,
 // models.ErrBehind, ErrAway, and those of lua.Scripts.
 func (l *Loader) Delete(ctx context.Context, id string) error {
 	c, err := l.applier.Known(ctx, id)
@@ -78,7 +78,6 @@ func deletedEvents(ids []string) ([]models.OutboxRow, error) {
 	return rows, nil
 }
 
-// deleteFenced fences the lots and deletes the campaign in MySQL.
 func (l *Loader) deleteFenced(
 	ctx context.Context, c *models.Campaign, ids []string, token string, events []models.OutboxRow,
 ) error {
@@ -112,7 +111,6 @@ func (l *Loader) deleteFenced(
 	})
 }
 
-// fenceAll fences lots, live ones too.
 func (l *Loader) fenceAll(ctx context.Context, ids []string, token string) ([]*lot, error) {
 	lots, err := l.fence(ctx, ids, lua.FenceAny, token)
 	var failed []error
@@ -128,8 +126,6 @@ func (l *Loader) fenceAll(ctx context.Context, ids []string, token string) ([]*l
 	return lots, errors.Join(append(failed, err)...)
 }
 
-// deleteRows deletes a campaign if this loader
-// has all its lots, and they are blank.
 func deleteRows(tx *gorm.DB, c *models.Campaign, ids []string, token string, events []models.OutboxRow) error {
 	var rows []lotRow // locked before the snapshot starts
 	err := tx.Table("lots").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).

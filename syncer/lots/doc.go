@@ -31,7 +31,7 @@
 // lot, and processes report what they saw. Then resume.lua continues
 // after that, without a load.
 //
-// Units sold without a row are lost. They stay taken until an operator
+// Units sold without a row are lost, and stay taken until an operator
 // gives them up. Of packets, those with the highest positions are
 // withheld. A restored MySQL reads the stream from its own offset on,
 // and a load made of newer rows is repeated.

@@ -27,7 +27,6 @@ type groups struct {
 	running int
 }
 
-// wait is one request for a lot.
 type wait struct {
 	id   string
 	done chan struct{}

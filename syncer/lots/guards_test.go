@@ -16,9 +16,9 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// rollBackOne claims a unit that MySQL gets and one that it does not,
-// and restores Redis to the state between them. It returns what the
-// caller of the second one saw.
+// rollBackOne claims a unit that MySQL gets and one
+// that it does not, and restores Redis to the state
+// between them. It returns what the second caller saw.
 func rollBackOne(t *testing.T, w *syncertest.Stack, id string) lua.Position {
 	t.Helper()
 	w.Take(id, syncertest.Ask("a", ""))
@@ -77,8 +77,6 @@ func requireReleasedOnce(t *testing.T, w *syncertest.Stack, id string) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
-// Redis gets a release from the outbox
-// after the load, and it counts once.
 func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -120,8 +118,6 @@ func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	requireReleasedOnce(t, w, id)
 }
 
-// Redis is restored to an earlier loader's token, after another one
-// loaded the lot. The first finds that in its snapshot.
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -151,7 +147,6 @@ func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	w.RequireBooks(id, 2)
 }
 
-// Claims find more damage than a fence does.
 func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -174,9 +169,9 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 	}
 }
 
-// Redis loses all before MySQL has applied anything, even the load. A
-// process that claimed from the lot reports it, and others have time to
-// report that they saw more.
+// Redis loses all before MySQL has applied anything,
+// even the load. A process that saw claims reports
+// them, and others have time to report more.
 func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

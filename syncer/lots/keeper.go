@@ -173,8 +173,7 @@ func (k *Keeper) Complete(ctx context.Context) error {
 
 // Evict checks the next page of resident lots and returns how many it
 // evicted. It evicts idle lots unless their start, or a packet's, is
-// ahead. evict.lua removes a lot and appends the entry in one step. The
-// failure of a lot does not stop the others.
+// ahead. The failure of a lot does not stop the others.
 func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
 	if err != nil {
@@ -199,7 +198,6 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 // EvictOne evicts a lot if it may be evicted.
 // evicted reports that Redis no longer has it.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
-	// the entry has the load that it ends
 	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("")
 	if err != nil {
 		return false, err

@@ -110,7 +110,6 @@ func (l *Loader) Recover(ctx context.Context, id string, seen lua.Position) (lua
 	return meta, err
 }
 
-// isDamaged reports whether claims would find a live lot damaged.
 func (l *Loader) isDamaged(ctx context.Context, meta lua.Meta) bool {
 	state, err := l.scripts.State(ctx, meta.ID)
 	if err != nil || meta.Kind != models.KindPacket {
@@ -122,7 +121,6 @@ func (l *Loader) isDamaged(ctx context.Context, meta lua.Meta) bool {
 		now.Position() == state.Position() && now.Pushed == state.Pushed
 }
 
-// flight shares one call of do among concurrent callers.
 func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Context) (lua.Meta, error)) (lua.Meta, error) {
 	flight := l.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
@@ -142,7 +140,6 @@ func (l *Loader) flight(ctx context.Context, key string, do func(ctx context.Con
 // process reports what it saw.
 func (l *Loader) Signals(ctx context.Context) map[int]lua.Signals { return l.scripts.Signals(ctx) }
 
-// reportsAtOnce is how many lots a transaction of Report updates.
 const reportsAtOnce = 200
 
 // Report records what a process saw of lots,
@@ -264,7 +261,6 @@ func (l *Loader) renew(ctx context.Context, token string, ids ...string) (contex
 	}
 }
 
-// bring does the steps of a load after the fence.
 func (l *Loader) bring(ctx context.Context, o *lot, how, token string) error {
 	if err := l.awaitTip(ctx, o); err != nil {
 		return err
@@ -403,7 +399,6 @@ func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bo
 	return err == nil, err
 }
 
-// loaded logs a load and applies a definition that changed during it.
 func (l *Loader) loaded(ctx context.Context, o *lot, took time.Duration) {
 	l.seconds.Observe(took.Seconds())
 	l.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID),

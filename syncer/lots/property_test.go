@@ -16,10 +16,10 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Redis loses any suffix of its history or any keys, MySQL is restored
-// to any commit, and any API processes survive. No unit of a success
-// that a process still knows of is sold again. Each lot takes claims
-// again, and in the end Redis has what MySQL has.
+// Redis loses any suffix of its history or any keys, MySQL
+// is restored to any commit, and any API processes
+// survive. No unit of a success that a process still knows
+// of is sold again, and each lot takes claims again.
 func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(8, 120)) {
@@ -37,8 +37,6 @@ func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 
 const total = 40
 
-// process is an API process: what it saw
-// of the lot, and its successful claims.
 type process struct {
 	seen lua.Position
 	yes  map[string]int64 // units by claim
@@ -103,13 +101,11 @@ func (w *world) step() {
 	}
 }
 
-// known is what a process reads from MySQL when it starts.
 func (w *world) known() lua.Position {
 	c := w.Campaign(w.id)
 	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
 
-// claim claims, and loads the lot if need be, as a process does.
 func (w *world) claim(p *process) models.Outcome {
 	w.T.Helper()
 	for try := 0; ; try++ {
@@ -133,7 +129,6 @@ func (w *world) claim(p *process) models.Outcome {
 	}
 }
 
-// report is what processes do when the signals change.
 func (w *world) report() {
 	for _, p := range w.apis {
 		require.NoError(w.T, w.Loader().Report(w.T.Context(), map[string]lua.Position{w.id: p.seen}))
@@ -193,7 +188,6 @@ func (w *world) notice() {
 	w.claim(most)
 }
 
-// rest waits until everything is idle.
 func (w *world) rest() {
 	w.T.Helper()
 	for range 3 {

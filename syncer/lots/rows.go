@@ -26,7 +26,6 @@ type lot struct {
 	err        error
 }
 
-// lotRow is MySQL's row of a lot and its partition.
 type lotRow struct {
 	models.Campaign `gorm:"embedded"`
 
@@ -40,8 +39,8 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// read reads lots in any order. It omits unknown ids. With a
-// loader it also omits lots that another one has numbered.
+// read reads lots in any order, without unknown ids and, with
+// a loader, without those that another one has numbered.
 // Campaign.Epoch is that of the load in force. Errors:
 // campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
@@ -68,7 +67,6 @@ func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot,
 	return all, nil
 }
 
-// counted is what MySQL has of a lot's claims at one moment.
 type counted struct {
 	claims, units int64 // with rows, parked or archived
 	highest       int64 // seq of these
@@ -161,7 +159,6 @@ func (l *Loader) put(ctx context.Context, o *lot, token string) error {
 	return nil
 }
 
-// stage stages one snapshot of a lot, and corrects its counters in MySQL.
 func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token string) error {
 	var counters, rows sums
 	err := sqlstore.InSnapshot(ctx, l.db, func(tx *gorm.DB) error {
@@ -201,8 +198,6 @@ func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token 
 
 type sums struct{ claims, units, live, released int64 } // of claims that are not parked
 
-// correct adds the difference between
-// rows and counters to the counters.
 func (l *Loader) correct(ctx context.Context, o *lot, counters, rows sums, token string) error {
 	if counters == rows {
 		return nil

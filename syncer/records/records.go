@@ -1,5 +1,5 @@
-// Package records reads what MySQL has of a campaign or a
-// claim besides its counters, for people. These are flushes,
+// Package records reads, for people, what MySQL has of a
+// campaign or a claim besides its counters. That is flushes,
 // comparisons, repairs, parked events, packets by time of
 // release, and the life of a claim. It writes nothing.
 package records

@@ -21,7 +21,6 @@ import (
 // was committed first. Nothing was changed.
 var errRaced = errors.New("resolve: a claim was decided by another transaction")
 
-// decision is what to do with claims.
 type decision struct {
 	event     models.EventType
 	isExpiry  bool // of a release
@@ -31,7 +30,6 @@ type decision struct {
 	extendKey string        // digest of its idempotency key, or ""
 }
 
-// heldClaim is a claim, with what a decision needs of its campaign.
 type heldClaim struct {
 	models.ClaimRow `gorm:"embedded"`
 
@@ -40,13 +38,11 @@ type heldClaim struct {
 	HoldForMs int64
 	HoldMaxMs int64
 
-	// Applied is MySQL's offset in the claim stream of the partition.
 	Applied models.Offset `gorm:"embedded"`
 
 	outbox models.OutboxRow // of a decided claim
 }
 
-// readClaims reads those of the claims that exist.
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
 	err = db.WithContext(ctx).Table("claims c").
 		Joins("JOIN definitions k ON k.campaign_id = c.campaign_id"+
@@ -102,7 +98,6 @@ func (r *Resolver) read(ctx context.Context, id string) (found []heldClaim, err 
 	return found, err
 }
 
-// against returns the result of a decision.
 func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
 	isOfOrder := c.Status == models.ClaimRedeemed && c.OrderID != nil && *c.OrderID == d.orderID
 	switch {
@@ -185,7 +180,6 @@ func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
 	return until, extended
 }
 
-// apply changes claims as decided, and makes their outbox rows.
 func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	for i := range claims {
 		if at.Before(claims[i].ClaimedAt) { // our clock is behind Redis'

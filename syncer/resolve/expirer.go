@@ -115,7 +115,6 @@ func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) st
 // ResetMetrics sets the gauge to 0 when another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
-// turn scans a share of the claims of each lot.
 func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
 	lots, err = ofIntact(ctx, e, lots, (*heldLot).id)
 	if len(lots) == 0 {
@@ -135,7 +134,6 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 	return len(all), more, errors.Join(failed...)
 }
 
-// goOver ends holds and moves the cursors of lots in one transaction.
 func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	for {
 		err = e.inTx(ctx, func(tx *gorm.DB) (err error) {
@@ -163,7 +161,6 @@ func (e *Expirer) goOver(ctx context.Context, lots []heldLot, share int, now tim
 	return ended, nil
 }
 
-// end decides that claims have expired.
 func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) error {
 	if len(claims) == 0 {
 		return nil
@@ -175,7 +172,6 @@ func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) erro
 	return d.write(ctx, tx, claims, &e.steps)
 }
 
-// singles ends the holds in hold_dues.
 func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more bool, err error) {
 	db := e.relay.db.WithContext(ctx)
 	var dues []models.HoldDue

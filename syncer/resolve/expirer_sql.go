@@ -12,7 +12,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// heldLot is a lot in which a hold has ended.
 type heldLot struct {
 	models.HoldCursor `gorm:"embedded"`
 
@@ -25,7 +24,6 @@ const dueHolds = "SELECT campaign_id, shard, seq, due_ms," +
 	" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = h.campaign_id) AS hold_for_ms" +
 	" FROM hold_cursors h WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 
-// due reads the lots in which a hold has ended, the most overdue first.
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
 	err = e.relay.db.WithContext(ctx).Raw(dueHolds, now.UnixMilli(), e.lots).Scan(&lots).Error
 	if err != nil {
@@ -34,7 +32,6 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 	return lots, nil
 }
 
-// lock locks and reads the cursors of lots.
 func lock(tx *gorm.DB, lots []heldLot) error {
 	at := make(map[string]*heldLot, len(lots))
 	args := make([]any, 0, 2*len(lots))

@@ -20,7 +20,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// clocked is a stack with a test's clock in Redis.
 func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) {
 	t.Helper()
 	ms = new(atomic.Int64)
@@ -45,7 +44,6 @@ func expire(h *syncertest.Stack, e *resolve.Expirer) int {
 	return n
 }
 
-// dues counts what the expirer has yet to handle.
 func dues(h *syncertest.Stack) (n int) {
 	h.T.Helper()
 	require.NoError(h.T, h.DB.Raw("SELECT (SELECT COUNT(*) FROM hold_cursors WHERE due_ms IS NOT NULL) + (SELECT COUNT(*) FROM hold_dues)").Scan(&n).Error)
@@ -103,7 +101,6 @@ func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
 	})
 }
 
-// Steps of the clock and late rows, in any order, lose no hold.
 func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -132,7 +129,6 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	require.Zero(t, h.Campaign(id).Claimed)
 }
 
-// expired counts the expired claims of a campaign.
 func expired(h *syncertest.Stack, id string) (n int64) {
 	require.NoError(h.T, h.DB.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND status = 'expired'", id).Scan(&n).Error)
 	return n
@@ -205,7 +201,6 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	requireSame(h, id)
 }
 
-// A lock on one campaign's claims delays no other campaign.
 func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))

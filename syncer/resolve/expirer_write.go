@@ -36,7 +36,6 @@ func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) 
 	return errors.Join(failed...)
 }
 
-// inTx retries a transaction, except after a lock wait.
 func (e *Expirer) inTx(ctx context.Context, change func(tx *gorm.DB) error) error {
 	return sqlstore.Retry(ctx, func() error {
 		err := sqlstore.InTxBrief(ctx, e.relay.db, change)

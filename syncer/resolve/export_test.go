@@ -6,7 +6,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Eager makes r deliver rows at once, not leave them to their writers.
 func Eager(r *Relay) *Relay { return RelayAfter(r, 0) }
 
 // RelayAfter makes r leave rows to their writers for that long.
@@ -27,14 +26,12 @@ func RelayWithStep(r *Relay, step func(name string)) *Relay {
 	return r
 }
 
-// ResolverWithStep calls step at each step of r and of its relay.
 func ResolverWithStep(r *Resolver, step func(name string)) *Resolver {
 	r.steps.Observe(step)
 	RelayWithStep(r.relay, step)
 	return r
 }
 
-// ExpirerWithStep calls step at each step of e and of its relay.
 func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
 	e.steps.Observe(step)
 	RelayWithStep(e.relay, step)
@@ -48,7 +45,6 @@ func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
 	return e
 }
 
-// FinalizerWithStep calls step at each step of f and of its relay.
 func FinalizerWithStep(f *Finalizer, step func(name string)) *Finalizer {
 	f.steps.Observe(step)
 	RelayWithStep(f.relay, step)

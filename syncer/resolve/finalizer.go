@@ -31,7 +31,7 @@ const (
 )
 
 // Finalizer ends closed campaigns, each once. A campaign is drained
-// when every accepted claim has its row, and so every taken packet its
+// when every accepted claim has its row, and every taken packet its
 // owner. Then free packets return to the sender, and campaign.closed
 // reports the amount. Each step may be repeated:
 //

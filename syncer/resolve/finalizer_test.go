@@ -15,7 +15,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// closer is a finalizer without a delay.
 func closer(h *syncertest.Stack, batch int) *resolve.Finalizer {
 	h.T.Helper()
 	return resolve.FinalizerWithoutDelay(restingCloser(h, batch, clockwork.NewRealClock()))
@@ -45,7 +44,6 @@ func endAll(h *syncertest.Stack, c *resolve.Finalizer) (all int) {
 	}
 }
 
-// ends are the distinct campaign.closed events of the stream.
 func ends(h *syncertest.Stack, id string) map[string]models.Event {
 	h.T.Helper()
 	ends := map[string]models.Event{}
@@ -129,8 +127,6 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	})
 }
 
-// Positions have gaps after a restore of MySQL:
-// only packets that Redis had are restored.
 func TestCloser_ReturnsPacketsBehindHoles(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -257,8 +253,6 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	}
 }
 
-// A finalizer dies after any step while others
-// run. In the end each packet returned once.
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -350,7 +344,6 @@ func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) 
 	require.Len(t, syncertest.ParkedIDs(t, h.DB), 1, "the flush does not give away what went back")
 }
 
-// docs/finance.md names the id of one campaign's end.
 func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))

@@ -24,14 +24,12 @@ type aClaim struct {
 	extended string
 }
 
-// act is an action of a caller, or of the expirer, on a claim.
 type act struct {
 	name  string
 	do    func(r *resolve.Resolver, t *testing.T, claim string) (models.Resolution, error)
 	model func(c *aClaim) models.Resolved
 }
 
-// decided is the answer to an action on a claim that is not open.
 func (c *aClaim) decided() models.Resolved {
 	switch c.status {
 	case models.ClaimRedeemed:
@@ -162,7 +160,6 @@ func (a *actor) step(name string) {
 	}
 }
 
-// play runs actors on a claim in the order of a schedule.
 func play(schedule []int, run [3]func(a *actor)) (results [3]models.Resolved, err error) {
 	var actors [3]*actor
 	for _, who := range schedule {

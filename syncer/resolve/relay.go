@@ -61,14 +61,12 @@ type Relay struct {
 	sent    map[string]sentRow // by id of a delivered row; used by Relay alone
 }
 
-// sentRow is the tip of a row's claim stream after its delivery.
 type sentRow struct {
 	partition int
 	tip       lua.EntryID
 	at        time.Time
 }
 
-// tries is the backoff of a bad row.
 type tries struct {
 	again time.Time // the next one
 	wait  time.Duration
@@ -134,7 +132,6 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	return applied, errors.Join(failed...)
 }
 
-// due leaves out bad rows whose next try is not due.
 func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
 	now := time.Now()
 	// the page keeps the cursor
@@ -176,12 +173,10 @@ func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.Outb
 	}
 }
 
-// isAway reports whether Redis is unavailable.
 func isAway(err error) bool {
 	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
 }
 
-// offsets returns MySQL's offsets in the streams of delivered rows.
 func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	partitions := make(map[int]bool)
 	for _, one := range r.sent {
@@ -246,7 +241,6 @@ func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	return len(done), bad, err
 }
 
-// applyDecided is Apply for decisions that this process has just committed.
 func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {

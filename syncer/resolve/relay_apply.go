@@ -41,7 +41,6 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 	return done, bad, errors.Join(failed...)
 }
 
-// publish appends the events of rows to the claim stream.
 func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
 	for i := range rows {
 		if err := r.scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
@@ -109,7 +108,6 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []str
 	return releases, ids, bad, err
 }
 
-// releaseOf returns the release of a row, decoding the payload if need be.
 func releaseOf(row *models.OutboxRow) (release lua.Release, err error) {
 	e := row.Event
 	if e == nil {

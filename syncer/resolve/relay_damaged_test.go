@@ -15,8 +15,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// The relay delivers the rows of a writer
-// whose clock is two hours ahead or behind.
 func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -13,7 +13,6 @@ type relayMetrics struct {
 	applied *prometheus.CounterVec
 }
 
-// newRelayMetrics registers metrics, unless reg is nil.
 func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 	f := promauto.With(reg)
 	m := &relayMetrics{

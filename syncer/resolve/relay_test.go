@@ -20,8 +20,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// putEvent adds an event of a campaign
-// to the outbox and returns its id.
 func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	t.Helper()
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
@@ -93,15 +91,12 @@ dibs_outbox_damaged_rows 1
 	})
 }
 
-// unapplied are the ids of the rows that MySQL has not confirmed.
 func unapplied(t testing.TB, db *gorm.DB) (ids []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT id FROM outbox ORDER BY id").Scan(&ids).Error)
 	return ids
 }
 
-// A release that contradicts Redis stays in the outbox and is reported;
-// others in the same call are applied.
 func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

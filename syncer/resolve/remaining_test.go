@@ -12,11 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Claims, flushes, releases, and changes that reach Redis
-// or not, occur in any order. At every step remaining in
-// campaigns is max(max(total, redis_total) - claimed, 0)
-// by a model. It is not below Redis' own once its entries
-// are applied. When Redis has all changes, the two agree.
+// Claims, flushes, releases, and changes that reach Redis or not, in
+// any order. At every step remaining in campaigns is max(max(total,
+// redis_total) - claimed, 0) by a model, and not below Redis' own once
+// its entries are applied. When Redis has all changes, the two agree.
 func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

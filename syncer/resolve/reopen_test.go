@@ -64,7 +64,6 @@ func TestReopen_TakesBackOneRedeem(t *testing.T) {
 	})
 }
 
-// A hold is extended up to the campaign's bound, and once for a key.
 func TestExtend_UpToTheMost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -109,7 +109,6 @@ func allEvents(h *syncertest.Stack) (all []models.Event) {
 	return all
 }
 
-// killedAt runs do, and lets it die at a step of that name.
 func killedAt(step string, do func(step func(name string))) (died bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -127,7 +126,6 @@ func killedAt(step string, do func(step func(name string))) (died bool) {
 	return false
 }
 
-// relayAll delivers all that is left in the outbox.
 func relayAll(h *syncertest.Stack) {
 	h.T.Helper()
 	require.Eventually(h.T, func() bool {

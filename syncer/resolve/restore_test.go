@@ -12,9 +12,9 @@ import (
 	"dibs/syncer/writer"
 )
 
-// MySQL is restored to before a claim was decided, and decides
-// otherwise before it has read on. The first decision in the stream
-// wins; neither server keeps any of the other.
+// A restored MySQL decides a claim otherwise
+// before it has read on. The first decision in the
+// stream wins, and neither server keeps the other.
 func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
 	t.Parallel()
 	redeem := func(order string) func(h *syncertest.Stack, claim string) {
@@ -74,8 +74,8 @@ func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
 	}
 }
 
-// A process knows that MySQL had more. It decides nothing until the
-// restored MySQL has read on. So every other order for a claim that was
+// A process knows that MySQL had more, so it decides nothing until the
+// restored MySQL has read on. Every other order for a claim that was
 // redeemed since the dump is refused.
 func TestRestore_NoClaimIsRedeemedTwice(t *testing.T) {
 	t.Parallel()

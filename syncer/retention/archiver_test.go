@@ -16,8 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closedCampaign is a closed and ended campaign of 30 claims, two
-// released and one redeemed.
 func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	t := h.T
 	t.Helper()
@@ -90,8 +88,6 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	require.Contains(t, string(log[0].After), "claimed_before")
 }
 
-// The claims of all shards move, each counted in its shard, and the
-// sums of the campaign stay.
 func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -127,9 +123,8 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// The stream is read again from its start, as after
-// Redis lost entries: archived claims are known. A
-// repair of wrong counters knows them, too.
+// The stream is read again from its start: archived claims are known,
+// also to a repair of wrong counters.
 func TestArchiver_WhatIsInTheArchiveIsKnown(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -199,8 +194,6 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	require.ErrorContains(t, err, "has 1 parked events")
 }
 
-// The campaign is loaded while it is archived. Later claims stay, and a
-// load in progress starts again.
 func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -224,8 +217,6 @@ func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	requireAgrees(h, id)
 }
 
-// Killed at any step and restarted until
-// it ends, it archives each claim once.
 func TestArchiver_KilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

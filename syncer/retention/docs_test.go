@@ -64,8 +64,6 @@ var dbaPlans = [][]string{
 	{"audit_log index PRIMARY"},
 }
 
-// Each query for a DBA runs by its intended
-// plan, on MariaDB and MySQL, and reads little.
 func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -116,7 +114,6 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	}
 }
 
-// The session's time zone changes no query's result.
 func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -158,8 +155,6 @@ func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	}
 }
 
-// The grants of `dibs grants` suffice for
-// each account, and stop what they should.
 func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	own := testenv.Database(t)

@@ -58,8 +58,6 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, errors.Join(failed...)
 }
 
-// untilDone deletes pages until none
-// is left or the table's time is over.
 func (p *Pruner) untilDone(
 	ctx context.Context, page func(ctx context.Context) (n int, more bool, err error),
 ) (pruned int, err error) {

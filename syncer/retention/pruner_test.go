@@ -15,7 +15,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// idAt is a UUIDv7 of a moment.
 func idAt(at time.Time) string {
 	id := uuid.Must(uuid.NewV7())
 	for i := range 6 {
@@ -63,8 +62,6 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	})
 }
 
-// Moves are deleted a week after their
-// campaign ended, a page in a statement.
 func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -84,8 +84,6 @@ func TestRegistry_ListsLagAndPending(t *testing.T) {
 	}, list)
 }
 
-// A removal that fails midway leaves the group registered, and the
-// trimmer restores what is missing of it.
 func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
@@ -116,7 +114,6 @@ func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 
 var errStep = errors.New("the step that fails")
 
-// Trimmers that create missing groups must not restore a removed one.
 func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -55,10 +55,10 @@ func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 	}
 }
 
-// Trim trims all streams once and returns how many entries it removed.
-// One that fails does not stop the others. Without MySQL it only
-// measures, as the registry is unknown. It also publishes the number of
-// partitions in Redis for readers.
+// Trim trims all streams once and returns how many entries it
+// removed. A stream that fails does not stop the others.
+// Without MySQL it only measures, as the registry is unknown.
+// It also publishes the number of partitions in Redis.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	// before the streams: else a removed group would look new
 	registered, err := t.Registry.Names(ctx)

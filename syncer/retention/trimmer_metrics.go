@@ -13,7 +13,6 @@ import (
 	"dibs/lua"
 )
 
-// trimmerMetrics have a series per stream, or per stream and group.
 type trimmerMetrics struct {
 	length  *prometheus.GaugeVec
 	backlog *prometheus.GaugeVec
@@ -49,8 +48,6 @@ func (m *trimmerMetrics) forget(partition int) {
 	}
 }
 
-// measure updates the metrics of a stream,
-// and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
 	label := strconv.Itoa(partition)
 	stream, err := t.Streams.Stream(ctx, partition)

@@ -138,7 +138,7 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 
 // Entries younger than Keep, by their ids, stay for a restored MySQL,
 // unless the stream is too large. Entries that MySQL has not applied
-// always stay, and so does the last applied one.
+// stay, and so does the last applied one.
 func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -199,8 +199,6 @@ func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	require.Equal(t, 1, n, "the figures of the group that was removed are gone")
 }
 
-// Control: a trim that ignores a group removes entries that it needs,
-// and the check reports that.
 func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
@@ -213,8 +211,6 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
 }
 
-// Two trimmers, a writer, and two groups that acknowledge in any order:
-// no unread entry is ever removed.
 func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)

@@ -23,7 +23,6 @@ func Lowering(units int64, views ...lua.ShardView) (parts []int64, taken bool) {
 	return parts, taken
 }
 
-// Gathering returns how many units each shard gives to one in need.
 func Gathering(need models.Need, views ...lua.ShardView) (parts []int64) {
 	p := &snapshot{views: views}
 	parts = make([]int64, len(views))

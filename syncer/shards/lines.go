@@ -25,7 +25,6 @@ const (
 	lineSoldOut
 )
 
-// stockLevel is a campaign with all that its line depends on.
 type stockLevel struct {
 	ID                           string
 	Total, Remaining, LowStockAt int64
@@ -35,8 +34,8 @@ type stockLevel struct {
 // lineNow is the current line of a campaign; 0 while it has no packets yet.
 const lineNow = "CASE WHEN total > 0 AND remaining = 0 THEN 2 WHEN total > 0 AND remaining <= low_stock_at THEN 1 ELSE 0 END"
 
-// Check completes open moves and raises that other processes left. It
-// also publishes crossed lines of sharded campaigns, by what MySQL has
+// Check completes open moves and raises that other processes left, and
+// publishes crossed lines of sharded campaigns, by what MySQL has
 // applied. It returns how many it did. A failure does not stop the
 // others. It serves one goroutine.
 func (m *Mover) Check(ctx context.Context) (done int, err error) {
@@ -55,7 +54,6 @@ func (m *Mover) Check(ctx context.Context) (done int, err error) {
 	return done, errors.Join(failed...)
 }
 
-// settleAll settles the campaigns whose shards do not add up to their totals.
 func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), "", campaigns.WithRaises)
 	failed := []error{err}
@@ -71,7 +69,6 @@ func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
 	return done, errors.Join(failed...)
 }
 
-// finishAll credits the open moves, and returns how many there were.
 func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 	var open []struct {
 		CampaignID string

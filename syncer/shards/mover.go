@@ -232,7 +232,6 @@ func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	return nil
 }
 
-// debit returns the id of the move and its units.
 func (m *Mover) debit(ctx context.Context, p *snapshot, s *move) (string, int64, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -290,10 +289,10 @@ func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// credit credits some open moves of a campaign, or all. It
+// credit credits some open moves of a campaign, or all, and
 // tries again if it had to load a taker. MySQL must have
-// applied the takers' streams, too. Else an old credit
-// that a restored MySQL has yet to read would count twice.
+// applied the takers' streams, too. Else an old credit that
+// a restored MySQL has yet to read would count twice.
 func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
 	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
 	if err == nil && isLoaded {
@@ -303,7 +302,6 @@ func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) 
 	return err
 }
 
-// creditAtOnce bounds the moves that one round credits.
 const creditAtOnce = 1000
 
 func (m *Mover) tryCredit(ctx context.Context, campaignID string, moves []string) (isLoaded bool, err error) {
@@ -366,7 +364,6 @@ func (m *Mover) snapshot(ctx context.Context, campaignID string, shards int) *sn
 	return p
 }
 
-// out returns the units that all shards debited for others.
 func (p *snapshot) out() (n int64) {
 	for i := range p.views {
 		n += p.views[i].Out
@@ -405,14 +402,12 @@ func (p *snapshot) absent() (ids []string) {
 	return ids
 }
 
-// move is a transfer of units from one shard to another.
 type move struct {
 	from, to int // 0 is the total
 	units    int64
 	taken    bool // see lua.Debit
 }
 
-// lack returns how many units a shard is short of.
 func (p *snapshot) lack(need models.Need) int64 {
 	taker := &p.views[need.Shard-1]
 	return need.Units - taker.Free() + taker.Lacks()
@@ -422,10 +417,9 @@ func (p *snapshot) lack(need models.Need) int64 {
 // give some away before a claim waits for them.
 const richer = 4
 
-// moves returns the moves that serve a need: half of the
-// difference to the richest shard, or at least the lack.
-// If no shard has enough, several give all they have. It
-// returns nil if all of them together have too few.
+// moves returns the moves that serve a need: half of the difference to
+// the richest shard, or at least the lack. If no shard has enough,
+// several give all they have; it is nil if all together have too few.
 func (p *snapshot) moves(need models.Need) (moves []move) {
 	lack := p.lack(need)
 	var givers []int

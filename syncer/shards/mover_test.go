@@ -51,14 +51,12 @@ func (s *sale) Sync() {
 	s.Stack.Sync()
 }
 
-// apply lets MySQL apply the stream when a mover waits for that.
 func (s *sale) apply(step string) {
 	if step == "waiting" && !s.isBehind {
 		s.Sync()
 	}
 }
 
-// appliedFirst loads shards once MySQL has applied the stream.
 type appliedFirst struct{ s *sale }
 
 func (l appliedFirst) Load(ctx context.Context, id string) (lua.Meta, error) {
@@ -86,7 +84,6 @@ func (s *sale) views() []lua.ShardView {
 	return s.Scripts.Shards(s.T.Context(), c.ShardIDs())
 }
 
-// totals are the shards' totals in Redis.
 func (s *sale) totals() (all []int64) {
 	for _, v := range s.views() {
 		require.NoError(s.T, v.Err)
@@ -102,8 +99,6 @@ func sum(all []int64) (n int64) {
 	return n
 }
 
-// take lets new users claim a unit each in
-// a shard, and returns how many got one.
 func (s *sale) take(shard, n int) (got int) {
 	s.T.Helper()
 	s.users++
@@ -140,8 +135,6 @@ func (s *sale) open() (n int) {
 	return n
 }
 
-// requireSettled requires that both servers have
-// the same units in each shard, and all units.
 func (s *sale) requireSettled(total int64) {
 	s.T.Helper()
 	s.Sync()
@@ -173,8 +166,6 @@ func TestRefill_UnitsGoWhereTheyAreAskedFor(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A campaign is sold out only if no unit is
-// free in any shard, and none is on its way.
 func TestRefill_UnitsOnTheirWayAreNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 4, 2)
@@ -213,8 +204,6 @@ func TestRefill_WaitsForItsLastMove(t *testing.T) {
 	s.requireSettled(40)
 }
 
-// A unit that becomes free between the
-// two snapshots of a proof ends it.
 func TestRefill_AReleaseEndsAProof(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -286,7 +275,6 @@ func TestCheck_CompletesWhatAMoverLeft(t *testing.T) {
 	}
 }
 
-// A shard that lost its credits is loaded before it gets more.
 func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -301,8 +289,6 @@ func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// A credit whose debit both servers lost takes the units from the
-// giver, which is loaded again.
 func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 20, 2)
@@ -315,8 +301,6 @@ func TestCheck_ACreditProvesItsDebit(t *testing.T) {
 	s.requireSettled(20)
 }
 
-// Two shards that need each other's units must not swap them endlessly:
-// the higher number gets them first.
 func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -355,7 +339,6 @@ func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	s.requireSettled(2)
 }
 
-// A raised total is not sold out before its units are in the shards.
 func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
@@ -378,8 +361,6 @@ func TestRefill_ARaiseThatIsOnItsWayIsNotSoldOut(t *testing.T) {
 	s.requireSettled(4)
 }
 
-// The free units of reachable shards leave
-// the total, even if another shard is lost.
 func TestSettle_AShardThatIsLostHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 2)
@@ -432,8 +413,6 @@ func TestSettle_TheTotalIsInForceAtOnce(t *testing.T) {
 	s.requireSettled(12)
 }
 
-// The leader settles a total whose changer
-// died. Two at once settle it once.
 func TestCheck_SettlesTheTotal(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 40, 4)

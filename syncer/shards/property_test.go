@@ -17,9 +17,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// Movers die between any two steps, shards are loaded
-// and evicted, and servers are restored. In the end
-// both have all units, and each was sold once.
+// Movers die between any two steps, shards are loaded and evicted, and
+// servers are restored. Each unit is sold once.
 func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(6, 80)) {
@@ -40,7 +39,6 @@ func TestProperty_EachUnitIsSoldOnce(t *testing.T) {
 	}
 }
 
-// world is a sale with faults.
 type world struct {
 	*sale
 	dice  *rand.Rand
@@ -77,7 +75,6 @@ func (w *world) step() {
 	}
 }
 
-// restoreMySQL restores an earlier MySQL. What it lacks is read again.
 func (w *world) restoreMySQL() {
 	if len(w.dumps) == 0 {
 		return
@@ -102,7 +99,6 @@ func (w *world) rollBackRedis() {
 	w.heal()
 }
 
-// heal does what the syncer and the operator do.
 func (w *world) heal() {
 	w.T.Helper()
 	w.rest()
@@ -112,7 +108,6 @@ func (w *world) heal() {
 	w.rest()
 }
 
-// rest waits until everything is idle.
 func (w *world) rest() {
 	w.T.Helper()
 	for range 4 {

@@ -90,7 +90,6 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 	return units, nil
 }
 
-// raise adds moves from the total to the shards.
 func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
 	return wrapped(sqlstore.Retry(ctx, func() error {
 		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {

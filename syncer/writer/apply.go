@@ -18,7 +18,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// store writes batches to the database.
 type store struct {
 	tuning
 
@@ -39,7 +38,6 @@ func newStore(db *gorm.DB, t tuning) *store {
 	return s
 }
 
-// applied is the outcome of a transaction.
 type applied struct {
 	written  []*models.RawEvent // claims that were inserted
 	moves    []*models.RawEvent // new halves of moves, and proven debits
@@ -52,7 +50,6 @@ type applied struct {
 	waiting  map[adder.Lot]error // lots whose counters wait, and why; nil: they are locked
 }
 
-// application is one attempt at a transaction.
 type application struct {
 	*store
 	applied
@@ -70,7 +67,6 @@ type application struct {
 	kept     map[int]int64                 // seconds of its positions, by partition
 }
 
-// lotRow is what a flush reads of a lot.
 type lotRow struct {
 	adder.Lot  `gorm:"embedded"`
 	IsArchived bool // all its claims have been written before
@@ -78,9 +74,9 @@ type lotRow struct {
 	Free       int64 // units, before the batch
 }
 
-// apply applies a batch in one transaction. It may be called again
-// after an unknown commit: then the offsets are at the end of the
-// entries. Errors: movedError, and the database's.
+// apply applies a batch in one transaction. A call
+// after an unknown commit finds the offsets at the end
+// of the entries. Errors: movedError, and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
@@ -175,7 +171,6 @@ func (a *application) readLots() error {
 	return err
 }
 
-// split separates claims from moves, and parks what can't be written.
 func (a *application) split() (claims, moves []*models.RawEvent) {
 	claims = make([]*models.RawEvent, 0, len(a.b.rows))
 	for _, r := range a.b.rows {

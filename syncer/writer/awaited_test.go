@@ -12,7 +12,6 @@ import (
 	"dibs/syncer/writer"
 )
 
-// singlesOf are claims of one unit each, in a mode.
 func singlesOf(mode string, first, n int64) []models.Event {
 	events := syncertest.ClaimsOf("c", first, n)
 	for i := range events {
@@ -22,8 +21,6 @@ func singlesOf(mode string, first, n int64) []models.Event {
 	return events
 }
 
-// Claims whose answers wait are flushed at once, whatever the interval,
-// and the new offset is announced.
 func TestWriter_FlushesAtOnceWhatAnswersWaitFor(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

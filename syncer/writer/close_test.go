@@ -39,8 +39,6 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 	})
 }
 
-// A server that does not answer delays Close
-// until its deadline at most. The offset stays.
 func TestWriter_CloseGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)
@@ -89,7 +87,6 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
-	// the clock is stopped
 	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()})
 	f := newFeed(t, db, w, 0)
 	events := syncertest.ClaimsOf("c", 1, 20)

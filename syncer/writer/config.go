@@ -29,9 +29,9 @@ const (
 	entriesMax   = 10_000
 	flushTimeout = 30 * time.Second // of one attempt at a transaction
 
-	// A flush writes a row of stock_flushes per lot. The next flush
-	// waits this long for each of them. So there are at most 200 rows a
-	// second, or two flushes.
+	// A flush writes a row of stock_flushes per lot, and
+	// the next one waits this long for each. So there
+	// are at most 200 rows a second, or two flushes.
 	intervalPerLot = 5 * time.Millisecond
 	intervalMax    = 500 * time.Millisecond
 	// loadsFollow is how long after a load
@@ -111,7 +111,6 @@ func defaultTuning() tuning {
 	return tuning{partitions: 1, clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
 }
 
-// of returns the tuning for a number of claim streams.
 func (t tuning) of(partitions int) tuning {
 	t.partitions = partitions
 	return t

@@ -16,7 +16,6 @@ import (
 	"dibs/syncer/writer"
 )
 
-// fileStore is a database in a file, with campaigns and shards by their ids.
 func fileStore(t *testing.T, lots ...string) *gorm.DB {
 	t.Helper()
 	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
@@ -32,7 +31,6 @@ func fileStore(t *testing.T, lots ...string) *gorm.DB {
 	return db
 }
 
-// ofShard is a claim of shard n of campaign c.
 func ofShard(n int, seq int64) models.Event {
 	e := syncertest.ClaimsOf("c", seq, 1)[0]
 	e.Shard = n
@@ -52,8 +50,6 @@ func claimsIn(t *testing.T, db *gorm.DB) (n int) {
 	return n
 }
 
-// A claim with the id of another one is parked, whatever differs, in
-// the same flush or a later one.
 func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(e *models.Event){
@@ -80,8 +76,6 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	}
 }
 
-// The rows of an archived campaign are
-// deleted, so a repeated event of it is known.
 func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c")

@@ -17,7 +17,6 @@ import (
 // updates. Each row searches their list.
 const countersAtOnce = 100
 
-// delta is a change of a lot's counters.
 type delta struct {
 	LotID    string
 	Units    int64 // claimed
@@ -61,7 +60,6 @@ func moveCounters(ctx context.Context, tx *gorm.DB, deltas []delta, now time.Tim
 	return nil
 }
 
-// moveQuery updates only the counters that change.
 func moveQuery(deltas []delta, now time.Time) (query string, args []any) {
 	set := make([]string, 0, 4)
 	for _, c := range []struct {

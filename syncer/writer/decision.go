@@ -12,8 +12,8 @@ import (
 
 // WriteDecision writes decision e of each of the claims;
 // only the id differs. With follows it skips claims of
-// which e is not the next decision. If decided is less
-// than the number of ids, the caller rolls back.
+// which e is not the next decision. The caller rolls
+// back if decided is less than the number of ids.
 func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)
@@ -96,7 +96,6 @@ func undoBeside(db *gorm.DB, e *models.Event) error {
 	}
 }
 
-// statusAfter returns a claim's status after a decision, and its order.
 func statusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
 	switch {
 	case e.Type == models.EventClaimRedeemed:

@@ -36,7 +36,6 @@ func (a *application) decide() error {
 	return ledger.Put(a.ctx, a.tx, a.booked)
 }
 
-// book adds an event to the ledger and the counters.
 func (a *application) book(e *models.RawEvent) {
 	a.booked = append(a.booked, e.Event)
 	if e.Type == models.EventClaimReleased {
@@ -58,7 +57,6 @@ func (a *application) readOutbox() error {
 	return nil
 }
 
-// confirm deletes applied events from the outbox.
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
 		if err := a.tx.Where("id IN ?", idsOf(some)).Delete(&models.OutboxRow{}).Error; err != nil {

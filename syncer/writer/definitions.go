@@ -24,7 +24,6 @@ type newLot struct {
 	UpdatedAt   time.Time
 }
 
-// TableName names the table for gorm.
 func (newLot) TableName() string { return "lots" }
 
 // InsertDefinition writes a new campaign and its lots; shards share the
@@ -86,7 +85,6 @@ func (a *application) define() error {
 	return nil
 }
 
-// versionsOf returns MySQL's versions of the definitions of campaigns.
 func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 	versions := make(map[string]int64, len(ids))
 	if len(ids) == 0 {

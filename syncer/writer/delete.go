@@ -54,7 +54,6 @@ func (a *application) deleteForgotten() error {
 	return nil
 }
 
-// isDeleted reports whether this batch deletes a campaign after a time.
 func (a *application) isDeleted(id string, at time.Time) bool {
 	deleted, is := a.deleted[id]
 	return is && !at.After(deleted.Time)

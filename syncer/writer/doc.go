@@ -6,7 +6,7 @@
 // One transaction writes claims, packets' owners, moves of units, a row
 // of stock_flushes per lot, the counters, and the offsets.
 //
-// Offsets move by compare-and-set. If a flush's entries do not start at
+// Offsets move by compare-and-set: if a flush's entries do not start at
 // MySQL's offset, it writes nothing of that stream. So each entry
 // counts once, whichever process reads it and wherever one dies. After
 // an unknown commit the offset shows whether it happened.

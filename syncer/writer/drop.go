@@ -34,7 +34,6 @@ func (a *application) dropUnanswered() error {
 	return a.drop(dropped)
 }
 
-// drop deletes unanswered claims, and announces that in the stream.
 func (a *application) drop(rows []*models.RawEvent) error {
 	if len(rows) == 0 {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A Redis that was rolled back sold units again. Claims in mode mysql
-// that MySQL lacks were never answered. If their units are sold they
-// are dropped, and the stream gets an event. Others may have been
-// answered, and are written.
+// A Redis that was rolled back sold units again. Claims
+// in mode mysql that MySQL lacks were never answered: if
+// their units are sold they are dropped, with an event.
+// Others may have been answered, and are written.
 func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	t.Parallel()
 	for mode, sold := range map[string]int64{models.ModeMySQL: 10, "": 13} {
@@ -64,8 +64,6 @@ func TestWriter_ClaimsOfUnitsThatWereJustReleasedAreNotDropped(t *testing.T) {
 	})
 }
 
-// A packet that MySQL had lost may be
-// taken in the flush that restores it.
 func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -106,8 +104,6 @@ func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 	})
 }
 
-// If another claim has the packet, an unanswered
-// claim is dropped, and any other is parked.
 func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -129,7 +125,6 @@ func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
 	})
 }
 
-// droppedIn are the dropped claims in the outbox's events.
 func droppedIn(t *testing.T, db *gorm.DB) (ids []string) {
 	t.Helper()
 	var rows []models.OutboxRow

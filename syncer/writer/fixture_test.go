@@ -13,7 +13,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// startTuned starts a writer that is closed when the test ends.
 func startTuned(t testing.TB, cfg writer.Config, how writer.Tuning) *writer.Writer {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -25,7 +24,6 @@ func startTuned(t testing.TB, cfg writer.Config, how writer.Tuning) *writer.Writ
 	return w
 }
 
-// feed is a reader of a partition; the test is its stream.
 type feed struct {
 	t         testing.TB
 	db        *gorm.DB
@@ -35,7 +33,6 @@ type feed struct {
 	at        models.Offset
 }
 
-// newFeed starts a turn of a reader.
 func newFeed(t testing.TB, db *gorm.DB, w *writer.Writer, partition int) *feed {
 	t.Helper()
 	f := &feed{t: t, db: db, w: w, partition: partition}
@@ -50,7 +47,6 @@ func (f *feed) begin() {
 	require.NoError(f.t, err)
 }
 
-// add adds events as one read.
 func (f *feed) add(events ...models.Event) error {
 	read := &models.StreamRead{Partition: f.partition, Turn: f.turn}
 	for _, e := range events {
@@ -63,7 +59,6 @@ func (f *feed) add(events ...models.Event) error {
 	return f.w.Add(read)
 }
 
-// applied waits until MySQL is as far as this reader.
 func (f *feed) applied() {
 	f.t.Helper()
 	require.Eventually(f.t, f.isApplied, time.Minute, time.Millisecond)

@@ -16,7 +16,6 @@ import (
 	"dibs/syncer/adder"
 )
 
-// batch is what one transaction applies.
 type batch struct {
 	streams []adder.Taken
 	rows    []*models.RawEvent         // in the order of the primary key
@@ -163,7 +162,6 @@ func (w *Writer) without(b *batch, moved *movedError) *batch {
 	return next
 }
 
-// report counts and logs the outcome of a flush.
 func (w *Writer) report(ctx context.Context, done *applied) {
 	var claims, units int64
 	for _, sum := range done.sums {
@@ -195,7 +193,6 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	}
 }
 
-// trace starts the span of a flush that has traced claims.
 func (w *Writer) trace(b *batch) *tracing.Span {
 	if w.cfg.Tracer == nil {
 		return nil

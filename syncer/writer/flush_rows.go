@@ -222,7 +222,6 @@ func (w *Writer) addWaiting(ctx context.Context) {
 	w.waitAt = w.clock.Now().Add(next)
 }
 
-// tryWaiting returns the lots whose sums still wait.
 func (w *Writer) tryWaiting(ctx context.Context) (left map[adder.Lot]bool, err error) {
 	lots, err := w.waitingLots(ctx)
 	if err != nil || len(lots) == 0 {
@@ -283,7 +282,6 @@ func (w *Writer) setLocked(lot adder.Lot) (isNew bool) {
 	return isNew
 }
 
-// keepLocked replaces the set of locked lots.
 func (w *Writer) keepLocked(ctx context.Context, left map[adder.Lot]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

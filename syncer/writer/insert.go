@@ -92,7 +92,6 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// identity is what identifies the claim of an event.
 const identity = "id, campaign_id, shard, seq, user_id, quantity"
 
 // isOf reports whether a claim is that of an
@@ -128,7 +127,6 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 	return left, err
 }
 
-// remove deletes claims that this transaction has inserted.
 func (a *application) remove(ids map[string]bool) error {
 	err := a.tx.Where("id IN ?", slices.Collect(maps.Keys(ids))).Delete(&models.ClaimRow{}).Error
 	a.written = slices.DeleteFunc(a.written, func(r *models.RawEvent) bool { return ids[r.ID] })

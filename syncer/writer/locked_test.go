@@ -42,9 +42,9 @@ func waiting(t *testing.T, db *gorm.DB, id string) (claims int64) {
 	return claims
 }
 
-// The claims of a locked campaign are written, and the offset moves.
-// Its counters lag, as stock_watch reports, until the lock is released.
-// Other campaigns, of its partition or not, only wait once for a lock.
+// A locked campaign's claims are written, and the offset moves. Its
+// counters lag, as stock_watch reports, until the lock is released.
+// Other campaigns only wait once for a lock.
 func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -93,8 +93,6 @@ func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	require.Empty(t, syncertest.ParkedIDs(t, db))
 }
 
-// A lot whose change MySQL refuses waits
-// like a locked one, and delays no other.
 func TestLocked_ARefusedChangeOfALotWaits(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

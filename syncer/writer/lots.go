@@ -103,10 +103,10 @@ func (a *application) applyLots() error {
 	return nil
 }
 
-// follow sets what a newer definition changes in a lot. If it
-// is the newest, Redis sells by MySQL's total. The UPDATE
-// itself reads the version, as a change may have been
-// committed after this snapshot. The stream may lack packets.
+// follow sets what a newer definition changes in a lot. If
+// it is the newest, Redis sells by MySQL's total. The UPDATE
+// reads the version, as a change may have been committed
+// since this snapshot. The stream may lack packets.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}
@@ -163,7 +163,6 @@ func (a *application) applyLot(e *models.RawEvent) error {
 	return a.sumLost(e.CampaignID)
 }
 
-// greatest is GREATEST in the dialect of the database.
 func (a *application) greatest(x, y string) string {
 	if a.tx.Name() == migrations.SQLite {
 		return "MAX(" + x + ", " + y + ")"
@@ -178,7 +177,6 @@ func (a *application) least(x, y string) string {
 	return "LEAST(" + x + ", " + y + ")"
 }
 
-// sumLost updates a campaign to the losses of its shards.
 func (a *application) sumLost(campaignID string) error {
 	sum := func(column string) string {
 		return "(SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots" +

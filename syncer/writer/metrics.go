@@ -22,7 +22,6 @@ type metrics struct {
 	dropped atomic.Int64 // events answered with an error when the writer closed
 }
 
-// newMetrics registers metrics, unless reg is nil.
 func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locked func() int) *metrics {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{

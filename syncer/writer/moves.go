@@ -35,9 +35,9 @@ func (a *application) debited(e *models.Event) (isNew bool, err error) {
 	return isNew, err
 }
 
-// credited ends a move. A credit without a debit proves it. Either both
+// credited ends a move. A credit without a debit proves it: both
 // servers lost the debit, or a restored MySQL will read the giver's
-// stream later. In both cases the giver no longer has the units; until
+// stream later. Either way the giver no longer has the units; until
 // then its total may be negative.
 func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	isProof, err := a.insertMove(e, e.Peer, e.Shard)

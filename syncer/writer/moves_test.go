@@ -109,8 +109,7 @@ func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 }
 
 // A restored MySQL reads the streams of the shards in any order. In the
-// end it has all units and no more, even where a shard gave units
-// before it got them in MySQL's order.
+// end it has all units, each once.
 func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	t.Parallel()
 	streams := [][]models.Event{
@@ -143,9 +142,8 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	}
 }
 
-// A locked shard delays its own figures alone. The moves and claims
-// have their rows, and the other shards their units. After the lock the
-// sums are added, also those of a process that died.
+// A locked shard delays only its own figures. After the lock the sums
+// are added, also those of a process that died.
 func TestMoves_OfALockedShardWait(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)

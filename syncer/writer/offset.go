@@ -56,7 +56,6 @@ func Applied(ctx context.Context, db *gorm.DB, partition int) (lua.EntryID, erro
 	return lua.ParseEntryID(offsets[partition].EntryID)
 }
 
-// newOffset inserts the row of a stream.
 func newOffset(db *gorm.DB, partition int) error {
 	return db.Clauses(clause.OnConflict{DoNothing: true}).Select("partition_no").
 		Create(&models.StreamRecord{Partition: partition}).Error
@@ -124,7 +123,6 @@ func lockOffsets(tx *gorm.DB, streams []adder.Taken) error {
 	return nil
 }
 
-// moveOffsets moves locked streams to the end of their entries.
 func moveOffsets(ctx context.Context, tx *gorm.DB, streams []adder.Taken, now time.Time) error {
 	if len(streams) == 0 {
 		return nil

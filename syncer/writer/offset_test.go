@@ -16,10 +16,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Two readers of one partition have read the same
-// entries. The second to commit finds that the offset
-// has moved. It drops its batch and starts again at the
-// offset. Other partitions of its flush are written.
+// The second reader of the same entries finds that the offset has
+// moved. It drops its batch and starts again at the offset. Other
+// partitions of its flush are written.
 func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -55,8 +54,6 @@ func TestOffset_ASecondReaderDoesNoHarm(t *testing.T) {
 	})
 }
 
-// After a rewind the rows that MySQL has are
-// known, and later positions are deleted.
 func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -83,8 +80,6 @@ func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 	})
 }
 
-// A restored MySQL has its offset restored:
-// the stream is read on from there.
 func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -105,7 +100,6 @@ func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 	})
 }
 
-// A restore is detected even without new claims.
 func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "c")
@@ -126,8 +120,6 @@ func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
 	syncertest.RequireBooks(t, db, "c", events)
 }
 
-// One flush of several partitions, campaigns
-// and shards sends one UPDATE of stock.
 func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
 	t.Parallel()
 	_, db := sqlServer(t)

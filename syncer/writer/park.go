@@ -24,7 +24,6 @@ const (
 
 const parkedPayloadMax = 1 << 20 // bytes
 
-// parkedRow is an event parked in the transaction of its batch.
 type parkedRow struct {
 	models.ParkedEvent
 
@@ -37,7 +36,6 @@ func (a *application) park(r *models.RawEvent, kind, reason string) {
 	a.parked = append(a.parked, parkedRow{parkedEvent(r, reason), kind})
 }
 
-// insertParked stores parked events, each once.
 func (a *application) insertParked() error {
 	for i := range a.parked {
 		if a.b.whole {
@@ -50,7 +48,6 @@ func (a *application) insertParked() error {
 	return nil
 }
 
-// putParked inserts an event unless it is parked.
 func putParked(db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
 	parked.ParkedAt = at.UTC().Truncate(time.Millisecond)
 	if err := db.Clauses(clause.OnConflict{DoNothing: true}).Create(parked).Error; err != nil {

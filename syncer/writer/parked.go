@@ -112,7 +112,6 @@ func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedCl
 	return all, next, nil
 }
 
-// classify finds which claims have a row, and which count.
 func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
 	rows, seqs, err := all.rows(db, campaignID)
 	if err != nil {
@@ -164,7 +163,6 @@ func (all *ParkedClaims) rows(
 	return rows, seqs, nil
 }
 
-// BySeq returns the claims that count, in order of seq.
 func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	var counting []*ParkedClaim
 	for i := range all.All {
@@ -187,7 +185,6 @@ func (all *ParkedClaims) Displaced() (n int) {
 	return n
 }
 
-// Packets returns the packet ids of the claims that count.
 func (all *ParkedClaims) Packets() map[string]bool {
 	ids := make(map[string]bool)
 	for i := range all.All {

@@ -30,11 +30,11 @@ import (
 )
 
 // world is a claim stream in a real Redis, a database, and the
-// processes between them. Processes die between any two statements, and
-// two read one partition. MySQL is restored to an earlier moment, and
-// the reply to a commit is lost. Redis loses the end of the stream, and
-// reuses its ids. A lot is locked, and rows are bad. When all is idle,
-// MySQL must be the fold of the stream.
+// processes between them. Processes die between any two
+// statements, or read the same partition. MySQL is restored,
+// and replies to commits are lost. Redis loses the end of the
+// stream, and reuses its ids. Lots are locked, and rows are
+// bad. When all is idle, MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
 	ctx     context.Context //nolint:containedctx // of the run
@@ -53,7 +53,6 @@ type world struct {
 	version int64  // of the newest definition
 }
 
-// process is a reader and a writer.
 type process struct {
 	w      *writer.Writer
 	stop   func()
@@ -99,7 +98,6 @@ func (w *world) start() {
 	w.running = append(w.running, p)
 }
 
-// bury stops the processes that died, and starts one if none is left.
 func (w *world) bury() {
 	var alive []*process
 	for _, p := range w.running {
@@ -145,12 +143,10 @@ func (w *world) come() {
 	}
 }
 
-// kill makes a process die at one of the next steps of a flush.
 func (w *world) kill() {
 	w.running[0].dieIn.Store(rapid.Int64Range(1, 14).Draw(w.t, "steps"))
 }
 
-// forget makes a process lose the reply to its next commit.
 func (w *world) forget() {
 	w.running[0].isDeaf.Store(w.isMySQL)
 }
@@ -227,7 +223,6 @@ func (w *world) lose() {
 	}
 }
 
-// decide makes MySQL decide on a claim that has a row.
 func (w *world) decide() {
 	w.decideOf(rapid.IntRange(0, 99).Draw(w.t, "claim"), rapid.Bool().Draw(w.t, "redeems"))
 }
@@ -285,7 +280,6 @@ func (w *world) decideOf(which int, redeems bool) {
 
 var errTooLate = errors.New("another decision came first")
 
-// relay appends to the stream what only the outbox has.
 func (w *world) relay() {
 	var rows []models.OutboxRow
 	require.NoError(w.t, w.db.Order("id").Find(&rows).Error)
@@ -301,7 +295,6 @@ func (w *world) relay() {
 	}
 }
 
-// entries are the events of the stream.
 func (w *world) entries() (all []models.Event) {
 	entries, err := w.rdb.XRange(w.ctx, lua.StreamKey(0), "-", "+").Result()
 	require.NoError(w.t, err)
@@ -311,7 +304,6 @@ func (w *world) entries() (all []models.Event) {
 	return all
 }
 
-// define changes a campaign in MySQL and in the stream.
 func (w *world) define() {
 	id := rapid.SampledFrom([]string{"a", "A"}).Draw(w.t, "defined")
 	w.version++
@@ -375,7 +367,6 @@ func (w *world) rest() {
 	}
 }
 
-// check compares MySQL with the fold of the stream.
 func (w *world) check() {
 	var rows []models.ClaimRow
 	require.NoError(w.t, w.db.Find(&rows).Error)
@@ -483,7 +474,6 @@ func (w *world) checkDecisions(rows []models.ClaimRow) {
 	}
 }
 
-// follows reports whether a decision can be made after another one.
 func follows(was, e models.Event) bool {
 	if e.Type == models.EventClaimReopened {
 		return was.Type == models.EventClaimRedeemed && was.OrderID == e.OrderID
@@ -491,7 +481,6 @@ func follows(was, e models.Event) bool {
 	return was.Type == "" || was.Type == models.EventClaimReopened
 }
 
-// clear empties both servers for the next run.
 func (w *world) clear() {
 	w.isDeaf.Store(false)
 	for _, p := range w.running {
