@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Append appends an event to a campaign's claim stream, as claim.lua does.
-// payload is its JSON. Readers deduplicate by its id. Errors: ErrUnavailable,
-// ErrOutcomeUnknown.
+// Append appends an event to a campaign's claim stream, as claim.lua
+// does. payload is its JSON. Readers deduplicate by its id. Errors:
+// ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payload []byte) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: append not sent: %w", ErrUnavailable, err)

@@ -3,10 +3,10 @@
 -- key is replayed. Any other must pass the status, the window, the stock and
 -- the limits.
 --
--- All checks precede the first write, and no write after it can fail. Reads fail
--- on a key of a wrong type. The first write is an XADD, or the only one an HSET.
--- Redis refuses it whole for a wrong type, out of memory, as a replica, or if
--- it can't persist.
+-- All checks precede the first write, and no write after it can fail. Reads
+-- fail on a key of a wrong type. The first write is an XADD, or the only one an
+-- HSET. Redis refuses it whole for a wrong type, out of memory, as a replica,
+-- or if it can't persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id, or "name\nvalue" of another subject
@@ -19,8 +19,8 @@
 --                         release, see push.lua
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
--- ARGV[2]     first_day     the first day below, in days since 1970-01-01 in the
---                           campaign's zone
+-- ARGV[2]     first_day     the first day below, in days since 1970-01-01 in
+--                           the campaign's zone
 -- ARGV[3..8]  day_start_ms  the starts of that day and the next five
 -- ARGV[9]     seen_epoch    the newest load that the caller saw; 0 is none
 -- ARGV[10]    seen_seq      the highest seq that the caller saw
@@ -30,9 +30,9 @@
 -- ARGV[13..]  six a claim, in columns, as a command takes a range of ARGV:
 --             user id; quantity; key, 16 bytes; record head, which starts with
 --             the 8 bytes of the body's digest; claim id; event part, the JSON
---             from the value of user_id to that of seq. A packet's quantity is 1.
+--             from the value of user_id to that of seq. Quantity of a packet: 1.
 --             Then a column for each subject: its field of users, or "".
---             Then, if any is traced: "number of the claim=traceparent;" of each
+--             Then, if any is traced: "claim's number=traceparent;" of each
 --
 -- Reply {0, now_ms, remaining, epoch, seq, sold, then one a claim}
 -- One above 0 is the seq of a new claim. Text is the record of a replayed one.
@@ -88,7 +88,8 @@ if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, r
 
 local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
 if epoch_here < tonumber(ARGV[9]) or seq < tonumber(ARGV[10]) or sold < tonumber(ARGV[11]) then
-  redis.call('HSET', state_key, 'token', 'seen') -- also stops callers who did not see the lost claims
+  -- also stops callers who did not see the lost claims
+  redis.call('HSET', state_key, 'token', 'seen')
   redis.call('HINCRBY', signals_key, 'stops', 1) -- processes then report what they saw
   return {4, epoch_here, seq}
 end
@@ -112,7 +113,8 @@ for i = 1, DAYS - 1 do
   day, day_start_ms = day + 1, start_ms
 end
 
--- date_of returns the date of a day since 1970-01-01: H. Hinnant's civil_from_days.
+-- date_of returns the date of a day since 1970-01-01, by H. Hinnant's
+-- civil_from_days.
 local function date_of(day)
   local floor = math.floor
   local z = day + 719468
@@ -289,7 +291,8 @@ local tens = tens_of(seq)
 
 local dry = shard and not waves_key and -12 or -7
 local reply = {0, now_ms, 0, epoch_here, seq, sold}
-local user_here, key_here = {}, {} -- this call's records: its claims of one user or key see each other
+-- this call's records: its claims of one user or key see each other
+local user_here, key_here = {}, {}
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
 local made, seq_text = 0, nil -- new claims of this call; the text of the last seq
 local is_limited = false -- a refusal refers to limits
@@ -438,7 +441,8 @@ local gone = 0
 for i, list in ipairs(lists) do
   local last = math.min(upto[i], made)
   if last > gone then
-    local left = redis.call('LLEN', list) - (last - gone) -- before LTRIM: during a slot migration a missing key is refused
+    -- before LTRIM: during a slot migration a missing key is refused
+    local left = redis.call('LLEN', list) - (last - gone)
     redis.call('LTRIM', list, last - gone, -1)
     if left == 0 then redis.call('ZREM', waves_key, list) end
     gone = last

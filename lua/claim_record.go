@@ -49,8 +49,8 @@ func (p *ClaimRecord) Check() error {
 	return err
 }
 
-// appendRecord appends a claim's field of the hash of keys, keyLength bytes,
-// and its record.
+// appendRecord appends a claim's field of the
+// hash of keys, keyLength bytes, and its record.
 func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {

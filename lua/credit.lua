@@ -4,8 +4,8 @@
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] moves   zset    moves credited to this load in the last hour, by time;
---                         the state has their number
+-- KEYS[3] moves   zset    moves credited to this load in the last hour, by
+--                         time; the state has their number
 -- KEYS[4] signals hash    of the partition, see away.lua
 --
 -- ARGV[1] epoch  of the load, by MySQL
@@ -39,7 +39,8 @@ for i = 1, 5 do
 end
 local epoch, total, came, ups = held[1], held[2], held[3], held[4]
 if epoch ~= tonumber(ARGV[1]) then return {3} end
-if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end -- deleted by hand: the credits are unknown
+-- deleted by hand: the credits are unknown
+if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local now_ms = math.floor(redis.call('TIME')[1] * 1000)
 

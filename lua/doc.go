@@ -11,7 +11,7 @@
 //	load, evict, fence                 loading and evicting a campaign
 //	limits.go                          a user's limits and record
 //	claim_record.go                    the record of a claim
-//	entry.go, groups.go, signals.go    the claim stream, its groups, MySQL's offsets
+//	entry.go, groups.go, signals.go    claim streams, groups, MySQL's offsets
 //	inspect.go                         what reconcile compares with MySQL
 //
 // Package internal/redisconn makes clients and checks the servers.

@@ -156,8 +156,8 @@ func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, 
 	return tips, nil
 }
 
-// Lacking returns partitions where Redis lacks the entry at MySQL's offset.
-// Errors as Stream.
+// Lacking returns partitions where Redis lacks the entry at MySQL's
+// offset. Errors as Stream.
 func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (lacking []int, err error) {
 	found := make(map[int]*redis.XMessageSliceCmd, len(offsets))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

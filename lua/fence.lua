@@ -1,6 +1,6 @@
--- fence.lua stores a loader's token in a lot, even a missing one. The lot refuses
--- claims until load.lua or resume.lua removes it. Each call extends the token by
--- LEASE_MS; after that another loader may replace it.
+-- fence.lua stores a loader's token in a lot, even a missing one. The lot
+-- refuses claims until load.lua or resume.lua removes it. Each call extends the
+-- token by LEASE_MS; after that another loader may replace it.
 --
 -- KEYS[1] state   hash  definition and counters of the lot
 -- KEYS[2] users   hash  must exist if units are taken
@@ -11,9 +11,9 @@
 -- ARGV[2] how    load: a lot that is away · reload: any · renew: extend
 --                leave: give up
 --
--- Reply {0, held, epoch, seq, sold} the token is stored, unless the loader gives
---   up. held is the lot before: 0 nothing · 1 stopped · 2 of an older generation
---   3 damaged
+-- Reply {0, held, epoch, seq, sold} the token is stored, unless the loader
+--   gives up. held is the lot before: 0 nothing · 1 stopped
+--   2 of an older generation · 3 damaged
 --   {1} the lot is live, untouched · {3} another loader has it, untouched
 local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, how, LEASE_MS, EMPTY_MS = ARGV[1], ARGV[2], 3000, 600000

@@ -19,7 +19,7 @@
 -- ARGV[6] packets     staged
 -- ARGV[7] event_id
 -- ARGV[8] event       its JSON
--- ARGV[9] last_ms     time of the newest claim, by MySQL: the time of a lot does
+-- ARGV[9] last_ms     time of the newest claim, by MySQL. A lot's time does
 --                     not decrease, even if this clock is behind the last one
 -- ARGV[10..] pairs of a field of state and its value
 --
@@ -51,7 +51,8 @@ redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[7], 'metadat
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
 -- RENAME over a big hash would free it at once, and so block Redis.
 redis.call('UNLINK', state_key, users_key, keys_key, waves_key, moves_key)
-redis.call('HSETNX', signals_key, 'generation', ARGV[3]) -- during a slot migration scripts wait for missing keys
+-- during a slot migration scripts wait for missing keys
+redis.call('HSETNX', signals_key, 'generation', ARGV[3])
 redis.call('HSET', state_key, 'generation', ARGV[3], 'last_ms', math.max(now_ms, tonumber(ARGV[9])), unpack(ARGV, FIRST_PAIR))
 if ARGV[4] ~= '0' then
   redis.call('RENAME', staged_users_key, users_key)

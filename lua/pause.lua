@@ -10,7 +10,8 @@
 -- ARGV[2] event_id
 -- ARGV[3] event  its JSON
 --
--- Reply {0} paused, or was by this pause · {1} the campaign is closed, untouched
+-- Reply {0} paused, or was by this pause
+--   {1} the campaign is closed, untouched
 --   {2, which} damaged: the key of that number
 local state_key, stream_key = KEYS[1], KEYS[2]
 

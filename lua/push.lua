@@ -6,7 +6,7 @@
 --                      pushed is its last position
 -- KEYS[2] waves  zset  list -> time of release in milliseconds since 1970;
 --                      0 is at once
--- KEYS[3] list   list  "amount:id" of packets with one time of release, in order
+-- KEYS[3] list   list  "amount:id" of packets of one time of release, in order
 -- KEYS[4] signals hash of the partition, see away.lua
 --
 -- ARGV[1] epoch       of the load that the caller saw

@@ -15,7 +15,7 @@
 --
 -- ARGV[1..]  eight a claim: field of keys; record, as claim.lua wrote it; user
 --            id; quantity; its time in ms, and for each kind of window ";", its
---            first letter and its number; event id; event, JSON; other subjects,
+--            first letter and number; event id; event, JSON; other subjects,
 --            "name\nvalue" each, joined by "\n"
 --
 -- Reply {0, then a code for each claim}

@@ -95,9 +95,9 @@ func (s *subscription) claim(ctx context.Context, before time.Time, options ...a
 // The next read of a live one creates it again.
 const abandonedAfter, pruneInterval = time.Hour, 10 * time.Minute
 
-// dropAbandoned removes all consumers but one that have nothing pending and were
-// idle for a time. It is a script, as a consumer must not get an entry in
-// between: it would be lost.
+// dropAbandoned removes all consumers but one that have nothing pending
+// and were idle for a time. It is a script, as a consumer must not get
+// an entry in between: it would be lost.
 //
 //nolint:dupword,gochecknoglobals // blocks of Lua end twice; nothing writes to it
 var dropAbandoned = redis.NewScript(`

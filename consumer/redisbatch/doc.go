@@ -7,9 +7,9 @@
 // up to [Config.ReadCount] entries, keeps a bounded window in flight,
 // and acknowledges in bulk after the handler:
 //
-//	XREADGROUP COUNT n ─▶ window ─▶ output channel ─▶ handler … Ack ─▶ XACK id id …
-//	       ▲                                            └ Nack ─▶ NackDelay
-//	own pending entries,                                            ─▶ output channel
+//	XREADGROUP COUNT n ─▶ window ─▶ channel ─▶ handler … Ack ─▶ XACK id id …
+//	       ▲                           ▲              └ Nack ─▶ NackDelay ─┐
+//	own pending entries,               └───────────────────────────────────┘
 //	XAUTOCLAIM of dead consumers' entries
 //
 // It reads what redisstream.Publisher writes, and the standard

@@ -1,4 +1,5 @@
--- The script of the article this project starts from: three limits read, compared and counted, one claim a call.
+-- The article's script: three limits read, compared and counted, one claim a
+-- call.
 --
 -- KEYS[1] coupon  hash  total, per_user, per_user_per_day, in units
 -- KEYS[2] count   hash  taken

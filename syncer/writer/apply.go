@@ -94,8 +94,8 @@ func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	return &a.applied, nil
 }
 
-// run is the transaction.
-// Lock order: streams, hold cursors, claims, moves, packets, lots, outbox.
+// run is the transaction. Lock order: streams, hold cursors, claims,
+// moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.applied = applied{waiting: make(map[adder.Lot]error)}
 	var claims, moves []*models.RawEvent
