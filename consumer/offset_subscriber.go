@@ -132,11 +132,11 @@ func (r *offsetReader) turn(ctx context.Context) error {
 		return err
 	}
 	for at := offset; ; {
-		room, err := r.cfg.Log.Room(ctx, r.partition, turn)
+		free, err := r.cfg.Log.Room(ctx, r.partition, turn)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errTurn, err)
 		}
-		entries, isThere, err := r.read(ctx, at, min(room, r.cfg.ReadCount))
+		entries, isThere, err := r.read(ctx, at, min(free, r.cfg.ReadCount))
 		switch {
 		case err != nil:
 			return err

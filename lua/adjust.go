@@ -56,7 +56,7 @@ func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign, d *models.Defi
 }
 
 func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, error) {
-	told, err := json.Marshal(d)
+	encoded, err := json.Marshal(d)
 	if err != nil {
 		return call{}, fmt.Errorf("lua: definition of %s: %w", c.ID, err)
 	}
@@ -66,5 +66,5 @@ func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, er
 	if c.PauseID != nil {
 		pause = *c.PauseID
 	}
-	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, told, pause), definition(c)...)}, nil
+	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, encoded, pause), definition(c)...)}, nil
 }

@@ -31,7 +31,7 @@ local stream_type = redis.call('TYPE', stream_key)['ok']
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
 local campaign_id, shard = string.match(state_key, ':c:([^#]*)#?(%d*)$')
-local function tell(epoch)
+local function append_change(epoch)
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2] .. ':changed', 'metadata', '', 'payload',
     '{"v":1,"type":"campaign.changed","id":"' .. ARGV[2] .. ':changed","campaign_id":"' .. campaign_id .. '"' ..
     (shard ~= '' and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"version":' .. ARGV[1] ..
@@ -40,7 +40,7 @@ end
 local here = redis.call('HMGET', state_key, 'token', 'generation')
 if here[1] then return {4} end
 if state_type == 'none' or here[2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
-  tell(0)
+  append_change(0)
   return {1}
 end
 
@@ -57,7 +57,7 @@ local held = redis.call('HMGET', state_key, ARGV[FIXED], ARGV[FIXED + 2], ARGV[F
 for i = 1, 4 do
   if held[i] ~= ARGV[FIXED - 1 + 2 * i] then return {2, 1} end
 end
-if version == tonumber(counts[1]) then tell(counts[2]) end
+if version == tonumber(counts[1]) then append_change(counts[2]) end
 if version <= tonumber(counts[1]) then return {3} end
 
 local new = {}
@@ -65,9 +65,11 @@ for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 
 -- A kept limit goes on counting. A new one counts claims after last_ms.
 -- So last_ms is set with it.
-local from_ms, limits = '0', {}
+local from_ms = '0'
+local limits = {}
 if counts[4] ~= '0' then
-  local now_ms, last_ms = tonumber(ARGV[4]), number(counts[9]) or 0
+  local now_ms = tonumber(ARGV[4])
+  local last_ms = number(counts[9]) or 0
   if not now_ms then
     local time = redis.call('TIME')
     now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -86,17 +88,19 @@ end
 -- A change crosses a line as a claim does. The remainder is above the
 -- old line, and not above the new one. Damaged old fields cross
 -- nothing; this script writes them again.
-local crossed, left = {}, 0
+local crossed = {}
+local left = 0
 local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
 if total and low and new.status ~= 'closed' then
-  local before, new_low = math.max(0, total - taken), number(new.low_stock_at) or 0
+  local before = math.max(0, total - taken)
+  local new_low = number(new.low_stock_at) or 0
   left = math.max(0, (number(new.total) or total) - taken)
   if left <= new_low and new_low > 0 and (before > low or low == 0) then crossed[1] = 'low_stock' end
   if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
 end
 
 -- Writes. None after the first can fail.
-tell(counts[2])
+append_change(counts[2])
 for _, name in ipairs(crossed) do
   local id = ARGV[2] .. ':' .. name
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',

@@ -144,7 +144,7 @@ if user_limits[3] or subjects[1] then
   }
   subjects[0] = user_limits
   for s = 0, #subjects do
-    subjects[s].firsts = {}
+    subjects[s].first_records = {}
     for i = s == 0 and 3 or 1, #subjects[s] do
       local limit = subjects[s][i]
       limit.window = window[sub(limit.tag, 1, 1)]
@@ -167,7 +167,8 @@ end
 local function after_taking(limits, windows, counts, quantity, is_user)
   for i = 1, #limits do
     local limit = limits[i]
-    local tag, window, units = limit.tag, limit.window, 0
+    local tag, window = limit.tag, limit.window
+    local units = 0
     local counted = windows[tag]
     if counted and counted >= window then window, units = counted, counts[tag] end
     units = units + quantity
@@ -180,12 +181,12 @@ local function after_taking(limits, windows, counts, quantity, is_user)
 end
 
 -- In a rush nearly every user is new: one record per quantity.
-local firsts = {}
+local first_records = {}
 local function first_taking(text)
   local quantity = tonumber(text)
   local after, refusal = after_taking(user_limits, {}, {}, quantity, true)
   local first = {quantity, after, refusal}
-  firsts[text] = first
+  first_records[text] = first
   return first
 end
 
@@ -204,7 +205,8 @@ local parts = ids + claims
 
 -- Metadata of traced claims, by number: a
 -- MessagePack map of one, as watermill reads it.
-local traces, traced = ARGV[FIRST_CLAIM + claims * columns], {}
+local traces = ARGV[FIRST_CLAIM + claims * columns]
+local traced = {}
 if traces then
   for i, parent in string.gmatch(traces, '(%d+)=([%x-]+);') do
     if #parent == 55 then traced[tonumber(i)] = '\129\171traceparent\217\055' .. parent end
@@ -294,7 +296,8 @@ local reply = {0, now_ms, 0, epoch_here, seq, sold}
 -- this call's records: its claims of one user or key see each other
 local user_here, key_here = {}, {}
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
-local made, seq_text = 0, nil -- new claims of this call; the text of the last seq
+local made = 0 -- new claims of this call
+local seq_text -- of the last claim
 local is_limited = false -- a refusal refers to limits
 local changed = 0 -- length of new_users
 
@@ -302,7 +305,8 @@ local changed = 0 -- length of new_users
 -- limited subjects. It returns their fields and records,
 -- alternating, or nil and the code of the refusal.
 local take_subjects = subjects[1] and function(i, quantity)
-  local taken_by, n = {}, 0
+  local taken_by = {}
+  local n = 0
   for s = 1, #subjects do
     local limits = subjects[s]
     local field = limits.column and ARGV[limits.fields + i] or ''
@@ -314,10 +318,10 @@ local take_subjects = subjects[1] and function(i, quantity)
       if not windows then return nil, 10 end
       after, refusal = after_taking(limits, windows, counts, quantity)
     else
-      local first = limits.firsts[quantity] -- as of users
+      local first = limits.first_records[quantity] -- as of users
       if not first then
         first = {after_taking(limits, {}, {}, quantity)}
-        limits.firsts[quantity] = first
+        limits.first_records[quantity] = first
       end
       after, refusal = first[1], first[2]
     end
@@ -345,7 +349,7 @@ for i = 1, claims do
     end
     if campaign_refusal then answer = -campaign_refusal break end
     local text = ARGV[quantities + i]
-    local first = firsts[text] or first_taking(text)
+    local first = first_records[text] or first_taking(text)
     local quantity = first[1]
     if quantity > remaining then answer = dry break end
     local packet = packets[made + 1]
@@ -437,15 +441,15 @@ redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'sold', sold == seq and seq_text or sold,
   'seq', seq_text, 'last_ms', now_text)
 for i = 1, waves_key and made or 0 do reply[tail + i] = packets[i] end
-local gone = 0
+local removed = 0
 for i, list in ipairs(lists) do
   local last = math.min(upto[i], made)
-  if last > gone then
+  if last > removed then
     -- before LTRIM: during a slot migration a missing key is refused
-    local left = redis.call('LLEN', list) - (last - gone)
-    redis.call('LTRIM', list, last - gone, -1)
+    local left = redis.call('LLEN', list) - (last - removed)
+    redis.call('LTRIM', list, last - removed, -1)
     if left == 0 then redis.call('ZREM', waves_key, list) end
-    gone = last
+    removed = last
   end
 end
 return reply

@@ -98,9 +98,9 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 // entries, last applied id. Reply {trimmed entries}
 const trimBelow = `
 if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
-local gone = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
-if gone > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
-return {gone}`
+local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])
+if trimmed > 0 then redis.call('SET', KEYS[2], ARGV[2]) end
+return {trimmed}`
 
 // TrimBelow removes about most entries before id, in whole nodes of
 // 100, and returns how many. It removes none if Redis lacks the entry

@@ -16,13 +16,16 @@
 --   2 of an older generation · 3 damaged
 --   {1} the lot is live, untouched · {3} another loader has it, untouched
 local state_key, users_key, keys_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, how, LEASE_MS, EMPTY_MS = ARGV[1], ARGV[2], 3000, 600000
+local token, how = ARGV[1], ARGV[2]
+local LEASE_MS = 3000
+local EMPTY_MS = 600000
 
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local generation = redis.call('HGET', signals_key, 'generation') or '0'
 local state_type = redis.call('TYPE', state_key)['ok']
-local held, numbers = 0, {0, 0, 0}
+local held = 0
+local numbers = {0, 0, 0}
 local left = redis.call('EXISTS', users_key, keys_key)
 
 if state_type == 'hash' then

@@ -34,7 +34,8 @@ if redis.call('TYPE', state_key)['ok'] ~= 'hash' or redis.call('HGET', state_key
 if (redis.call('HGET', signals_key, 'generation') or '0') ~= ARGV[3] then return {3} end
 if redis.call('HLEN', staged_users_key) ~= tonumber(ARGV[4]) then return {4} end
 if redis.call('HLEN', staged_keys_key) ~= tonumber(ARGV[5]) then return {4} end
-local waves, packets = redis.call('ZRANGE', staged_waves_key, 0, -1), 0
+local waves = redis.call('ZRANGE', staged_waves_key, 0, -1)
+local packets = 0
 for _, list in ipairs(waves) do packets = packets + redis.call('LLEN', list) end
 if packets ~= tonumber(ARGV[6]) then return {4} end
 

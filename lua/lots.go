@@ -190,7 +190,7 @@ func readLoad(id string, code int64, err error) error {
 	case code == statusGeneration:
 		return fmt.Errorf("%w: %s", ErrGeneration, id)
 	}
-	return fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, id)
+	return fmt.Errorf("%w: load %s: staged records are missing", ErrUnavailable, id)
 }
 
 // Resume continues a stopped lot under the next epoch, after what was

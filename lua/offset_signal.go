@@ -58,16 +58,16 @@ func (s *OffsetSignal) run(ctx context.Context) {
 // signal reports whether all offsets were published.
 func (s *OffsetSignal) signal() bool {
 	s.mu.Lock()
-	told := maps.Clone(s.offsets)
+	published := maps.Clone(s.offsets)
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
 	defer cancel()
-	if s.scripts.Signal(ctx, told) != nil {
+	if s.scripts.Signal(ctx, published) != nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.offsets, func(partition int, at models.Offset) bool { return told[partition] == at })
+	maps.DeleteFunc(s.offsets, func(partition int, at models.Offset) bool { return published[partition] == at })
 	return true
 }
 

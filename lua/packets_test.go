@@ -308,8 +308,8 @@ func TestPackets_TheModelSeesWhatIsWrong(t *testing.T) {
 	for text, instead := range map[string]string{
 		"'ZRANGEBYSCORE', waves_key, '-inf', now_ms":              "'ZRANGEBYSCORE', waves_key, '-inf', now_ms + 5",
 		"if waves_key and not packet then answer = -11 break end": "if waves_key and not packet then answer = -7 break end",
-		"redis.call('LTRIM', list, last - gone, -1)":              "redis.call('LTRIM', list, last - gone - 1, -1)",
-		"gone = last": "gone = 0", // of the second list of a call
+		"redis.call('LTRIM', list, last - removed, -1)":           "redis.call('LTRIM', list, last - removed - 1, -1)",
+		"removed = last": "removed = 0", // of the second list of a call
 	} {
 		found := false
 		for seed := uint64(0); seed < 8 && !found; seed++ {

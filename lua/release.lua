@@ -36,7 +36,8 @@ if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
 local fields = redis.call('HMGET', state_key, 'taken', 'released', 'ups', 'limits', 'generation', 'token')
 if fields[6] then return {3} end
-local claims, reply = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM, {0}
+local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
+local reply = {0}
 if state_type == 'none' or fields[5] ~= (redis.call('HGET', signals_key, 'generation') or '0') then
   for i = 1, claims do
     local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
@@ -91,7 +92,8 @@ local function release(i, at)
   if record == whole .. ':r' then return 2 end
   local units = user_here[user] or users[i]
   if record ~= whole or not units or quantity > taken then return 3 end
-  local at_ms, windows = tonumber(string.match(ARGV[at + 4], '^%d+')), {}
+  local at_ms = tonumber(string.match(ARGV[at + 4], '^%d+'))
+  local windows = {}
   for per, window in string.gmatch(ARGV[at + 4], ';(%l)(%d+)') do windows[per] = tonumber(window) end
   local after = {[user] = without(user_limits, units, quantity, at_ms, windows, true)}
   if not after[user] then return 3 end
@@ -118,14 +120,16 @@ if #added == 0 then return reply end
 for _, at in ipairs(added) do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
 end
-local changed, n = {}, 0
+local changed = {}
+local n = 0
 for name, record in pairs(key_here) do
   changed[n + 1] = name
   changed[n + 2] = record
   n = n + 2
 end
 redis.call('HSET', keys_key, unpack(changed))
-changed, n = {}, 0
+changed = {}
+n = 0
 for user, record in pairs(user_here) do
   changed[n + 1] = user
   changed[n + 2] = record

@@ -170,17 +170,17 @@ func (r *reader) accept(read []redis.XMessage) int {
 	entries := r.window.add(read)
 	r.counters.read.Add(float64(len(entries)))
 	r.counters.inFlight.Add(float64(len(entries)))
-	var gone []string
+	var trimmed []string
 	present := make([]*entry, 0, len(entries))
 	for _, e := range entries {
 		if e.Values != nil {
 			present = append(present, e)
 			continue
 		}
-		gone = append(gone, e.ID)
+		trimmed = append(trimmed, e.ID)
 		r.window.ack(e)
 	}
-	r.reportLost(gone)
+	r.reportLost(trimmed)
 	step := 1
 	if r.cfg.Batches {
 		step = max(1, len(present))

@@ -10,7 +10,8 @@ local DIGITS = 15 -- Lua's numbers are exact up to 15 digits
 -- definition that added the limit. Claims before from_ms do not count.
 local function read_limits(per_user, per_user_per_day, text)
   local of_user = {{tag = 'a', most = per_user, from = 0}, {tag = 'd', most = per_user_per_day, from = 0}}
-  local others, n, joined = {}, 0, {}
+  local others, joined = {}, {}
+  local n = 0
   if not text or text == '' then return of_user, others end
   for tag, most, from, by in string.gmatch(text, '(%l%d+):(%d+):(%d+):([%l_]+)') do
     if #most > DIGITS or #from > DIGITS then return nil end
@@ -36,12 +37,17 @@ end
 -- ";tag.window:units" for each other limit. It returns windows and
 -- units by tag, or nil if the record is damaged.
 local function read_record(record, is_user)
-  local windows, counts, rest, joined = {}, {}, record, ''
+  local windows, counts = {}, {}
+  local rest = record
+  local joined = ''
   if is_user then
     local all, day, today
     all, day, today, rest = string.match(record, '^0:(%d+);(%d+):(%d+)(.*)$')
     if not all or #all > DIGITS or #day > DIGITS or #today > DIGITS then return nil end
-    windows.a, counts.a, windows.d, counts.d = 0, tonumber(all), tonumber(day), tonumber(today)
+    windows.a = 0
+    counts.a = tonumber(all)
+    windows.d = tonumber(day)
+    counts.d = tonumber(today)
   end
   if rest == '' then return windows, counts end
   for tag, window, units in string.gmatch(rest, ';(%l%d+)%.(%d+):(%d+)') do
@@ -56,8 +62,12 @@ end
 
 -- write_record formats a record. Removed limits are left out.
 local function write_record(limits, windows, counts, is_user)
-  local record, first = '', 1
-  if is_user then record, first = '0:' .. counts.a .. ';' .. windows.d .. ':' .. counts.d, 3 end
+  local record = ''
+  local first = 1
+  if is_user then
+    record = '0:' .. counts.a .. ';' .. windows.d .. ':' .. counts.d
+    first = 3
+  end
   for i = first, #limits do
     local tag = limits[i].tag
     if windows[tag] then record = record .. ';' .. tag .. '.' .. windows[tag] .. ':' .. counts[tag] end

@@ -130,9 +130,9 @@ func (c *cell) reset() {
 func (a *Adder) Room(ctx context.Context, partition int, turn int64) (int, error) {
 	c := &a.cells[partition]
 	for {
-		room, freed, err := c.room(turn)
-		if err != nil || room > 0 {
-			return room, err
+		free, freed, err := c.free(turn)
+		if err != nil || free > 0 {
+			return free, err
 		}
 		select {
 		case <-freed:
@@ -142,7 +142,7 @@ func (a *Adder) Room(ctx context.Context, partition int, turn int64) (int, error
 	}
 }
 
-func (c *cell) room(turn int64) (room int, freed <-chan struct{}, err error) {
+func (c *cell) free(turn int64) (n int, freed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.active || c.turn != turn {

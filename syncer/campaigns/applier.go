@@ -13,7 +13,7 @@ import (
 )
 
 // ErrMoved reports that a lot was loaded or evicted during a change.
-var ErrMoved = fmt.Errorf("%w: the campaign was loaded or evicted meanwhile", lua.ErrUnavailable)
+var ErrMoved = fmt.Errorf("%w: the campaign was loaded or evicted during the change", lua.ErrUnavailable)
 
 // Applier sends the newest definition to Redis. Any number may run at once.
 type Applier struct {
@@ -53,10 +53,10 @@ func SamePartition(c *models.Campaign, partitions int) error {
 // ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
 
-// Tell is Apply, also for a lot that is away. The
+// Publish is Apply, also for a lot that is away. The
 // stream gets the change, and a later load applies
 // it. The entry in the stream confirms it to MySQL.
-func (a Applier) Tell(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
+func (a Applier) Publish(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
 
 func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {
 	c, err := a.Read(ctx, id)
@@ -79,7 +79,7 @@ func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {
 
 func (a Applier) send(ctx context.Context, c *models.Campaign, state lua.State, isAway bool) error {
 	if c.Kind == models.KindPacket { // before the version, which confirms them
-		last, err := a.TellPackets(ctx, c)
+		last, err := a.PublishPackets(ctx, c)
 		if err == nil && !isAway {
 			err = a.push(ctx, c, &state, last)
 		}

@@ -13,23 +13,23 @@ import (
 	"gorm.io/gorm"
 )
 
-// TellPackets appends a lot's packets to its claim stream, and returns
+// PublishPackets appends a lot's packets to its claim stream, and returns
 // the last position. Until then no packet can be taken.
-func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
+func (a Applier) PublishPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	db := a.db.WithContext(ctx)
-	var told int64
-	err = db.Raw("SELECT told_position FROM lots WHERE id = ?", c.ID).Scan(&told).Error
+	var published int64
+	err = db.Raw("SELECT told_position FROM lots WHERE id = ?", c.ID).Scan(&published).Error
 	if err != nil {
 		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
 	}
 	var batches []models.PacketBatchRow
-	err = db.Where("campaign_id = ? AND first_position + packets > ?", campaignID, told+1).
+	err = db.Where("campaign_id = ? AND first_position + packets > ?", campaignID, published+1).
 		Order("first_position").Find(&batches).Error
 	if err != nil {
 		return 0, fmt.Errorf("campaigns: packets of %s: %w", c.ID, err)
 	}
-	last = told
+	last = published
 	for _, batch := range batches {
 		end := batch.FirstPosition + batch.Packets - 1
 		for last < end {
@@ -52,7 +52,7 @@ func (a Applier) TellPackets(ctx context.Context, c *models.Campaign) (last int6
 			if err := a.scripts.Append(ctx, c.ID, row.ID, row.Payload); err != nil {
 				return 0, err
 			}
-			a.steps.At("told")
+			a.steps.At("published")
 			last = pushed.Upto
 		}
 	}

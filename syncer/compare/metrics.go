@@ -13,10 +13,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		drift: gauge("dibs_drift_units", "Units by which Redis and MySQL differ at a common watermark, whichever way,"+
-			" all campaigns added up. 0 on who does not lead."),
-		differ: gauge("dibs_drift_campaigns", "Campaigns whose books differ by more than claims on their way. 0 on who does not lead."),
+			" all campaigns added up. 0 unless this process leads."),
+		differ: gauge("dibs_drift_campaigns", "Campaigns whose counters differ by more than claims on their way. 0 unless this process leads."),
 		backlog: gauge("dibs_reconcile_backlog_claims",
-			"Claims on their way to MySQL, when the campaigns were last compared. 0 on who does not lead."),
+			"Claims on their way to MySQL, when the campaigns were last compared. 0 unless this process leads."),
 	}
 }
 

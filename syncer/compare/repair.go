@@ -133,7 +133,7 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 			return "", err
 		}
 		if changed == 0 {
-			return "", fmt.Errorf("%w: more was lost meanwhile: try again", models.ErrChanged)
+			return "", fmt.Errorf("%w: more was lost in between: try again", models.ErrChanged)
 		}
 		after := fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits)
 		return after, r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})

@@ -88,7 +88,7 @@ const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
 func (k *Keeper) Attend(ctx context.Context) error {
 	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
 	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
-		err := k.l.applier.Tell(ctx, c.ID)
+		err := k.l.applier.Publish(ctx, c.ID)
 		if errors.Is(err, lua.ErrOther) { // a loader, perhaps a dead one
 			_, err = k.l.Load(ctx, c.ID)
 		}
@@ -207,12 +207,12 @@ func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err err
 }
 
 func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, err error) {
-	gone, errs := k.l.scripts.Evict(ctx, cs, k.idle)
+	removed, errs := k.l.scripts.Evict(ctx, cs, k.idle)
 	for i := range cs {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("lots: evict %s: %w", cs[i].ID, errs[i])
 		}
-		if gone[i] {
+		if removed[i] {
 			evicted++
 			k.metrics.evictions.Inc()
 			k.l.log.LogAttrs(ctx, slog.LevelInfo, "campaign evicted from redis: it was idle", slog.String("campaign_id", cs[i].ID))

@@ -187,7 +187,7 @@ func (l *Loader) loadOne(ctx context.Context, id, how, token string) (*lot, erro
 }
 
 func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err error) {
-	begun := time.Now()
+	started := time.Now()
 	all, err := l.fence(ctx, []string{id}, how, token)
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (l *Loader) tryOne(ctx context.Context, id, how, token string) (o *lot, err
 		l.scripts.Fence(context.WithoutCancel(ctx), token, lua.FenceLeave, []string{id})
 		return nil, err
 	}
-	l.loaded(ctx, o, time.Since(begun))
+	l.loaded(ctx, o, time.Since(started))
 	return o, nil
 }
 
@@ -226,7 +226,7 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
 			// a load stages the packets of the stream
-			_, o.err = l.applier.TellPackets(ctx, &o.row.Campaign)
+			_, o.err = l.applier.PublishPackets(ctx, &o.row.Campaign)
 		}
 		if !o.isDone && o.err == nil {
 			away = append(away, o)
@@ -422,7 +422,7 @@ func (l *Loader) follow(ctx context.Context, lots []*lot) {
 		}
 	}
 	if err != nil {
-		l.log.LogAttrs(ctx, slog.LevelWarn, "a change of a campaign that was loaded meanwhile follows later", slog.Any("error", err))
+		l.log.LogAttrs(ctx, slog.LevelWarn, "a change of a campaign during its load follows later", slog.Any("error", err))
 	}
 }
 

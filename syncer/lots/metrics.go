@@ -25,18 +25,18 @@ func newKeeperMetrics(reg prometheus.Registerer) keeperMetrics {
 			Name: "dibs_evictions_total", Help: "Campaigns that were taken out of Redis because no one claimed from them.",
 		}),
 		lostClaims: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_lost_claims", Help: "Claims that Redis accepted and lost, and that were not given up. 0 on who does not lead.",
+			Name: "dibs_lost_claims", Help: "Claims that Redis accepted and lost, and that were not given up. 0 unless this process leads.",
 		}),
 		lostUnits: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_lost_units", Help: "Units of claims that Redis accepted and lost: they are not for sale. 0 on who does not lead.",
+			Name: "dibs_lost_units", Help: "Units of claims that Redis accepted and lost: they are not for sale. 0 unless this process leads.",
 		}),
 		parked: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_parked_events", Help: "Events in parked_events that MySQL could not take and that were not " +
-				"given up. 0 on who does not lead.",
+				"given up. 0 unless this process leads.",
 		}),
 		partitions: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dibs_partitions", Help: "Partitions by their state: ok, recovering (Redis lost data)," +
-				" gap (MySQL is older than the stream begins). 0 on who does not lead.",
+				" gap (MySQL is older than the start of the stream). 0 unless this process leads.",
 		}, []string{"state"}),
 	}
 }

@@ -165,16 +165,16 @@ func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClai
 
 // extend returns when the hold of a claim ends, now and after the extension.
 func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
-	began := c.ClaimedAt
+	started := c.ClaimedAt
 	if c.ReopenedAt != nil {
-		began = *c.ReopenedAt
+		started = *c.ReopenedAt
 	}
-	until = began.Add(time.Duration(c.HoldForMs) * time.Millisecond)
+	until = started.Add(time.Duration(c.HoldForMs) * time.Millisecond)
 	if c.HeldUntil != nil {
 		until = *c.HeldUntil
 	}
 	extended = until.Add(d.by)
-	if last := began.Add(time.Duration(c.HoldMaxMs) * time.Millisecond); extended.After(last) {
+	if last := started.Add(time.Duration(c.HoldMaxMs) * time.Millisecond); extended.After(last) {
 		extended = last
 	}
 	return until, extended

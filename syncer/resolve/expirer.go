@@ -59,7 +59,7 @@ func NewExpirer(
 			Name: "dibs_claims_expired_total", Help: "Claims that no one redeemed in time and that this process released.",
 		}),
 		late: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_holds_late_seconds", Help: "For how long the hold that is open longest has been over. 0 on who does not lead.",
+			Name: "dibs_holds_late_seconds", Help: "For how long the hold that is open longest has been over. 0 unless this process leads.",
 		}),
 	}
 }
@@ -91,7 +91,7 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 		return 0, false, err
 	}
 	e.overdue = 0
-	n, more, err := e.turn(ctx, lots, now)
+	n, more, err := e.scan(ctx, lots, now)
 	singles, moreSingles, singleErr := e.singles(ctx, now)
 	e.late.Set(e.overdue.Seconds())
 	return n + singles, more || moreSingles, errors.Join(err, singleErr)
@@ -115,7 +115,7 @@ func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) st
 // ResetMetrics sets the gauge to 0 when another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
-func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
+func (e *Expirer) scan(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
 	lots, err = ofIntact(ctx, e, lots, (*heldLot).id)
 	if len(lots) == 0 {
 		return 0, false, err
@@ -130,7 +130,7 @@ func (e *Expirer) turn(ctx context.Context, lots []heldLot, now time.Time) (expi
 		more = more || err == nil
 		return err
 	}))
-	failed = append(failed, e.tell(ctx, all))
+	failed = append(failed, e.deliver(ctx, all))
 	return len(all), more, errors.Join(failed...)
 }
 
@@ -204,11 +204,11 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 		return 0, false, errors.Join(err, fmt.Errorf("resolve: expire: %w", txErr))
 	}
 	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(dues[0].DueMs)))
-	return len(claims), true, errors.Join(err, e.tell(ctx, claims))
+	return len(claims), true, errors.Join(err, e.deliver(ctx, claims))
 }
 
-// tell delivers expiries to Redis, at most expireRate a second.
-func (e *Expirer) tell(ctx context.Context, claims []heldClaim) error {
+// deliver delivers expiries to Redis, at most expireRate a second.
+func (e *Expirer) deliver(ctx context.Context, claims []heldClaim) error {
 	if len(claims) == 0 {
 		return nil
 	}

@@ -18,15 +18,15 @@ func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 	m := &relayMetrics{
 		oldest: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_outbox_oldest_seconds",
-			Help: "Age of the oldest row of outbox that Redis has not had; 0 when there is none, and on who does not lead.",
+			Help: "Age of the oldest row of outbox that Redis has not had; 0 when there is none, or unless this process leads.",
 		}),
 		damaged: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_outbox_damaged_rows",
-			Help: "Rows of outbox that can't be applied, by their content or by what Redis holds: people have to look." +
-				" 0 on who does not lead.",
+			Help: "Rows of outbox that can't be applied, by their content or by the data in Redis: an operator has to act." +
+				" 0 unless this process leads.",
 		}),
 		applied: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "dibs_outbox_applied_total", Help: "Rows of outbox that this process told Redis, by kind.",
+			Name: "dibs_outbox_applied_total", Help: "Rows of outbox that this process delivered to Redis, by kind.",
 		}, []string{"kind"}),
 	}
 	for _, kind := range []models.OutboxKind{models.OutboxEvent, models.OutboxRelease} {

@@ -72,7 +72,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		_, err = r.Relay(t.Context())
 		require.NoError(t, err, "the row waits")
 		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP dibs_outbox_damaged_rows Rows of outbox that can't be applied, by their content or by what Redis holds: people have to look. 0 on who does not lead.
+# HELP dibs_outbox_damaged_rows Rows of outbox that can't be applied, by their content or by the data in Redis: an operator has to act. 0 unless this process leads.
 # TYPE dibs_outbox_damaged_rows gauge
 dibs_outbox_damaged_rows 1
 `), "dibs_outbox_damaged_rows"))

@@ -106,12 +106,12 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 // ended, and returns the ids of the lots.
 func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, err error) {
 	var c struct {
-		Status models.Status
-		Told   bool
-		Shards int
+		Status      models.Status
+		IsPublished bool
+		Shards      int
 	}
 	db := a.db.WithContext(ctx)
-	err = db.Raw("SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id).
+	err = db.Raw("SELECT status, closed_told_at IS NOT NULL AS is_published, shards FROM campaigns WHERE id = ?", id).
 		Scan(&c).Error
 	switch {
 	case err != nil:
@@ -120,7 +120,7 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 		return nil, fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
 	case c.Status != models.StatusClosed:
 		return nil, fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
-	case !c.Told:
+	case !c.IsPublished:
 		return nil, fmt.Errorf("%w: %s is closed, and its end is not written yet: try again in some seconds", ErrNotArchivable, id)
 	}
 	var parked int64

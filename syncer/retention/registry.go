@@ -69,7 +69,7 @@ func insertGroups(tx *gorm.DB, names []string) error {
 
 // errGroupGone rolls back the registration
 // of a group that was removed in between.
-var errGroupGone = errors.New("retention: the group is gone from its stream")
+var errGroupGone = errors.New("retention: its stream lacks the group")
 
 // adopt registers a group that was found in a stream, if it still
 // exists. Removals wait for the row of this transaction, and destroy

@@ -60,7 +60,7 @@ func NewTrimmer(cfg TrimmerConfig) *Trimmer {
 // Without MySQL it only measures, as the registry is unknown.
 // It also publishes the number of partitions in Redis.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
-	// before the streams: else a removed group would look new
+	// before the streams: else a removed group would seem new
 	registered, err := t.Registry.Names(ctx)
 	failed := []error{err, t.Streams.PublishPartitions(ctx)}
 	found := make(map[string]int) // unregistered groups, and a partition of each

@@ -31,11 +31,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		open: with.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_shard_moves_open",
-			Help: "Moves whose units are on their way between two shards, at the last check. 0 on who does not lead.",
+			Help: "Moves whose units are on their way between two shards, at the last check. 0 unless this process leads.",
 		}),
 		oldest: with.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_shard_moves_oldest_seconds",
-			Help: "For how long units have been on their way between two shards. 0 on who does not lead.",
+			Help: "For how long units have been on their way between two shards. 0 unless this process leads.",
 		}),
 	}
 }

@@ -52,12 +52,12 @@ type Mover struct {
 	loader  Loader
 	steps   steps.Steps
 	metrics *metrics
-	turns   sync.Map // *turn by lot
+	needs   sync.Map // *needLock by lot
 }
 
-// turn serializes the needs of a shard:
+// needLock serializes the needs of a shard:
 // two at once would move the units twice.
-type turn struct {
+type needLock struct {
 	token chan struct{} // a semaphore of one
 	late  bool          // the last move may be incomplete
 	moved bool          // this need got units, but too few
@@ -72,14 +72,14 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Regist
 // Refill moves units to a shard of a campaign, unless that takes longer
 // than a claim waits. Errors: ErrBlocked, and those of Redis or MySQL.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
-	began := time.Now()
+	started := time.Now()
 	t, err := m.enter(ctx, models.ShardID(campaignID, need.Shard))
 	if err != nil {
 		return models.Refill{}, err
 	}
 	defer func() { <-t.token }()
 	for range maxSteps {
-		if need.Within > 0 && time.Since(began) > need.Within {
+		if need.Within > 0 && time.Since(started) > need.Within {
 			return models.Refill{}, nil
 		}
 		done, refill, err := m.step(ctx, campaignID, need, t)
@@ -90,10 +90,10 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 	return models.Refill{}, fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// enter waits for the turn of a shard in this process.
-func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
-	found, _ := m.turns.LoadOrStore(id, &turn{token: make(chan struct{}, 1)})
-	t := found.(*turn) //nolint:forcetypeassert // nothing else is stored
+// enter locks the needs of a shard in this process.
+func (m *Mover) enter(ctx context.Context, id string) (*needLock, error) {
+	found, _ := m.needs.LoadOrStore(id, &needLock{token: make(chan struct{}, 1)})
+	t := found.(*needLock) //nolint:forcetypeassert // nothing else is stored
 	select {
 	case t.token <- struct{}{}:
 		t.moved = false
@@ -106,7 +106,7 @@ func (m *Mover) enter(ctx context.Context, id string) (*turn, error) {
 // step does the next step for a need. done reports that the shard has
 // the units, or that they are proven not to exist.
 func (m *Mover) step(
-	ctx context.Context, campaignID string, need models.Need, t *turn,
+	ctx context.Context, campaignID string, need models.Need, t *needLock,
 ) (done bool, refill models.Refill, err error) {
 	p := m.snapshot(ctx, campaignID, need.Shards)
 	taker := &p.views[need.Shard-1]
@@ -197,7 +197,7 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 // that, and credits them. A change since the
 // snapshot is no error: the next snapshot has it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
-	began := time.Now()
+	started := time.Now()
 	givers := make([]int, len(moves))
 	for i := range moves {
 		givers[i] = moves[i].from
@@ -228,7 +228,7 @@ func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	if err := m.credit(ctx, p.campaignID, ids...); err != nil {
 		return err
 	}
-	m.metrics.seconds.Observe(time.Since(began).Seconds())
+	m.metrics.seconds.Observe(time.Since(started).Seconds())
 	return nil
 }
 

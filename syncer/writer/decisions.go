@@ -20,7 +20,7 @@ func (a *application) decide() error {
 	if err != nil {
 		return err
 	}
-	for _, e := range a.b.told {
+	for _, e := range a.b.events {
 		isWaiting, isKnown := a.inOutbox[e.ID]
 		switch {
 		case isWaiting:
@@ -45,7 +45,7 @@ func (a *application) book(e *models.RawEvent) {
 
 func (a *application) readOutbox() error {
 	a.inOutbox = make(map[string]bool)
-	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
+	for some := range slices.Chunk(a.b.events, sqlstore.PageSize) {
 		var waiting []string
 		if err := a.tx.Model(&models.OutboxRow{}).Where("id IN ?", idsOf(some)).Pluck("id", &waiting).Error; err != nil {
 			return err
@@ -58,7 +58,7 @@ func (a *application) readOutbox() error {
 }
 
 func (a *application) confirm() error {
-	for some := range slices.Chunk(a.b.told, sqlstore.PageSize) {
+	for some := range slices.Chunk(a.b.events, sqlstore.PageSize) {
 		if err := a.tx.Where("id IN ?", idsOf(some)).Delete(&models.OutboxRow{}).Error; err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (c *decidedClaim) fits(e *models.RawEvent) bool {
 func (a *application) readForgotten() (claims map[string]*decidedClaim, err error) {
 	claims = make(map[string]*decidedClaim)
 	var ids []string
-	for _, e := range a.b.told {
+	for _, e := range a.b.events {
 		if e.IsDecision() && !a.inOutbox[e.ID] {
 			ids = append(ids, e.ClaimID)
 		}

@@ -35,7 +35,7 @@ func DeleteBlank(tx *gorm.DB, id string) (isBlank bool, err error) {
 // batch may have a later campaign of the same id.
 func (a *application) deleteForgotten() error {
 	a.deleted = make(map[string]models.Time)
-	for _, e := range a.b.told {
+	for _, e := range a.b.events {
 		_, isKnown := a.inOutbox[e.ID]
 		if e.Type != models.EventCampaignDeleted || isKnown {
 			continue

@@ -48,7 +48,7 @@ func (a *application) drop(rows []*models.RawEvent) error {
 		return err
 	}
 	for lot, ids := range byLot {
-		if err := a.tellDropped(lot, ids); err != nil {
+		if err := a.publishDropped(lot, ids); err != nil {
 			return err
 		}
 	}
@@ -101,8 +101,8 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 	return free
 }
 
-// tellDropped adds the event for readers of the stream to the outbox.
-func (a *application) tellDropped(lot adder.Lot, ids []string) error {
+// publishDropped adds the event for readers of the stream to the outbox.
+func (a *application) publishDropped(lot adder.Lot, ids []string) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type batch struct {
 	rows    []*models.RawEvent         // in the order of the primary key
 	sums    map[adder.Lot]*adder.Tally // of all rows
 	lots    []*models.RawEvent         // loads, evictions and the like, in the order of the stream
-	told    []*models.RawEvent         // events from the outbox
+	events  []*models.RawEvent         // events from the outbox
 	since   time.Time                  // arrival of the oldest entry
 	careful bool                       // skip locked lots instead of waiting for them
 	whole   bool                       // write all or nothing
@@ -42,7 +42,7 @@ func gather(streams []adder.Taken) *batch {
 				case e.IsOfLot():
 					b.lots = append(b.lots, e)
 				case e.Type != models.EventPartitionGeneration:
-					b.told = append(b.told, e)
+					b.events = append(b.events, e)
 				}
 			}
 		}
@@ -77,7 +77,7 @@ func sumOf(rows []*models.RawEvent) map[adder.Lot]*adder.Tally {
 // are applied, by any process, or ctx ends.
 func (w *Writer) flush(ctx context.Context, taken []adder.Taken) {
 	started := w.clock.Now()
-	w.begunAt = started
+	w.startedAt = started
 	b := gather(taken)
 	w.lots = len(b.sums)
 	if slices.ContainsFunc(b.lots, func(e *models.RawEvent) bool { return e.Type == models.EventLotLoaded }) {
@@ -113,7 +113,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 		switch {
 		case err == nil:
 			w.report(ctx, done)
-			w.tell(b.streams)
+			w.announce(b.streams)
 			return nil
 		case errors.As(err, &moved):
 			b = w.without(b, moved)
@@ -135,7 +135,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 	return nil
 }
 
-func (w *Writer) tell(streams []adder.Taken) {
+func (w *Writer) announce(streams []adder.Taken) {
 	offsets := make(map[int]models.Offset, len(streams))
 	for i := range streams {
 		offsets[streams[i].Partition] = streams[i].Upto
@@ -176,7 +176,7 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	if done.dropped > 0 {
 		w.metrics.unanswered.Add(float64(done.dropped))
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redis lost claims and sold their units again:"+
-			" claims that nobody was told of are dropped", slog.Int("claims", done.dropped))
+			" unanswered claims are dropped", slog.Int("claims", done.dropped))
 	}
 	for _, p := range done.parked {
 		w.metrics.parked.WithLabelValues(p.kind).Inc()

@@ -212,7 +212,7 @@ func (w *Writer) addWaiting(ctx context.Context) {
 	switch {
 	case err != nil && !errors.Is(err, context.Canceled) && !sqlstore.IsLockWait(err):
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn,
-			"could not look for sums that wait for locked campaigns", slog.Any("error", err))
+			"could not search sums that wait for locked campaigns", slog.Any("error", err))
 	case err == nil:
 		w.keepLocked(ctx, left)
 	}

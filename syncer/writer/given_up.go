@@ -8,7 +8,7 @@ import (
 // giveUp applies what operators gave up.
 // A restored MySQL may have lost it.
 func (a *application) giveUp() error {
-	for _, e := range a.b.told {
+	for _, e := range a.b.events {
 		if e.Type != models.EventClaimsGivenUp || e.GivenUp == nil {
 			continue
 		}

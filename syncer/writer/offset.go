@@ -77,7 +77,7 @@ func BeginAnew(ctx context.Context, db *gorm.DB) error {
 			models.ResidencyEvicted, models.ResidencyResident).Error
 	})
 	if err != nil {
-		return fmt.Errorf("writer: begin anew: %w", err)
+		return fmt.Errorf("writer: reset streams: %w", err)
 	}
 	return nil
 }

@@ -140,16 +140,16 @@ func (all *ParkedClaims) rows(
 	seqs = make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
 		var ids []string
-		var places []int64
+		var wanted []int64
 		for i := range chunk {
 			ids = append(ids, chunk[i].Event.ID)
-			places = append(places, chunk[i].Event.Seq)
+			wanted = append(wanted, chunk[i].Event.Seq)
 		}
 		ofCampaign, shard := models.SplitShardID(campaignID)
 		var found []models.ClaimRow
 		const known = "SELECT " + identity + " FROM claims WHERE "
 		err := db.Raw(known+"id IN ? UNION "+known+"campaign_id = ? AND shard = ? AND seq IN ?",
-			ids, ofCampaign, shard, places).Scan(&found).Error
+			ids, ofCampaign, shard, wanted).Scan(&found).Error
 		for _, k := range found {
 			rows[k.ID] = k
 			if k.CampaignID == ofCampaign && k.Shard == shard {

@@ -32,13 +32,13 @@ type Writer struct {
 	stopped   chan struct{} // closed when run has returned
 	abort     context.CancelCauseFunc
 
-	begunAt  time.Time // start of the last flush; only run uses it
-	lots     int       // campaigns and shards in the last flush; likewise
-	loadedAt time.Time // start of the last flush with loads; likewise
-	waitAt   time.Time // when to try waiting sums; likewise
-	checkAt  time.Time // when to compare offsets; likewise
-	flushing atomic.Pointer[time.Time]
-	flushed  struct{ events, units atomic.Int64 } // since the start
+	startedAt time.Time // start of the last flush; only run uses it
+	lots      int       // campaigns and shards in the last flush; likewise
+	loadedAt  time.Time // start of the last flush with loads; likewise
+	waitAt    time.Time // when to try waiting sums; likewise
+	checkAt   time.Time // when to compare offsets; likewise
+	flushing  atomic.Pointer[time.Time]
+	flushed   struct{ events, units atomic.Int64 } // since the start
 }
 
 // New checks cfg and starts a writer; Close
@@ -181,7 +181,7 @@ func (w *Writer) due() bool {
 			wait = min(wait, w.interval()-w.clock.Since(pending.Oldest))
 		}
 		if pending.IsAwaited || pending.Entries > 0 && w.clock.Since(w.loadedAt) < loadsFollow {
-			wait = min(wait, awaitedApart-w.clock.Since(w.begunAt))
+			wait = min(wait, awaitedApart-w.clock.Since(w.startedAt))
 		}
 		if wait <= 0 {
 			return true
