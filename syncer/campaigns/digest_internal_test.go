@@ -11,7 +11,7 @@ import (
 
 // Earlier versions wrote this digest into
 // campaigns.created_digest. A renamed field must keep its name
-// there, or a repeated creation looks like another campaign.
+// there, or a repeated creation counts as another campaign.
 func TestDigestOf_IsTheOneThatIsStored(t *testing.T) {
 	t.Parallel()
 	starts := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
