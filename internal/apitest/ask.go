@@ -23,7 +23,7 @@ import (
 	"dibs/models"
 )
 
-// NewServer is the handler of an API over a Fake.
+// NewServer returns an API's handler over a Fake.
 func NewServer(t testing.TB, fake *Fake, cfg api.Config) http.Handler {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -42,8 +42,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Ask sends one request; headers are "Name: value". Who watches leaves after a
-// moment.
+// Ask sends one request; headers are "Name: value". A watch ends
+// after 50 ms.
 func Ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
@@ -63,12 +63,13 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
 	if err := documented(req, w.Code); err != nil {
-		panic(err) // whatever the test is about
+		panic(err) // in any test
 	}
 	return w
 }
 
-// document is that of an API, to which every answer of every test is held.
+// document is the OpenAPI document that all tests' replies must
+// match.
 var document = sync.OnceValues(func() (routers.Router, error) {
 	s, err := api.New(api.Config{}, NewFake().Deps())
 	if err != nil {
@@ -83,8 +84,8 @@ var document = sync.OnceValues(func() (routers.Router, error) {
 	return gorillamux.NewRouter(doc)
 })
 
-// documented fails when the document has a request's route, and not the status
-// of its answer.
+// documented returns an error if the document has the request's
+// route without the reply's status.
 func documented(req *http.Request, status int) error {
 	router, err := document()
 	if err != nil {
@@ -100,10 +101,11 @@ func documented(req *http.Request, status int) error {
 	return nil
 }
 
-// Coupon is a campaign of coupons.
+// Coupon returns a coupon campaign.
 func Coupon(id string, total int64) models.Campaign { return models.Campaign{ID: id, Total: total} }
 
-// AtHome lets httptest's requests come to 127.0.0.1 instead of example.com.
+// AtHome sends httptest's requests to 127.0.0.1 instead of
+// example.com.
 func AtHome(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "example.com" {
@@ -113,10 +115,10 @@ func AtHome(h http.Handler) http.Handler {
 	})
 }
 
-// OneClaim is the body of a claim.
+// OneClaim is a request body of one unit.
 const OneClaim = `{"user_id":"u1"}`
 
-// Problem is a refusal as a client reads it.
+// Problem is a refusal as decoded by a client.
 type Problem struct {
 	Type         string `json:"type"`
 	Title        string `json:"title"`
@@ -128,7 +130,8 @@ type Problem struct {
 	RetryAfterMs int    `json:"retry_after_ms"`
 }
 
-// RequireProblem checks a refusal against the contract and returns it.
+// RequireProblem checks a refusal against the contract and
+// returns it.
 func RequireProblem(t testing.TB, status int, header http.Header, body []byte, code string) Problem {
 	t.Helper()
 	var p Problem
@@ -148,25 +151,25 @@ func RequireProblem(t testing.TB, status int, header http.Header, body []byte, c
 	return p
 }
 
-// Clock is a clock that tests move.
+// Clock is a clock that tests set.
 type Clock struct {
 	mu sync.Mutex
 	At time.Time
 }
 
-// Now is what the clock shows.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.At
 }
 
-// Add moves the clock.
+// Add advances the clock.
 func (c *Clock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.At = c.At.Add(d)
 }
 
-// ASplit is the body of a request for packets.
+// ASplit is a request body for packets.
 const ASplit = `{"count":3,"amount":10,"split":"double_mean","min":1,"max":8,"release_at":"2027-01-01T08:00:00.1239+08:00"}`

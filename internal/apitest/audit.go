@@ -9,8 +9,7 @@ import (
 	"dibs/models"
 )
 
-// Audit plays the audit log: entries that the test puts there, and what is
-// noted.
+// Audit fakes the audit log: preset entries and noted ones.
 type Audit struct {
 	mu      sync.Mutex
 	Entries []models.AuditEntry // newest first
@@ -18,7 +17,7 @@ type Audit struct {
 	Fail    error
 }
 
-// List gives the entries below q.Before.
+// List returns the entries below q.Before.
 func (a *Audit) List(ctx context.Context, q models.AuditQuery) (page []models.AuditEntry, err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -34,7 +33,7 @@ func (a *Audit) List(ctx context.Context, q models.AuditQuery) (page []models.Au
 	return page, a.Fail
 }
 
-// Note keeps an entry.
+// Note stores an entry.
 func (a *Audit) Note(ctx context.Context, action string, after any) error {
 	text, err := json.Marshal(after)
 	a.mu.Lock()
@@ -44,7 +43,7 @@ func (a *Audit) Note(ctx context.Context, action string, after any) error {
 	return err
 }
 
-// Noted is what was noted.
+// Noted returns the noted entries.
 func (a *Audit) Noted() []models.AuditEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"dibs/models"
 )
 
-// Create knows a campaign again by its total, name and limit.
+// Create compares an existing campaign by total, name and limit.
 func (r *Fake) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -97,7 +97,7 @@ func (r *Fake) Change(_ context.Context, id string, change models.Change) (model
 	return after, nil
 }
 
-// AddPackets keeps what it is given, and answers 7 packets of 77.
+// AddPackets stores the batch and reports 7 packets of 77.
 func (r *Fake) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -127,7 +127,7 @@ func (r *Fake) AddPackets(_ context.Context, id string, batch models.PacketBatch
 	return models.AddedPackets{Count: 7, Amount: 77}, nil
 }
 
-// Books are what the claims add up to, less what the test took away.
+// Books sums the claims, less what the test removed.
 func (r *Fake) Books(_ context.Context, id string) (models.Books, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -157,7 +157,7 @@ func (r *Fake) Claim(ctx context.Context, id string) (models.Claim, error) {
 	return models.Claim{}, cmp.Or(err, models.ErrNotFound)
 }
 
-// ClaimsOf knows of no pages.
+// ClaimsOf ignores pages.
 func (r *Fake) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models.Claim, err error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -171,7 +171,7 @@ func (r *Fake) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models
 	return found, r.Fail
 }
 
-// ClaimsOfCampaign are the claims of a campaign.
+// ClaimsOfCampaign returns a campaign's claims.
 func (r *Fake) ClaimsOfCampaign(_ context.Context, q models.CampaignClaimsQuery) (found []models.Claim, err error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -193,7 +193,7 @@ func (r *Fake) ClaimsOfCampaign(_ context.Context, q models.CampaignClaimsQuery)
 	return found, r.Fail
 }
 
-// Redeem and Release play MySQL: claims that were answered have their rows.
+// Redeem fakes MySQL: every answered claim has its row.
 func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
@@ -211,7 +211,7 @@ func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 	})
 }
 
-// Reopen is as Redeem.
+// Reopen: see Redeem.
 func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
@@ -229,7 +229,7 @@ func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolu
 	})
 }
 
-// Extend is as Redeem.
+// Extend: see Redeem.
 func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
@@ -245,7 +245,7 @@ func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string
 	})
 }
 
-// Release is as Redeem.
+// Release: see Redeem.
 func (r *Fake) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch c.Status {
@@ -285,8 +285,8 @@ func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Cla
 	return models.Resolution{Resolved: resolved, Claim: was}, nil
 }
 
-// AwaitApplied does not wait, as claims have their rows at once, unless OnAwait
-// says something else.
+// AwaitApplied does not wait, because claims have their rows at
+// once. OnAwait overrides it.
 func (r *Fake) AwaitApplied(ctx context.Context) error {
 	if r.OnAwait != nil {
 		return r.OnAwait(ctx)
@@ -294,12 +294,12 @@ func (r *Fake) AwaitApplied(ctx context.Context) error {
 	return r.fails()
 }
 
-// ShardsOf shows no shards: it has campaigns of one.
+// ShardsOf returns none: the Fake has only unsharded campaigns.
 func (r *Fake) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
 	return models.ShardsOf{CampaignID: id, Shards: []models.ShardFigures{}}, r.fails()
 }
 
-// Refill says that the units are there, unless OnRefill says something else.
+// Refill reports enough units. OnRefill overrides it.
 func (r *Fake) Refill(context.Context, string, models.Need) (models.Refill, error) {
 	if r.OnRefill != nil {
 		return r.OnRefill()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadline is how long a test waits for what must happen. A busy machine takes
+// deadline limits every wait of a test. A busy machine takes
 // seconds.
 const deadline = 30 * time.Second
 
@@ -33,7 +33,7 @@ func Send[T any](t testing.TB, to chan<- T, v T) {
 	}
 }
 
-// Result is the result of f, which must return.
+// Result returns f's result, within the deadline.
 func Result[T any](t testing.TB, f func() T) T {
 	t.Helper()
 	done := make(chan T, 1)
@@ -41,7 +41,7 @@ func Result[T any](t testing.TB, f func() T) T {
 	return Receive(t, done)
 }
 
-// Wait waits for f, which must return.
+// Wait runs f, which must return within the deadline.
 func Wait(t testing.TB, f func()) {
 	t.Helper()
 	Result(t, func() struct{} { f(); return struct{}{} })

@@ -1,4 +1,5 @@
-// Package apitest is what the tests of the API's packages share: a Fake that
-// plays Redis and MySQL, a server over it or over a real Redis, and checks of
-// answers against the contract and the OpenAPI document.
+// Package apitest is shared by the tests of the API's packages.
+// It has a Fake of Redis and MySQL, a server over it or over a
+// real Redis, and checks of replies against the contract and the
+// OpenAPI document.
 package apitest

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Document is the served OpenAPI document, checked, with a router over it.
+// Document returns the served OpenAPI document, validated, and
+// its router.
 func Document(t testing.TB, h http.Handler) (*openapi3.T, routers.Router) {
 	t.Helper()
 	w := Ask(h, "GET", "/openapi.json", "")
@@ -32,8 +33,8 @@ func Document(t testing.TB, h http.Handler) (*openapi3.T, routers.Router) {
 	return doc, router
 }
 
-// Conforms holds a request and its answer to the document. A refused request
-// need not fit, its answer must.
+// Conforms checks a request and its reply against the document.
+// A refused request need not conform; its reply must.
 func Conforms(router routers.Router, req *http.Request, reqBody []byte, w *httptest.ResponseRecorder) error {
 	route, params, err := router.FindRoute(req)
 	if err != nil {
@@ -55,8 +56,8 @@ func Conforms(router routers.Router, req *http.Request, reqBody []byte, w *httpt
 	return openapi3filter.ValidateResponse(context.Background(), out)
 }
 
-// RequireFields holds the fields that are decoded to the document: by the
-// schema that describes them.
+// RequireFields compares decoded fields with the schemas of the
+// document.
 func RequireFields(t testing.TB, h http.Handler, decoded map[string][]string) {
 	t.Helper()
 	doc, _ := Document(t, h)

@@ -12,33 +12,33 @@ import (
 	"dibs/models"
 )
 
-// Fake plays Redis and MySQL: campaigns, their claims by key, and what each
-// call should answer.
+// Fake stands in for Redis and MySQL: campaigns, their claims by
+// key, and preset replies.
 type Fake struct {
 	Mu         sync.Mutex
 	Campaigns  map[string]*Campaign
 	Calls      [][]lua.ClaimRequest
 	Loads      int
-	Used       map[string]bool // what UseOnce was asked for
+	Used       map[string]bool // ids passed to UseOnce
 	StateReads int
 
-	// OnClaim, when set, answers instead of the fake's own sums.
+	// OnClaim, when set, replaces the fake's own counting.
 	OnClaim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
-	// OnAwait, when set, is what a look-up waits for.
+	// OnAwait, when set, is called by AwaitApplied.
 	OnAwait func(ctx context.Context) error
-	// OnRefill, when set, is what a mover finds.
+	// OnRefill, when set, replaces Refill.
 	OnRefill func() (models.Refill, error)
-	Absent   atomic.Int64 // so many resolutions don't find the row
-	// Fail is what MySQL's side answers.
+	Absent   atomic.Int64 // this many resolutions miss the row
+	// Fail is the error of MySQL's side.
 	Fail error
-	// LoadFails is what the Loader alone answers.
+	// LoadFails is an error of the Loader only.
 	LoadFails  error
 	Ready      error
-	RedisFails error                       // what Redis answers those who watch
-	RedisAway  map[string]error            // and what it answers of one campaign or shard
+	RedisFails error                       // Redis's error for watchers
+	RedisAway  map[string]error            // the same for one campaign or shard
 	Answers    map[string]map[string]int64 // as of softstate.Answers, by campaign
 
-	Looked atomic.Int64 // claims looked for
+	Looked atomic.Int64 // claim look-ups
 
 	Audit  *Audit
 	Groups *Groups
@@ -49,7 +49,7 @@ type Campaign struct {
 	models.Campaign
 	InRedis bool
 	Moved   lua.Shares // of a shard
-	Evicted bool       // by the books
+	Evicted bool       // by MySQL's record
 	taken   int64
 	seq     int64
 	byKey   map[string]lua.ClaimRequest
@@ -57,15 +57,15 @@ type Campaign struct {
 	users   map[string]int64
 	Rows    []models.Claim
 	Lag     int64 // claims that MySQL lacks
-	Shrunk  int64 // units that someone took out of MySQL's remaining
-	Parked  int64 // of these
+	Shrunk  int64 // units removed from MySQL's remaining
+	Parked  int64 // parked units and claims
 	Batches []models.PacketBatch
 }
 
-// Now is when everything happens.
+// Now is the time of every event.
 var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
-// NewFake makes a Fake whose campaigns are in Redis.
+// NewFake makes a Fake with these campaigns in Redis.
 func NewFake(campaigns ...models.Campaign) *Fake {
 	r := &Fake{Used: map[string]bool{}, Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
 	for _, c := range campaigns {
@@ -92,7 +92,7 @@ func (r *Fake) Put(c models.Campaign) *Campaign {
 	return f
 }
 
-// ClaimAfter takes no notice of positions.
+// ClaimAfter ignores positions.
 func (r *Fake) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) (
 	[]lua.ClaimReply, lua.CampaignView, error,
 ) {
@@ -116,7 +116,7 @@ func (r *Fake) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest
 	return r.Sums(m, reqs)
 }
 
-// Sums makes claims by the Fake's own sums.
+// Sums makes claims by the Fake's own counting.
 func (r *Fake) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -166,7 +166,7 @@ func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
 }
 
-// State is what Redis holds.
+// State returns Redis's state.
 func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -188,7 +188,7 @@ func (c *Campaign) meta() lua.Meta {
 	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs, Shards: c.Shards}
 }
 
-// Load brings a campaign into Redis.
+// Load loads a campaign into Redis.
 func (r *Fake) Load(_ context.Context, id string) (lua.Meta, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -221,7 +221,7 @@ func (r *Fake) Delete(_ context.Context, id string) error {
 	return nil
 }
 
-// UseOnce remembers an id for as long as the Fake is there.
+// UseOnce never forgets an id.
 func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -232,7 +232,7 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 	return true, nil
 }
 
-// Deps are this Fake, in every place.
+// Deps uses this Fake for every dependency.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
 		Claimer: r, States: r, Shared: r, Loader: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
@@ -241,7 +241,7 @@ func (r *Fake) Deps() api.Deps {
 	}
 }
 
-// Sent is the claims that reached the claimer.
+// Sent counts the claims that reached the claimer.
 func (r *Fake) Sent() (n int) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()

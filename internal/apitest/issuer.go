@@ -18,8 +18,8 @@ import (
 	"dibs/api/auth"
 )
 
-// Issuer is an issuer of JWTs, which token makes, and the setting that takes
-// them.
+// Issuer returns a function that makes JWTs, and the setting
+// that accepts them.
 func Issuer(t testing.TB) (takes auth.JWT, token func(sub, scope string) string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -8,7 +8,7 @@ import (
 	"dibs/models"
 )
 
-// Ledger is empty.
+// Ledger is an empty ledger.
 type Ledger struct{}
 
 // Page has no events.
@@ -21,7 +21,7 @@ func (Ledger) All(context.Context, string, models.LedgerPlace) (iter.Seq2[*model
 	return func(func(*models.Event, error) bool) {}, nil
 }
 
-// Settle adds up nothing.
+// Settle returns an empty settlement.
 func (Ledger) Settle(context.Context, models.Day) (models.Settlement, error) {
 	return models.Settlement{Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{}}, nil
 }

@@ -8,7 +8,7 @@ import (
 	"dibs/models"
 )
 
-// Pause pauses a campaign, whether Fail is set or not.
+// Pause pauses a campaign, regardless of Fail.
 func (r *Fake) Pause(_ context.Context, id string) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()

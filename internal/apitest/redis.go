@@ -8,8 +8,8 @@ import (
 	"dibs/lua"
 )
 
-// Definitions stands in for MySQL's side: it brings a campaign to Redis the
-// first time, and never again.
+// Definitions stands in for MySQL: it loads a campaign into
+// Redis once only.
 type Definitions struct {
 	*Fake
 	Scripts *lua.Scripts
@@ -17,7 +17,8 @@ type Definitions struct {
 	Loaded  map[string]bool
 }
 
-// ErrLost is what Definitions answers for a campaign that was in Redis before.
+// ErrLost is Definitions' error for a campaign that was loaded
+// before.
 var ErrLost = errors.New("lost: it was in redis before")
 
 // Load loads a campaign the first time.
@@ -29,7 +30,7 @@ func (d *Definitions) Load(ctx context.Context, id string) (lua.Meta, error) {
 	d.one.Lock()
 	defer d.one.Unlock()
 	if st, err := d.Scripts.State(ctx, id); err == nil {
-		return st.Meta, nil // another process was faster
+		return st.Meta, nil // another process loaded it
 	}
 	if d.Loaded[id] {
 		return lua.Meta{}, ErrLost

@@ -10,7 +10,7 @@ import (
 	"dibs/models"
 )
 
-// Watch reads what Redis holds of many campaigns.
+// Watch reads the Redis state of many campaigns.
 func (r *Fake) Watch(ctx context.Context, ids []string) ([]softstate.Watched, error) {
 	r.Mu.Lock()
 	fail := r.RedisFails
@@ -37,7 +37,7 @@ func (r *Fake) Watch(ctx context.Context, ids []string) ([]softstate.Watched, er
 	return seen, nil
 }
 
-// CountAnswers adds up.
+// CountAnswers adds to the counts.
 func (r *Fake) CountAnswers(_ context.Context, all []softstate.Answers) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -55,7 +55,7 @@ func (r *Fake) CountAnswers(_ context.Context, all []softstate.Answers) error {
 	return r.RedisFails
 }
 
-// Active are the campaigns that are not closed.
+// Active returns the campaigns that are not closed.
 func (r *Fake) Active(_ context.Context, most int) ([]string, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -69,7 +69,7 @@ func (r *Fake) Active(_ context.Context, most int) ([]string, error) {
 	return ids[:min(most, len(ids))], r.Fail
 }
 
-// Public are the campaigns that the public may read.
+// Public returns the public campaigns.
 func (r *Fake) Public(_ context.Context, _ int) ([]string, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()

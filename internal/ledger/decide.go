@@ -14,8 +14,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// boundSetting is the row of settings with the time up to which all decisions
-// are in ledger_events, or will never be made.
+// boundSetting names the row of settings with the ledger's
+// bound: all decisions up to that time are in ledger_events, or
+// will never be made.
 const boundSetting = "ledger_upto"
 
 const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "'"
@@ -32,8 +33,9 @@ func scanBound(row *sql.Row) (time.Time, error) {
 	return bound, nil
 }
 
-// moveBound moves the bound up to a time, once all transactions that read an
-// older one have ended, and returns it. One that lasts leaves it where it is.
+// moveBound moves the bound up to a time and returns it. It
+// waits for transactions that read an older bound; if one lasts
+// too long, the bound stays.
 func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Time, err error) {
 	bound, err = scanBound(db.WithContext(ctx).Raw(readBound).Row())
 	if err != nil || !bound.Before(upto) {
@@ -53,7 +55,7 @@ func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Tim
 	return upto, nil
 }
 
-// kept are the types of event that Put keeps.
+// kept reports whether Put stores an event type.
 func kept(t models.EventType) bool {
 	switch t {
 	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimReopened, models.EventClaimExtended,
@@ -66,10 +68,11 @@ func kept(t models.EventType) bool {
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "
 
-// Put books those of the events that a ledger shows, in the transaction that
-// applies them: at their times, but after every time that a reader of a ledger
-// was told to be complete. It holds a shared lock until the transaction ends,
-// for which moveBound waits.
+// Put writes the events that a ledger shows, in the transaction
+// that applies them. Each keeps its own time, unless that is at
+// or before the bound already promised to readers; then it gets
+// the next millisecond. Put holds a shared lock until the
+// transaction ends. moveBound waits for it.
 func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
 	if len(events) == 0 {
@@ -103,12 +106,12 @@ func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 	return nil
 }
 
-// claimsOf is how many claims an event is about.
+// claimsOf is the number of claims that an event concerns.
 func claimsOf(e *models.Event) int64 {
 	if e.ClaimID != "" {
 		return 1
 	}
-	var places int64 // those of claims whose ids are known are among them
+	var places int64 // includes claims with known ids
 	for _, run := range e.Seqs {
 		places += run[1] - run[0] + 1
 	}

@@ -12,41 +12,42 @@ import (
 // book is a campaign whose ledger is read.
 type book struct {
 	id, currency string
-	archivable   bool      // its rows may be moved away while they are read
-	changed      time.Time // when its books, or those of a shard, moved last
+	archivable   bool      // its rows may be archived while they are read
+	changed      time.Time // last change of its counters, in any shard
 	lots         []*lot
 
-	// the ledger has every event before it. Reading may find that it ends
-	// earlier, see lotSource
+	// the ledger has every event before it; reading may lower it,
+	// see lotSource
 	upto      time.Time
-	booked    time.Time      // the same, without a need to read
-	parked    bool           // a parked claim is what it waits for
-	discarded []models.Event // accepted claims that were parked and then given up: they have no row
+	booked    time.Time      // the same, without reading
+	parked    bool           // it waits for a parked claim
+	discarded []models.Event // parked claims that were given up: they have no row
 }
 
-// lot is where seq counts.
+// lot is a campaign or one of its shards. It has its own seq.
 type lot struct {
 	campaignID string
 	shard      int
 	partition  int
 	synced     int64
-	highest    int64     // seq of a row of claims
-	highestAt  time.Time // of that row
-	archived   int64     // highest seq of a row of claims_archive
+	highest    int64     // highest seq in claims
+	highestAt  time.Time // time of that row
+	archived   int64     // highest seq in claims_archive
 	parked     int64     // parked claims below highest
 
-	// gapsFrom is the time of a claim from which on a missing seq may be that
-	// of a claim on its way. A claim that is missing before it was given up.
+	// gapsFrom is a claim time. From it on, a missing seq may be
+	// that of a claim still in transit. A claim missing before it
+	// was given up.
 	gapsFrom time.Time
 }
 
 // ever is later than any claim.
 func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// books reads campaigns, those of the ids that exist, and how far the ledger of
-// each goes.
+// books reads those of the campaigns that exist, and how far the
+// ledger of each is complete.
 func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, error) {
-	streams, err := r.streams(ctx) // before the rows, which then have no less
+	streams, err := r.streams(ctx) // read before the rows, which are then at least as new
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, err
 	if err != nil {
 		return nil, err
 	}
-	// after the rows: what is not parked by then has its row
+	// read after the rows: a claim not parked by then has its row
 	if err := r.parked(ctx, found); err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, err
 	return found, nil
 }
 
-// end ends the ledger at a time, unless it ends earlier.
+// end lowers the end of the ledger to a time.
 func (b *book) end(at time.Time) {
 	if at.Before(b.upto) {
 		b.upto = at
@@ -87,10 +88,10 @@ func (b *book) end(at time.Time) {
 	}
 }
 
-// bound ends the ledger where claims of a lot may be on their way. They are
-// booked up to the later of two times: that of the highest row, as a missing
-// seq below it shows, and the time up to which MySQL last had every claim of
-// the stream.
+// bound ends the ledger where claims of a lot may be in transit.
+// Claims are stored up to the later of two times: that of the
+// highest row, if no seq below it is missing, and the time up to
+// which MySQL last had every claim of the stream.
 func (b *book) bound(l *lot, recorded time.Time) {
 	l.gapsFrom = recorded
 	upto := recorded
@@ -98,7 +99,7 @@ func (b *book) bound(l *lot, recorded time.Time) {
 	if l.highestAt.After(recorded) {
 		upto = l.highestAt
 	}
-	if l.highest <= l.synced+l.parked { // no seq below highest is on its way
+	if l.highest <= l.synced+l.parked { // no seq below highest is in transit
 		l.gapsFrom = ever()
 		booked = upto
 	}
@@ -110,8 +111,8 @@ func (b *book) bound(l *lot, recorded time.Time) {
 	}
 }
 
-// streams reads up to when every claim of a stream has its row, or is parked,
-// by partition.
+// streams reads, by partition, the time up to which every claim
+// of the stream has its row or is parked.
 func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
 	var rows []models.StreamRecord
 	if err := r.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
@@ -124,8 +125,8 @@ func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
 	return known, nil
 }
 
-// lots reads campaigns with their lots, by one statement: it sees counters and
-// rows as of one moment.
+// lots reads campaigns with their lots in one statement, so that
+// counters and rows are of one moment.
 func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
 	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
 	query := "SELECT campaign_id, shard, shards, partition_no, currency, synced_seq + lost_claims + given_up_claims " +
@@ -179,8 +180,9 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 	return found, nil
 }
 
-// parked reads the parked claims of campaigns. One that waits for a decision
-// ends the ledger; one that was given up is an event of it.
+// parked reads the parked claims of campaigns. One that awaits a
+// decision ends the ledger. One that was given up is an event of
+// it.
 func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	lots := make(map[string]*lot)
 	var ids []string
@@ -210,7 +212,7 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	for i := range rows {
 		e, err := models.DecodeEvent(rows[i].Payload)
 		if err != nil || e.Type != models.EventClaimAccepted || lots[e.LotID()] == nil {
-			continue // it is no claim
+			continue // not a claim
 		}
 		b := of[e.CampaignID]
 		l := lots[e.LotID()]

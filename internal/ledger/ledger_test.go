@@ -21,7 +21,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// told are the events of the streams that a ledger has, in its order, as JSON.
+// told returns the streams' events that a ledger has, in its
+// order, as JSON.
 func told(h *syncertest.Stack, campaignID string) (all []string) {
 	h.T.Helper()
 	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
@@ -53,8 +54,8 @@ func lines(h *syncertest.Stack, events []models.Event) (all []string) {
 	return all
 }
 
-// recorded has the streams recorded as the syncer does, some moments after the
-// last claim.
+// recorded marks the streams complete, as the syncer does, a
+// moment after the last claim.
 func recorded(h *syncertest.Stack) {
 	h.T.Helper()
 	require.NoError(h.T, h.Maintainer().Complete(h.T.Context()))
@@ -84,8 +85,8 @@ func resolver(h *syncertest.Stack) (*resolve.Resolver, *resolve.Relay) {
 	return resolve.NewResolver(h.DB, relay, syncertest.Quiet()), relay
 }
 
-// used makes a campaign whose claims were redeemed, released and expired, and
-// that is closed.
+// used makes a closed campaign with redeemed, released and
+// expired claims.
 func used(h *syncertest.Stack) (id string) {
 	t := h.T
 	t.Helper()
@@ -174,7 +175,7 @@ func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
 	h.Exec("UPDATE streams SET complete_at = '2020-01-01'")
 	h.Claim(id, syncertest.Asks("v", 4)...)
 	all := told(h, id)
-	for i, e := range all[3:] { // one row after another, the youngest first
+	for i, e := range all[3:] { // row by row, the newest first
 		var event models.Event
 		require.NoError(t, json.Unmarshal([]byte(all[len(all)-1-i]), &event))
 		require.Less(t, len(read(h, id, 10)), 4, "%d rows of the later claims are there, not %s", i, e)
@@ -185,8 +186,8 @@ func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
 	require.Equal(t, all, lines(h, read(h, id, 10)))
 }
 
-// A reader that was told how far the ledger goes never misses what is decided
-// by a transaction that was under way.
+// Otherwise a running transaction could add events before a
+// bound already given to readers.
 func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	rowsAtOnce    = 4000 // rows that are in memory, of all lots of a campaign together
-	rowsAtOnceMin = 100  // rows of a statement
+	rowsAtOnce    = 4000 // row limit in memory, over all lots of a campaign
+	rowsAtOnceMin = 100  // rows of a statement, at least
 )
 
-// Reader reads ledgers. Any number of goroutines may use it.
+// Reader reads ledgers. It is safe for concurrent use.
 type Reader struct{ db *gorm.DB }
 
 // New makes a Reader.
 func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
-// Page reads up to limit events of a campaign that come after a place. Every
-// event before upto has been given then, in this page or an earlier one, if the
-// page is not full. Errors: models.ErrNotFound, *models.ArchivedError.
+// Page reads up to limit events of a campaign after a position.
+// If the page is not full, every event before upto is in this
+// page or an earlier one. Errors: models.ErrNotFound,
+// *models.ArchivedError.
 func (r *Reader) Page(
 	ctx context.Context, campaignID string, after models.LedgerPlace, limit int,
 ) (events []models.Event, upto time.Time, err error) {
@@ -44,9 +45,10 @@ func (r *Reader) Page(
 	return events, b.upto, nil
 }
 
-// All goes over the events of a campaign that come after a place, up to what is
-// booked now. It keeps no more than some thousand events in memory, and ends
-// after an error. Errors: as Page, before any event.
+// All iterates over the events of a campaign after a position,
+// up to what is stored now. It keeps only a few thousand events
+// in memory and stops after an error. Errors: as Page, before
+// any event.
 func (r *Reader) All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {
@@ -97,7 +99,7 @@ func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, 
 	}
 }
 
-// earliest takes the first event of all sources; nil when they have none.
+// earliest takes the first event of all sources, or returns nil.
 func earliest(ctx context.Context, sources []*source) (*models.Event, error) {
 	var first *source
 	for _, s := range sources {

@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	settleAtOnce = 200 // campaigns of a statement
-	maxMissing   = 100 // campaigns that a settlement says are missing
-	// most that the clocks of Redis and of the other machines may differ
+	settleAtOnce = 200 // campaigns per statement
+	maxMissing   = 100 // limit of missing campaigns listed in a settlement
+	// largest assumed clock difference between Redis and the other
+	// machines
 	changedMargin = 1 * time.Hour
 )
 
-// Settle adds up the events of one day. Errors: those of the database.
+// Settle sums the events of one day. Errors: the database's own.
 func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement, error) {
 	s := models.Settlement{
 		Date: day.Date, TimeZone: day.Zone.String(), From: models.NewTime(day.From), To: models.NewTime(day.To),
@@ -81,7 +82,7 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 			s.Missing = append(s.Missing, models.SettlementMissing{CampaignID: id, Reason: why})
 		}
 		if b.changed.Before(s.From.Add(-changedMargin)) {
-			continue // no claim was booked since
+			continue // no claim was stored since
 		}
 		if err := r.accepted(ctx, b, s, add); err != nil {
 			return err
@@ -103,8 +104,8 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 	return nil
 }
 
-// missing says why a campaign may have more events before a time; "" says that
-// it has none.
+// missing says why a campaign may get more events before a time;
+// "" means that it can't.
 func (b *book) missing(to time.Time) string {
 	switch {
 	case !b.booked.Before(to):
@@ -117,7 +118,8 @@ func (b *book) missing(to time.Time) string {
 	return "booked up to " + b.booked.Format(models.TimeLayout)
 }
 
-// accepted adds the accepted claims of a campaign: a range of seq of each lot.
+// accepted sums a campaign's accepted claims: a range of seq in
+// each lot.
 func (r *Reader) accepted(
 	ctx context.Context, b *book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {
@@ -159,14 +161,14 @@ func (r *Reader) accepted(
 	return nil
 }
 
-// decided adds what was decided of claims of some campaigns.
+// decided sums the decisions about claims of some campaigns.
 func (r *Reader) decided(
 	ctx context.Context, found map[string]*book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {
 	if len(found) == 0 {
 		return nil
 	}
-	// An extension of a hold moves no unit.
+	// Extending a hold moves no unit.
 	const query = "SELECT campaign_id, type, SUM(claims) AS claims, SUM(units) AS units, SUM(amount) AS amount," +
 		" COUNT(*) OVER () AS all_rows" +
 		" FROM ledger_events WHERE campaign_id IN ? AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"

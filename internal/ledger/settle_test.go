@@ -17,8 +17,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// day is what a test of settlements works with: a packet campaign of two
-// shards, its books and those of the finance service.
+// day is a settlement test's fixture: a packet campaign of two
+// shards, its rows and the finance service's entries.
 type day struct {
 	t      *testing.T
 	db     *gorm.DB
@@ -42,7 +42,7 @@ func newDay(t *testing.T, db *gorm.DB) *day {
 	return &day{t: t, db: db, id: c.ID, writer: syncertest.StartWriter(t, writer.Config{DB: db}), books: books}
 }
 
-// recorded says up to when the streams were recorded.
+// recorded sets the time up to which the streams are complete.
 func (d *day) recorded(at string) {
 	d.t.Helper()
 	require.NoError(d.t, d.db.Exec("DELETE FROM streams").Error)
@@ -67,7 +67,7 @@ func (d *day) event(shard int, at string, amount int64) models.Event {
 	}
 }
 
-// claim makes a claim that is booked and credited.
+// claim stores and credits a claim.
 func (d *day) claim(shard int, at string, amount int64) {
 	d.t.Helper()
 	e := d.event(shard, at, amount)
@@ -75,8 +75,7 @@ func (d *day) claim(shard int, at string, amount int64) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-// decide puts what was decided of the campaign into the ledger and into the
-// books.
+// decide records a decision in the ledger and the accounts.
 func (d *day) decide(e models.Event, at string) {
 	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
@@ -88,7 +87,7 @@ func (d *day) decide(e models.Event, at string) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-// settle settles a day, and checks that it agrees with the ledger and with
+// settle settles a day, and checks it against the ledger and
 // account_entries.
 func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()

@@ -16,9 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRowsThatAreCutOffMakeNoSumWrong: a server that returns fewer rows than
-// were asked for, as behind a proxy that bounds answers, is an error, or makes
-// no difference.
+// Otherwise a proxy that limits results would silently falsify
+// sums.
 func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN

@@ -10,15 +10,15 @@ import (
 	"dibs/models"
 )
 
-// source has events in their order.
+// source yields events in order.
 type source struct {
 	events []models.Event
-	place  models.LedgerPlace // of the first
-	// returns none at the end; nil: at its end
+	place  models.LedgerPlace // of the first event
+	// returns no events at the end; nil: the end was reached
 	more func(ctx context.Context) (events []models.Event, err error)
 }
 
-// fill reads on when no event is left.
+// fill reads more when no event is left.
 func (s *source) fill(ctx context.Context) error {
 	if len(s.events) > 0 || s.more == nil {
 		return nil
@@ -36,7 +36,7 @@ func (s *source) fill(ctx context.Context) error {
 	return nil
 }
 
-// take takes the first event.
+// take removes and returns the first event.
 func (s *source) take() *models.Event {
 	e := &s.events[0]
 	s.events = s.events[1:]
@@ -106,25 +106,25 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 	}
 }
 
-// lotSource reads the accepted claims of a lot in order of seq.
+// lotSource reads the accepted claims of a lot in seq order.
 type lotSource struct {
 	r      *Reader
 	b      *book
 	l      *lot
-	seq    int64 // that comes next
-	before int64 // seq of the row before
+	seq    int64 // the next one
+	before int64 // seq of the preceding row
 	after  models.LedgerPlace
 	atOnce int
 
-	held  []models.Event // of the last time that was read: claims of the same time may follow
-	last  time.Time      // of the row before
+	held  []models.Event // claims of the last time read; more of that time may follow
+	last  time.Time      // time of the preceding row
 	ended bool
 }
 
 const claimColumns = "id, seq, user_id, quantity, key_digest, subjects, epoch, packet_id, amount, claimed_at"
 
-// rowsQuery reads rows of a lot in order of seq, wherever they are, as of one
-// moment.
+// rowsQuery selects rows of a lot in seq order, from both tables
+// as of one moment.
 func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int) (query string, args []any) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? ORDER BY seq LIMIT ?"
 	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db, "claims_place") + where
@@ -137,8 +137,8 @@ func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int
 	return query, append(append(args, args...), most)
 }
 
-// more returns the next claims. Those of one time come together, in order of
-// their ids.
+// more returns the next claims. All of one time come together,
+// ordered by id.
 func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
 	for len(events) == 0 && !s.ended {
 		events = s.held
@@ -147,7 +147,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 		if err != nil {
 			return nil, err
 		}
-		s.ended = s.ended || rows == 0 // a short page may have been cut off on its way
+		s.ended = s.ended || rows == 0 // a short page may have been cut off in transit
 		sortEvents(events)
 		if !s.ended {
 			last := events[len(events)-1].At
@@ -163,7 +163,8 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 	return events, nil
 }
 
-// read appends rows to events, up to the first that must not be shown yet.
+// read appends rows to events, up to the first that must not be
+// shown yet.
 func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
 	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
 	var claims []models.ClaimRow
@@ -194,8 +195,8 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 	return len(claims), nil
 }
 
-// isEnd reports whether the ledger ends before a claim: it is too young, or
-// claims before it may be on their way.
+// isEnd reports whether the ledger ends before a claim: it is
+// too recent, or earlier claims may be in transit.
 func (s *lotSource) isEnd(e *models.Event) bool {
 	if e.Seq != s.before+1 && !e.At.Before(s.l.gapsFrom) {
 		end := s.last
@@ -207,11 +208,11 @@ func (s *lotSource) isEnd(e *models.Event) bool {
 	return !e.At.Before(s.b.upto)
 }
 
-// seek finds the first seq of each lot whose claim was made at a time or later,
-// by halves. One statement asks for all lots.
+// seek finds, by binary search, each lot's first seq at or after
+// a time. One statement probes all lots.
 func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, error) {
-	from := make([]int64, len(b.lots)) // the first seq is here or later
-	upto := make([]int64, len(b.lots)) // and no later than here
+	from := make([]int64, len(b.lots)) // lower bound of the first seq
+	upto := make([]int64, len(b.lots)) // upper bound
 	for i, l := range b.lots {
 		from[i] = 1
 		upto[i] = max(l.highest, l.archived) + 1
@@ -237,15 +238,15 @@ func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, erro
 	}
 }
 
-// probed is the first row from the middle of a range on; seq 0: there is none
-// in the range.
+// probed is the first row at or after the middle of a range. seq
+// 0: the range has none.
 type probed struct {
 	seq int64
 	at  time.Time
 }
 
-// probe reads a row from the middle of each range that is not empty, by the
-// number of the lot.
+// probe reads a row from the middle of each non-empty range, by
+// index of the lot.
 func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[int]probed, error) {
 	found := make(map[int]probed)
 	var query string
@@ -259,8 +260,8 @@ func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[in
 		if query != "" {
 			query += " UNION ALL "
 		}
-		// A row for each lot, with a claim or without: a row that is missing
-		// was cut off.
+		// One row per lot, with or without a claim: a missing row was
+		// cut off.
 		query += fmt.Sprintf("SELECT %d AS lot, seq, claimed_at FROM (SELECT 1) AS o%d LEFT JOIN (%s) AS l%d ON 1 = 1", i, i, one, i)
 		args = append(args, its...)
 	}

@@ -1,6 +1,7 @@
-// Package oracle holds what callers were answered against what Redis and MySQL
-// have. `dibs torture`, the whole-pipeline tests and those of the writer ask
-// it; what was possible at which time only torture knows, and asks itself.
+// Package oracle compares callers' answers with Redis and MySQL.
+// It is used by `dibs torture`, by the whole-pipeline tests and
+// by the writer's. Only torture knows what was possible at which
+// time, and checks that itself.
 package oracle
 
 import (
@@ -23,7 +24,7 @@ type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Report is told of each invariant that does not hold.
+// Report is called for each violated invariant.
 type Report func(format string, args ...any)
 
 // Equal reports two figures that differ.
@@ -33,31 +34,31 @@ func (r Report) Equal(invariant, of, what string, a, b int64) {
 	}
 }
 
-// Row is a claim as MySQL has it, in claims or in claims_archive.
+// Row is a claim in MySQL's claims or claims_archive.
 type Row struct {
-	ID, Key, User string // Key is its Mark
+	ID, Key, User string // Key is a Mark
 	Quantity, Seq int64
 	Shard         int // from 1; 0 in a campaign of one shard
 	Status        models.ClaimStatus
 	At            time.Time
-	Resolved      sql.NullTime // when it was redeemed, released or expired
+	Resolved      sql.NullTime // time of redemption, release or expiry
 	Packet        sql.NullString
 	Amount        sql.NullInt64
 }
 
-// Books are a campaign as MySQL has it.
+// Books are a campaign's rows and counters in MySQL.
 type Books struct {
 	ID    string
-	Lossy bool  // Redis or MySQL lost data: what that may change is not held against them
+	Lossy bool  // Redis or MySQL lost data: the losses that this explains are not reported
 	Rows  []Row // by shard and seq
 	ByID  map[string]*Row
 
-	Total, Claimed, Remaining, Synced, Lost, LostUnits, GivenUp int64 // campaigns and lots
+	Total, Claimed, Remaining, Synced, Lost, LostUnits, GivenUp int64 // from campaigns and lots
 	FlushedUnits, FlushedClaims, Parked                         int64
 	Live, Ever                                                  int64 // units of the rows
 }
 
-// Read reads a campaign.
+// Read reads a campaign's rows and counters.
 func Read(ctx context.Context, db Querier, id string) (*Books, error) {
 	b := &Books{ID: id, ByID: map[string]*Row{}}
 	err := db.QueryRowContext(ctx, `SELECT c.total, c.claimed, c.remaining, c.synced_seq, c.lost_claims, c.lost_units,
@@ -108,28 +109,29 @@ func (b *Books) readRows(ctx context.Context, db Querier, table string) error {
 	return rows.Err()
 }
 
-// Mark is how the row of a request is found: by the digest of its key, or by
-// its user, who has no other.
+// Mark identifies a request's row: by the digest of its key, or
+// by its user, who then has no other.
 func Mark(user, key string) string {
 	if key == "" {
 		return user
 	}
-	sum := sha256.Sum256([]byte(user + "\x00" + key)) // a key is its user's
+	sum := sha256.Sum256([]byte(user + "\x00" + key)) // a key belongs to its user
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// Answer is what a caller knows of a claim.
+// Answer is the outcome of a claim, as known by its caller.
 type Answer struct {
-	User, Mark string // see Mark; "" with a claim is found by its id
+	User, Mark string // see Mark; if "", the claim's id is used
 	Quantity   int64
-	Claim      *models.Claim // nil: there was no yes
-	Unsure     bool          // there may be one all the same
-	Refused    string        // the refusal
-	MayBeLost  bool          // it was answered when answers may be lost
+	Claim      *models.Claim // nil: not granted
+	Unsure     bool          // it may have been granted all the same
+	Refused    string        // reason of the refusal
+	MayBeLost  bool          // answered while answers could be lost
 }
 
-// Answers: a yes is a row that says the same, and a row is a yes, or somebody's
-// doubt (I2). It returns the answers whose claims are lost.
+// Answers checks I2: each grant has a row with the same values,
+// and each row has a grant or an unsure caller. It returns the
+// answers whose claims are lost.
 func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 	byMark := map[string]*Row{}
 	for i := range b.Rows {
@@ -165,7 +167,8 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 	return lost
 }
 
-// answer: the row says what the caller was answered, and nobody else was.
+// answer checks that the row equals the caller's answer and no
+// other caller got it.
 func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
 	c := a.Claim
 	r := b.ByID[c.ID]
@@ -179,8 +182,8 @@ func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
 	told[c.ID] = true
 }
 
-// Counters: counters, flushes and rows agree, and nothing is parked (I2, I6,
-// I7).
+// Counters checks that counters, flushes and rows agree and
+// nothing is parked (I2, I6, I7).
 func (b *Books) Counters(wrong Report) {
 	wrong.Equal("I6", b.ID, "claimed in MySQL and units of live rows", b.Claimed, b.Live)
 	remaining := max(0, b.Total-b.Claimed-b.LostUnits)
@@ -194,9 +197,9 @@ func (b *Books) Counters(wrong Report) {
 	}
 }
 
-// Sequence: in each shard seq begins with 1 and has no hole, and a user's
-// claims are all of one shard (I7, I3). Claims that nobody was told of may
-// leave holes.
+// Sequence checks that in each shard seq starts at 1 without
+// gaps, and that a user's claims are in one shard (I7, I3).
+// Unanswered claims may leave gaps.
 func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	before := map[int]int64{}
 	for i := range b.Rows {
@@ -221,8 +224,8 @@ func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	return true
 }
 
-// Limits: no user has more units than the limits allow, in all and on a day of
-// the zone (I3). 0 is no limit.
+// Limits checks that no user exceeds the limits, in total and
+// per day of the zone (I3). 0 is no limit.
 func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report) {
 	units := map[string]int64{}
 	add := func(who string, r *Row, most int64) {
@@ -239,7 +242,8 @@ func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report)
 	}
 }
 
-// Stream: the stream told of every claim once, as its row is (I2, I8).
+// Stream checks that the stream has every claim once, equal to
+// its row (I2, I8).
 func (b *Books) Stream(events []models.Event, wrong Report) {
 	events = slices.Clone(events)
 	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
@@ -261,8 +265,8 @@ func (b *Books) Stream(events []models.Event, wrong Report) {
 	}
 }
 
-// Redis: what Redis has of a campaign of one shard is what MySQL has of it (I1,
-// I6).
+// Redis checks that Redis and MySQL agree on an unsharded
+// campaign (I1, I6).
 func (b *Books) Redis(ctx context.Context, scripts *lua.Scripts, wrong Report) {
 	lot, err := scripts.State(ctx, b.ID)
 	if err != nil {

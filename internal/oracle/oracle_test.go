@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// story is a campaign of ten units of which three claims took six, one of them
-// released, and all that is known of it.
+// story is a campaign of ten units whose three claims took six,
+// one of them released, with everything known about it.
 type story struct {
 	books   oracle.Books
 	answers map[string]oracle.Answer
@@ -59,7 +59,7 @@ func (s *story) check() (found []string) {
 	return found
 }
 
-// change changes what a user was answered.
+// change changes a user's answer.
 func change(user string, alter func(a *oracle.Answer)) func(s *story) {
 	return func(s *story) {
 		a := s.answers[user]
@@ -70,7 +70,7 @@ func change(user string, alter func(a *oracle.Answer)) func(s *story) {
 	}
 }
 
-// A check that sees nothing would pass every test: each lie is named.
+// A check that finds nothing would pass every test.
 func TestEveryLieIsTold(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, truth().check())
@@ -107,8 +107,8 @@ func TestEveryLieIsTold(t *testing.T) {
 	require.Empty(t, doubts.check(), "who doubts may have a claim")
 }
 
-// What is read of servers that agree agrees, and what one of them has too much
-// is told.
+// A false alarm on consistent servers, or a surplus not found,
+// would make every other result worthless.
 func TestWhatIsRead(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Money is what became of the packets of a campaign.
+// Money sums the packets of a campaign.
 type Money struct {
 	In         int64 // cents
-	Uncredited int64 // packets that were taken and not credited: Redis lost the event
-	Ghosts     int64 // credits whose claim it lost
+	Uncredited int64 // packets taken and not credited: Redis lost the event
+	Ghosts     int64 // credits whose claim Redis lost
 }
 
-// Packets: each packet has one owner or was returned, and the accounts say so
-// to the cent (I10).
+// Packets checks that each packet has one owner or was returned,
+// and that the accounts agree to the cent (I10).
 func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed bool, wrong Report) (m Money, err error) {
 	var owned, returned, owners, due int64
 	rows, err := db.QueryContext(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
@@ -59,14 +59,14 @@ func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed b
 	if !b.Lossy {
 		wrong.Equal("I10", b.ID, "credits without a claim and none", m.Ghosts, 0)
 	}
-	if closed && b.LostUnits == 0 { // packets that are lost stay where they are
+	if closed && b.LostUnits == 0 { // lost packets are not returned
 		wrong.Equal("I10", b.ID, "cents put in and cents owned or returned", m.In, owned+returned)
 	}
 	return m, err
 }
 
-// credited is the sum of the credits that have a claim, and of what the sender
-// got back.
+// credited sums the credits that have a claim, and the sender's
+// returns.
 func (b *Books) credited(ctx context.Context, db Querier, sender string, m *Money) (sum int64, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT claim_id, user_id, amount FROM account_entries WHERE campaign_id = ?", b.ID)
 	if err != nil {
@@ -88,7 +88,8 @@ func (b *Books) credited(ctx context.Context, db Querier, sender string, m *Mone
 	return sum, rows.Err()
 }
 
-// Accounts: an account holds the sum of its entries, to the cent (I10).
+// Accounts checks that an account equals the sum of its entries,
+// to the cent (I10).
 func Accounts(ctx context.Context, db Querier, wrong Report) error {
 	var differ int64
 	err := db.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts a WHERE (a.amount, a.entries) <>

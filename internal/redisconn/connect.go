@@ -18,15 +18,16 @@ import (
 const (
 	dialTimeout  = 2 * time.Second
 	replyTimeout = 3 * time.Second
-	// poolSize is the most connections. Each stream that is read needs one, and
-	// there may be 256. Claims share calls and need few.
+	// poolSize is the connection limit. Each stream being read needs
+	// one, and there may be 256. Claims share calls and need few.
 	poolSize = 64 + 256
 )
 
-// Connect makes a client for a redis:// or rediss:// URL, or for a
-// redis+sentinel:// URL, see parseSentinel. Several hosts, separated by commas,
-// are a cluster, and so is one with the option cluster=true. The query may hold
-// usedOptions; any other option is refused.
+// Connect makes a client for a redis://, rediss:// or
+// redis+sentinel:// URL; for the last, see parseSentinel.
+// Several hosts, separated by commas, are a cluster, as is one
+// with the option cluster=true. The query may hold usedOptions;
+// any other option is an error.
 func Connect(url string) (redis.UniversalClient, error) {
 	t, err := load(url)
 	if err != nil {
@@ -41,12 +42,13 @@ func CheckURL(url string) error {
 	return err
 }
 
-// Detect is Connect, but where the one server of a URL is a node of a cluster,
-// it connects to the cluster. A server that does not answer is taken for what
-// the URL says: call CheckTopology once it is there.
+// Detect is Connect, except that it connects to the whole
+// cluster if the URL's one server is a cluster node. If that
+// server does not answer, Detect trusts the URL. Call
+// CheckTopology once it does.
 //
-// now returns the URL with the password of the moment, with which each new
-// connection signs in.
+// now returns the URL with the current password. Each new
+// connection signs in with it.
 func Detect(ctx context.Context, now func() string, fsync Fsync) (redis.UniversalClient, error) {
 	url := now()
 	t, err := load(url)
@@ -74,9 +76,10 @@ func Detect(ctx context.Context, now func() string, fsync Fsync) (redis.Universa
 
 var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
 
-// CheckTopology refuses a client of one server where that is a node of a
-// cluster: it would answer for a part of the keys. The option cluster=false is
-// for a cluster of one node that is not reached by the address that it tells.
+// CheckTopology returns an error if a single-server client is
+// connected to a cluster node, which serves only some of the
+// keys. The option cluster=false permits it, for a one-node
+// cluster that is not reached at the address it announces.
 // Errors: that refusal, ErrURL, or those of Redis.
 func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) error {
 	one, isOne := rdb.(*redis.Client)
@@ -85,7 +88,7 @@ func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) e
 		return err
 	}
 	info, err := Info(ctx, one, "cluster")
-	if err == nil && info["cluster_enabled"] == "" { // a managed server that does not say
+	if err == nil && info["cluster_enabled"] == "" { // a managed server that does not report it
 		var slots []redis.ClusterSlot
 		slots, err = one.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis before 7.0 has no CLUSTER SHARDS
 		if len(slots) > 0 {
@@ -96,16 +99,16 @@ func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) e
 	switch {
 	case info["cluster_enabled"] == "1":
 		return errClusterNode
-	case err != nil && !errors.As(err, &refused): // a server alone may refuse, a node never does
+	case err != nil && !errors.As(err, &refused): // a single server may refuse, a node never does
 		return fmt.Errorf("redisconn: topology: %w", err)
 	}
 	return nil
 }
 
-// connecting is how connections are made.
+// connecting configures new connections.
 type connecting struct {
 	isCluster   bool
-	credentials func() (user, password string) // nil: those of the URL
+	credentials func() (user, password string) // nil: the URL's own
 	check       func(ctx context.Context, conn *redis.Conn) error
 }
 
@@ -126,7 +129,7 @@ func (t *target) open(how connecting) redis.UniversalClient {
 	return cluster
 }
 
-// options are those of the URL, and Dibs' defaults for the others.
+// options are those of the URL, with Dibs' defaults.
 func (t *target) options(how connecting) *redis.UniversalOptions {
 	o := t.data
 	return &redis.UniversalOptions{
@@ -146,9 +149,9 @@ func (t *target) options(how connecting) *redis.UniversalOptions {
 	}
 }
 
-// openSentinel makes a client that asks Sentinels for the primary at each new
-// connection. When Sentinels promote another server, it closes all connections
-// to the old one.
+// openSentinel makes a client that asks Sentinels for the
+// primary at each new connection. When Sentinels promote another
+// server, it closes all connections to the old one.
 func (t *target) openSentinel(u *redis.UniversalOptions) redis.UniversalClient {
 	u.MasterName = t.sentinels.master
 	u.SentinelUsername = t.sentinels.user
@@ -165,13 +168,13 @@ func (t *target) openSentinel(u *redis.UniversalOptions) redis.UniversalClient {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialSentinel dials Sentinels in clear and all other servers by TLS. The
-// client finds further Sentinels by itself. They are known by the ports of
-// those in the URL.
+// dialSentinel dials Sentinels in clear and all other servers
+// over TLS. The client discovers more Sentinels. They are
+// recognized by the ports of those in the URL.
 func dialSentinel(u *redis.UniversalOptions) dialFunc {
 	var ports []string
 	for _, addr := range u.Addrs {
-		_, port, _ := net.SplitHostPort(addr) // parseSentinel has read it
+		_, port, _ := net.SplitHostPort(addr) // parseSentinel has validated it
 		ports = append(ports, port)
 	}
 	dialer := &net.Dialer{Timeout: u.DialTimeout}
@@ -184,9 +187,10 @@ func dialSentinel(u *redis.UniversalOptions) dialFunc {
 	}
 }
 
-// dialCluster dials each node of a cluster by TLS in its own name. A node that
-// the cluster tells by its IP address may show a certificate for the host of
-// the URL instead: some managed clusters have one certificate for all nodes.
+// dialCluster dials each cluster node over TLS under its own
+// name. A node announced by IP address may instead show a
+// certificate for the URL's host: some managed clusters have one
+// certificate for all nodes.
 func dialCluster(u *redis.UniversalOptions) dialFunc {
 	base := u.TLSConfig
 	dial := func(ctx context.Context, network, addr, name string) (net.Conn, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// behindTLS is the address of a Redis that is spoken to by TLS.
+// behindTLS returns the address of a TLS proxy to a Redis.
 func behindTLS(t *testing.T, addr, cert, key string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)

@@ -14,7 +14,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// detect is what Detect makes of a URL.
+// detect returns the client that Detect makes.
 func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {
 	t.Helper()
 	rdb, err := redisconn.Detect(t.Context(), func() string { return url }, d)
@@ -66,8 +66,8 @@ func TestDetect_OneServerIsOneServer(t *testing.T) {
 	require.ErrorIs(t, err, redisconn.ErrURL)
 }
 
-// TestConnect_TLSClusterWithACertificateForEachNode: the nodes are 127.0.0.1
-// and 127.0.0.2, and ask clients for a certificate.
+// The nodes are 127.0.0.1 and 127.0.0.2, and require client
+// certificates.
 func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	t.Parallel()
 	certs := make([]string, 3)
@@ -93,7 +93,7 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	mine := fmt.Sprintf("&tls_cert=%s&tls_key=%s", certs[2], keys[2])
 	requireAllSlots(t, detect(t, url+mine, redisconn.NoFsync))
 	require.Error(t, connect(t, url).Ping(t.Context()).Err(), "it asks for a certificate")
-	text, err := os.ReadFile(certs[0]) // the authority of one node alone
+	text, err := os.ReadFile(certs[0]) // the authority of only one node
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(authorities, text, 0o600))
 	strict := connect(t, url+mine+"&cluster=true")
@@ -107,8 +107,8 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL as managed
-// clusters do.
+// Managed clusters announce addresses that their certificate
+// lacks.
 func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.T) {
 	t.Parallel()
 	redisAddr := testenv.SharedRedis(t).Addr()
@@ -125,8 +125,7 @@ func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.
 	}
 }
 
-// TestConnect_ShowsACertificateThatIsReplaced: for each connection that of its
-// files by then.
+// Otherwise a rotated certificate would need a restart.
 func TestConnect_ShowsACertificateThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	server, serverKey := testenv.Certificate(t)

@@ -9,8 +9,8 @@ import (
 	"dibs/internal/redisconn"
 )
 
-// No refusal of a URL quotes a piece of a password, whatever character is in it
-// and wherever it ends up for that.
+// Otherwise logs could contain parts of a password, whatever its
+// characters and position in the URL.
 func TestConnectQuotesNoPassword(t *testing.T) {
 	t.Parallel()
 	forms := []string{

@@ -11,9 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestADefaultUserThatMayNotWriteIsAdvisedOf: the users are those with which a
-// Redis 7.0 was seen to keep, or to leave out, what a script of two writes had
-// written.
+// These users were observed with Redis 7.0: at a restart it kept
+// or dropped the writes of a script that wrote twice.
 func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 	t.Parallel()
 	for user, safe := range map[string]bool{

@@ -13,14 +13,15 @@ import (
 	"dibs/internal/sleep"
 )
 
-// stalledAfter is how long a call waits for its answer until it is checked
-// whether another node serves its slot by now.
+// stalledAfter is how long a call waits for its reply before
+// checking whether another node now serves its slot.
 const stalledAfter = 500 * time.Millisecond
 
-// followFailovers has a cluster client ask again where the slots are whenever a
-// node fails. By itself it does so when a node sends it elsewhere, and once a
-// minute: a master that died sends no one elsewhere. Asking costs a read, at
-// most five a second. What failed is not sent again.
+// followFailovers makes a cluster client reload its slots
+// whenever a node fails. By default it reloads on a redirect and
+// once a minute, and a dead master redirects no one. A reload
+// costs a read, at most five a second. Failed commands are not
+// resent.
 func followFailovers(cluster *redis.ClusterClient) {
 	cluster.OnNewNode(func(node *redis.Client) {
 		node.AddHook(&nodeHook{cluster: cluster, addr: node.Options().Addr, open: map[*nodeConn]struct{}{}})
@@ -36,14 +37,14 @@ type nodeHook struct {
 	open map[*nodeConn]struct{}
 }
 
-// nodeConn is a connection that its node's hook knows of.
+// nodeConn is a connection tracked by its node's hook.
 type nodeConn struct {
 	net.Conn
 
 	of *nodeHook
 }
 
-// Close closes the connection, and has the hook forget it.
+// Close closes the connection and ends its tracking.
 func (c *nodeConn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
@@ -67,24 +68,24 @@ func (h *nodeHook) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook is called for each command.
+// ProcessHook wraps a single command.
 func (h *nodeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		return h.send(ctx, cmd, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
-// ProcessPipelineHook is called for several commands.
+// ProcessPipelineHook wraps a pipeline.
 func (h *nodeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		return h.send(ctx, cmds[0], func(ctx context.Context) error { return next(ctx, cmds) })
 	}
 }
 
-// send reloads the slots when the node does not answer, or says that it is not
-// the one to ask.
+// send reloads the slots if the node does not answer or
+// redirects.
 func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(context.Context) error) error {
-	if first.Name() == "cluster" { // it asks for the slots, which the next node tells as well
+	if first.Name() == "cluster" { // it reads the slots, which any node can return
 		slots, cancel := context.WithTimeout(ctx, 2*stalledAfter)
 		defer cancel()
 		ctx = slots
@@ -95,10 +96,10 @@ func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(contex
 	return err
 }
 
-// watchCall asks again where the slots are for as long as a call of a script
-// gets no answer. A node that stalls keeps its connections, and would keep its
-// callers until their time is up. So once it no longer serves the call's slot,
-// all its calls are ended. Nothing is sent again.
+// watchCall reloads the slots repeatedly while a script call has
+// no reply. A stalled node keeps its connections open and would
+// block callers until their deadline. Once it no longer serves
+// the call's slot, all its calls are ended. Nothing is resent.
 func (h *nodeHook) watchCall(ctx context.Context, cmd redis.Cmder) (stop func()) {
 	args := cmd.Args()
 	if name := cmd.Name(); name != "evalsha" && name != "eval" || len(args) < 4 {
@@ -108,7 +109,7 @@ func (h *nodeHook) watchCall(ctx context.Context, cmd redis.Cmder) (stop func())
 	ctx, cancel := context.WithCancel(ctx)
 	watching := time.AfterFunc(stalledAfter, func() {
 		for ctx.Err() == nil {
-			h.cluster.ReloadState(ctx) // it is there a moment later
+			h.cluster.ReloadState(ctx) // done in the background
 			if sleep.For(ctx, stalledAfter/2) != nil {
 				return
 			}
@@ -121,8 +122,8 @@ func (h *nodeHook) watchCall(ctx context.Context, cmd redis.Cmder) (stop func())
 	return func() { watching.Stop(); cancel() }
 }
 
-// cut ends whatever waits for an answer of the node by an error of the
-// connection: the outcome of such a call is not known.
+// cut ends all calls waiting for the node with a connection
+// error. The outcome of such a call is unknown.
 func (h *nodeHook) cut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,9 +138,9 @@ func (h *nodeHook) after(ctx context.Context, err error) {
 	}
 }
 
-// mayHaveMoved reports whether an error may mean that other nodes serve the
-// slots now. Any error of the connection may. Of the node's own answers only
-// those that say so.
+// mayHaveMoved reports whether an error may mean that other
+// nodes now serve the slots. Any connection error may; of the
+// node's own replies, only those that say so.
 func mayHaveMoved(err error) bool {
 	var answer redis.Error
 	switch {

@@ -15,13 +15,14 @@ import (
 	"dibs/models"
 )
 
-// failoverMax is how long after a promotion the first claim may be refused:
-// some tens of milliseconds where the machine is quiet, and far below the
-// minute that a client takes by itself where it is not.
+// failoverMax is the longest time from a promotion to the next
+// claim. It is some tens of milliseconds on an idle machine. On
+// a busy one it is still far below the client's default of a
+// minute.
 const failoverMax = 10 * time.Second
 
-// A master that hangs keeps its connections: its campaigns go on all the same,
-// before calls that wait for it have given up.
+// A stalled master keeps its connections. Its callers must not
+// wait until their deadline.
 func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
@@ -55,8 +56,8 @@ func claiming(t *testing.T, rdb redis.UniversalClient, partitions int, patience 
 	}, c.Partition
 }
 
-// requireGoesOn claims until a claim goes through, while back waits until there
-// is a server again, and says when that was.
+// requireGoesOn claims until a claim succeeds. At the same time
+// back waits for a server and returns when it had one.
 func requireGoesOn(t *testing.T, claim func() error, back func() time.Time) {
 	t.Helper()
 	went := make(chan time.Time)
@@ -77,8 +78,7 @@ func requireGoesOn(t *testing.T, claim func() error, back func() time.Time) {
 	}
 }
 
-// TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted kills a primary that Sentinels
-// watch.
+// The primary is killed and Sentinels promote its replica.
 func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")
@@ -92,8 +92,8 @@ func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	requireGoesOn(t, claim, func() time.Time { return sentinels.AwaitPromotion(primary) })
 }
 
-// TestMovedAddress_ClaimsGoOn kills a primary behind an address, which then
-// leads to its replica.
+// The primary is killed and its address then leads to the
+// replica.
 func TestMovedAddress_ClaimsGoOn(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")

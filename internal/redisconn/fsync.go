@@ -11,27 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fsync is whether a server must have each write on disk before it answers.
-// With "appendfsync always" no reply leaves before that, so nothing has to be
-// waited for.
+// Fsync says whether a server must have each write on disk
+// before it replies. "appendfsync always" guarantees that, so no
+// call has to wait for it.
 //
-// The setting is checked when a process starts, for each answer of /readyz, and
-// on each new connection: a server that was started again, or that a failover
-// leads to, may have another one.
+// The setting is checked at start, for each /readyz reply, and
+// on each new connection: a restarted server, or one promoted by
+// a failover, may have another.
 type Fsync int
 
 // The choices.
 const (
-	NoFsync      Fsync = iota // it need not
-	MustFsync                 // it must, by its settings
-	VouchedFsync              // it must; settings that it hides are taken to be right
+	NoFsync      Fsync = iota // not required
+	MustFsync                 // required, checked by its settings
+	VouchedFsync              // required; hidden settings are trusted
 )
 
-// ErrFsync is wrapped by every refusal of a server for what it does about its
-// disk. The refusal names the setting that must be changed.
+// ErrFsync is wrapped by every refusal of a server's
+// persistence. The error names the setting to change.
 var ErrFsync = errors.New("redisconn: fsync")
 
-// fsyncSettings are what the settings of a server must be.
+// fsyncSettings are the required settings of a server.
 var fsyncSettings = []struct{ name, must, why string }{
 	{"appendonly", "yes", ""},
 	{"appendfsync", "always", ""},
@@ -40,8 +40,8 @@ var fsyncSettings = []struct{ name, must, why string }{
 		" and servers that load it nevertheless mix it up with later claims"},
 }
 
-// CheckFsync returns nil if a server is as fsync asks now. Any error but
-// ErrFsync may pass.
+// CheckFsync checks a server's settings against fsync. Any error
+// but ErrFsync may be temporary.
 func CheckFsync(ctx context.Context, node *redis.Client, fsync Fsync) error {
 	if fsync == NoFsync {
 		return nil
@@ -66,15 +66,15 @@ func CheckFsync(ctx context.Context, node *redis.Client, fsync Fsync) error {
 	return nil
 }
 
-// checkSettings reads the settings. Servers that hide them, as many managed
-// ones do, must be vouched for.
+// checkSettings reads the settings. Servers that hide them, as
+// many managed ones do, must be vouched for.
 func checkSettings(ctx context.Context, node asker, fsync Fsync) error {
-	names := []any{"config", "get"} // Redis before 7.0 takes one name only, so it can't answer
+	names := []any{"config", "get"} // Redis before 7.0 takes one name only, so the check fails
 	for _, s := range fsyncSettings {
 		names = append(names, s.name)
 	}
 	answer := redis.NewMapStringStringCmd(ctx, names...)
-	_ = node.Process(ctx, answer) // the command holds the error, too
+	_ = node.Process(ctx, answer) // the command also holds the error
 	settings, err := answer.Result()
 	switch {
 	case isRefusal(err) && fsync == VouchedFsync:
@@ -94,18 +94,18 @@ func checkSettings(ctx context.Context, node asker, fsync Fsync) error {
 	return nil
 }
 
-// notSentError marks the error of a connection that was refused before a command
-// went over it.
+// notSentError marks the error of a connection refused before any
+// command was sent.
 type notSentError struct{}
 
 func (notSentError) Error() string { return "not sent" }
 
-// NotSent lets package lua tell such an error from one after which a claim may
-// have been made.
+// NotSent lets package lua separate such an error from one after
+// which a claim may have been made.
 func (notSentError) NotSent() bool { return true }
 
-// checkConnection refuses new connections to servers that are not as fsync
-// asks; nil: it asks nothing.
+// checkConnection refuses new connections to servers that
+// violate fsync. It is nil for NoFsync.
 func checkConnection(fsync Fsync) func(ctx context.Context, conn *redis.Conn) error {
 	if fsync == NoFsync {
 		return nil
@@ -122,8 +122,8 @@ func checkConnection(fsync Fsync) func(ctx context.Context, conn *redis.Conn) er
 	}
 }
 
-// isSentinel reports whether a connection is to a Sentinel, which has no such
-// settings.
+// isSentinel reports whether a connection is to a Sentinel,
+// which has no such settings.
 func isSentinel(ctx context.Context, conn asker) bool {
 	info, err := Info(ctx, conn, "server")
 	return err == nil && info["redis_mode"] == "sentinel"
@@ -134,11 +134,11 @@ const defaultUserAdvice = "Redis has an append-only file, and the default user o
 	"and so every claim. Give that user a long password instead: " +
 	"user default on >PASSWORD ~* &* +@all"
 
-// DefaultUserAdvice is an advice if a server would forget its claims at its
-// next start although it has them in its append-only file; "" is none. Such
-// servers load the file in the name of the default user, and what a script
-// wrote stands there as a transaction (valkey-io/valkey#3983,
-// redis/redis#14541). info is its section persistence.
+// DefaultUserAdvice returns advice if a server would lose its
+// claims at its next start despite its append-only file, or "".
+// Such servers load the file as the default user, and a script's
+// writes are stored as a transaction (valkey-io/valkey#3983,
+// redis/redis#14541). info is the section persistence.
 func DefaultUserAdvice(ctx context.Context, node *redis.Client, info map[string]string) (string, error) {
 	if isLoading(info) {
 		return "", errLoading

@@ -49,9 +49,8 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 	}
 }
 
-// Each new connection is checked: the server may have been started again with
-// another setting, and a failover leads to another server. What is refused was
-// not sent.
+// A restarted or promoted server may have other settings.
+// Otherwise claims would reach a server that does not sync.
 func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	t.Parallel()
 	primary := testenv.Redis(t, append([]string{"repl-diskless-sync-delay 0"}, fsyncing...)...)
@@ -95,8 +94,8 @@ func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	}
 }
 
-// Managed servers forbid CONFIG: then someone must vouch for what can't be
-// read.
+// Managed servers forbid CONFIG, so a person must vouch for
+// settings.
 func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -112,7 +111,7 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	require.NoError(t, checkOf(t, connect(t, url), redisconn.VouchedFsync))
 }
 
-// One master that syncs does not speak for one that doesn't.
+// One master that syncs says nothing of the others.
 func TestInAClusterEveryMasterIsAsked(t *testing.T) {
 	t.Parallel()
 	addrs := fsyncingCluster(t, 3)
@@ -128,7 +127,7 @@ func TestInAClusterEveryMasterIsAsked(t *testing.T) {
 	}
 }
 
-// A server that loads its data says that it has no append-only file.
+// A loading server denies having an append-only file.
 func TestServerThatLoadsIsNotARefusal(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t, append(slowToLoad(), fsyncing...)...).URL())
@@ -151,18 +150,19 @@ func TestServerThatLoadsIsNotARefusal(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// slowToLoad are settings of a Redis that takes long to load its file.
+// slowToLoad are settings that make Redis load its file slowly.
 func slowToLoad() []string {
 	return []string{"enable-debug-command local", "key-load-delay 20000", "loading-process-events-interval-bytes 1024"}
 }
 
-// loadAgain has a Redis load its append-only file, and returns once it does.
+// loadAgain makes Redis load its append-only file, and returns
+// once it does.
 func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	for i := range 200 {
 		require.NoError(t, rdb.Set(t.Context(), fmt.Sprint("key-", i), strings.Repeat("x", 2000), 0).Err())
 	}
-	// the delay is of a file that begins with a snapshot
+	// the delay applies to a file that starts with a snapshot
 	require.NoError(t, rdb.BgRewriteAOF(t.Context()).Err())
 	says := func(fields ...string) bool {
 		info, err := redisconn.Info(t.Context(), rdb, "persistence")

@@ -16,16 +16,15 @@ import (
 )
 
 var (
-	// ErrEviction says that a server may throw keys away, which would lose
-	// claims.
+	// ErrEviction: a server may evict keys, which would lose claims.
 	ErrEviction = errors.New("redisconn: redis evicts keys")
 
 	errClient  = errors.New("redisconn: this kind of client is not known")
 	errLoading = errors.New("redisconn: redis loads its data")
 )
 
-// EachMaster runs a check of every server that claims may be made on, at the
-// same time. A refusal comes before an error that may pass.
+// EachMaster runs a check of all masters concurrently. A refusal
+// takes precedence over a temporary error.
 func EachMaster(
 	ctx context.Context, rdb redis.UniversalClient, check func(ctx context.Context, master *redis.Client) error,
 ) error {
@@ -57,7 +56,8 @@ type asker interface {
 	Info(ctx context.Context, sections ...string) *redis.StringCmd
 }
 
-// Info reads sections of INFO; none is all that there are by default.
+// Info reads sections of INFO; with none given, the default
+// ones.
 func Info(ctx context.Context, node asker, section ...string) (map[string]string, error) {
 	text, err := node.Info(ctx, section...).Result()
 	if err != nil {
@@ -72,15 +72,16 @@ func Info(ctx context.Context, node asker, section ...string) (map[string]string
 	return info, nil
 }
 
-// isLoading reports whether a server still loads its data, by its INFO. Until
-// then it says that it has no append-only file, whatever its setting.
+// isLoading reports whether a server still loads its data. Until
+// it is done, its INFO denies an append-only file, whatever its
+// setting.
 func isLoading(info map[string]string) bool {
 	return info["loading"] == "1" || info["async_loading"] == "1"
 }
 
-// CheckPolicy refuses a server that evicts keys, by its INFO or its settings.
-// For one that hides both, the URL must vouch. Errors: ErrEviction, ErrURL, or
-// those of Redis.
+// CheckPolicy refuses a server that evicts keys, by its INFO or
+// settings. If it hides both, the URL must vouch for it. Errors:
+// ErrEviction, ErrURL, or those of Redis.
 func CheckPolicy(ctx context.Context, node *redis.Client, info map[string]string, url string) error {
 	policy := info["maxmemory_policy"]
 	if policy == "" {
@@ -107,14 +108,15 @@ func CheckPolicy(ctx context.Context, node *redis.Client, info map[string]string
 	return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
 }
 
-// isRefusal reports whether the server refuses the command for good.
+// isRefusal reports whether the server refuses the command
+// permanently.
 func isRefusal(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "Unknown") ||
 		strings.Contains(strings.ToLower(err.Error()), "unknown command"))
 }
 
-// MayPass reports whether a server that refused, or did not answer, may answer
-// later without a change of its settings or of this process'.
+// MayPass reports whether an error may end without a change of
+// settings, here or at the server.
 func MayPass(err error) bool {
 	var answered redis.Error
 	var certificate *tls.CertificateVerificationError
@@ -125,7 +127,7 @@ func MayPass(err error) bool {
 		return false
 	case errors.As(err, &certificate), errors.As(err, &record):
 		return false
-	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS, such as that it asks for a certificate
+	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert, such as a missing certificate
 		return false
 	case errors.As(err, &answered):
 		return !refusesForGood(answered.Error())
@@ -133,8 +135,8 @@ func MayPass(err error) bool {
 	return true
 }
 
-// refusesForGood reads an answer of Redis, or of a proxy that calls errors of
-// its own ERR, too.
+// refusesForGood classifies a reply of Redis, or of a proxy,
+// which may send errors of its own as ERR.
 func refusesForGood(text string) bool {
 	code, _, isCode := strings.Cut(text, " ")
 	if !isCode || !slices.Contains([]string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"}, code) {
@@ -144,21 +146,22 @@ func refusesForGood(text string) bool {
 		func(words string) bool { return strings.Contains(text, words) })
 }
 
-// Health is how a Redis is.
+// Health is the memory use of a Redis.
 type Health struct {
-	UsedBytes  int64 // memory; 0: the server does not say
-	LimitBytes int64 // maxmemory; 0: none, or the server does not say
+	UsedBytes  int64 // memory in use; 0: not reported
+	LimitBytes int64 // maxmemory; 0: no limit, or not reported
 }
 
-// HealthOf asks Redis how it is; of a cluster, one of its servers.
+// HealthOf reads the memory use of Redis; in a cluster, of one
+// server.
 func HealthOf(ctx context.Context, rdb redis.UniversalClient) (Health, error) {
 	var h Health
 	info, err := Info(ctx, rdb, "memory")
 	var refused redis.Error
-	if err != nil && !errors.As(err, &refused) { // the embedded Redis and some services do not say
+	if err != nil && !errors.As(err, &refused) { // the embedded Redis and some services do not report it
 		return h, err
 	}
-	h.UsedBytes, _ = strconv.ParseInt(info["used_memory"], 10, 64) // 0 where it is not there
+	h.UsedBytes, _ = strconv.ParseInt(info["used_memory"], 10, 64) // 0 if missing
 	h.LimitBytes, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
 	return h, nil
 }

@@ -15,16 +15,17 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// ErrURL is wrapped by every refusal of a Redis URL. No refusal quotes a part
-// of a password, which a slip may have put anywhere in the URL.
+// ErrURL is wrapped by every refusal of a Redis URL. No error
+// quotes part of a password, which a typo may have moved
+// anywhere in the URL.
 var ErrURL = errors.New("redisconn: bad redis url")
 
 var errQuery = fmt.Errorf(
 	"%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", ErrURL)
 
-// usedOptions are the options of every URL. Others that go-redis knows would
-// have it send commands twice, or speak a protocol that Dibs is not tested
-// with.
+// usedOptions are the options of every URL. Other options of
+// go-redis would make it resend commands, or use a protocol that
+// Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db",
 	"dial_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "min_idle_conns",
@@ -33,30 +34,31 @@ var usedOptions = []string{
 }
 
 const (
-	optionCluster = "cluster" // whether the one address is that of a cluster
+	optionCluster = "cluster" // whether the one address is a cluster's
 	optionTrue    = "true"
 
-	// optionPolicy vouches for the maxmemory-policy of servers that hide it.
+	// optionPolicy vouches for the maxmemory-policy of servers that
+	// hide it.
 	optionPolicy = "maxmemory_policy"
 	noeviction   = "noeviction"
 )
 
-// ownOptions are the options that go-redis does not know.
+// ownOptions are the options unknown to go-redis.
 type ownOptions struct {
 	files           tlsfiles.Files
 	cluster, policy string
 }
 
-// target is what a URL names.
+// target is a parsed URL.
 type target struct {
-	data  *redis.Options // of the first server; behind Sentinels all but its address counts
+	data  *redis.Options // of the first server; behind Sentinels, without its address
 	own   ownOptions
 	addrs []string
 
-	sentinels *sentinels // nil: the addresses are those of Redis itself
+	sentinels *sentinels // nil: the addresses are of Redis itself
 }
 
-// load reads a URL and the certificates that it names.
+// load parses a URL and loads its certificates.
 func load(url string) (*target, error) {
 	t, err := parse(url)
 	if err != nil || len(t.own.files) == 0 {
@@ -68,7 +70,7 @@ func load(url string) (*target, error) {
 	return t, nil
 }
 
-// parse reads a URL, see Connect.
+// parse parses a URL, see Connect.
 func parse(url string) (*target, error) {
 	if err := address.CheckURL(url); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
@@ -104,13 +106,13 @@ func parse(url string) (*target, error) {
 
 var errClusterDB = fmt.Errorf("%w: a cluster has only database 0", ErrURL)
 
-// isCluster reports whether the URL says that it names a cluster.
+// isCluster reports whether the URL names a cluster.
 func (t *target) isCluster() bool {
 	return t.sentinels == nil && (t.own.cluster == optionTrue || len(t.addrs) > 1)
 }
 
-// splitHosts splits a URL into its hosts, of which the first has the scheme,
-// and the query.
+// splitHosts splits a URL into its query and its hosts. The
+// first host includes the scheme.
 func splitHosts(url string) (hosts []string, query string, err error) {
 	for host := range strings.SplitSeq(url, ",") {
 		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
@@ -125,8 +127,8 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 	return hosts, query, nil
 }
 
-// parseQuery reads options, each of which must be one of used. The others are
-// not named: they may be part of a password.
+// parseQuery parses options, each of which must be in used.
+// Others are not quoted: they may be part of a password.
 func parseQuery(query string, used []string) (neturl.Values, error) {
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
@@ -145,7 +147,8 @@ func parseQuery(query string, used []string) (neturl.Values, error) {
 	return options, nil
 }
 
-// readServer reads the URL of a server without its query, and the options.
+// readServer parses the options and the URL of a server without
+// its query.
 func (t *target) readServer(url string, options neturl.Values) (err error) {
 	t.own = ownOptions{cluster: options.Get(optionCluster), policy: options.Get(optionPolicy)}
 	options.Del(optionCluster)
@@ -182,8 +185,8 @@ func parseHost(url string) (*redis.Options, error) {
 	return opts, nil
 }
 
-// clusterAddr reads a further host of a cluster: host:port, or a URL that
-// agrees with the first.
+// clusterAddr parses a further host of a cluster: host:port, or
+// a URL consistent with the first.
 func clusterAddr(host string, first *redis.Options) (string, error) {
 	scheme, _, hasScheme := strings.Cut(host, "://")
 	if !hasScheme {
@@ -204,12 +207,12 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	return opts.Addr, nil
 }
 
-// wrongIn says what of a URL can't be used. What go-redis says may quote a
-// password.
+// wrongIn describes an error in a URL. go-redis's error may
+// quote a password.
 func wrongIn(url string) string {
 	scheme, _, _ := strings.Cut(url, "://")
 	_, query, _ := strings.Cut(url, "?")
-	for option := range strings.SplitSeq(query, "&") { // parseQuery has read it
+	for option := range strings.SplitSeq(query, "&") { // parseQuery has validated it
 		if _, err := redis.ParseURL(scheme + "://host?" + option); err != nil {
 			name, _, _ := strings.Cut(option, "=")
 			return "option " + name + " has a value that it can't have: numbers are whole, durations such as 5s," +
@@ -221,7 +224,7 @@ func wrongIn(url string) string {
 
 const sentinelScheme = "redis+sentinel://"
 
-// What the option tls of Sentinels can be.
+// The values of the Sentinel option tls.
 const (
 	tlsNodes = "nodes" // the Redis servers; Sentinels are reached in clear
 	tlsAll   = "all"
@@ -229,14 +232,15 @@ const (
 
 var sentinelOptions = []string{"sentinel_password", "sentinel_username", "tls"}
 
-// sentinels are who names the primary.
+// sentinels are the servers that name the primary.
 type sentinels struct {
 	master, user, password string
-	inClear                bool // although the Redis servers are reached by TLS
+	inClear                bool // although the Redis servers use TLS
 }
 
-// parseSentinel reads user:pw@host:port,host:port/master-name/db?options. The
-// hosts are Sentinels, user and password those of the Redis servers.
+// parseSentinel parses
+// user:pw@host:port,host:port/master-name/db?options. The hosts
+// are Sentinels; user and password are for the Redis servers.
 func parseSentinel(rest string) (*target, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	options, err := parseQuery(query, slices.Concat(usedOptions, sentinelOptions))

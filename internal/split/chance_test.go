@@ -12,12 +12,13 @@ import (
 	"dibs/internal/split"
 )
 
-// zMax bounds how far, in standard errors, the mean of any position may be from
-// amount/count. By chance 5 is passed once in 1.7 million positions; the seeds
-// are fixed, so a pass stays a pass.
+// zMax limits the deviation, in standard errors, of a position's
+// mean from amount/count. 5 is exceeded by chance once in 1.7
+// million positions. Seeds are fixed, so a pass is repeatable.
 const zMax = 5
 
-// splitter is what the statistics judge: Split, and the broken variants below.
+// splitter is a split under test: Split, and the broken variants
+// below.
 type splitter func(r split.Request) []int64
 
 func ours(t *testing.T) splitter {
@@ -29,10 +30,10 @@ func ours(t *testing.T) splitter {
 	}
 }
 
-// drift splits runs times, each with a seed of its own, and returns the
-// position whose mean is furthest from amount/count, and how far that is in
-// standard errors. A position that never varies and is not amount/count is
-// infinitely far.
+// drift splits runs times, each with its own seed. It returns
+// the position whose mean is furthest from amount/count, and the
+// deviation in standard errors. It is infinite for a position
+// that never varies and is not amount/count.
 func drift(f splitter, r split.Request, runs int) (position int, z float64) {
 	sums, squares := make([]float64, r.Count), make([]float64, r.Count)
 	mean := float64(r.Amount) / float64(r.Count)
@@ -53,8 +54,8 @@ func drift(f splitter, r split.Request, runs int) (position int, z float64) {
 	return position, z
 }
 
-// tables are requests whose positions are compared: plenty, less than a unit
-// for each, bounds that bite, two packets.
+// tables are requests for comparing positions: plenty, less than
+// a unit each, tight bounds, two packets.
 func tables(method split.Method) []split.Request {
 	return []split.Request{
 		{Count: 20, Amount: 20_000, Method: method},
@@ -81,10 +82,10 @@ func TestNoPositionIsFavoured(t *testing.T) {
 	}
 }
 
-// TestTheLastIsNotStarved asks more than a mean, which a few large packets
-// could keep up: half of the last packets of a double mean are at least half as
-// large as half of the first ones. (The first one's median is the mean; the
-// last one's is lower.)
+// A mean could be kept up by a few large packets. So the medians
+// are compared: half of the last packets of a double mean are at
+// least half as large as half of the first. (The first one's
+// median is the mean; the last one's is lower.)
 func TestTheLastIsNotStarved(t *testing.T) {
 	t.Parallel()
 	r := split.Request{Count: 100, Amount: 100_000, Method: split.DoubleMean}
@@ -102,8 +103,9 @@ func median(amounts []int64) float64 {
 	return float64(amounts[len(amounts)/2])
 }
 
-// TestEveryCutIsEquallyLikely: 6 above the minima among 4 can be divided in 84
-// ways. Chi-square with 83 degrees of freedom passes 147 once in 50,000.
+// 6 above the minima can be divided among 4 in 84 ways.
+// Chi-square with 83 degrees of freedom exceeds 147 once in
+// 50,000.
 func TestEveryCutIsEquallyLikely(t *testing.T) {
 	t.Parallel()
 	for _, spare := range []int64{6, 2} { // more units than bars, and fewer
@@ -117,9 +119,9 @@ func TestEveryCutIsEquallyLikely(t *testing.T) {
 	}
 }
 
-// TestADoubleMeanIsEvenlySpread: the first of 10 packets from 1000 above the
-// minima is 0 to 200 of them, each as likely. Chi-square with 200 degrees of
-// freedom passes 293 once in 50,000.
+// The first of 10 packets from 1000 above the minima is 0 to
+// 200, all equally likely. Chi-square with 200 degrees of
+// freedom exceeds 293 once in 50,000.
 func TestADoubleMeanIsEvenlySpread(t *testing.T) {
 	t.Parallel()
 	const runs = 201 * 100
@@ -140,15 +142,15 @@ func chiSquare(f splitter, r split.Request, ways, runs int) (seen int, chi float
 		counts[fmt.Sprint(f(seeded(r, uint64(seed))))]++
 	}
 	expected := float64(runs) / float64(ways)
-	chi = expected * float64(ways-len(counts)) // of the ways never seen
+	chi = expected * float64(ways-len(counts)) // ways that never occurred
 	for _, count := range counts {
 		chi += (count - expected) * (count - expected) / expected
 	}
 	return len(counts), chi
 }
 
-// TestBiasedSplittersAreCaught is the control: ways to split that keep sum and
-// bounds and look right, each with the request that shows it.
+// The control: biased splits that keep sum and bounds, each with
+// a request that reveals it.
 func TestBiasedSplittersAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, biased := range map[string]struct {
@@ -184,8 +186,8 @@ func roundedDown(r split.Request) []int64 {
 	return oneByOne(r, func(rng *rand.Rand, spare, left int64) int64 { return rng.Int64N(2*spare/left + 1) })
 }
 
-// fromOne draws up to twice the mean of what is left, minima and all, and so
-// more than the mean above min.
+// fromOne draws up to twice the mean of the rest including the
+// minima, and so more than the mean above min.
 func fromOne(r split.Request) []int64 {
 	return oneByOne(r, func(rng *rand.Rand, spare, left int64) int64 {
 		return min(rng.Int64N(2*(spare+left*r.Min)/left-r.Min+1), spare)
@@ -206,7 +208,7 @@ func oneByOne(r split.Request, draw func(rng *rand.Rand, spare, left int64) int6
 	return packets
 }
 
-// tiedCuts draws each cut point by itself.
+// tiedCuts draws each cut point independently.
 func tiedCuts(r split.Request) []int64 {
 	rng := dice(r)
 	spare := r.Amount - int64(r.Count)
@@ -222,8 +224,8 @@ func tiedCuts(r split.Request) []int64 {
 	return packets
 }
 
-// spill cuts well, and gives what is above max to the last packets that have
-// capacity.
+// spill cuts correctly, and gives the excess over max to the
+// last packets below capacity.
 func spill(r split.Request) []int64 {
 	free := r
 	free.Max, free.Method = 0, split.RandomCut

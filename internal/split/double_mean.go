@@ -2,15 +2,17 @@ package split
 
 import "math/rand/v2"
 
-// doubleMean divides spare into n parts, none more than capacity. It draws each
-// part uniformly from 0 to twice the mean of what is left, so that the part's
-// expectation is that mean, and by induction the same at every position.
+// doubleMean divides spare into n parts of at most capacity. It
+// draws each part uniformly from 0 to twice the mean of the
+// rest. So the part's expectation is that mean, by induction the
+// same at every position.
 //
-// When twice the mean is more than capacity, it mirrors the draw: what the part
-// lacks of capacity is drawn in the same way from what all parts lack. So every
-// draw is symmetric about the mean, nothing is clipped, and the rest can always
-// be divided: if the rest is at most half of its capacity, its mean stays
-// within capacity even if the part gets nothing, and the other way round.
+// If twice the mean exceeds capacity, it mirrors the draw: it
+// draws the part's shortfall from capacity out of the total
+// shortfall. So every draw is symmetric about the mean and
+// nothing is clipped. The rest can always be divided: if it is
+// at most half of its capacity, its mean stays within capacity
+// even if the part gets nothing, and vice versa.
 func doubleMean(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := make([]int64, n)
 	for i := range n - 1 {
@@ -26,18 +28,18 @@ func doubleMean(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	return parts
 }
 
-// aboveHalf reports whether 2×spare > left×capacity. The product is only formed
-// where it cannot overflow.
+// aboveHalf reports whether 2×spare > left×capacity. It
+// multiplies only where that cannot overflow.
 func aboveHalf(spare, left, capacity int64) bool {
 	return capacity <= 2*spare/left && 2*spare > left*capacity
 }
 
-// drawAround draws from 0 to twice the mean of sum over n, and its expectation
-// is exactly that mean: where twice the mean is not a whole number, the upper
-// end is rounded up as often as the fraction says. Rounding it down always
-// would give early parts less, nothing at all where the mean is below one half,
-// and the difference to the last parts. n is at least 2, so the result is at
-// most sum.
+// drawAround draws from 0 to twice the mean of sum over n, with
+// exactly that mean as expectation. If twice the mean is
+// fractional, the upper end is rounded up with the fraction's
+// probability. Always rounding down would shift money from early
+// parts to the last, and give early parts nothing if the mean is
+// below one half. n is at least 2, so the result is at most sum.
 func drawAround(rng *rand.Rand, sum, n int64) int64 {
 	upper := 2 * sum / n
 	fraction := 2 * sum % n

@@ -5,10 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// randomCut divides spare into n parts, none more than capacity. What a cut
-// gives a part beyond capacity is cut again among the parts that still have
-// capacity, until nothing is left over; each round but the last fills at least
-// one of them. No step looks at positions, so no position is favoured.
+// randomCut divides spare into n parts of at most capacity. Any
+// excess over capacity is cut again among the parts below
+// capacity, until none is left. Each round but the last fills at
+// least one part. No step depends on positions, so none is
+// favoured.
 func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := cut(rng, n, spare)
 	over := trim(parts, capacity)
@@ -22,8 +23,7 @@ func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	return parts
 }
 
-// trim takes from each part what is beyond capacity, and returns the sum of
-// that.
+// trim reduces each part to capacity and returns the excess.
 func trim(parts []int64, capacity int64) int64 {
 	var over int64
 	for i, part := range parts {
@@ -35,7 +35,7 @@ func trim(parts []int64, capacity int64) int64 {
 	return over
 }
 
-// belowCapacity returns the indexes of the parts that can take more.
+// belowCapacity returns the indexes of parts below capacity.
 func belowCapacity(parts []int64, capacity int64) []int {
 	open := make([]int, 0, len(parts))
 	for i, part := range parts {
@@ -46,17 +46,18 @@ func belowCapacity(parts []int64, capacity int64) []int {
 	return open
 }
 
-// cut divides sum into n parts of 0 or more. Every way to do so is equally
-// likely, because in a row of sum units and n-1 bars every set of places for
-// the bars is. (Cut points drawn one by one from 0 to sum would not do: ties
-// favour the parts in the middle.) It draws places for the units or for the
-// bars, whichever are fewer.
+// cut divides sum into n parts of 0 or more. Every division is
+// equally likely, because in a row of sum units and n-1 bars
+// every set of positions for the bars is. Drawing cut points
+// independently from 0 to sum was rejected: ties favour the
+// middle parts. It draws positions for the units or the bars,
+// whichever are fewer.
 func cut(rng *rand.Rand, n int, sum int64) []int64 {
 	parts := make([]int64, n)
 	bars := int64(n - 1)
 	if sum < bars {
 		for i, place := range places(rng, int(sum), sum+bars) {
-			parts[place-int64(i)]++ // so many bars stand before unit i
+			parts[place-int64(i)]++ // i.e. the number of bars before unit i
 		}
 		return parts
 	}
@@ -69,16 +70,17 @@ func cut(rng *rand.Rand, n int, sum int64) []int64 {
 	return parts
 }
 
-// places draws k different numbers below n, every set equally likely, in rising
-// order. k is at most half of n, so that on average every other draw finds a
-// new number.
+// places draws k distinct numbers below n, in rising order,
+// every set equally likely. k is at most half of n, so on
+// average every other draw is new.
 //
-// It inserts them into a table in which they stay sorted: a number's size says
-// where its slot is, or near, because the numbers are spread evenly. That takes
-// a third of the time of a map and a sort.
+// It keeps them sorted in a table. Numbers are spread evenly, so
+// a number's value determines its slot, or one nearby. This
+// takes a third of the time of a map and a sort.
 func places(rng *rand.Rand, k int, n int64) []int64 {
 	homes := 2 * k
-	// number + 1, 0 is free; no number is pushed further than k slots from home
+	// number + 1, 0 is free; no number is more than k slots from
+	// home
 	table := make([]int64, homes+k)
 	for found := 0; found < k; {
 		number := rng.Int64N(n)
@@ -102,9 +104,9 @@ func home(number, n int64, homes int) int {
 	return int(at)
 }
 
-// insert puts value into a table that is sorted except for free slots, at or
-// after slot at, and moves greater values up. It returns false if the value is
-// there already.
+// insert adds value at or after slot at of a table that is
+// sorted except for free slots, and shifts greater values up. It
+// returns false if the value exists.
 func insert(table []int64, at int, value int64) bool {
 	for table[at] != 0 && table[at] < value {
 		at++

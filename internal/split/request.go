@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// ErrRequest is wrapped by every refusal of a request.
+// ErrRequest is wrapped by every refusal.
 var ErrRequest = errors.New("split: bad request")
 
-// RequestError is a refusal. Field is the name of the refused field in the API:
-// count, amount, min, max or split. Reason is a phrase that follows the name.
-// It wraps ErrRequest.
+// RequestError is a refusal. Field is the API's name of the
+// refused field: count, amount, min, max or split. Reason is a
+// phrase that follows the name. It wraps ErrRequest.
 type RequestError struct{ Field, Reason string }
 
 // Error reads "split: bad request: min: must be …".
@@ -24,8 +24,8 @@ func refuse(field, format string, args ...any) error {
 	return &RequestError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Validate returns nil if the request can be met exactly, or a *RequestError
-// with the first field that prevents it.
+// Validate returns nil if the request can be met exactly, or a
+// *RequestError with the first bad field.
 func (r Request) Validate() error {
 	switch {
 	case !slices.Contains(Methods(), r.Method):
@@ -42,8 +42,8 @@ func (r Request) Validate() error {
 	return r.normal().validateSum()
 }
 
-// validateSum checks that the amount can be divided within the bounds. It
-// divides where products could overflow.
+// validateSum checks that the amount can be divided within the
+// bounds. It divides where a product could overflow.
 func (r Request) validateSum() error {
 	n := int64(r.Count)
 	switch {

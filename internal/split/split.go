@@ -1,6 +1,6 @@
-// Package split divides an amount of money into packets at random: exact to the
-// minor unit, and no packet out of its bounds. It imports no other package of
-// this module.
+// Package split divides an amount of money into random packets,
+// exact to the minor unit, each within its bounds. It imports no
+// other package of this module.
 package split
 
 import (
@@ -9,21 +9,23 @@ import (
 	"math/rand/v2"
 )
 
-// Method is a way to split, in the words of the API.
+// Method is a way to split, by its API name.
 type Method string
 
-// The methods of splitting. With the first two, the expected amount is the same
-// at every position, Amount/Count, so that no one gains by being early or late.
+// The methods. With the first two, the expected amount is
+// Amount/Count at every position, so that being early or late
+// gains nothing.
 const (
-	// DoubleMean draws each packet uniformly from Min to twice the mean of what
-	// is left (less Min), as chat red packets do. Packets are moderately
-	// unequal; late ones vary more than early ones, around the same mean.
+	// DoubleMean draws each packet uniformly from Min to twice the
+	// mean of the rest (less Min), as chat red packets do. Packets
+	// are moderately unequal. Late ones vary more, around the same
+	// mean.
 	DoubleMean Method = "double_mean"
-	// RandomCut cuts the amount at random points: every way to divide it is
-	// equally likely. Few large packets, many small ones.
+	// RandomCut cuts the amount at random points. Every division is
+	// equally likely: few large packets, many small ones.
 	RandomCut Method = "random_cut"
-	// Even makes all packets equal; the remainder goes to the first packets,
-	// one minor unit each.
+	// Even makes all packets equal. The first packets get the
+	// remainder, one minor unit each.
 	Even Method = "even"
 )
 
@@ -31,36 +33,37 @@ const (
 func Methods() []Method { return []Method{DoubleMean, RandomCut, Even} }
 
 const (
-	// CountMax bounds the packets of one split.
+	// CountMax limits the packets of one split.
 	CountMax = 1_000_000
-	// AmountMax bounds the amount to split, in minor units: inside the 2^53
-	// that JSON readers and Lua hold exactly.
+	// AmountMax limits the amount, in minor units, below 2^53, which
+	// JSON readers and Lua represent exactly.
 	AmountMax int64 = 1_000_000_000_000_000
 )
 
-// Request is what to split. Amounts are in minor units of one currency.
+// Request describes a split. Amounts are in minor units of one
+// currency.
 type Request struct {
 	Count  int   // packets, 1 to CountMax
 	Amount int64 // the sum of all packets, 1 to AmountMax
-	Min    int64 // no packet is smaller; 0: 1
-	Max    int64 // no packet is larger; 0: no bound
+	Min    int64 // smallest packet; 0: 1
+	Max    int64 // largest packet; 0: no limit
 	Method Method
 
-	// Seed makes the split repeatable, for tests: the same request gives the
-	// same packets. Nil takes the system's random numbers, which cannot be
-	// guessed.
+	// Seed makes the split repeatable, for tests. Nil uses the
+	// system's random numbers, which cannot be guessed.
 	Seed *uint64
 }
 
-// Split returns Count amounts that add up to Amount, each from Min to Max. Its
-// only error is a *RequestError, for a request that cannot be met.
+// Split returns Count amounts, each from Min to Max, that sum to
+// Amount. Its only error is a *RequestError, if that is
+// impossible.
 func Split(r Request) ([]int64, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	r = r.normal()
-	spare := r.Amount - r.Min*int64(r.Count) // what is divided: the amount above the minima
-	capacity := min(r.Max-r.Min, spare)      // how much of it one packet can take
+	spare := r.Amount - r.Min*int64(r.Count) // amount above the minima
+	capacity := min(r.Max-r.Min, spare)      // limit of spare in one packet
 	var parts []int64
 	switch r.Method {
 	case RandomCut:
@@ -76,7 +79,7 @@ func Split(r Request) ([]int64, error) {
 	return parts, nil
 }
 
-// normal fills in the bounds that are not set.
+// normal sets missing bounds.
 func (r Request) normal() Request {
 	r.Min = max(r.Min, 1)
 	if r.Max == 0 {

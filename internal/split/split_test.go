@@ -16,8 +16,8 @@ func seeded(r split.Request, seed uint64) split.Request {
 	return r
 }
 
-// check says what is wrong with the packets that a request got, or nothing. It
-// counts in big numbers.
+// check describes what is wrong with a request's packets. It
+// uses big numbers.
 func check(r split.Request, packets []int64) string {
 	if len(packets) != r.Count {
 		return "not as many packets as asked for"
@@ -38,7 +38,7 @@ func check(r split.Request, packets []int64) string {
 	return ""
 }
 
-// possible is the definition of a request that can be met, in big numbers.
+// possible reports whether a request can be met, in big numbers.
 func possible(r split.Request) bool {
 	least, most := big.NewInt(max(r.Min, 1)), big.NewInt(r.Max)
 	if r.Max == 0 {
@@ -50,7 +50,7 @@ func possible(r split.Request) bool {
 		least.Cmp(most) <= 0 && new(big.Int).Mul(n, least).Cmp(amount) <= 0 && new(big.Int).Mul(n, most).Cmp(amount) >= 0
 }
 
-// hold runs a request and returns the first thing that is not as it must be.
+// hold runs a request and returns the first violation.
 func hold(r split.Request) string {
 	packets, err := split.Split(r)
 	if possible(r) != (err == nil) {
@@ -62,8 +62,8 @@ func hold(r split.Request) string {
 	return ""
 }
 
-// requests draws bounds near what is just possible, where mistakes live, and
-// anything else.
+// requests draws bounds near the limit of the possible, and
+// others.
 var requests = rapid.Custom(func(t *rapid.T) split.Request {
 	r := split.Request{
 		Count:  rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(1, 300)).Draw(t, "count"),
@@ -164,8 +164,8 @@ func packets(t *testing.T, r split.Request) []int64 {
 	return got
 }
 
-// TestAMillionPackets is the largest request, with bounds that leave it plenty,
-// little and no capacity.
+// TestAMillionPackets is the largest request, with bounds that
+// leave it plenty, little and no capacity.
 func TestAMillionPackets(t *testing.T) {
 	t.Parallel()
 	mean := split.AmountMax / split.CountMax

@@ -1,5 +1,7 @@
-// Package sqlstore opens MySQL, or the embedded SQLite, with the settings that
-// all other code relies on. It classifies their errors in one table
-// (FailureOf), tries again in one place (Retry), and has the helpers for
+// Package sqlstore opens MySQL, or the embedded SQLite, with the
+// settings that all other code relies on.
+//
+// It classifies database errors in one table (FailureOf) and
+// retries in one function (Retry). It also has helpers for
 // transactions, pages and statements.
 package sqlstore

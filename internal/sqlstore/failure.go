@@ -7,35 +7,35 @@ import (
 	"gorm.io/gorm"
 )
 
-// Failure is what can be done about an error of the database.
+// Failure says how to handle an error of the database.
 type Failure int
 
 // The kinds of Failure.
 const (
 	FailureNone Failure = iota
-	// a fault of the server or of the network: the same statement may succeed
-	// later
+	// a fault of the server or network: the same statement may
+	// succeed later
 	FailureTransient
-	// another transaction was in the way: the same statement may succeed at
-	// once
+	// a conflict with another transaction: the same statement may
+	// succeed at once
 	FailureClash
 	FailureDuplicate // a row with that key exists
 	FailureData      // the data itself cannot be stored
 )
 
-// Errors of MySQL and MariaDB by what can be done about them. An error that is
-// not listed counts as a fault of the server or of its set-up, such as a
-// missing grant or a full disk: it is tried again, because parking good claims
-// would be worse.
+// mysqlFailures classifies errors of MySQL and MariaDB. An
+// unlisted error counts as a fault of the server or its set-up,
+// such as a missing grant or a full disk. It is retried, because
+// parking good claims would be worse.
 var mysqlFailures = map[uint16]Failure{
 	lockWaitNumber: FailureClash,
 
 	1213: FailureClash, // deadlock
-	1020: FailureClash, // record has changed since last read (MariaDB, innodb_snapshot_isolation)
+	1020: FailureClash, // record has changed (MariaDB, innodb_snapshot_isolation)
 
 	1062: FailureDuplicate,
 
-	1048:                 FailureData, // NULL where none may be
+	1048:                 FailureData, // NULL in a NOT NULL column
 	packetTooLargeNumber: FailureData, // half of it may fit
 	1264:                 FailureData, // out of range
 	1265:                 FailureData, // truncated
@@ -55,7 +55,8 @@ const (
 	packetTooLargeNumber = 1153
 )
 
-// SQLite's primary result codes, and the two extended ones that are duplicates.
+// SQLite's primary result codes, and the two extended codes of
+// duplicates.
 const (
 	sqliteBusy             = 5
 	sqliteLocked           = 6
@@ -66,15 +67,14 @@ const (
 	sqliteConstraintUnique = 2067
 )
 
-// FailureOf reports what can be done about an error of a statement or a
-// transaction.
+// FailureOf classifies an error of a statement or a transaction.
 func FailureOf(err error) Failure {
 	var my *mysql.MySQLError
 	var lite interface{ Code() int }
 	switch {
 	case err == nil:
 		return FailureNone
-	case errors.Is(err, gorm.ErrDuplicatedKey): // what gorm translates lacks the number
+	case errors.Is(err, gorm.ErrDuplicatedKey): // gorm drops the number
 		return FailureDuplicate
 	case errors.Is(err, mysql.ErrPktTooLarge), errors.Is(err, gorm.ErrCheckConstraintViolated):
 		return FailureData
@@ -86,8 +86,8 @@ func FailureOf(err error) Failure {
 	return FailureTransient
 }
 
-// IsLockWait reports whether a statement waited in vain for a lock that another
-// transaction holds. It is a FailureClash.
+// IsLockWait reports whether a statement timed out waiting for
+// another transaction's lock. It is a FailureClash.
 func IsLockWait(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return is && my.Number == lockWaitNumber
@@ -112,8 +112,9 @@ func sqliteFailure(code int) Failure {
 	return FailureTransient
 }
 
-// IsPacketTooLarge reports whether a statement was longer than the server
-// takes. It is a FailureData; the server closes the connection.
+// IsPacketTooLarge reports whether a statement exceeded the
+// server's limit. It is a FailureData, and the server closes the
+// connection.
 func IsPacketTooLarge(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return errors.Is(err, mysql.ErrPktTooLarge) || is && my.Number == packetTooLargeNumber

@@ -16,42 +16,43 @@ import (
 )
 
 var (
-	// ErrUnchecked says that MySQL may not be used yet: its check has not
-	// passed.
+	// ErrUnchecked: MySQL can't be used yet, because its check has
+	// not passed.
 	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
-	// ErrAway says that MySQL does not answer, or refuses connections or writes
-	// for now.
+	// ErrAway: MySQL does not answer, or refuses connections or
+	// writes for now.
 	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections or writes for now")
 )
 
-// DefaultGateEvery is the pause between two tries to reach a MySQL that is
-// away.
+// DefaultGateEvery is the pause between attempts to reach MySQL.
 const DefaultGateEvery = time.Second
 
-// finalNumbers are refusals that a person must mend: of a user, its rights, the
-// schema or a statement. A server may refuse for a time for many more reasons,
-// and so may a proxy before it: a node that joins its cluster, a shutdown, a
-// limit of connections.
+// finalNumbers are refusals that only a person can fix: of a
+// user, its grants, the schema or a statement. All other
+// refusals may be temporary: a server may be joining its
+// cluster, shutting down or at its connection limit, and so may
+// a proxy in front of it.
 var finalNumbers = []uint16{
-	1044, 1045, 1049, 1129, 1130, // who may connect, from where, to which database
-	1142, 1143, 1227, 1370, // rights
-	// a schema, or a server, of another kind
+	1044, 1045, 1049, 1129, 1130, // user, host or database refused
+	1142, 1143, 1227, 1370, // grants
+	// wrong schema, or another kind of server
 	1054, 1064, 1115, 1146, 1193, 1231, 1273, 1298, 1305, 1356,
-	1251, 1275, 1524, 1820, 1862, 3118, 3159, 4151, // ways to sign in
+	1251, 1275, 1524, 1820, 1862, 3118, 3159, 4151, // authentication methods
 }
 
-// Gate blocks the use of a MySQL until a check has passed. So a process may
-// start while MySQL is away, and still never uses one with an older schema or
-// another number of partitions.
+// Gate blocks the use of MySQL until a check has passed. A
+// process can so start without MySQL, yet never use one with an
+// older schema or another number of partitions.
 type Gate struct {
 	cfg   Config
 	check func(context.Context, *gorm.DB) error
 	open  atomic.Bool
 }
 
-// OpenGated opens a MySQL that may be away. It makes no connection, and every
-// use of db fails with ErrUnchecked until Try or Await of the gate has returned
-// nil. check gets a pool of its own. Errors: ErrConfig.
+// OpenGated opens a MySQL that may be unreachable. It makes no
+// connection. Every use of db fails with ErrUnchecked until Try
+// or Await of the gate has returned nil. check gets its own
+// pool. Errors: ErrConfig.
 func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.DB, *Gate, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -69,8 +70,9 @@ func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.D
 	return db, g, err
 }
 
-// Try runs the check and opens the gate if it passes. After ErrAway, wrapped,
-// another try may succeed; any other error is final.
+// Try runs the check and opens the gate if it passes. After a
+// wrapped ErrAway another try may succeed. Any other error is
+// final.
 func (g *Gate) Try(ctx context.Context) error {
 	if g.open.Load() {
 		return nil
@@ -90,8 +92,8 @@ func (g *Gate) Try(ctx context.Context) error {
 	return err
 }
 
-// Await tries again after each pause. It returns nil once the gate is open or
-// ctx ends, and any error of Try but ErrAway.
+// Await retries after each pause. It returns nil once the gate
+// is open or ctx ends, and any error of Try but ErrAway.
 func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -114,8 +116,8 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 	}
 }
 
-// away reports whether a server does not answer, or refuses for now and not for
-// good.
+// away reports whether a server does not answer, or refuses only
+// for now.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
 		return !slices.Contains(finalNumbers, my.Number)
@@ -126,7 +128,7 @@ func away(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// gated makes no connection until its gate is open.
+// gated refuses to connect until its gate is open.
 type gated struct {
 	driver.Connector
 

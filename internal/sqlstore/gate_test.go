@@ -29,8 +29,8 @@ func one(db *gorm.DB) error {
 	return db.Raw("SELECT 1").Scan(&n).Error
 }
 
-// A store is shut to everybody until a check has passed, whatever the check
-// said before.
+// Otherwise unchecked MySQL could be used after an earlier check
+// failed.
 func TestGate_OpensOnceTheCheckHasPassed(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("another schema")
@@ -62,10 +62,10 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 	dsn := testenv.Database(t).DSN
 	for number, isAway := range map[uint16]bool{
 		1290: true, 1836: true, 1205: true, // read-only twice, a lock
-		// a node that joins its cluster, a full server, one that stops, a proxy
-		// without one
+		// a joining node, a full server, a stopping one, a proxy without
+		// a server
 		1047: true, 1040: true, 1053: true, 9001: true,
-		// a missing grant, password, database, table; a statement
+		// a missing grant, password, database, table; a bad statement
 		1142: false, 1045: false, 1049: false, 1146: false, 1064: false,
 	} {
 		_, gate = openShut(t, dsn, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })

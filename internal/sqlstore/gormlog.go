@@ -9,8 +9,9 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// gormLog is gorm's logger: it writes slow statements and gorm's own warnings
-// to slog. Errors of statements are returned to the caller and not logged here.
+// gormLog writes slow statements and gorm's own warnings to
+// slog. Errors of statements are returned to the caller and not
+// logged here.
 type gormLog struct {
 	log  *slog.Logger
 	slow time.Duration
@@ -36,7 +37,7 @@ func (l gormLog) Error(ctx context.Context, format string, args ...any) {
 	l.log.ErrorContext(ctx, "gorm: "+fmt.Sprintf(format, args...))
 }
 
-// Trace is called after each statement.
+// Trace logs a slow statement.
 func (l gormLog) Trace(ctx context.Context, begin time.Time, statement func() (sql string, rows int64), _ error) {
 	took := time.Since(begin)
 	if took < l.slow {
@@ -47,7 +48,8 @@ func (l gormLog) Trace(ctx context.Context, begin time.Time, statement func() (s
 		slog.Duration("took", took), slog.Int64("rows", rows), slog.String("sql", text))
 }
 
-// ParamsFilter leaves values out of the log: they are personal data.
+// ParamsFilter keeps values out of the log: they are personal
+// data.
 func (l gormLog) ParamsFilter(_ context.Context, sql string, _ ...any) (string, []any) {
 	return sql, nil
 }

@@ -22,47 +22,48 @@ import (
 	"gorm.io/gorm"
 )
 
-// DefaultConns is the most connections to a MySQL, unless Config says
-// otherwise.
+// DefaultConns is the default limit of connections to MySQL.
 const DefaultConns = 16
 
 const (
 	connsSQLite     = 4
-	slowStatement   = time.Second // statements that take longer are logged
+	slowStatement   = time.Second // slower statements are logged
 	dialTimeout     = 5 * time.Second
-	ioTimeout       = time.Minute // for a caller without a deadline of its own
+	ioTimeout       = time.Minute // for callers without a deadline
 	connLifetime    = 5 * time.Minute
 	sqliteBusyMs    = 10_000
-	lockWaitSeconds = 10 // the server's own default of 50 would hold a whole flush for that long
+	lockWaitSeconds = 10 // the server's default, 50, would block a whole flush
 )
 
-// ErrConfig is wrapped by every refusal of a Config, of this package and of
-// those that build on it. The message names the field.
+// ErrConfig is wrapped by every error about a Config, in this
+// package and in those that build on it. The message names the
+// field.
 var ErrConfig = errors.New("bad configuration")
 
-// Config says which database to open. Logger and one of DSN and Path are
-// required.
+// Config selects the database. Logger and one of DSN and Path
+// are required.
 type Config struct {
-	DSN string // MySQL or MariaDB, in the form of go-sql-driver
-	// Renewed is the DSN as it is by now, for new connections: they take user
-	// and password of it. It must be one that CheckDSN accepts. Nil is DSN.
+	DSN string // MySQL or MariaDB, in go-sql-driver's form
+	// Renewed returns the current DSN. New connections take their
+	// user and password from it. CheckDSN must accept it. Nil means
+	// DSN.
 	Renewed func() string
-	Path    string // file of an embedded SQLite, created if it does not exist
+	Path    string // file of an embedded SQLite, created if missing
 
-	Conns int // most connections at a time
-	// longest wait for the server to send anything; migrations of large tables
-	// need more
+	Conns int // connection limit
+	// longest wait for bytes from the server; migrations of large
+	// tables need more
 	ReadTimeout time.Duration
 
-	// SchemaLockWait is the longest wait of a statement for tables that others
-	// use; 0 leaves it to the server. While a change of a table waits,
-	// statements that come later wait behind it.
+	// SchemaLockWait limits how long a statement waits for tables in
+	// use; 0 leaves it to the server. While a schema change waits,
+	// later statements queue behind it.
 	SchemaLockWait time.Duration
 
 	Logger *slog.Logger
 }
 
-// WithDefaults returns a copy with defaults where nothing is set.
+// WithDefaults returns a copy with unset fields filled in.
 func (c Config) WithDefaults() Config {
 	conns := DefaultConns
 	if c.Path != "" {
@@ -73,7 +74,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
+// Validate returns nil, or ErrConfig wrapped with the name of
+// the field.
 func (c Config) Validate() error {
 	switch {
 	case c.Logger == nil:
@@ -86,9 +88,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Open opens the database and pings it. Its dialect is db.Name(), which is
-// migrations.MySQL or migrations.SQLite. Close it with Close. Errors:
-// ErrConfig, or the database's own.
+// Open opens the database and pings it. db.Name() is its
+// dialect: migrations.MySQL or migrations.SQLite. Close it with
+// Close. Errors: ErrConfig, or the database's own.
 func Open(ctx context.Context, cfg Config) (*gorm.DB, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -104,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*gorm.DB, error) {
 	return cfg.wrap(pool, dialector)
 }
 
-// wrap makes a gorm.DB of a pool, without a connection.
+// wrap makes a gorm.DB from a pool without connecting.
 func (c Config) wrap(pool *sql.DB, dialector gorm.Dialector) (*gorm.DB, error) {
 	db, err := gorm.Open(dialector, &gorm.Config{
 		Logger: gormLog{log: c.Logger, slow: slowStatement}, TranslateError: true, SkipDefaultTransaction: true, DisableAutomaticPing: true,
@@ -116,7 +118,7 @@ func (c Config) wrap(pool *sql.DB, dialector gorm.Dialector) (*gorm.DB, error) {
 	return db, nil
 }
 
-// Close closes a database that Open opened.
+// Close closes a database opened by Open.
 func Close(db *gorm.DB) error {
 	pool, err := db.DB()
 	if err != nil {
@@ -132,9 +134,10 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
-// openMySQL takes the operator's DSN and overrides in it what the code relies
-// on: RowsAffected counts changed rows and not found ones, times are UTC, a
-// call sends one statement, and the session variables are those of session.go.
+// openMySQL overrides what the code relies on in the operator's
+// DSN. RowsAffected counts changed rows, not matched ones. Times
+// are UTC. A call sends one statement. Session variables are
+// those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := parseDSN(c.DSN)
 	if err != nil {
@@ -150,7 +153,7 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	dsn.Loc = time.UTC
 	dsn.RejectReadOnly = false // failover does better
 	dsn.Collation = ""
-	dsn.Logger = &mysql.NopLogger{} // it would log what the driver also returns
+	dsn.Logger = &mysql.NopLogger{} // the driver returns the same errors
 	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
 	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, c.ReadTimeout)
 	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, ioTimeout)
@@ -170,12 +173,12 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)
-	// asks for nothing that versions differ in
+	// skips the version query: no statement depends on it
 	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil
 }
 
-// useFiles has a connection use the certificates that parameters of the DSN
-// name. They turn TLS on.
+// useFiles loads the certificates named by DSN parameters. They
+// turn TLS on.
 func useFiles(dsn *mysql.Config) error {
 	for _, name := range tlsfiles.Options {
 		if file, given := dsn.Params[name]; given && file == "" {
@@ -186,7 +189,7 @@ func useFiles(dsn *mysql.Config) error {
 	if len(files) == 0 {
 		return nil
 	}
-	if dsn.TLS == nil || files[tlsfiles.CA] != "" { // an authority is named to be checked
+	if dsn.TLS == nil || files[tlsfiles.CA] != "" { // a given authority is always checked
 		dsn.TLS = &tls.Config{}
 	}
 	dsn.TLSConfig = ""
@@ -195,8 +198,8 @@ func useFiles(dsn *mysql.Config) error {
 	return files.Apply(dsn.TLS)
 }
 
-// renew gives a connection that is about to be made the user and the password
-// of now.
+// renew applies the current user and password to a new
+// connection.
 func (c Config) renew(_ context.Context, made *mysql.Config) error {
 	now, err := parseDSN(c.Renewed())
 	if err == nil {
@@ -206,7 +209,7 @@ func (c Config) renew(_ context.Context, made *mysql.Config) error {
 	return err
 }
 
-// CheckDSN refuses what can be no DSN. Errors: ErrConfig.
+// CheckDSN returns ErrConfig if the DSN can't be parsed.
 func CheckDSN(dsn string) error {
 	_, err := parseDSN(dsn)
 	return err
@@ -220,8 +223,9 @@ func parseDSN(text string) (*mysql.Config, error) {
 	return dsn, nil
 }
 
-// openSQLite lets readers read beside one writer. Each transaction waits for
-// the write lock when it begins, so none fails half way because of another one.
+// openSQLite allows readers beside one writer. A transaction
+// takes the write lock at its start, so it can't fail halfway
+// because of another.
 func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", sqliteBusyMs), "journal_mode(WAL)", "synchronous(FULL)",

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An operator's DSN may ask for what would make the books wrong; the code sets
-// what it relies on.
+// Otherwise settings of an operator's DSN would make stored data
+// wrong.
 func TestOpen_AnOperatorsDSNCannotMakeTheBooksWrong(t *testing.T) {
 	t.Parallel()
 	dsn, _, _ := strings.Cut(testenv.Database(t).DSN, "?")

@@ -6,18 +6,19 @@ import (
 	"iter"
 )
 
-// PageSize is how many rows a fetch of EachRow asks for, and the most failures
-// that it returns.
+// PageSize is the row limit of a fetch of EachRow, and the most
+// failures it returns.
 const PageSize = 100
 
-// ErrShort says that the database returned fewer rows than there are, as a
-// proxy may that bounds answers, or that a second read lacks rows of the first.
+// ErrShort: the database returned fewer rows than it has, or a
+// second read lacks rows of the first. A proxy that limits
+// results may do this.
 var ErrShort = errors.New("sqlstore: the database returned fewer rows than there are, or some were deleted meanwhile: ask again")
 
-// Pages yields the rows of a query, a page at a time, in order of their keys.
-// fetch reads the rows that come after a key, up to as many as it likes; ""
-// comes before all keys. Only an empty page is the end: a short one may have
-// been cut off on its way. The first error of fetch is the last thing yielded.
+// Pages yields the rows of a query in key order, page by page.
+// fetch returns any number of rows after a key; "" precedes all
+// keys. Only an empty page ends it, because a short one may have
+// been cut off in transit. A fetch error is yielded last.
 func Pages[T any](key func(*T) string, fetch func(after string) ([]T, error)) iter.Seq2[[]T, error] {
 	return func(yield func([]T, error) bool) {
 		for after := ""; ; {
@@ -30,10 +31,11 @@ func Pages[T any](key func(*T) string, fetch func(after string) ([]T, error)) it
 	}
 }
 
-// EachRow runs do for every row of a query whose fetch reads rows after a key,
-// see Pages. A failure of do does not stop it: failures are returned together
-// at the end, PageSize at the most. It stops early when a page cannot be read,
-// and when ctx ends; then why it ended is the only error.
+// EachRow runs do for every row of a query; for fetch, see
+// Pages. It continues after failures of do and returns them
+// together, at most PageSize. It stops early when a page can't
+// be read or ctx ends; in the latter case, ctx's cause is the
+// only error.
 func EachRow[T any](ctx context.Context, key func(*T) string, fetch func(after string) ([]T, error), do func(*T) error) error {
 	var failed []error
 	for page, err := range Pages(key, fetch) {
@@ -53,5 +55,5 @@ func EachRow[T any](ctx context.Context, key func(*T) string, fetch func(after s
 	return errors.Join(failed...)
 }
 
-// Itself is the key of rows that are keys.
+// Itself is the key function for rows that are keys.
 func Itself(key *string) string { return *key }

@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table is n rows that are read a page at a time; reads counts the pages.
+// table has n rows that are read page by page; reads counts the
+// pages.
 type table struct {
 	n, size, reads int
-	broken         int // the read that fails; 0 is none
+	broken         int // index of the failing read; 0 is none
 }
 
 var errRead = errors.New("cannot read")

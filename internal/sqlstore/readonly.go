@@ -10,22 +10,23 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// readOnlyNumbers are the errors of a MySQL that takes no writes: after a
-// failover, the old primary.
+// readOnlyNumbers are the errors of a read-only MySQL, such as
+// the old primary after a failover.
 var readOnlyNumbers = []uint16{1290, 1792, 1836}
 
-// failover connects. Once a statement was refused because its server is
-// read-only, all connections made before are dropped, so that the next
-// statement connects again, to the new primary where there is one. (The
-// driver's own RejectReadOnly does so for one connection at a time, and hides
-// what the server said.)
+// failover drops all existing connections once a read-only
+// server has refused a statement. The next statement reconnects,
+// to the new primary if there is one. The driver's
+// RejectReadOnly was rejected: it drops one connection at a time
+// and hides the server's message.
 type failover struct {
 	driver.Connector
 
-	refusals *atomic.Int64 // statements so far that a read-only server refused
+	refusals *atomic.Int64 // refusals by a read-only server so far
 }
 
-// Connect makes a connection that is dropped after the next refusal.
+// Connect makes a connection that is dropped after the next
+// refusal.
 func (f failover) Connect(ctx context.Context) (driver.Conn, error) {
 	made := f.refusals.Load()
 	c, err := f.Connector.Connect(ctx)
@@ -39,7 +40,8 @@ func (f failover) Connect(ctx context.Context) (driver.Conn, error) {
 	return &failoverConn{DriverConn: inner, refusals: f.refusals, made: made}, nil
 }
 
-// DriverConn is all that database/sql makes use of in the driver's connection.
+// DriverConn is the part of the driver's connection that
+// database/sql uses.
 type DriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -58,7 +60,7 @@ type failoverConn struct {
 	DriverConn
 
 	refusals *atomic.Int64
-	made     int64 // refusals before this connection was made
+	made     int64 // count of refusals at connect
 }
 
 // ExecContext runs a statement.
@@ -77,12 +79,13 @@ func (c *failoverConn) QueryContext(ctx context.Context, query string, args []dr
 
 func (c *failoverConn) check(err error) {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is && slices.Contains(readOnlyNumbers, my.Number) {
-		// of the connections to the old primary the first refusal counts
+		// count only the first refusal from the old primary's
+		// connections
 		c.refusals.CompareAndSwap(c.made, c.made+1)
 	}
 }
 
-// ResetSession is called before a connection of the pool is used again.
+// ResetSession runs before a pooled connection is reused.
 func (c *failoverConn) ResetSession(ctx context.Context) error {
 	if c.refusals.Load() != c.made {
 		return driver.ErrBadConn
@@ -90,5 +93,5 @@ func (c *failoverConn) ResetSession(ctx context.Context) error {
 	return c.DriverConn.ResetSession(ctx)
 }
 
-// IsValid is called before a connection returns to the pool.
+// IsValid runs before a connection returns to the pool.
 func (c *failoverConn) IsValid() bool { return c.refusals.Load() == c.made && c.DriverConn.IsValid() }

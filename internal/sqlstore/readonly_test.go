@@ -14,8 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// openAsUser opens a database of a server as a user whom a read-only server
-// refuses; root is above that.
+// openAsUser connects as a user whom a read-only server refuses;
+// it lets root write.
 func openAsUser(t *testing.T, server *testenv.MySQLServer, root *gorm.DB) *gorm.DB {
 	t.Helper()
 	require.NoError(t, root.Exec("CREATE USER app@'%' IDENTIFIED BY 'p'").Error)
@@ -28,7 +28,7 @@ func openAsUser(t *testing.T, server *testenv.MySQLServer, root *gorm.DB) *gorm.
 	return db
 }
 
-// connections takes n connections at once and returns their ids.
+// connections opens n connections at once and returns their ids.
 func connections(t *testing.T, db *gorm.DB, n int) map[int64]bool {
 	t.Helper()
 	pool, err := db.DB()

@@ -12,8 +12,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// What is written is read back, by many processes at a time; a replica that
-// lags is told as one, and nothing else.
+// A false alarm under concurrency would stop healthy processes.
 func TestCheckReads_ToldFromAReplicaThatLags(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN

@@ -10,31 +10,32 @@ import (
 
 const (
 	retryFirst = 10 * time.Millisecond
-	// with its jitter of a half, less than a second after a server is back
+	// with its jitter of a half, retries within a second of the
+	// server's recovery
 	maxRetryTime = 650 * time.Millisecond
-	retryTries   = 5 // of a statement or transaction that someone waits for
+	retryTries   = 5 // while a caller waits for the statement or transaction
 )
 
-// Notice is called before each wait for another try: what failed, what kind of
-// failure it is, and how long the wait is.
+// Notice is called before each retry, with the error, its kind
+// and the wait.
 type Notice func(err error, f Failure, wait time.Duration)
 
-// Retry runs op again, five times in all, while it fails for a reason that
-// trying again may mend: a lost race, or a server that does not answer. It
-// returns the last error; an error marked by Final it returns at once, without
-// the mark.
+// Retry runs op up to five times while it fails for a reason
+// that a retry may fix: a conflict or an unreachable server. It
+// returns the last error. An error marked by Final is returned
+// at once, without the mark.
 func Retry(ctx context.Context, op func() error) error {
 	return retry(ctx, retryTries, func(error, Failure, time.Duration) {}, op)
 }
 
-// RetryForever is Retry without a bound: it goes on until ctx ends, and then
-// returns why that ended.
+// RetryForever is Retry without a limit. When ctx ends, it
+// returns ctx's cause.
 func RetryForever(ctx context.Context, notice Notice, op func() error) error {
 	return retry(ctx, 0, notice, op)
 }
 
-// retry decides for all what is tried again. tries bounds the attempts; 0 is no
-// bound.
+// retry alone decides what is retried. tries limits the
+// attempts; 0 is unlimited.
 func retry(ctx context.Context, tries uint, notice Notice, op func() error) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval = retryFirst
@@ -54,13 +55,13 @@ func retry(ctx context.Context, tries uint, notice Notice, op func() error) erro
 		}
 	}, backoff.WithBackOff(waits), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, FailureOf(err), wait) }))
-	// the last of tries keeps its mark
+	// the last attempt's error keeps its mark
 	if final, is := errors.AsType[*backoff.PermanentError](err); is {
 		return final.Unwrap()
 	}
 	return err
 }
 
-// Final marks an error as an answer rather than a failure: Retry returns it at
-// once, without the mark.
+// Final marks an error as an answer rather than a failure. Retry
+// returns it at once, without the mark.
 func Final(err error) error { return backoff.Permanent(err) }

@@ -39,8 +39,7 @@ func TestRetry_TriesAgainWhatMayHealAndNothingElse(t *testing.T) {
 	require.ErrorIs(t, retry(ctx, 0, func(error, Failure, time.Duration) {}, func() error { return io.EOF }), stopped)
 }
 
-// Who waits for a server that is away for long tries again less than a second
-// after it is back.
+// A longer wait would delay recovery after MySQL returns.
 func TestRetryForever_WaitsLessThanASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

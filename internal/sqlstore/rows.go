@@ -11,9 +11,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// Exec runs a statement as it is written, with a placeholder for each argument,
-// and returns how many rows it changed. So gorm does not parse it: see tx.Exec
-// for statements that are short, or have lists.
+// Exec runs a statement as written, with a placeholder for each
+// argument, and returns the number of changed rows. It bypasses
+// gorm's parser. Use tx.Exec for short statements or ones with
+// lists.
 func Exec(ctx context.Context, on *gorm.DB, query string, args ...any) (changed int64, err error) {
 	result, err := on.Statement.ConnPool.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -28,7 +29,7 @@ func ScanAll(ctx context.Context, on *gorm.DB, query string, args []any, take fu
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	defer func() { _ = rows.Close() }() // rows.Err has the error that matters
 	for rows.Next() {
 		if err := take(rows.Scan); err != nil {
 			return err
@@ -37,8 +38,8 @@ func ScanAll(ctx context.Context, on *gorm.DB, query string, args []any, take fu
 	return rows.Err()
 }
 
-// ByIndex has a query go by an index of the table before it, whatever the
-// server thinks of its statistics.
+// ByIndex makes a query use an index of the preceding table,
+// whatever the server's statistics suggest.
 func ByIndex(on *gorm.DB, index string) string {
 	if on.Name() == migrations.SQLite {
 		return " INDEXED BY " + index
@@ -46,8 +47,8 @@ func ByIndex(on *gorm.DB, index string) string {
 	return " FORCE INDEX (" + index + ")"
 }
 
-// ByKey is ByIndex for the primary key: a scan of a small table would lock all
-// its rows.
+// ByKey is ByIndex for the primary key: scanning a small table
+// would lock all its rows.
 func ByKey(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -55,8 +56,9 @@ func ByKey(on *gorm.DB) string {
 	return ByIndex(on, "PRIMARY")
 }
 
-// ForUpdate ends a query whose rows are locked until the transaction ends. In
-// SQLite a transaction that writes is alone.
+// ForUpdate ends a query and locks its rows until the
+// transaction ends. In SQLite only one transaction writes at a
+// time.
 func ForUpdate(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -64,8 +66,9 @@ func ForUpdate(on *gorm.DB) string {
 	return " FOR UPDATE"
 }
 
-// InShareMode ends a query whose rows no other transaction changes until this
-// one ends. In SQLite a transaction that writes is alone.
+// InShareMode ends a query and blocks changes of its rows until
+// the transaction ends. In SQLite only one transaction writes at
+// a time.
 func InShareMode(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -73,10 +76,10 @@ func InShareMode(on *gorm.DB) string {
 	return " LOCK IN SHARE MODE"
 }
 
-// Marks are the placeholders of n values behind IN; n is at least 1.
+// Marks returns n placeholders for IN; n is at least 1.
 func Marks(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
 
-// Args are values as arguments of a query.
+// Args converts values to query arguments.
 func Args[T any](values []T) []any {
 	args := make([]any, len(values))
 	for i := range values {
@@ -85,7 +88,7 @@ func Args[T any](values []T) []any {
 	return args
 }
 
-// Keys are the keys of rows, in their order.
+// Keys returns the keys of rows, in order.
 func Keys[T any](rows []T, key func(*T) string) []string {
 	keys := make([]string, len(rows))
 	for i := range rows {
@@ -94,14 +97,15 @@ func Keys[T any](rows []T, key func(*T) string) []string {
 	return keys
 }
 
-// FirstIDAt is how every UUIDv7 of a millisecond begins that is not before at.
+// FirstIDAt is the prefix of the lowest UUIDv7 of at's
+// millisecond.
 func FirstIDAt(at time.Time) string {
 	text := fmt.Sprintf("%012x", at.UnixMilli())
 	return text[:8] + "-" + text[8:]
 }
 
-// Case is an expression that has a value for each of some rows, by their ids,
-// and 0 for other rows. Its arguments are appended to args.
+// Case builds an expression with a value for each given row, by
+// id, and 0 for all others. It appends its arguments to args.
 func Case[T any](args *[]any, of []T, id func(*T) string, value func(*T) any) string {
 	for i := range of {
 		*args = append(*args, id(&of[i]), value(&of[i]))

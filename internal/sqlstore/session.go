@@ -12,63 +12,68 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// variable is a session variable of the server, and its value as SQL.
+// variable is a session variable and its value as SQL.
 type variable struct{ name, value string }
 
-// Session variables that Dibs relies on, whatever the server's own defaults
-// are. Each connection has them, and an operator's DSN cannot change them. They
-// are all that the statements of Dibs depend on: these have no foreign keys, no
-// AUTO_INCREMENT, no GROUP_CONCAT, no division and no TIMESTAMP columns.
+// Session variables that Dibs relies on, whatever the server's
+// defaults. Every connection has them, and the operator's DSN
+// can't change them. Statements depend on nothing else: they use
+// no foreign keys, AUTO_INCREMENT, GROUP_CONCAT, division or
+// TIMESTAMP columns.
 
-// sentAtOnce are set by the driver as it connects. They include what would cut
-// or bend the answer to the question for the others.
+// The driver sets sentAtOnce as it connects. They include those
+// that would truncate or alter the reply to the query for the
+// rest.
 var sentAtOnce = []variable{
 	{"sql_mode", strictMode},
-	{"time_zone", "'+00:00'"},                    // times of the database are UTC
-	{"sql_select_limit", "18446744073709551615"}, // or the end of every list and sum is missing
-	// or a join of large tables is refused (max_join_size)
+	{"time_zone", "'+00:00'"},                    // times in the database are UTC
+	{"sql_select_limit", "18446744073709551615"}, // a limit would truncate lists and sums
+	// else a join of large tables is refused (max_join_size)
 	{"sql_big_selects", "ON"},
 }
 
-// strictMode makes the server refuse values that it would otherwise cut or
-// round silently.
+// strictMode makes the server refuse values that it would
+// otherwise truncate or round silently.
 const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 
-// setIfOther are read, and set if they have another value. So a variable that a
-// server does not know is no error, and a proxy that tracks variables has
-// nothing to track on a server with usual defaults.
+// setIfOther are read first and set only if they differ. So a
+// variable unknown to the server is no error, and with usual
+// defaults a proxy that tracks variables has none to track.
 var setIfOther = []variable{
-	// or no statement outside a transaction is committed
+	// else a statement outside a transaction is not committed
 	{"autocommit", "ON"},
-	// or a commit begins a transaction that nobody commits
+	// else a commit starts a transaction that is never committed
 	{"completion_type", "NO_CHAIN"},
-	// what all transactions are written and tested for
+	// all transactions are written and tested for this level
 	{"transaction_isolation", "'REPEATABLE-READ'"},
-	// the same; MariaDB before 11.1 has this name alone
+	// the same; MariaDB before 11.1 has only this name
 	{"tx_isolation", "'REPEATABLE-READ'"},
 	{"transaction_read_only", "OFF"},
 	{"tx_read_only", "OFF"},
-	// MariaDB: or a flush fails whenever a row changed since it began
+	// MariaDB: else a flush fails whenever a row changed since its
+	// start
 	{"innodb_snapshot_isolation", "OFF"},
-	{"unique_checks", "ON"},           // or unique indexes may get duplicates
+	{"unique_checks", "ON"},           // else unique indexes may get duplicates
 	{"check_constraint_checks", "ON"}, // MariaDB
-	{"sql_safe_updates", "OFF"},       // or an UPDATE by something else than a key is refused
-	// or ids that begin alike are in no order, and pages skip some
+	{"sql_safe_updates", "OFF"},       // else an UPDATE without a key is refused
+	// else ids with a common prefix are unordered, and pages skip
+	// some
 	{"max_sort_length", "1024"},
-	// MariaDB: or a long statement is ended; contexts bound them
+	// MariaDB: else long statements are ended; contexts limit them
 	{"max_statement_time", "0"},
-	{"max_execution_time", "0"},          // the same of MySQL
-	{"default_storage_engine", "InnoDB"}, // or the table of migrations has no transactions
+	{"max_execution_time", "0"},          // the same in MySQL
+	{"default_storage_engine", "InnoDB"}, // else the migrations table has no transactions
 }
 
-// charset and collation are those of the connection. With the collation of a
-// language, which may be the server's default, literals that differ would be
-// equal.
+// charset and collation are those of the connection. Under a
+// language's collation, which may be the server's default,
+// different literals would compare equal.
 const charset, collation = "utf8mb4", "utf8mb4_bin"
 
 const lockWaitVariable = "innodb_lock_wait_timeout"
 
-// session sets what the driver sends at once, and returns the other variables.
+// session sets what the driver sends at once, and returns the
+// other variables.
 func (c Config) session(dsn *mysql.Config) []variable {
 	if dsn.Params == nil {
 		dsn.Params = make(map[string]string)
@@ -86,14 +91,14 @@ func (c Config) session(dsn *mysql.Config) []variable {
 	return setIfOther
 }
 
-// pinned makes connections whose session variables are pinned.
+// pinned sets session variables on each new connection.
 type pinned struct {
 	driver.Connector
 
 	variables []variable
 }
 
-// Connect makes a connection.
+// Connect makes a connection and sets its variables.
 func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	c, err := p.Connector.Connect(ctx)
 	if err != nil {
@@ -109,7 +114,7 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 	return c, nil
 }
 
-// pin sets the variables that the server knows and that have another value.
+// pin sets the variables that the server knows and that differ.
 func pin(ctx context.Context, c DriverConn, variables []variable) error {
 	has, err := readVariables(ctx, c, variables)
 	if err != nil {
@@ -128,7 +133,8 @@ func pin(ctx context.Context, c DriverConn, variables []variable) error {
 	return err
 }
 
-// isValue reports whether a value that the server shows is that of a literal.
+// isValue reports whether a value shown by the server equals a
+// literal.
 func isValue(shown, literal string) bool {
 	if number, err := strconv.ParseFloat(shown, 64); err == nil { // MariaDB shows 0 as 0.000000
 		shown = strconv.FormatFloat(number, 'f', -1, 64)
@@ -136,8 +142,8 @@ func isValue(shown, literal string) bool {
 	return strings.EqualFold(shown, strings.Trim(literal, "'"))
 }
 
-// readVariables asks for the values of variables; one that the server does not
-// know is left out.
+// readVariables returns the values of variables, without those
+// unknown to the server.
 func readVariables(ctx context.Context, c DriverConn, variables []variable) (map[string]string, error) {
 	names := make([]string, len(variables))
 	for i, v := range variables {

@@ -16,8 +16,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// odd are global defaults of a server, each of which would break Dibs, and what
-// a connection has instead.
+// odd are server-wide defaults that would each break Dibs, and
+// the session's value instead.
 var odd = []struct{ name, value, want string }{
 	{"autocommit", "0", "1"},
 	{"completion_type", "CHAIN", "NO_CHAIN"},
@@ -29,10 +29,10 @@ var odd = []struct{ name, value, want string }{
 	{"sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'", "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"},
 	{"time_zone", "'+09:00'", "+00:00"},
 	{"collation_connection", "latin1_swedish_ci", "utf8mb4_bin"},
-	{"collation_server", "latin1_german2_ci", "latin1_german2_ci"}, // the tables name theirs
+	{"collation_server", "latin1_german2_ci", "latin1_german2_ci"}, // tables set their own
 	{"sql_select_limit", "1", "18446744073709551615"},
 	{"sql_safe_updates", "1", "0"},
-	{"max_join_size", "1", "1"}, // holds for small selects alone
+	{"max_join_size", "1", "1"}, // limits small selects only
 	{"sql_big_selects", "0", "1"},
 	{"unique_checks", "0", "1"},
 	{"check_constraint_checks", "0", "1"},
@@ -43,8 +43,8 @@ var odd = []struct{ name, value, want string }{
 	{"default_storage_engine", "MyISAM", "InnoDB"},
 }
 
-// TestOpen_WhateverTheDefaultsOfTheServer: the way of claims works, and is the
-// same, on servers whose defaults differ.
+// Otherwise claims would differ or fail on servers with other
+// defaults.
 func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
@@ -85,7 +85,7 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 	require.Equal(t, want, strings.TrimSuffix(has, ".000000"))
 
 	events := syncertest.ClaimsOf("c", 1, 60)
-	for i := range events { // they begin alike, and are in no order
+	for i := range events { // a common prefix, in no order
 		events[i].UserID = fmt.Sprintf("%s%02d", strings.Repeat("é", 30), (i*7)%len(events))
 	}
 	syncertest.AddCampaign(t, db, "c", 1000)
@@ -94,12 +94,12 @@ func requireTheWayOfClaims(t *testing.T, dsn, name, want string) {
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events)) // some again
 	syncertest.RequireBooks(t, db, "c", events)
 
-	other := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}) // sees what is committed
+	other := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}) // sees only committed rows
 	var rows int
 	require.NoError(t, other.Raw("SELECT COUNT(*) FROM claims").Scan(&rows).Error)
 	require.Len(t, events, rows)
 	var users []string
-	// by no index
+	// bypasses the index
 	require.NoError(t, other.Raw("SELECT user_id FROM claims ORDER BY CONCAT(user_id, '')").Scan(&users).Error)
 	require.Len(t, users, len(events))
 	require.IsIncreasing(t, users)

@@ -10,18 +10,20 @@ import (
 	"gorm.io/gorm"
 )
 
-// Now is the time as the database holds it: UTC, in milliseconds.
+// Now is the time at the database's precision: UTC,
+// milliseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 const (
-	// TimeLayout is the text of a time, in UTC, in MySQL and SQLite.
+	// TimeLayout is the text of a UTC time in MySQL and SQLite.
 	TimeLayout = "2006-01-02 15:04:05.000"
-	// RowBytes is the usual length of a row in a statement, in bytes.
+	// RowBytes is the usual length of a row in a statement, in
+	// bytes.
 	RowBytes = 256
 )
 
-// RowsPerInsert is the most rows of one INSERT: well below the packet limit of
-// MySQL and the statement limit of SQLite.
+// RowsPerInsert is the row limit of one INSERT: well below
+// MySQL's packet limit and SQLite's statement limit.
 func RowsPerInsert(on *gorm.DB) int {
 	if on.Name() == migrations.SQLite {
 		return 500
@@ -29,27 +31,27 @@ func RowsPerInsert(on *gorm.DB) int {
 	return 2000
 }
 
-// Statement builds a multi-row INSERT: for each row BeginRow, its values in
-// order, EndRow. Numbers, times and text of plain characters stand in the
-// statement itself, which costs a third of what a placeholder costs; any other
-// text is an argument.
+// Statement builds a multi-row INSERT. For each row call
+// BeginRow, add its values in order, call EndRow. Numbers, times
+// and plain text are inlined in the statement, at a third of a
+// placeholder's cost. Any other text is an argument.
 type Statement struct {
 	sql  []byte
-	Args []any // for the placeholders of SQL
+	Args []any // for SQL's placeholders
 }
 
-// NewStatement begins with head, which ends in VALUES. size is the expected
-// length of the rows, in bytes.
+// NewStatement starts with head, which ends in VALUES. size is
+// the expected length of the rows, in bytes.
 func NewStatement(head string, size int) *Statement {
 	s := &Statement{sql: make([]byte, 0, len(head)+size)}
 	s.sql = append(s.sql, head...)
 	return s
 }
 
-// SQL is the text of the statement.
+// SQL returns the text of the statement.
 func (s *Statement) SQL() string { return string(s.sql) }
 
-// BeginRow begins row i, counted from 0.
+// BeginRow starts row i, counted from 0.
 func (s *Statement) BeginRow(i int) {
 	if i > 0 {
 		s.sql = append(s.sql, ',')
@@ -58,14 +60,14 @@ func (s *Statement) BeginRow(i int) {
 }
 
 // EndRow ends the row, which must have a value.
-func (s *Statement) EndRow() { s.sql[len(s.sql)-1] = ')' } // in place of the last value's comma
+func (s *Statement) EndRow() { s.sql[len(s.sql)-1] = ')' } // replaces the last value's comma
 
 // Int adds a number.
 func (s *Statement) Int(n int64) {
 	s.sql = append(strconv.AppendInt(s.sql, n, 10), ',')
 }
 
-// Time adds a time, in UTC and milliseconds.
+// Time adds a time in UTC, in milliseconds.
 func (s *Statement) Time(t time.Time) {
 	s.sql = append(s.sql, '\'')
 	s.sql = append(t.UTC().AppendFormat(s.sql, TimeLayout), '\'', ',')
@@ -81,7 +83,7 @@ func (s *Statement) Text(v string) {
 	s.Quoted(v)
 }
 
-// Quoted adds text that is known to need no escaping.
+// Quoted adds text known to need no escaping.
 func (s *Statement) Quoted(v string) {
 	s.sql = append(append(append(s.sql, '\''), v...), '\'', ',')
 }
@@ -104,8 +106,8 @@ func (s *Statement) IntOrNull(n *int64) {
 	s.Int(*n)
 }
 
-// IsPlain reports whether text is of characters that mean nothing to any SQL
-// parser, whatever its modes and character set.
+// IsPlain reports whether all characters of a text are safe in
+// any SQL parser, mode and character set.
 func IsPlain(v string) bool {
 	for i := range len(v) {
 		c := v[i]
@@ -126,8 +128,8 @@ func (s *Statement) TimeOrNull(t *time.Time) {
 	s.Time(*t)
 }
 
-// Cut returns the first n characters of s, with U+FFFD in place of what is not
-// UTF-8.
+// Cut returns the first n characters of s, with U+FFFD for
+// invalid UTF-8.
 func Cut(s string, n int) string {
 	runes := []rune(strings.ToValidUTF8(s, "\ufffd"))
 	return string(runes[:min(n, len(runes))])

@@ -11,26 +11,28 @@ import (
 	"gorm.io/gorm"
 )
 
-// InSnapshot runs read in a transaction that sees the database at one moment
-// and changes nothing.
+// InSnapshot runs read in a read-only transaction that sees one
+// moment of the database.
 func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *gorm.DB) error) error {
-	// its transactions are snapshots, and its driver takes no options
+	// its transactions are snapshots, and its driver takes no
+	// options
 	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(read)
 	}
 	return db.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
-// InTxBrief runs change in a transaction that waits only a second for each lock
-// of another transaction; see IsLockWait. SQLite has no such locks.
+// InTxBrief runs change in a transaction that waits only a
+// second for each lock; see IsLockWait. SQLite has no such
+// locks.
 func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {
 	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(change)
 	}
 	return db.WithContext(ctx).Connection(func(one *gorm.DB) error {
 		conn := one.Session(&gorm.Session{NewDB: true})
-		// no user variable holds it: behind a proxy they tie a connection to
-		// one server
+		// not kept in a user variable: behind a proxy it ties a
+		// connection to one server
 		var seconds int
 		if err := conn.Raw("SELECT @@" + lockWaitVariable).Scan(&seconds).Error; err != nil {
 			return fmt.Errorf("sqlstore: begin: %w", err)
@@ -47,7 +49,8 @@ func setLockWait(conn *gorm.DB, seconds int) error {
 	return conn.Exec("SET SESSION "+lockWaitVariable+" = ?", seconds).Error
 }
 
-// restoreLockWait undoes what InTxBrief set, or drops the connection.
+// restoreLockWait undoes what InTxBrief set, or drops the
+// connection.
 func restoreLockWait(ctx context.Context, conn *gorm.DB, seconds int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 	defer cancel()

@@ -24,8 +24,7 @@ func totalOf(t *testing.T, db *gorm.DB) (total int64) {
 	return total
 }
 
-// What is committed between two reads of a snapshot is not seen by the second,
-// and a snapshot writes nothing.
+// Otherwise reads of one snapshot could contradict each other.
 func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -54,7 +53,7 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
 	require.Less(t, time.Since(started), 8*time.Second)
 	var wait int
-	// on the one connection that is free
+	// on the one free connection
 	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error)
 	require.Equal(t, 10, wait)
 	require.NoError(t, stranger.Commit().Error)

@@ -24,13 +24,14 @@ import (
 	"gorm.io/gorm"
 )
 
-// OnEachStore runs a test on the SQL server and on the embedded SQLite.
+// OnEachStore runs a test on the SQL server and on the embedded
+// SQLite.
 func OnEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
 	OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, _ string) { test(t, db) })
 }
 
-// OnEachStoreNamed is OnEachStore that also hands over the DSN or the path.
+// OnEachStoreNamed is OnEachStore with the DSN or path.
 func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store string)) {
 	t.Helper()
 	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
@@ -38,13 +39,14 @@ func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store s
 	})
 }
 
-// OpenServer opens a new database of the SQL server, with the newest schema.
+// OpenServer opens a new database with the latest schema on the
+// SQL server.
 func OpenServer(t testing.TB) *gorm.DB {
 	t.Helper()
 	return OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
 }
 
-// OpenStore opens a database and brings its schema up to date.
+// OpenStore opens a database and migrates its schema.
 func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	t.Helper()
 	cfg.Logger = Quiet()
@@ -63,8 +65,8 @@ func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	return db
 }
 
-// emptySQLite is a database file with the newest schema. To bring one up to
-// date takes a second with the race detector.
+// emptySQLite is a database file with the latest schema.
+// Migrating takes a second under the race detector.
 var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 	folder, err := os.MkdirTemp("", "dibs-empty-")
 	if err != nil {
@@ -82,16 +84,16 @@ var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 		_, err = migrations.Up(ctx, pool, db.Name())
 	}
 	err = errors.Join(err, sqlstore.Close(db))
-	if err != nil { // which writes its log into the file
+	if err != nil { // closing writes the log into the file
 		return nil, err
 	}
 	return os.ReadFile(path) //nolint:gosec // what was just written
 })
 
-// Quiet is a log that no one reads.
+// Quiet discards logs.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// AddCampaign inserts a campaign into the table, past the repository.
+// AddCampaign inserts a campaign without the repository.
 func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	t.Helper()
 	c := CampaignOf(id, total)
@@ -100,7 +102,7 @@ func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	AddCampaigns(t, db, c)
 }
 
-// AddCampaigns stores campaigns that nothing has happened to.
+// AddCampaigns stores new campaigns.
 func AddCampaigns(t testing.TB, db *gorm.DB, all ...models.Campaign) {
 	t.Helper()
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
@@ -114,13 +116,13 @@ func AddCampaigns(t testing.TB, db *gorm.DB, all ...models.Campaign) {
 	}))
 }
 
-// CampaignOf is an open coupon campaign of so many units, without limits.
+// CampaignOf returns an open coupon campaign without limits.
 func CampaignOf(id string, total int64) models.Campaign {
 	return models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: total, TimeZone: "UTC"}
 }
 
-// ClaimsOf makes n claims of a campaign, with seq from first on, of 1 to 3
-// units each.
+// ClaimsOf makes n claims of a campaign, with seq from first and
+// 1 to 3 units each.
 func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	events := make([]models.Event, n)
 	for i := range events {
@@ -138,7 +140,7 @@ func Submit(ctx context.Context, w *writer.Writer, e models.Event) error {
 	return w.WriteEvents(ctx, e)
 }
 
-// SubmitAll writes events that are in no stream, in one transaction.
+// SubmitAll writes events that are in no stream.
 func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
 	for some := range slices.Chunk(events, 5000) {
 		if err := w.WriteEvents(ctx, some...); err != nil {
@@ -148,14 +150,14 @@ func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) err
 	return nil
 }
 
-// Books are what the tables say of a campaign.
+// Books are a campaign's figures from the tables.
 type Books struct {
 	Total, Remaining, Claimed, SyncedSeq int64 // campaigns
 	Rows, Units                          int64 // claims
 	Flushes, FlushedUnits, FlushedClaims int64 // stock_flushes
 }
 
-// BooksOf reads what the tables say of a campaign.
+// BooksOf reads a campaign's figures from the tables.
 func BooksOf(t require.TestingT, db *gorm.DB, id string) Books {
 	var b Books
 	row := db.Raw("SELECT c.total, c.remaining, c.claimed, c.synced_seq, l.n, l.units, f.n, f.units, f.claims FROM campaigns c,"+
@@ -167,8 +169,8 @@ func BooksOf(t require.TestingT, db *gorm.DB, id string) Books {
 	return b
 }
 
-// Wrong says what in the books contradicts the claims that there should be; ""
-// is nothing.
+// Wrong describes how the figures contradict the given claims;
+// "" if they don't.
 func (b Books) Wrong(events []models.Event) string {
 	var units int64
 	for _, e := range events {
@@ -185,24 +187,23 @@ func (b Books) Wrong(events []models.Event) string {
 	return fmt.Sprintf("want %+v, have %+v", want, b)
 }
 
-// RequireBooks checks that the tables hold these claims of a campaign, and no
-// others.
+// RequireBooks checks that the tables hold exactly these claims.
 func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
 	t.Helper()
 	require.Empty(t, BooksOf(t, db, id).Wrong(events))
 }
 
-// ParkedIDs are the ids of all parked events, in order.
+// ParkedIDs returns the ids of all parked events, in order.
 func ParkedIDs(t require.TestingT, db *gorm.DB) []string {
 	var ids []string
 	require.NoError(t, db.Raw("SELECT id FROM parked_events ORDER BY id").Scan(&ids).Error)
 	return ids
 }
 
-// partitionsMax is the most claim streams that a test has.
+// partitionsMax is the most claim streams of a test.
 const partitionsMax = 8
 
-// StartWriter starts a writer that is closed when the test ends.
+// StartWriter starts a writer and closes it when the test ends.
 func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
 	t.Helper()
 	if cfg.Logger == nil {

@@ -1,4 +1,5 @@
-// Package syncertest is what the tests of the syncer's packages share: a stack
-// of real servers with the parts between them, and what the books must say.
-// Production code never imports it.
+// Package syncertest is shared by the tests of the syncer's
+// packages. It has a stack of real servers with the parts
+// between them, and checks of their data. Production code never
+// imports it.
 package syncertest

@@ -9,15 +9,15 @@ import (
 	"gorm.io/gorm"
 )
 
-// Dumped are the tables that a flush writes, and the columns that the server
-// works out by itself.
+// Dumped maps the tables that a flush writes to their generated
+// columns.
 var Dumped = map[string]string{
 	"definitions": "", "lots": "id remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
 	"packets": "", "packet_batches": "", "stock_moves": "", "outbox": "", "claim_orders": "", "hold_cursors": "",
 	"hold_dues": "", "hold_extensions": "", "ledger_events": "",
 }
 
-// Dump is what the tables that a flush writes hold at one moment.
+// Dump is the content of Dumped at one moment.
 type Dump map[string][]map[string]any
 
 // DumpOf reads the tables.
@@ -36,7 +36,7 @@ func DumpOf(t require.TestingT, db *gorm.DB) Dump {
 	return d
 }
 
-// Restore puts the database back to that moment.
+// Restore resets the tables to that moment.
 func (d Dump) Restore(db *gorm.DB) error {
 	return db.Transaction(func(tx *gorm.DB) error {
 		for table, generated := range Dumped {
@@ -56,7 +56,7 @@ func (d Dump) Restore(db *gorm.DB) error {
 	})
 }
 
-// RedisDump is what a Redis holds at one moment.
+// RedisDump is the content of a Redis at one moment.
 type RedisDump map[string]string
 
 // DumpRedis reads all keys.
@@ -72,7 +72,7 @@ func DumpRedis(t require.TestingT, rdb *redis.Client) RedisDump {
 	return d
 }
 
-// Restore puts a Redis back to that moment, in one step.
+// Restore resets a Redis to that moment, in one step.
 func (d RedisDump) Restore(t require.TestingT, rdb *redis.Client) {
 	ctx := context.Background()
 	_, err := rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {

@@ -9,22 +9,22 @@ import (
 	"gorm.io/gorm"
 )
 
-// Step is a line of what a SQL server plans to do for a query.
+// Step is a line of a SQL server's query plan.
 type Step struct {
 	Table string
-	Type  string // ALL is a scan of the table, index one of an index
+	Type  string // ALL scans the table, index an index
 	Key   string
-	Rows  int64 // examined, by the server's estimate
+	Rows  int64 // to examine, as estimated
 }
 
-// Explain asks a SQL server how it would run a query, with the statistics of
-// its tables brought up to date.
+// Explain returns a SQL server's plan for a query, after
+// updating the statistics of its tables.
 func Explain(t testing.TB, db *gorm.DB, tables []string, query string, args ...any) (steps []Step) {
 	t.Helper()
 	for _, table := range tables {
 		require.NoError(t, db.Exec("ANALYZE TABLE "+table).Error)
 	}
-	// MySQL 9.7 draws a tree where no format is named.
+	// MySQL 9.7 draws a tree without a format.
 	for _, row := range Rows(t, db, "EXPLAIN FORMAT=TRADITIONAL "+query, args...) {
 		examined, _ := strconv.ParseInt(row["rows"], 10, 64) // NULL is 0
 		steps = append(steps, Step{Table: row["table"], Type: row["type"], Key: row["key"], Rows: examined})
@@ -32,8 +32,7 @@ func Explain(t testing.TB, db *gorm.DB, tables []string, query string, args ...a
 	return steps
 }
 
-// Rows are the rows of a query by the names of their columns, whatever these
-// are. NULL is "".
+// Rows returns a query's rows by column name. NULL is "".
 func Rows(t testing.TB, db *gorm.DB, query string, args ...any) (all []map[string]string) {
 	t.Helper()
 	rows, err := db.Raw(query, args...).Rows()

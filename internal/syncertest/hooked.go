@@ -10,16 +10,16 @@ import (
 	"dibs/lua"
 )
 
-// Hooks are called with the name of each command, in lower case, or of the
-// script that it runs; of a pipeline with "pipeline " and the name of its first
-// command.
+// Hooks are called with the name of each command, in lower case,
+// or of its script. For a pipeline it is "pipeline " and the
+// name of its first command.
 type Hooks struct {
-	Before func(name string) error // an error stands for the reply: nothing is sent
+	Before func(name string) error // an error replaces the reply: nothing is sent
 	After  func(name string)
 }
 
-// Hooked are Dibs' scripts on a client of their own, in which something happens
-// before and after some commands.
+// Hooked returns Dibs' scripts on their own client, with hooks
+// around commands.
 func Hooked(t testing.TB, rdb *redis.Client, opts lua.Options, hooks Hooks) *lua.Scripts {
 	t.Helper()
 	client := redis.NewClient(rdb.Options())
@@ -30,17 +30,18 @@ func Hooked(t testing.TB, rdb *redis.Client, opts lua.Options, hooks Hooks) *lua
 	}
 	scripts, err := lua.New(client, opts)
 	require.NoError(t, err)
-	require.NoError(t, scripts.Preload(t.Context())) // else a script goes by its text, once
+	require.NoError(t, scripts.Preload(t.Context())) // otherwise a script is sent as text once
 	client.AddHook(hooked{hooks, names})
 	return scripts
 }
 
-// Without are scripts of a Redis that does not get one of them.
+// Without returns scripts over a Redis that never gets the given
+// one.
 func (h *Stack) Without(script string) *lua.Scripts {
 	h.T.Helper()
 	return Hooked(h.T, h.Redis, lua.Options{}, Hooks{Before: func(name string) error {
 		if name == script {
-			return redis.ErrPoolTimeout // it was not sent
+			return redis.ErrPoolTimeout // means not sent
 		}
 		return nil
 	}})
@@ -49,7 +50,7 @@ func (h *Stack) Without(script string) *lua.Scripts {
 type hooked struct {
 	Hooks
 
-	names map[any]string // of scripts, by their digests
+	names map[any]string // scripts by digest
 }
 
 func (hooked) DialHook(next redis.DialHook) redis.DialHook { return next }

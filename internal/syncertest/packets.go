@@ -13,8 +13,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// OpenPackets makes a packet campaign, loads it into Redis and adds batches to
-// it.
+// OpenPackets makes a packet campaign, loads it into Redis and
+// adds batches.
 func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	h.T.Helper()
 	id := h.Create(0, func(c *models.Campaign) {
@@ -45,16 +45,16 @@ func (h *Stack) InLists(id string) (n int64) {
 	return n
 }
 
-// InAnHour is a time of release that does not come within a test.
+// InAnHour is a release time that no test reaches.
 func InAnHour() *time.Time { return new(time.Now().Add(time.Hour)) }
 
-// ReleasedAt is a batch with a time of release.
+// ReleasedAt returns a batch with a release time.
 func ReleasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
 	batch.ReleaseAt = at
 	return batch
 }
 
-// ListOf is a list of n packets of 1, 2, 3 … minor units.
+// ListOf returns n packets of 1, 2, 3 … minor units.
 func ListOf(prefix string, n int) models.PacketBatch {
 	var b models.PacketBatch
 	for i := range n {
@@ -64,12 +64,12 @@ func ListOf(prefix string, n int) models.PacketBatch {
 	return b
 }
 
-// SplitOf is a split of an amount, in minor units, into count packets.
+// SplitOf splits an amount, in minor units, into count packets.
 func SplitOf(count, amount int64) models.PacketBatch {
 	return models.PacketBatch{Split: &models.Split{Count: count, Amount: amount, Method: "double_mean"}}
 }
 
-// PacketsOf are the rows of a campaign's packets, by position.
+// PacketsOf returns a campaign's packet rows by position.
 func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
 	t.Helper()
 	var rows []models.PacketRow

@@ -25,16 +25,16 @@ import (
 	"gorm.io/gorm"
 )
 
-// Partitions is the number of claim streams that OpenScripts works with.
+// Partitions is the number of claim streams of OpenScripts.
 const Partitions = 3
 
-// servers are the Redis of OpenRedis, by test.
+// servers maps tests to the Redis of OpenRedis.
 //
 //nolint:gochecknoglobals // a test asks more than once
 var servers sync.Map
 
-// OpenRedis is a Redis of a test's own, the same one each time that the test
-// asks: a load waits until MySQL has all of a claim stream.
+// OpenRedis returns the test's own Redis, the same at each call:
+// a load waits until MySQL has the whole claim stream.
 func OpenRedis(t testing.TB) *redis.Client {
 	t.Helper()
 	server, isThere := servers.Load(t)
@@ -46,7 +46,8 @@ func OpenRedis(t testing.TB) *redis.Client {
 	return server.(*testenv.RedisServer).Client() //nolint:forcetypeassert // see above
 }
 
-// OpenScripts are the scripts on OpenRedis, over Partitions claim streams.
+// OpenScripts returns scripts on OpenRedis, with Partitions
+// claim streams.
 func OpenScripts(t testing.TB) *lua.Scripts {
 	t.Helper()
 	return ScriptsOn(t, OpenRedis(t), Partitions)
@@ -58,7 +59,7 @@ func NewCampaigns(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *campaigns.Re
 	return campaigns.New(db, scripts, Quiet())
 }
 
-// ScriptsOn are Dibs' scripts on a Redis of the test's own.
+// ScriptsOn returns scripts on the test's own Redis.
 func ScriptsOn(t testing.TB, rdb redis.UniversalClient, partitions int) *lua.Scripts {
 	t.Helper()
 	scripts, err := lua.New(rdb, lua.Options{Partitions: partitions})
@@ -66,7 +67,7 @@ func ScriptsOn(t testing.TB, rdb redis.UniversalClient, partitions int) *lua.Scr
 	return scripts
 }
 
-// Live makes a campaign that is in MySQL and in Redis.
+// Live makes a campaign in MySQL and Redis.
 func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.Scripts, string) {
 	t.Helper()
 	scripts := OpenScripts(t)
@@ -80,13 +81,13 @@ func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.S
 	return campaigns, scripts, id
 }
 
-// SyncOpen applies the streams of OpenRedis to their ends.
+// SyncOpen applies OpenRedis's streams up to their ends.
 func SyncOpen(t *testing.T, db *gorm.DB) {
 	t.Helper()
 	SyncStreams(t, db, OpenRedis(t), OpenScripts(t), StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond}))
 }
 
-// Stored makes a campaign that is in MySQL and was never loaded.
+// Stored makes a campaign in MySQL, never loaded.
 func Stored(t *testing.T, db *gorm.DB, scripts *lua.Scripts, total int64) string {
 	t.Helper()
 	id := testenv.UniqueID(t, "c")
@@ -107,7 +108,7 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	return replies[0].Outcome
 }
 
-// settle is how long a loader waits for reports in tests, which make them
+// settle is how long a loader waits for reports; tests make them
 // before.
 const settle = 10 * time.Millisecond
 
@@ -117,15 +118,15 @@ func NewLoader(t testing.TB, db *gorm.DB, scripts *lua.Scripts) *lots.Loader {
 	return lots.New(db, scripts, Quiet(), settle, nil)
 }
 
-// NewMaintainer makes a maintainer with a loader of its own, which evicts lots
-// that have been idle for so long, and restores none.
+// NewMaintainer makes a maintainer with its own loader. It
+// evicts lots idle for the given time and restores none.
 func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Duration) *lots.Keeper {
 	t.Helper()
 	return lots.NewKeeper(NewLoader(t, db, scripts), idle, nil)
 }
 
-// ApplyOutbox applies every row of the outbox that Redis has not had, however
-// young.
+// ApplyOutbox applies all unapplied rows of the outbox, of any
+// age.
 func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
 	var rows []models.OutboxRow
@@ -134,22 +135,23 @@ func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	require.NoError(t, err)
 }
 
-// Unapplied counts the rows of the outbox that Redis has not had.
+// Unapplied counts the outbox rows not yet applied to Redis.
 func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT COUNT(*) FROM outbox").Scan(&n).Error)
 	return n
 }
 
-// NewRegistry makes a registry of consumer groups in a database of its own.
+// NewRegistry makes a registry of consumer groups in its own
+// database.
 func NewRegistry(t testing.TB, scripts *lua.Scripts, groups ...string) *retention.Registry {
 	t.Helper()
 	db := OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	return retention.NewRegistry(db, scripts, groups)
 }
 
-// Trimming is how a trimmer over a claim stream is made whose entries do not
-// get old. What group syncer has acknowledged is applied.
+// Trimming configures a trimmer whose entries do not expire.
+// Entries acknowledged by group syncer are applied.
 func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ...string) retention.TrimmerConfig {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, partitions)
@@ -165,14 +167,15 @@ func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ..
 	}
 }
 
-// NewTrimmer makes a trimmer that logs nothing, over one claim stream, with a
-// registry of its own.
+// NewTrimmer makes a trimmer of one claim stream, with its own
+// registry.
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
 	return retention.NewTrimmer(Trimming(t, rdb, 1, groups...))
 }
 
-// RawInsert times the ceiling: nothing but the rows, 1,000 a transaction.
+// RawInsert times the upper bound: rows only, 1,000 a
+// transaction.
 func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()

@@ -24,7 +24,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// Stack is a Redis of its own, a database, and the parts between them.
+// Stack is a Redis, a database, and the parts between them.
 type Stack struct {
 	T       testing.TB
 	Server  *testenv.RedisServer
@@ -65,16 +65,16 @@ func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
 	return c.ID
 }
 
-// Loader makes a loader, as another process would have it.
+// Loader makes a loader, like that of another process.
 func (h *Stack) Loader() *lots.Loader { return NewLoader(h.T, h.DB, h.Scripts) }
 
-// Load loads a campaign by a loader of its own.
+// Load loads a campaign with its own loader.
 func (h *Stack) Load(id string) error {
 	_, err := h.Loader().Load(h.T.Context(), id)
 	return err
 }
 
-// Reload fences a campaign in Redis and loads it again from MySQL.
+// Reload fences a campaign in Redis and reloads it from MySQL.
 func (h *Stack) Reload(id string) {
 	h.T.Helper()
 	h.Sync()
@@ -90,10 +90,10 @@ func (h *Stack) Campaign(id string) models.Campaign {
 	return c
 }
 
-// Residency is where a campaign is by its books.
+// Residency returns where MySQL records a campaign to be.
 func (h *Stack) Residency(id string) models.Residency { h.T.Helper(); return h.Campaign(id).Residency }
 
-// Ask is a claim of one unit under a new id.
+// Ask returns a claim of one unit with a new id.
 func Ask(user, key string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1, Key: key}
 }
@@ -105,7 +105,7 @@ func (h *Stack) Claim(id string, reqs ...lua.ClaimRequest) []lua.ClaimReply {
 	return replies
 }
 
-// ClaimAfter is Claim of a process that saw so much of the campaign.
+// ClaimAfter is Claim by a process that has seen a position.
 func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.CampaignView) {
 	h.T.Helper()
 	c := h.Campaign(id)
@@ -120,7 +120,7 @@ func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimReques
 	return all, now
 }
 
-// OutcomesOf are the outcomes of replies, in order.
+// OutcomesOf returns the outcomes of replies, in order.
 func OutcomesOf(replies []lua.ClaimReply) []models.Outcome {
 	outcomes := make([]models.Outcome, len(replies))
 	for i := range replies {
@@ -129,7 +129,7 @@ func OutcomesOf(replies []lua.ClaimReply) []models.Outcome {
 	return outcomes
 }
 
-// Asks are n claims, every other one under a key.
+// Asks returns n claims, every other one with a key.
 func Asks(prefix string, n int) []lua.ClaimRequest {
 	reqs := make([]lua.ClaimRequest, n)
 	for i := range reqs {
@@ -142,7 +142,8 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// Sync applies each stream to MySQL up to its end, as the consumer does.
+// Sync applies each stream to MySQL up to its end, as the
+// consumer does.
 func (h *Stack) Sync() {
 	h.T.Helper()
 	SyncStreams(h.T, h.DB, h.Redis, h.Scripts, h.Writer)
@@ -152,7 +153,7 @@ func (h *Stack) Sync() {
 func SyncStreams(t testing.TB, db *gorm.DB, rdb redis.UniversalClient, scripts *lua.Scripts, w *writer.Writer) {
 	t.Helper()
 	applied := writer.NewAppliedStreams(db, scripts)
-	require.Eventually(t, func() bool { // what comes while it waits is read by the next try
+	require.Eventually(t, func() bool { // a retry reads what arrives during the wait
 		Apply(t, rdb, w, scripts.Partitions())
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -160,7 +161,8 @@ func SyncStreams(t testing.TB, db *gorm.DB, rdb redis.UniversalClient, scripts *
 	}, time.Minute, time.Millisecond)
 }
 
-// Apply hands a writer what is in the claim streams and was not applied.
+// Apply passes the unapplied entries of all claim streams to a
+// writer.
 func Apply(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partitions int) {
 	t.Helper()
 	for p := range partitions {
@@ -186,8 +188,8 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 	}
 }
 
-// recoverOne does what the consumer does of a partition of which Redis lost
-// data.
+// recoverOne does what the consumer does after Redis lost a
+// partition's data.
 func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at models.Offset) {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, lua.PartitionsMax)
@@ -208,8 +210,8 @@ func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, parti
 	require.NoError(t, err)
 }
 
-// applySome reads once from a stream, behind read.Upto, and reports whether
-// there was anything.
+// applySome reads once from a stream, after read.Upto, and
+// reports whether it found entries.
 func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *models.StreamRead, most int) (models.Offset, bool) {
 	t.Helper()
 	entries, err := rdb.XRangeN(t.Context(), lua.StreamKey(read.Partition), "("+read.Upto.EntryID, "+", int64(min(most, 1000))).Result()
@@ -234,7 +236,8 @@ func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *
 	return read.Upto, true
 }
 
-// Evict evicts what has been idle for so long, and returns how many it evicted.
+// Evict evicts lots idle for the given time, and returns their
+// number.
 func (h *Stack) Evict(idle time.Duration) int {
 	h.T.Helper()
 	n, err := NewMaintainer(h.T, h.DB, h.Scripts, idle).Evict(h.T.Context())
@@ -242,8 +245,8 @@ func (h *Stack) Evict(idle time.Duration) int {
 	return n
 }
 
-// KeysOf are the names of a campaign's keys that Redis holds, without the part
-// that all of them share.
+// KeysOf returns a campaign's existing keys, without the common
+// prefix.
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
 	base := lua.KeysOf(id, 0).State
@@ -259,8 +262,8 @@ func (h *Stack) KeysOf(id string) []string {
 	return parts
 }
 
-// Content is all that Redis holds of a campaign, but for its load, its version
-// and its last time.
+// Content returns a campaign's whole Redis content, without its
+// epoch, version and last time.
 func (h *Stack) Content(id string) map[string]map[string]string {
 	h.T.Helper()
 	k := lua.KeysOf(id, 0)
@@ -285,14 +288,14 @@ func (h *Stack) Lose(id string, which func(k lua.CampaignKeys) []string) {
 	require.NoError(h.T, h.Redis.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
 }
 
-// StateOnly is the key of the state, for Lose.
+// StateOnly returns the state's key, for Lose.
 func StateOnly(k lua.CampaignKeys) []string { return []string{k.State} }
 
-// WholeCampaign are all keys of a coupon campaign, for Lose.
+// WholeCampaign returns all keys of a coupon campaign, for Lose.
 func WholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} }
 
-// RequireBooks checks that rows, counters and Redis agree on so many units, and
-// that no more are claimed than there are.
+// RequireBooks checks that rows, counters and Redis agree on the
+// units claimed, and that these don't exceed the total.
 func (h *Stack) RequireBooks(id string, units int64) {
 	h.T.Helper()
 	b := BooksOf(h.T, h.DB, id)
@@ -304,15 +307,15 @@ func (h *Stack) RequireBooks(id string, units int64) {
 	require.LessOrEqual(h.T, units, b.Total)
 }
 
-// Leader makes what the syncer that leads compares and maintains with. It
-// evicts nothing.
+// Leader makes the comparer and the maintainer of the leading
+// syncer. It evicts nothing.
 func (h *Stack) Leader() (*compare.Comparer, *lots.Keeper) {
 	h.T.Helper()
 	loader := h.Loader()
 	return compare.New(h.DB, h.Scripts, loader, Quiet(), nil), lots.NewKeeper(loader, 24*time.Hour, nil)
 }
 
-// Maintainer makes the maintainer of the syncer that leads.
+// Maintainer makes the leading syncer's maintainer.
 func (h *Stack) Maintainer() *lots.Keeper {
 	h.T.Helper()
 	_, maintainer := h.Leader()
@@ -324,7 +327,7 @@ func (h *Stack) Reconciler() *compare.Comparer {
 	return compare.New(h.DB, h.Scripts, h.Loader(), Quiet(), nil)
 }
 
-// Compare compares a campaign as closely as there is.
+// Compare compares a campaign at the strictest level.
 func (h *Stack) Compare(id string) compare.Comparison {
 	h.T.Helper()
 	found, err := h.Reconciler().Compare(h.T.Context(), id)
@@ -338,10 +341,10 @@ func (h *Stack) Exec(sql string, args ...any) {
 	require.NoError(h.T, h.DB.Exec(sql, args...).Error)
 }
 
-// Keys are the names of a campaign's keys.
+// Keys returns the names of a campaign's keys.
 func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
 
-// Repair repairs a campaign, while MySQL applies what comes.
+// Repair repairs a campaign while MySQL applies new entries.
 func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	h.T.Helper()
 	var repairing errgroup.Group
@@ -354,7 +357,7 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	for isOver := false; !isOver; {
 		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
 		waiting, cancel := context.WithTimeout(h.T.Context(), 100*time.Millisecond)
-		// what comes meanwhile is the next round's
+		// later entries are left to the next round
 		_ = writer.NewAppliedStreams(h.DB, h.Scripts).AwaitApplied(waiting)
 		cancel()
 		select {
@@ -367,8 +370,8 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	return done
 }
 
-// ParkedRows counts the parked events of a campaign for which a condition
-// holds.
+// ParkedRows counts a campaign's parked events that match a
+// condition.
 func (h *Stack) ParkedRows(id, where string) int {
 	h.T.Helper()
 	var n int
@@ -376,11 +379,11 @@ func (h *Stack) ParkedRows(id, where string) int {
 	return n
 }
 
-// Accept lifts the constraint of Refusing.
+// Accept removes the constraint of Refusing.
 func (h *Stack) Accept() { h.T.Helper(); h.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
 
-// Refusing makes a campaign of ten units, all of them claimed, where MySQL
-// refuses the row of user u-3.
+// Refusing makes a campaign of ten units, all claimed, where
+// MySQL refuses the row of user u-3.
 func (h *Stack) Refusing() string {
 	h.T.Helper()
 	id := h.Create(10, func(c *models.Campaign) { c.PerUser = 1 })
@@ -392,7 +395,8 @@ func (h *Stack) Refusing() string {
 	return id
 }
 
-// Take makes claims that have their rows, and returns their ids.
+// Take makes claims, waits for their rows, and returns their
+// ids.
 func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
 	h.T.Helper()
 	for _, reply := range h.Claim(campaignID, reqs...) {

@@ -18,10 +18,10 @@ import (
 	"dibs/internal/testenv"
 )
 
-// StaleReads opens a database behind what a proxy does that sends reads to a
-// replica: once lag was called, queries outside a transaction that lock nothing
-// read the rows of that moment. All else reaches the database. catchUp ends
-// that.
+// StaleReads opens a database as if behind a proxy that sends
+// reads to a replica. After lag, non-locking queries outside
+// transactions read the rows of that moment. Everything else
+// reaches the database. catchUp ends that.
 func StaleReads(t testing.TB, dsn string) (db *gorm.DB, lag, catchUp func()) {
 	t.Helper()
 	primary, err := mysql.ParseDSN(dsn)
@@ -44,7 +44,7 @@ func StaleReads(t testing.TB, dsn string) (db *gorm.DB, lag, catchUp func()) {
 	return db, lag, func() { lags.Store(false) }
 }
 
-// copyTables copies rows, but for the values that the server computes.
+// copyTables copies rows without generated columns.
 func copyTables(t testing.TB, pool *sql.DB, from, to string) {
 	t.Helper()
 	rows, err := pool.QueryContext(t.Context(), "SELECT table_name, GROUP_CONCAT(CONCAT('`', column_name, '`'))"+
@@ -70,15 +70,15 @@ func copyTables(t testing.TB, pool *sql.DB, from, to string) {
 			require.NoError(t, err)
 		}
 	}
-	var view string // the one that Dibs itself reads
+	var view string // the one that Dibs reads
 	query := "SELECT view_definition FROM information_schema.views WHERE table_schema = ? AND table_name = 'defined_lots'"
 	require.NoError(t, pool.QueryRowContext(t.Context(), query, from).Scan(&view))
 	_, err = pool.ExecContext(t.Context(), "CREATE VIEW `"+to+"`.defined_lots AS "+strings.ReplaceAll(view, "`"+from+"`.", "`"+to+"`."))
 	require.NoError(t, err)
 }
 
-// router is a connector whose connections switch between two databases of a
-// server.
+// router makes connections that switch between two databases of
+// a server.
 type router struct {
 	driver.Connector
 
@@ -105,11 +105,11 @@ type routed struct {
 	sqlstore.DriverConn
 
 	router router
-	at     string // the database that is in use
+	at     string // the database in use
 	inTx   bool
 }
 
-// BeginTx begins a transaction on the primary.
+// BeginTx starts a transaction on the primary.
 func (c *routed) BeginTx(ctx context.Context, how driver.TxOptions) (driver.Tx, error) {
 	if err := c.use(ctx, c.router.primary); err != nil {
 		return nil, err
@@ -127,8 +127,7 @@ func (c *routed) ExecContext(ctx context.Context, query string, args []driver.Na
 	return c.DriverConn.ExecContext(ctx, query, args)
 }
 
-// PrepareContext prepares on the primary what the driver does not put together
-// by itself, but for reads.
+// PrepareContext prepares on the primary, except for reads.
 func (c *routed) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err
@@ -136,7 +135,8 @@ func (c *routed) PrepareContext(ctx context.Context, query string) (driver.Stmt,
 	return c.DriverConn.PrepareContext(ctx, query)
 }
 
-// QueryContext reads from the replica, unless it is in a transaction or locks.
+// QueryContext reads from the replica, unless in a transaction
+// or locking.
 func (c *routed) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Stream is a claim stream in a Redis of its own.
+// Stream is a claim stream in its own Redis.
 type Stream struct {
 	T     *testing.T
 	Redis *redis.Client
@@ -34,7 +34,8 @@ func (s *Stream) Add(n int) {
 	}
 }
 
-// Read reads up to n new entries for a group, and returns their ids.
+// Read reads up to n new entries for a group, and returns their
+// ids.
 func (s *Stream) Read(group string, n int64) []string {
 	s.T.Helper()
 	got, err := s.Redis.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{
@@ -54,8 +55,8 @@ func (s *Stream) Ack(group string, ids ...string) {
 	require.NoError(s.T, s.Redis.XAck(s.T.Context(), s.Key, group, ids...).Err())
 }
 
-// Left says which entries are left: the index in IDs of the first, and how
-// many.
+// Left returns the index in IDs of the first remaining entry,
+// and how many remain.
 func (s *Stream) Left() (first, n int) {
 	s.T.Helper()
 	entries, err := s.Redis.XRange(s.T.Context(), s.Key, "-", "+").Result()
@@ -72,5 +73,5 @@ func (s *Stream) Left() (first, n int) {
 	return 0, 0
 }
 
-// Died is what a step panics with, to end a load in its tracks.
+// Died is panicked with to abort a load at a step.
 type Died struct{}

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// Buffer is a log that is written while it is read.
+// Buffer is a log for concurrent writing and reading.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write is that of io.Writer.
+// Write implements io.Writer.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
-// String is what was written.
+// String returns all that was written.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Certificate writes a certificate for 127.0.0.1 that vouches for itself, and
+// Certificate writes a self-signed certificate for 127.0.0.1 and
 // its key, and returns their files.
 func Certificate(t testing.TB) (cert, key string) {
 	t.Helper()

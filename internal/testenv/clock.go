@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoClock says that this machine can't give a program a clock of its own.
+// errNoClock: this machine can't give a program its own clock.
 var errNoClock = errors.New("testenv: no server can have a clock of its own here; " +
 	"it takes cc, and a Linux where the server is installed as a program")
 
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// Clock is the wall clock of servers that were started with it, by LD_PRELOAD.
-// Their monotonic clock is the machine's.
+// Clock is the wall clock of servers started with it, by
+// LD_PRELOAD. Their monotonic clock is the machine's.
 type Clock struct {
 	t            testing.TB
 	library, off string
 }
 
-// NewClock builds the library that a server's clock is read through. It fails
-// where a machine can't do that.
+// NewClock builds the library that servers read their clock
+// through. It returns an error where the machine can't.
 func NewClock(t testing.TB) (*Clock, error) {
 	t.Helper()
 	folder, remove, err := newFolder("clock")
@@ -49,13 +49,13 @@ func NewClock(t testing.TB) (*Clock, error) {
 	return c, nil
 }
 
-// Redis is a Redis that goes by this clock, otherwise as the one of that name.
+// Redis is the function Redis, with this clock.
 func (c *Clock) Redis(conf ...string) *RedisServer {
 	c.t.Helper()
 	return newRedis(c.t, "", conf, []string{"LD_PRELOAD=" + c.library, "DIBS_TEST_CLOCK=" + c.off})
 }
 
-// Set has the clock be off by so much from now on; below 0 it is behind.
+// Set makes the clock differ by off; negative is behind.
 func (c *Clock) Set(off time.Duration) {
 	c.t.Helper()
 	file, err := os.OpenFile(c.off, os.O_WRONLY, 0)

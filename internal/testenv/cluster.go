@@ -12,22 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clusterSlots is the number of hash slots of every Redis Cluster.
+// clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 16384
 
-// errClusterForming says that the nodes have not agreed yet.
+// errClusterForming: the nodes have not agreed yet.
 var errClusterForming = errors.New("testenv: cluster not formed yet")
 
-// RedisCluster starts a cluster of that many masters without replicas, all
-// slots covered and every node agreeing, and returns their addresses. It ends
-// with the test.
+// RedisCluster starts a cluster of masters without replicas and
+// returns their addresses. All slots are covered and all nodes
+// agree. It ends with the test.
 func RedisCluster(t testing.TB, masters int) []string {
 	t.Helper()
 	return RedisClusterOf(t, masters, func(int) []string { return nil })
 }
 
-// RedisClusterOf is RedisCluster of nodes with lines of redis.conf of their
-// own.
+// RedisClusterOf is RedisCluster with redis.conf lines for each
+// node.
 func RedisClusterOf(t testing.TB, masters int, conf func(node int) []string) []string {
 	t.Helper()
 	require.Positive(t, masters, "masters")
@@ -46,8 +46,8 @@ func RedisClusterOf(t testing.TB, masters int, conf func(node int) []string) []s
 	return addrs
 }
 
-// joinCluster gives node i of n its share of the slots and introduces it to the
-// first node (empty for the first).
+// joinCluster assigns node i of n its share of the slots and
+// introduces it to the first node; first is "" for that one.
 func joinCluster(ctx context.Context, first, addr string, busPort, i, n int) error {
 	c := newClient(addr)
 	defer func() { _ = c.Close() }()
@@ -56,8 +56,8 @@ func joinCluster(ctx context.Context, first, addr string, busPort, i, n int) err
 	if err := c.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
 		return fmt.Errorf("testenv: slots of %s: %w", addr, err)
 	}
-	// Every node its own epoch from the start: colliding ones are only sorted
-	// out one by one.
+	// Each node gets its own epoch: colliding ones are resolved
+	// slowly, one by one.
 	if err := c.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 		return fmt.Errorf("testenv: epoch of %s: %w", addr, err)
 	}
@@ -67,8 +67,8 @@ func joinCluster(ctx context.Context, first, addr string, busPort, i, n int) err
 	return meet(ctx, first, addr, busPort)
 }
 
-// meet introduces a node to the first one, naming its bus port, which is not at
-// the usual distance.
+// meet introduces a node to the first one. It passes the bus
+// port, which is not at the usual offset.
 func meet(ctx context.Context, first, addr string, busPort int) error {
 	c := newClient(first)
 	defer func() { _ = c.Close() }()
@@ -100,8 +100,8 @@ func awaitCluster(ctx context.Context, addrs []string) error {
 	}
 }
 
-// clusterFormed returns nil when every node says the cluster is fine and sees
-// every slot served.
+// clusterFormed returns nil once every node reports a healthy
+// cluster with all slots served.
 func clusterFormed(ctx context.Context, addrs []string) error {
 	for _, addr := range addrs {
 		slots, err := slotsSeenBy(ctx, addr, len(addrs))

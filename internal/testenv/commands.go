@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Commands is a hook for a Redis client that notes the commands that are sent.
+// Commands is a Redis client hook that records command names.
 type Commands struct {
 	mu    sync.Mutex
 	names map[string]bool
 }
 
-// Sent are the names of the commands, sorted; those of XGROUP, XINFO and MEMORY
-// with their second word. Commands that a client sends when it connects are not
-// among them.
+// Sent returns the recorded names, sorted; those of XGROUP,
+// XINFO and MEMORY with their second word. Commands sent on
+// connect are left out.
 func (c *Commands) Sent() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,12 +48,12 @@ func (c *Commands) note(cmds ...redis.Cmder) {
 	}
 }
 
-// DialHook is of redis.Hook.
+// DialHook implements redis.Hook.
 func (c *Commands) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
-// ProcessHook is of redis.Hook.
+// ProcessHook implements redis.Hook.
 func (c *Commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c.note(cmd)
@@ -61,7 +61,7 @@ func (c *Commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook is of redis.Hook.
+// ProcessPipelineHook implements redis.Hook.
 func (c *Commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		c.note(cmds...)

@@ -7,44 +7,44 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// control is what a test may do to a server of its own.
+// control starts, stops and pauses a test's server.
 type control struct {
 	t      testing.TB
 	srv    *server
-	shared bool // with other tests, which none of them may disturb
+	shared bool // with other tests, which must not be disturbed
 }
 
-// Kill ends the server as a crash would (SIGKILL). Its folder stays.
+// Kill ends the server like a crash (SIGKILL). Its folder stays.
 func (c *control) Kill() {
 	c.t.Helper()
 	c.requireOwn()
 	require.NoError(c.t, c.srv.stop(syscall.SIGKILL))
 }
 
-// Stop ends the server in an orderly way (SIGTERM). Its folder stays.
+// Stop ends the server cleanly (SIGTERM). Its folder stays.
 func (c *control) Stop() {
 	c.t.Helper()
 	c.requireOwn()
 	require.NoError(c.t, c.srv.stop(syscall.SIGTERM))
 }
 
-// Start starts a killed or stopped server again, on the same folder and port,
-// and returns when it has loaded its data.
+// Start restarts a killed or stopped server on the same folder
+// and port. It returns once the data is loaded.
 func (c *control) Start() { c.t.Helper(); require.NoError(c.t, c.srv.start()) }
 
-// Pause freezes the server (SIGSTOP): connections stay open and nothing
-// answers.
+// Pause freezes the server (SIGSTOP): connections stay open
+// without replies.
 func (c *control) Pause() {
 	c.t.Helper()
 	c.requireOwn()
 	require.NoError(c.t, c.srv.signal(syscall.SIGSTOP))
 }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (c *control) Resume() { c.t.Helper(); require.NoError(c.t, c.srv.signal(syscall.SIGCONT)) }
 
-// Ended reports whether the server ended by itself. Kill, and then Start,
-// starts it again.
+// Ended reports whether the server ended by itself. Call Kill,
+// then Start, to restart it.
 func (c *control) Ended() bool { return c.srv.hasEnded() }
 
 func (c *control) requireOwn() {

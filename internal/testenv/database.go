@@ -13,32 +13,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dsnVariable names a server to use for Database instead of one started here: a
-// go-sql-driver DSN, with or without a database, whose user may create and drop
-// databases.
+// dsnVariable names a server for Database, instead of a new one:
+// a go-sql-driver DSN, with or without a database, whose user
+// may create and drop databases.
 const dsnVariable = "DIBS_TEST_MYSQL_DSN"
 
-// dropTimeout bounds the drop of a test's database; a transaction left open
-// holds it up.
+// dropTimeout limits the drop of a test's database: an open
+// transaction blocks it.
 const dropTimeout = 20 * time.Second
 
-// What SQLServerDB.Flavor can be.
+// Values of SQLServerDB.Flavor.
 const (
 	FlavorMariaDB = "mariadb"
 	FlavorMySQL   = "mysql"
 )
 
-// SQLServerDB is an empty database on the SQL server that all tests of this
-// binary share.
+// SQLServerDB is an empty database on the SQL server shared by
+// all tests of this binary.
 type SQLServerDB struct {
 	DSN    string // for go-sql-driver, with parseTime, interpolateParams and UTC
 	Name   string // of the database
 	Flavor string // FlavorMariaDB or FlavorMySQL
 }
 
-// Database creates an empty database for this test and drops it at its end. The
-// server is a MariaDB started once per test binary, or the one
-// DIBS_TEST_MYSQL_DSN names.
+// Database creates an empty database for this test and drops it
+// at its end. The server is a MariaDB started once per test
+// binary, or that of DIBS_TEST_MYSQL_DSN.
 func Database(t testing.TB) *SQLServerDB {
 	t.Helper()
 	server, err := sharedSQL()
@@ -49,7 +49,7 @@ func Database(t testing.TB) *SQLServerDB {
 	return &SQLServerDB{DSN: server.dsn(name), Name: name, Flavor: server.flavor}
 }
 
-// dropDatabase only logs a failure: it happens when the test left a transaction
+// dropDatabase only logs a failure: the test left a transaction
 // open or stopped its own server.
 func dropDatabase(t testing.TB, server sqlAddress, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
@@ -59,7 +59,7 @@ func dropDatabase(t testing.TB, server sqlAddress, name string) {
 	}
 }
 
-// sqlAddress is how to reach a SQL server, and what it is.
+// sqlAddress is a SQL server's address and kind.
 type sqlAddress struct {
 	config *mysql.Config
 	flavor string
@@ -84,7 +84,7 @@ var sharedSQL = sync.OnceValues(func() (sqlAddress, error) {
 	return resolveSQL(text)
 })
 
-// resolveSQL asks the server of a DSN which kind it is.
+// resolveSQL finds out the kind of a DSN's server.
 func resolveSQL(text string) (sqlAddress, error) {
 	config, err := mysql.ParseDSN(text)
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoDisk says that this machine lets no one mount a disk for a test.
+// errNoDisk: this machine does not permit mounting a disk.
 var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
-// diskPrefix starts the name of every folder that a disk is mounted on, so that
-// sweep finds those of killed runs.
+// diskPrefix starts the names of mount points, so that sweep
+// finds those of killed runs.
 const diskPrefix = "disk-"
 
-// Disk is a disk of a test's own, in memory, that can be full.
+// Disk is a test's own disk, in memory, that can be filled.
 type Disk struct {
 	t    testing.TB
 	path string
 	size uint64
 }
 
-// NewDisk mounts a disk that takes size bytes, and of memory only what is
-// written. It fails where a machine can't do that.
+// NewDisk mounts a disk of size bytes, which uses memory only as
+// it is written. It returns an error where the machine can't.
 func NewDisk(t testing.TB, size uint64) (*Disk, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -57,19 +57,19 @@ func (d *Disk) mount(args ...string) ([]byte, error) {
 
 func sizeOption(size uint64) string { return "size=" + strconv.FormatUint(size, 10) }
 
-// Path is the folder that the disk is mounted on.
+// Path returns the mount point.
 func (d *Disk) Path() string { return d.path }
 
-// spare is how much more than what is used a disk that becomes full takes
-// first: others write in the meantime.
+// spare is the first margin above the used bytes of a disk being
+// filled: other processes write at the same time.
 const spare = 256 << 10
 
-// Fill leaves no space: a byte more is refused with ENOSPC.
+// Fill leaves no space: one more byte fails with ENOSPC.
 func (d *Disk) Fill() {
 	d.t.Helper()
 	var out []byte
 	err := errNoDisk
-	// it can't be made smaller than what is used, which grows
+	// the size can't be below the used bytes, which grow
 	for try := uint64(1); err != nil && try <= 100; try++ {
 		var fs syscall.Statfs_t
 		require.NoError(d.t, syscall.Statfs(d.path, &fs))
@@ -85,12 +85,14 @@ func (d *Disk) Free() {
 	require.NoError(d.t, err, "%s", out)
 }
 
-// unmount takes a disk away, if there is one. Whoever uses it still, keeps it.
+// unmount detaches a disk, if there is one. Processes that still
+// use it keep it.
 func unmount(path string) {
 	_ = exec.Command("umount", "-l", path).Run() //nolint:noctx // it ends at once; nothing is mounted there for most
 }
 
-// unmountAll takes the disks away that a killed run left in a folder.
+// unmountAll detaches the disks that a killed run left in a
+// folder.
 func unmountAll(folder string) {
 	disks, _ := filepath.Glob(filepath.Join(folder, diskPrefix+"*"))
 	for _, path := range disks {

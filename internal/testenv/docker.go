@@ -13,21 +13,20 @@ import (
 	"time"
 )
 
-// Images used where the server programs are not installed. Tests need nothing
-// newer than these.
+// Images for machines without the server programs. Tests need
+// nothing newer.
 const (
 	redisImage   = "redis:7.4-alpine"
 	mariaDBImage = "mariadb:10.11"
 )
 
-// dockerAskTimeout bounds how long a Docker engine may take to say that it is
-// there.
+// dockerAskTimeout limits the wait for a Docker engine.
 const dockerAskTimeout = 10 * time.Second
 
-// errNoDocker says that no Docker engine answers.
+// errNoDocker: no Docker engine answers.
 var errNoDocker = errors.New("testenv: no Docker engine answers")
 
-// dockerAnswers asks the engine once per test binary.
+// dockerAnswers checks once per test binary.
 var dockerAnswers = sync.OnceValue(askDocker)
 
 func askDocker() error {
@@ -39,23 +38,22 @@ func askDocker() error {
 	return nil
 }
 
-// container runs a server in Docker. Its data is in a volume, so that it
-// survives Kill as it does on a disk.
+// container runs a server in Docker. Its data is in a volume and
+// so survives Kill, as on a disk.
 type container struct {
-	name    string // of the container and of its volume
+	name    string // of the container and its volume
 	image   string
 	port    int // published on 127.0.0.1
-	inside  int // the port the server listens on in the container
+	inside  int // the server's port in the container
 	data    string
 	env     []string
 	args    []string // the server's own
-	network string   // "host", or empty for the default with a published port
+	network string   // "host", or "" for the default with a published port
 }
 
 var _ host = container{}
 
-// newContainer names a container after the folder that a process would have
-// got.
+// newContainer names a container after a process's folder.
 func newContainer(folder, image string, port int) container {
 	return container{name: filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder), image: image, port: port}
 }
@@ -73,8 +71,8 @@ func (c container) command() *exec.Cmd {
 	return exec.Command("docker", append(append(args, c.image), c.args...)...) //nolint:noctx // its life is the server's
 }
 
-// signal goes through the engine, because the process here is only the client.
-// SIGSTOP is `docker pause`.
+// signal goes through the engine, because the process here is
+// only the client. SIGSTOP is `docker pause`.
 func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGSTOP:
@@ -82,7 +80,7 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	case syscall.SIGCONT:
 		return docker("unpause", c.name)
 	case syscall.SIGKILL:
-		// some engines refuse to kill what is paused; fails when it is not
+		// some engines can't kill a paused container; fails otherwise
 		_ = docker("unpause", c.name)
 		return docker("kill", "--signal", "KILL", c.name)
 	default:
@@ -90,11 +88,12 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	}
 }
 
-// onParentDeath is a signal that the client can pass on to the server.
+// onParentDeath is a signal that the client forwards to the
+// server.
 func (container) onParentDeath() syscall.Signal { return syscall.SIGTERM }
 
 func (c container) remove() {
-	_ = docker("rm", "--force", c.name) // usually gone already
+	_ = docker("rm", "--force", c.name) // usually removed already
 	_ = docker("volume", "rm", "--force", c.name)
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dumpBatch is how many keys one round trip asks for.
+// dumpBatch is the number of keys per round trip.
 const dumpBatch = 500
 
-// Dump returns every key of database 0 with its serialised value and, for keys
-// that expire, when (Unix ms). Two equal dumps mean that nothing was written in
-// between, not even a new expiry.
+// Dump returns every key of database 0 with its serialised value
+// and its expiry, if any (Unix ms). Two equal dumps mean that
+// nothing was written in between, not even a new expiry.
 func (r *RedisServer) Dump(ctx context.Context) map[string]string {
 	r.t.Helper()
 	c := newClient(r.addr)
@@ -30,11 +30,11 @@ func (r *RedisServer) Dump(ctx context.Context) map[string]string {
 	}
 }
 
-// dumpKeys adds the keys that still exist to all.
+// dumpKeys adds existing keys to all.
 func dumpKeys(ctx context.Context, c *redis.Client, keys []string, all map[string]string) error {
 	dumps := make([]*redis.StringCmd, len(keys))
 	expiries := make([]*redis.DurationCmd, len(keys))
-	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { // errors are read per command
+	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command holds its error
 		for i, key := range keys {
 			dumps[i] = p.Dump(ctx, key)
 			expiries[i] = p.PExpireTime(ctx, key)

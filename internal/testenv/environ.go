@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Environ is this process's environment without variables of Dibs: those that
-// tests have are no settings, and a program would refuse them.
+// Environ is this process's environment without variables of
+// Dibs: programs would refuse those of the tests, which are no
+// settings.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
 }

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// folderPrefix starts the name of every folder of this package, so that sweep
+// folderPrefix starts this package's folder names, so that sweep
 // finds those of killed runs.
 const folderPrefix = "dibs-test-"
 
-// memoryFreeMin is what /dev/shm must have free to be used: a few servers'
-// data, in bytes.
+// memoryFreeMin is the free space required of /dev/shm: a few
+// servers' data, in bytes.
 const memoryFreeMin = 1 << 30
 
-// sweepAge is the least age of a folder that sweep removes: the owner of a
-// younger one may not have locked it yet.
+// sweepAge is the least age of a folder that sweep removes: a
+// younger one may not be locked yet.
 const sweepAge = time.Minute
 
-// binaryFolder is the folder of this test binary, made on first use, locked
-// while it runs, removed by Main.
+// binaryFolder is this test binary's folder: made on first use,
+// locked while it runs, removed by Main.
 var binaryFolder = sync.OnceValues(func() (string, error) {
 	parent := folderParent()
 	sweep(parent)
@@ -41,14 +41,14 @@ var binaryFolder = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// Folder makes a folder that goes with this test binary, at the latest when
-// another one starts after it was killed.
+// Folder makes a folder that is removed with this test binary,
+// or, if that is killed, at the start of a later one.
 func Folder() (string, error) {
 	dir, _, err := newFolder("folder")
 	return dir, err
 }
 
-// newFolder makes a folder for one server and returns it with the function that
+// newFolder makes a server's folder and returns a function that
 // removes it.
 func newFolder(name string) (string, func(), error) {
 	parent, err := binaryFolder()
@@ -62,8 +62,9 @@ func newFolder(name string) (string, func(), error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// folderParent prefers memory: servers that sync each commit are several times
-// faster there, and a killed process loses no more than it would on disk.
+// folderParent prefers memory: servers that sync each commit are
+// several times faster there. A killed process loses no more
+// than on disk.
 func folderParent() string {
 	const memory = "/dev/shm"
 	var fs syscall.Statfs_t
@@ -73,8 +74,7 @@ func folderParent() string {
 	return os.TempDir()
 }
 
-// sweep removes folders whose test binary is gone (killed, so that Main could
-// not).
+// sweep removes the folders of killed test binaries.
 func sweep(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
 	for _, dir := range dirs {
@@ -92,8 +92,8 @@ func sweep(parent string) {
 	}
 }
 
-// lockFile takes an exclusive lock that the kernel drops when this process
-// ends. It fails at once if another holds it.
+// lockFile takes an exclusive lock that the kernel releases when
+// this process ends. It fails at once if the lock is held.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the body of a package's TestMain: it runs the tests, stops the
-// servers they shared, removes their folders, fails the run if goroutines are
-// left over, but for those that ignore names, and exits the process. It does
-// not return.
+// Main is the body of a package's TestMain. It runs the tests,
+// stops shared servers, removes their folders, fails the run if
+// goroutines other than those in ignore are left, and exits.
 func Main(m *testing.M, ignore ...goleak.Option) {
-	logging.Disable() // drivers would tell of every server that a test takes away
+	logging.Disable() // drivers would log each server that a test stops
 	_ = mysql.SetLogger(&mysql.NopLogger{})
 	code := m.Run()
 	shared.closeAll()
@@ -30,15 +29,15 @@ func Main(m *testing.M, ignore ...goleak.Option) {
 	os.Exit(code)
 }
 
-// leaksOfOthers lists goroutines that outlive tests through no fault of ours,
+// leaksOfOthers lists goroutines of others that outlive tests,
 // each with its reason.
 func leaksOfOthers() []goleak.Option {
 	return []goleak.Option{
-		// Holds the thread that children are tied to (see spawn_linux.go): must
-		// live as long as the process.
+		// Holds the thread that children are tied to (see
+		// spawn_linux.go): must live as long as the process.
 		goleak.IgnoreAnyFunction("dibs/internal/testenv.spawnForever"),
-		// Looks whether a server that was killed is back, and sleeps a second
-		// before it finds its pool closed.
+		// Polls a killed server, and sleeps a second before it finds its
+		// pool closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 	}
 }
@@ -46,7 +45,7 @@ func leaksOfOthers() []goleak.Option {
 // shared holds what lives as long as the test binary.
 var shared closers
 
-// closers runs functions once, last added first.
+// closers runs functions once, in reverse order.
 type closers struct {
 	mu  sync.Mutex
 	fns []func()
@@ -68,8 +67,8 @@ func (c *closers) closeAll() {
 	}
 }
 
-// Close stops what is shared and removes the folders, for a program that is no
-// test and so has no Main. In a test it does nothing.
+// Close stops shared servers and removes folders, for a program
+// without Main. In a test it does nothing.
 func Close() {
 	if !testing.Testing() {
 		shared.closeAll()

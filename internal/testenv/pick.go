@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// Soak reports whether the long forms of tests are wanted: DIBS_SOAK=1, as
-// `make soak` sets it.
+// Soak reports whether long test runs are requested:
+// DIBS_SOAK=1, as `make soak` sets it.
 func Soak() bool { return os.Getenv("DIBS_SOAK") == "1" }
 
-// Pick returns the short number in an everyday run and the full one under Soak.
+// Pick returns short, or full under Soak.
 func Pick(short, full int) int {
 	if Soak() {
 		return full
@@ -20,13 +20,14 @@ func Pick(short, full int) int {
 	return short
 }
 
-// uniqueIDMax leaves space for a suffix within the 64 characters of a campaign
-// id.
+// uniqueIDMax leaves space for a suffix within a campaign id's
+// 64 characters.
 const uniqueIDMax = 48
 
-// UniqueID returns an id no other test uses: the prefix, the test's name in
-// lower case and 8 random hex digits, at most 48 characters of a-z, 0-9 and
-// "-". It fits as a campaign id, a user id or part of a key.
+// UniqueID returns an id unique to this call: the prefix, the
+// test's name in lower case and 8 random hex digits, at most 48
+// characters of a-z, 0-9 and "-". It is valid as a campaign id,
+// a user id or part of a key.
 func UniqueID(t testing.TB, prefix string) string {
 	t.Helper()
 	var random [4]byte
@@ -39,7 +40,8 @@ func UniqueID(t testing.TB, prefix string) string {
 	return strings.Trim(name, "-") + suffix
 }
 
-// plain maps everything but ASCII letters and digits to "-", in lower case.
+// plain lowers letters and replaces all but ASCII letters and
+// digits by "-".
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

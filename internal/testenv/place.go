@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// place is where one server lives: a folder of its own and a reserved port.
+// place is a server's own folder and reserved port.
 type place struct {
 	folder string
 	port   int
-	remove func() // gives both back
+	remove func() // frees both
 }
 
 func newPlace(name string) (place, error) {
@@ -27,8 +27,8 @@ func newPlace(name string) (place, error) {
 
 func (p place) log() string { return filepath.Join(p.folder, "server.log") }
 
-// closeChecked runs a server's closing at the end of a test and fails the test
-// when the server will not end.
+// closeChecked closes a server at the end of a test and fails
+// the test if it doesn't end.
 func closeChecked(t testing.TB, closeAll func() error) {
 	t.Helper()
 	if err := closeAll(); err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ports are taken from below every system's range for outgoing connections: a
-// port from that range could be picked up by some client between the Kill and
-// the Start of a server.
+// Ports are below every system's range for outgoing connections:
+// a client could take a port of that range between a server's
+// Kill and Start.
 const (
 	portMin   = 12000
 	portMax   = 32000
 	portTries = 200
 )
 
-// errNoPort says that portTries random ports were all in use.
+// errNoPort: portTries random ports were all in use.
 var errNoPort = errors.New("testenv: no free port")
 
-// reservePort returns a free TCP port of 127.0.0.1 that no other test binary of
-// this machine will pick until release is called.
+// reservePort returns a free TCP port of 127.0.0.1 that no other
+// test binary on this machine picks until release.
 func reservePort() (port int, release func(), err error) {
 	locks := filepath.Join(os.TempDir(), "dibs-test-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(locks, 0o700); err != nil {
@@ -47,7 +47,8 @@ func reservePort() (port int, release func(), err error) {
 	return 0, nil, errNoPort
 }
 
-// Port is a free TCP port of 127.0.0.1, the test's own until it ends.
+// Port returns a free TCP port of 127.0.0.1, reserved until the
+// test ends.
 func Port(t testing.TB) int {
 	t.Helper()
 	port, release, err := reservePort()
@@ -68,8 +69,8 @@ func portFree(port int) bool {
 // loopback returns 127.0.0.1:port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// Addr returns a free address of 127.0.0.1 for a server of the test's own. No
-// other test picks its port before this one ends.
+// Addr returns a free address of 127.0.0.1, reserved until the
+// test ends.
 func Addr(t testing.TB) string {
 	t.Helper()
 	port, release, err := reservePort()

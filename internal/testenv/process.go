@@ -13,7 +13,7 @@ type process struct {
 	program string
 	args    []string
 	folder  string
-	env     []string // added to this program's own
+	env     []string // in addition to this program's
 }
 
 var _ host = process{}
@@ -31,14 +31,14 @@ func (process) onParentDeath() syscall.Signal { return syscall.SIGKILL }
 
 func (process) remove() {}
 
-// programFolders are searched after PATH: a user's PATH often lacks the folders
-// where servers are installed.
+// programFolders are searched after PATH: a user's PATH often
+// lacks the folders of servers.
 var programFolders = []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
 
-// errNoProgram says that none of the wanted programs is installed.
+// errNoProgram: none of the programs is installed.
 var errNoProgram = errors.New("testenv: program not found")
 
-// findProgram returns the path of the first of names that is installed.
+// findProgram returns the path of the first installed program.
 func findProgram(names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -53,8 +53,8 @@ func findProgram(names ...string) (string, error) {
 	return "", errNoProgram
 }
 
-// asRoot returns the argument without which database servers refuse to run as
-// root; nothing for other users.
+// asRoot returns the argument that database servers require to
+// run as root.
 func asRoot() []string {
 	if os.Getuid() != 0 {
 		return nil

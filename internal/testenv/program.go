@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Program stands where this package expects a test, in a program that is none:
-// it keeps what is to be cleaned up, and turns a failure into an error. Methods
-// of testing.TB that are not here are not used.
+// Program replaces the testing.TB of this package in a program
+// that is no test. It keeps the cleanups and converts failures
+// to errors. Methods of testing.TB missing here are not used.
 type Program struct {
 	testing.TB // nil
 
@@ -23,31 +23,33 @@ type Program struct {
 	said  []error
 }
 
-// NewProgram makes a Program whose servers are started until ctx ends.
+// NewProgram makes a Program; its servers can start until ctx
+// ends.
 func NewProgram(ctx context.Context) *Program { return &Program{ctx: ctx} }
 
-// ErrServer is wrapped by what a Program could not do.
+// ErrServer is wrapped by every failure of a Program.
 var ErrServer = errors.New("testenv: a server")
 
-// Helper does nothing: a Program has no lines to report.
+// Helper does nothing: a Program reports no lines.
 func (*Program) Helper() {}
 
 // Name is the same for all programs.
 func (*Program) Name() string { return "program" }
 
-// Context ends when the program is to end.
+// Context returns the program's context.
 func (p *Program) Context() context.Context { return p.ctx }
 
 // Logf says nothing.
 func (*Program) Logf(string, ...any) {}
 
-// Fatalf ends what Try calls.
+// Fatalf aborts the function of Try.
 func (p *Program) Fatalf(f string, args ...any) { p.Errorf(f, args...); p.FailNow() }
 
-// Skip fails too: what a machine lacks is an error of a program.
+// Skip fails, too: what a machine lacks is an error of a
+// program.
 func (p *Program) Skip(args ...any) { p.Errorf("%s", fmt.Sprint(args...)); p.FailNow() }
 
-// Cleanup has Close call fn.
+// Cleanup registers fn for Close.
 func (p *Program) Cleanup(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,10 +63,10 @@ func (p *Program) Errorf(format string, args ...any) {
 	p.said = append(p.said, fmt.Errorf("%w: "+format, append([]any{ErrServer}, args...)...))
 }
 
-// failed is what FailNow panics with, for Try.
+// failed is panicked with by FailNow, for Try.
 type failed struct{}
 
-// FailNow ends what Try calls.
+// FailNow aborts the function of Try.
 func (*Program) FailNow() { panic(failed{}) }
 
 // TempDir makes a folder that Close removes.
@@ -78,7 +80,8 @@ func (p *Program) TempDir() string {
 	return dir
 }
 
-// Try calls what uses this package, and returns what it reported as an error.
+// Try calls a function that uses this package, and returns its
+// failures as an error.
 func (p *Program) Try(fn func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -95,7 +98,7 @@ func (p *Program) Try(fn func()) (err error) {
 	return nil
 }
 
-// Close cleans up, last first.
+// Close runs the cleanups in reverse order.
 func (p *Program) Close() error {
 	p.mu.Lock()
 	clean := p.clean

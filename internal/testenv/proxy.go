@@ -12,9 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy starts a toxiproxy in this process in front of upstream (host:port) and
-// stops it with the test. Its address is Listen; Stop and Start cut and restore
-// it; Toxics.AddToxicJson adds delays, cuts and limits.
+// Proxy starts a toxiproxy in this process in front of upstream
+// (host:port) and stops it with the test. Its address is Listen.
+// Stop and Start cut and restore it. Toxics.AddToxicJson adds
+// delays, cuts and limits.
 func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -29,9 +30,9 @@ func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	return proxy
 }
 
-// Rewriting is the address of a proxy in front of upstream that replaces a
-// text, wherever it stands in an answer as a whole, by another of the same
-// length: a server that calls something by another name, as if it hid it.
+// Rewriting returns the address of a proxy in front of upstream
+// that replaces a text in replies by another of the same length.
+// So a server seems to lack a field or a command.
 func Rewriting(t testing.TB, upstream, text, by string) string {
 	t.Helper()
 	require.Len(t, by, len(text))
@@ -59,8 +60,8 @@ func Rewriting(t testing.TB, upstream, text, by string) string {
 	return ln.Addr().String()
 }
 
-// rewrite copies what arrives until the connection ends. What arrives at once
-// is replaced as a whole.
+// rewrite copies until the connection ends. It replaces within
+// each chunk read.
 func rewrite(to, from net.Conn, text, by []byte) {
 	buffer := make([]byte, 1<<20)
 	for {

@@ -15,21 +15,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRedis is the error on a machine without Redis.
+// errNoRedis: this machine has no Redis.
 var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
 	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
 
-// RedisServer is a real Redis on 127.0.0.1. Its methods fail the test when they
-// do not succeed.
+// RedisServer is a real Redis on 127.0.0.1. Its methods fail the
+// test on errors.
 type RedisServer struct {
 	control
 
 	addr string
 }
 
-// Redis starts a Redis of the test's own, empty, without persistence, and ends
-// it with the test. Each conf is a line of redis.conf ("appendonly yes",
-// "maxmemory 3mb") that overrides the defaults.
+// Redis starts the test's own Redis, empty, without persistence,
+// and ends it with the test. Each conf is a redis.conf line
+// ("appendonly yes", "maxmemory 3mb") that overrides the
+// defaults.
 func Redis(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	return ownRedis(t, "", conf)
@@ -40,7 +41,8 @@ func ownRedis(t testing.TB, program string, conf []string) *RedisServer {
 	return newRedis(t, program, conf, nil)
 }
 
-// newRedis is ownRedis with lines of environment for a program of this machine.
+// newRedis is ownRedis with environment variables, for a local
+// program.
 func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
 	t.Helper()
 	srv, addr, closeAll, err := startRedis(program, conf, 0, env...)
@@ -49,9 +51,10 @@ func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
 	return &RedisServer{control: control{t: t, srv: srv}, addr: addr}
 }
 
-// SharedRedis returns the one Redis that all tests of this binary share,
-// without persistence. Tests must use campaign ids of their own (UniqueID),
-// never flush it, and can't Kill, Stop or Pause it.
+// SharedRedis returns the Redis shared by all tests of this
+// binary, without persistence. Tests must use their own campaign
+// ids (UniqueID), never flush it, and can't Kill, Stop or Pause
+// it.
 func SharedRedis(t testing.TB) *RedisServer {
 	t.Helper()
 	one, err := sharedRedis()
@@ -74,17 +77,17 @@ func (r *RedisServer) Addr() string { return r.addr }
 // URL returns a redis:// URL for database 0.
 func (r *RedisServer) URL() string { return "redis://" + r.addr + "/0" }
 
-// Client returns a new client, closed at the end of the test. It never repeats
-// a command that failed (MaxRetries -1), as is right for scripts that write,
-// and gives up at its context's deadline.
+// Client returns a new client, closed at the end of the test. It
+// never retries (MaxRetries -1), as is right for scripts that
+// write, and respects its context's deadline.
 func (r *RedisServer) Client() *redis.Client {
 	c := newClient(r.addr)
-	r.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it before
+	r.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
 	return c
 }
 
-// startRedis starts a server on a fresh folder: the program, "" for any.
-// busPort is the cluster bus port, 0 for no cluster.
+// startRedis starts a server in a new folder. program "" is any;
+// busPort 0 is no cluster.
 func startRedis(program string, conf []string, busPort int, env ...string) (srv *server, addr string, closeAll func() error, err error) {
 	p, err := newPlace("redis")
 	if err != nil {
@@ -108,7 +111,8 @@ func startRedis(program string, conf []string, busPort int, env ...string) (srv 
 	return srv, addr, closeAll, nil
 }
 
-// redisHost is the program, or an installed redis-server for "", else Docker.
+// redisHost runs the program, for "" an installed redis-server,
+// else Docker.
 func redisHost(p place, program string, conf []string, busPort int) (host, error) {
 	var err error
 	if program == "" {
@@ -125,20 +129,20 @@ func redisHost(p place, program string, conf []string, busPort int) (host, error
 	c := newContainer(p.folder, redisImage, p.port)
 	c.inside = 6379
 	c.data = "/data"
-	bind := "0.0.0.0" // inside the container only; published on loopback
-	if busPort != 0 { // nodes must reach each other by the address clients use
+	bind := "0.0.0.0" // inside the container; published on loopback
+	if busPort != 0 { // nodes must reach each other by the clients' address
 		c.network = "host"
 		c.inside = p.port
 		bind = "127.0.0.1"
 	}
-	// Without a mounted file the image takes its configuration on the command
-	// line only.
+	// Without a mounted file the image takes its configuration on
+	// the command line only.
 	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)
 	return c, nil
 }
 
-// redisConf writes a redis.conf. Persistence is off unless conf asks for it;
-// later lines win.
+// redisConf writes a redis.conf. Persistence is off by default.
+// Later lines override earlier ones.
 func redisConf(port, busPort int, bind, folder string, conf []string) string {
 	lines := []string{
 		"port " + strconv.Itoa(port), "bind " + bind, "protected-mode no", "dir " + folder,
@@ -150,7 +154,8 @@ func redisConf(port, busPort int, bind, folder string, conf []string) string {
 	return strings.Join(append(lines, conf...), "\n") + "\n"
 }
 
-// dataFolder is where a Redis with these lines keeps its data.
+// dataFolder returns the data folder of a Redis with these
+// lines.
 func dataFolder(folder string, conf []string) string {
 	for _, line := range conf {
 		if dir, is := strings.CutPrefix(line, "dir "); is {
@@ -160,8 +165,8 @@ func dataFolder(folder string, conf []string) string {
 	return folder
 }
 
-// confArgs turns the lines of a redis.conf into command line arguments: "save
-// 60 1" is --save "60 1".
+// confArgs converts redis.conf lines to command line arguments:
+// "save 60 1" is --save "60 1".
 func confArgs(text string) []string {
 	var args []string
 	for line := range strings.Lines(text) {
@@ -171,8 +176,8 @@ func confArgs(text string) []string {
 	return args
 }
 
-// pingRedis dials by itself first: go-redis logs each refusal, and those are
-// expected while a server starts.
+// pingRedis dials first: go-redis would log each refusal while a
+// server starts.
 func pingRedis(ctx context.Context, addr string) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -182,11 +187,11 @@ func pingRedis(ctx context.Context, addr string) error {
 	_ = conn.Close()
 	c := newClient(addr)
 	defer func() { _ = c.Close() }()
-	return c.Ping(ctx).Err() // an error while it still loads its data
+	return c.Ping(ctx).Err() // an error while it loads its data
 }
 
-// newClient makes a client that never repeats a command and gives up when its
-// context says so.
+// newClient makes a client that never retries and respects its
+// context.
 func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 }

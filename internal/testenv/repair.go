@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRepair says that the server is not a program of this machine, or came
-// without its tool.
+// errNoRepair: the server is no local program, or its tool is
+// missing.
 var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
 
-// StartRepaired is Start for a server with "aof-load-truncated no": when a
-// crash in the middle of a write keeps it from starting, the file is repaired
-// as its owner would, with redis-check-aof, and it is started again. It returns
-// how often that was needed: 0 or 1.
+// StartRepaired is Start for a server with "aof-load-truncated
+// no". If a crash in the middle of a write prevents the start,
+// it repairs the file with redis-check-aof, as an operator
+// would, and starts again. It returns the number of repairs: 0
+// or 1.
 func (r *RedisServer) StartRepaired() (repairs int) {
 	r.t.Helper()
 	err := r.srv.start()

@@ -11,17 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ReplicatedCluster is a Redis Cluster whose masters have a replica each, so
-// that one of them may die.
+// ReplicatedCluster is a Redis Cluster with one replica per
+// master, so that a master may die.
 type ReplicatedCluster struct {
 	t       testing.TB
 	masters []*RedisServer
 	nodes   []*RedisServer // masters, then replicas
 }
 
-// RedisReplicatedCluster starts a cluster of that many masters with a replica
-// each, and ends it with the test. The cluster takes a master for dead after
-// nodeTimeout. Each conf is a line of redis.conf for every node.
+// RedisReplicatedCluster starts a cluster of masters with a
+// replica each, and ends it with the test. The cluster declares
+// a master dead after nodeTimeout. Each conf is a redis.conf
+// line for every node.
 func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration, conf ...string) *ReplicatedCluster {
 	t.Helper()
 	c := &ReplicatedCluster{t: t}
@@ -58,8 +59,8 @@ func (c *ReplicatedCluster) first() string {
 	return c.nodes[0].addr
 }
 
-// replicate makes a node the replica of a master, once it has heard of it, and
-// waits until it has its data.
+// replicate makes a node a master's replica, once they are
+// connected, and waits for its data.
 func (c *ReplicatedCluster) replicate(replica, master *RedisServer) {
 	c.t.Helper()
 	id, err := master.Client().ClusterMyID(c.t.Context()).Result()
@@ -73,7 +74,7 @@ func (c *ReplicatedCluster) replicate(replica, master *RedisServer) {
 	}, startTimeout, probeInterval, "%s follows its master", replica.addr)
 }
 
-// URL lists every node, as DIBS_REDIS_URL takes them.
+// URL lists every node, as for DIBS_REDIS_URL.
 func (c *ReplicatedCluster) URL() string {
 	addrs := make([]string, len(c.nodes))
 	for i, node := range c.nodes {
@@ -82,8 +83,8 @@ func (c *ReplicatedCluster) URL() string {
 	return "redis://" + strings.Join(addrs, ",")
 }
 
-// MasterOf is the node that serves the slot of a key, by what the first node
-// that answers says.
+// MasterOf returns the node that serves a key's slot, according
+// to the first node that answers.
 func (c *ReplicatedCluster) MasterOf(key string) *RedisServer {
 	c.t.Helper()
 	for _, node := range c.nodes {
@@ -118,8 +119,8 @@ func masterOf(ctx context.Context, addr, key string) (string, error) {
 	return "", fmt.Errorf("%w: slot %d", errClusterForming, slot)
 }
 
-// AwaitPromotion waits until every node that answers names another master than
-// dead for a key, and returns when that was.
+// AwaitPromotion waits until every reachable node names a new
+// master for a key, and returns that time.
 func (c *ReplicatedCluster) AwaitPromotion(dead *RedisServer, key string) time.Time {
 	c.t.Helper()
 	for _, node := range c.nodes {
@@ -134,7 +135,7 @@ func (c *ReplicatedCluster) AwaitPromotion(dead *RedisServer, key string) time.T
 	return time.Now()
 }
 
-// Await waits until CLUSTER INFO of a node is as wanted.
+// Await waits until a node's CLUSTER INFO is as wanted.
 func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bool) {
 	c.t.Helper()
 	rdb := node.Client()
@@ -144,18 +145,19 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 	}, startTimeout, probeInterval, "cluster info of %s", node.addr)
 }
 
-// Nodes are all of them, the masters of the beginning first.
+// Nodes returns all nodes, the initial masters first.
 func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
 
-// MoveSlot moves the slot of a key to another master, one key after another
-// with a pause in between, as a resharding does.
+// MoveSlot moves a key's slot to another master, key by key with
+// pauses, as a resharding does.
 func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	c.t.Helper()
 	c.BeginMove(key)(pause)
 }
 
-// BeginMove has a slot begin to move: its master has all keys still, and asks
-// the next one for what it does not find. move moves them.
+// BeginMove marks a slot as migrating: its master still has all
+// keys, and refers clients to the next for missing ones. move
+// moves the keys.
 func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration)) {
 	c.t.Helper()
 	from := c.MasterOf(key)
@@ -198,8 +200,7 @@ func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration
 	}
 }
 
-// mastersNow are the nodes that are masters, of which there are as many as in
-// the beginning.
+// mastersNow returns the current masters, as many as initially.
 func (c *ReplicatedCluster) mastersNow() (masters []*RedisServer) {
 	c.t.Helper()
 	for _, node := range c.nodes {

@@ -15,20 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sentinelMaster is the name under which Sentinels watch the primary.
+// sentinelMaster is the primary's name in Sentinels.
 const sentinelMaster = "dibs"
 
-// SentinelSet are Sentinels that watch a Redis and promote one of its replicas
-// when it dies.
+// SentinelSet is a set of Sentinels for one Redis and its
+// replicas.
 type SentinelSet struct {
 	t       testing.TB
 	addrs   []string
 	clients []*redis.SentinelClient
 }
 
-// Sentinels starts three Sentinels, which take the primary for dead after down,
-// waits until they know its replicas, and ends them with the test. They are
-// processes: there is no container for them.
+// Sentinels starts three Sentinels, which declare the primary
+// dead after down. It waits until they know its replicas, and
+// ends them with the test. They run only as local processes.
 func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Duration) *SentinelSet {
 	t.Helper()
 	s := &SentinelSet{t: t}
@@ -75,13 +75,13 @@ func (s *SentinelSet) client(addr string) *redis.SentinelClient {
 	return c
 }
 
-// URL is how a client reaches the primary, as DIBS_REDIS_URL takes it.
+// URL is the primary's address, as for DIBS_REDIS_URL.
 func (s *SentinelSet) URL() string {
 	return "redis+sentinel://" + strings.Join(s.addrs, ",") + "/" + sentinelMaster
 }
 
-// AwaitPromotion waits until a Sentinel names another primary than dead, and
-// returns when that was.
+// AwaitPromotion waits until all Sentinels name a new primary,
+// and returns that time.
 func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 	s.t.Helper()
 	for i, addr := range s.addrs {
@@ -94,7 +94,8 @@ func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 	return time.Now()
 }
 
-// Replicate makes a Redis a replica of another and waits until it has its data.
+// Replicate makes a Redis a replica of another and waits for its
+// data.
 func Replicate(t testing.TB, replica, primary *RedisServer) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Time limits of servers. Generous, because test machines are busy; nothing
-// waits that long when all is well.
+// Time limits of servers, generous because test machines are
+// busy.
 const (
 	startTimeout  = 90 * time.Second
 	stopTimeout   = 30 * time.Second
@@ -22,28 +22,29 @@ const (
 	logTailBytes  = 2000
 )
 
-// errNotRunning is the error of acting on a stopped or killed server.
+// errNotRunning: the server was stopped or killed.
 var errNotRunning = errors.New("testenv: the server is not running")
 
-// host is where a server runs: as a process here, or in a container.
+// host runs a server: as a local process, or in a container.
 type host interface {
-	// command returns a fresh command that runs the server in the foreground.
+	// command returns a new command that runs the server in the
+	// foreground.
 	command() *exec.Cmd
-	// signal delivers a signal to the server that command started.
+	// signal sends a signal to command's server.
 	signal(running *os.Process, sig syscall.Signal) error
-	// onParentDeath is the signal that the command gets when the test binary is
+	// onParentDeath is sent to the command when the test binary is
 	// killed.
 	onParentDeath() syscall.Signal
 	// remove deletes what outlives the command.
 	remove()
 }
 
-// server is one server that can be started, killed and started again, on the
-// same data and port.
+// server can be started, killed and restarted on the same data
+// and port.
 type server struct {
 	name  string // for messages
 	host  host
-	log   string // file with its output since the first start
+	log   string // its output since the first start
 	probe func(ctx context.Context) error
 
 	mu      sync.Mutex
@@ -51,7 +52,7 @@ type server struct {
 	exited  chan struct{} // closed when running has ended
 }
 
-// start runs the server and returns when it answers its probe.
+// start runs the server and returns once its probe succeeds.
 func (s *server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *server) probeOnce(ctx context.Context) error {
 	return s.probe(ctx)
 }
 
-// signal delivers sig to the running server.
+// signal sends sig to the running server.
 func (s *server) signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +127,8 @@ func (s *server) signal(sig syscall.Signal) error {
 	return s.host.signal(s.running, sig)
 }
 
-// stop ends the server by sig and returns when it is gone: SIGKILL for a crash,
-// SIGTERM for an orderly end.
+// stop ends the server by sig and waits for its end: SIGKILL for
+// a crash, SIGTERM for a clean end.
 func (s *server) stop(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,7 @@ func (s *server) stop(sig syscall.Signal) error {
 	return s.end(sig)
 }
 
-// end needs s.mu held and a running server.
+// end requires s.mu and a running server.
 func (s *server) end(sig syscall.Signal) error {
 	err := s.host.signal(s.running, sig)
 	select {
@@ -149,7 +150,7 @@ func (s *server) end(sig syscall.Signal) error {
 	}
 }
 
-// close ends the server for good, whatever state it is in.
+// close ends the server permanently, in any state.
 func (s *server) close() error {
 	err := s.stop(syscall.SIGKILL)
 	s.host.remove()
@@ -173,7 +174,7 @@ func (s *server) isRunning() bool {
 	return s.running != nil
 }
 
-// hasEnded reports whether the server ended without being told to.
+// hasEnded reports whether the server ended by itself.
 func (s *server) hasEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// spawnRequest asks the spawning thread to start a command.
+// spawnRequest is a command to start on the spawning thread.
 type spawnRequest struct {
 	cmd  *exec.Cmd
 	done chan error
@@ -19,9 +19,9 @@ var spawner = sync.OnceValue(func() chan<- spawnRequest {
 	return requests
 })
 
-// spawnForever starts children from one thread that never ends. The kernel
-// sends a child its parent-death signal when the *thread* that started it ends,
-// and Go ends threads as it sees fit, so that thread has to be held.
+// spawnForever starts children from one thread that never ends.
+// The kernel sends the parent-death signal when the *thread*
+// that started a child ends, and Go may end threads at any time.
 func spawnForever(requests <-chan spawnRequest) {
 	runtime.LockOSThread()
 	for r := range requests {
@@ -29,8 +29,8 @@ func spawnForever(requests <-chan spawnRequest) {
 	}
 }
 
-// Spawn starts cmd so that it gets the signal when this process ends, however
-// it ends.
+// Spawn starts cmd so that it gets the signal when this process
+// ends, for any reason.
 func Spawn(cmd *exec.Cmd, onParentDeath syscall.Signal) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: onParentDeath}
 	r := spawnRequest{cmd: cmd, done: make(chan error, 1)}

@@ -16,26 +16,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoSQLServer is the error on a machine without MariaDB and MySQL.
+// errNoSQLServer: this machine has neither MariaDB nor MySQL.
 var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
 	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
 
-// installTimeout bounds the creation of the system tables; half a second is
-// usual.
+// installTimeout limits the creation of the system tables,
+// usually half a second.
 const installTimeout = 2 * time.Minute
 
-// MySQLServer is a real MariaDB or MySQL on 127.0.0.1, user root without a
-// password. Its methods fail the test when they do not succeed.
+// MySQLServer is a real MariaDB or MySQL on 127.0.0.1, user root
+// without a password. Its methods fail the test on errors.
 type MySQLServer struct {
 	control
 
 	addr string
 }
 
-// SQLServer starts a MariaDB (MySQL where only that is installed) of the test's
-// own, with durable commits (innodb_flush_log_at_trx_commit=1), and ends it
-// with the test. Each option is a server argument ("--max-connections=20",
-// "--datadir=..."). For a plain database use Database, which is far cheaper.
+// SQLServer starts the test's own MariaDB, or MySQL if only that
+// is installed, with durable commits
+// (innodb_flush_log_at_trx_commit=1), and ends it with the test.
+// Each option is a server argument ("--max-connections=20",
+// "--datadir=..."). Database is far cheaper for a plain
+// database.
 func SQLServer(t testing.TB, options ...string) *MySQLServer {
 	t.Helper()
 	srv, addr, closeAll, err := startSQL(options)
@@ -47,9 +49,10 @@ func SQLServer(t testing.TB, options ...string) *MySQLServer {
 // Addr returns host:port.
 func (s *MySQLServer) Addr() string { return s.addr }
 
-// DSN returns a go-sql-driver DSN for a database of this server (parseTime,
-// interpolateParams, UTC) and creates the database if the server runs and lacks
-// it. An empty name gives a DSN without a database.
+// DSN returns a go-sql-driver DSN for a database of this server
+// (parseTime, interpolateParams, UTC). It creates a missing
+// database if the server runs. An empty name gives a DSN without
+// a database.
 func (s *MySQLServer) DSN(db string) string {
 	s.t.Helper()
 	if db != "" && s.srv.isRunning() {
@@ -79,8 +82,8 @@ func startSQL(options []string) (srv *server, addr string, closeAll func() error
 	return srv, addr, closeAll, nil
 }
 
-// sqlHost picks an installed MariaDB, else an installed MySQL, else Docker, and
-// creates the system tables.
+// sqlHost picks an installed MariaDB, else MySQL, else Docker,
+// and creates the system tables.
 func sqlHost(p place, options []string) (host, error) {
 	program, err := findProgram("mariadbd", "mysqld")
 	if err != nil {
@@ -106,7 +109,7 @@ func sqlHost(p place, options []string) (host, error) {
 		args = append(args, "--mysqlx=OFF")
 	}
 	args = append(args, smallAndDurable()...)
-	if maria { // MySQL knows its root as one of localhost by name
+	if maria { // MySQL's root is valid for the name localhost only
 		args = append(args, "--skip-name-resolve")
 	}
 	return process{program: program, args: append(args, options...), folder: p.folder}, nil
@@ -121,8 +124,8 @@ func mariaDBContainer(p place, options []string) container {
 	return c
 }
 
-// smallAndDurable are server arguments that MariaDB and MySQL share: quick to
-// start, small, and no commit is ever answered before it is in the log.
+// smallAndDurable are arguments of MariaDB and MySQL: fast to
+// start, small, with every commit in the log before its reply.
 func smallAndDurable() []string {
 	return []string{
 		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
@@ -130,9 +133,9 @@ func smallAndDurable() []string {
 	}
 }
 
-// installSQL creates the system tables in an empty data folder. Temporary
-// tables go into a folder of this server only: a server that starts empties
-// that folder, and would delete those of other tests' servers.
+// installSQL creates the system tables in an empty data folder.
+// Temporary tables get a folder per server: a starting server
+// empties it, and would delete those of other tests' servers.
 func installSQL(program string, maria bool, tmp, data string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
@@ -154,8 +157,8 @@ func installSQL(program string, maria bool, tmp, data string) error {
 	return nil
 }
 
-// isMariaDB reports whether a program is MariaDB rather than MySQL, whose
-// server often has the same file name.
+// isMariaDB reports whether a program is MariaDB rather than
+// MySQL. Their file names are often the same.
 func isMariaDB(program string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
@@ -163,8 +166,8 @@ func isMariaDB(program string) bool {
 	return strings.Contains(string(out), "MariaDB")
 }
 
-// dsn returns the DSN of a database at addr, in the form production code
-// expects.
+// dsn returns the DSN of a database at addr, as production code
+// expects it.
 func dsn(addr, db string) string {
 	c := mysql.NewConfig()
 	c.User = "root"
@@ -174,7 +177,7 @@ func dsn(addr, db string) string {
 	return withOptions(c).FormatDSN()
 }
 
-// withOptions sets the options of every DSN of tests: times in UTC, and
+// withOptions sets the options of all tests' DSNs: UTC, and
 // placeholders filled in by the client.
 func withOptions(c *mysql.Config) *mysql.Config {
 	c.ParseTime = true
@@ -186,7 +189,7 @@ func withOptions(c *mysql.Config) *mysql.Config {
 	return c
 }
 
-// execSQL runs one statement on a connection of its own.
+// execSQL runs one statement on its own connection.
 func execSQL(ctx context.Context, dsn, statement string) error {
 	db, err := openQuiet(dsn)
 	if err != nil {
@@ -199,8 +202,8 @@ func execSQL(ctx context.Context, dsn, statement string) error {
 	return nil
 }
 
-// openQuiet opens a DSN with the driver's own log off: refused connections are
-// expected while a server starts.
+// openQuiet opens a DSN without the driver's log, which reports
+// refused connections while a server starts.
 func openQuiet(dsn string) (*sql.DB, error) {
 	c, err := mysql.ParseDSN(dsn)
 	if err != nil {

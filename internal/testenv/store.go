@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// Store is a database for books: one of the SQL server, by its DSN, or a file
-// of the embedded SQLite, by its path.
+// Store is a database: of the SQL server, by DSN, or a file of
+// the embedded SQLite, by path.
 type Store struct{ DSN, Path string }
 
-// String is the one of them that is set.
+// String returns the one that is set.
 func (s Store) String() string { return s.DSN + s.Path }
 
-// OnEachStore runs a test on the SQL server and on the embedded SQLite, both
-// empty.
+// OnEachStore runs a test on the SQL server and on the embedded
+// SQLite, both empty.
 func OnEachStore(t *testing.T, test func(t *testing.T, store Store)) {
 	t.Helper()
 	t.Run("server", func(t *testing.T) {
@@ -22,7 +22,7 @@ func OnEachStore(t *testing.T, test func(t *testing.T, store Store)) {
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		// a name that a URL would choke on
+		// a name that must be escaped in a URL
 		test(t, Store{Path: filepath.Join(t.TempDir(), "dibs 100%?.db")})
 	})
 }

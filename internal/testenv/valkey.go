@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-// Valkey is Redis with a Valkey. Where there is none, the test is skipped and
-// says what to install; each test that uses it runs on the usual server, too.
+// Valkey is Redis with a Valkey. Without one, the test is
+// skipped and says what to install. Each such test also runs on
+// the usual server.
 func Valkey(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	program, err := findProgram("valkey-server")
-	if cache, cacheErr := os.UserCacheDir(); err != nil && cacheErr == nil { // by scripts/valkey
+	if cache, cacheErr := os.UserCacheDir(); err != nil && cacheErr == nil { // from scripts/valkey
 		program, err = findProgram(filepath.Join(cache, "dibs", "valkey", "usr", "bin", "valkey-server"))
 	}
 	if err != nil {

@@ -17,47 +17,51 @@ import (
 	"gorm.io/gorm"
 )
 
-// Group is the consumer group of the role.
+// Group is the webhooks' consumer group.
 const Group = "webhooks"
 
-// ErrReplaced is the cause of a context that ended because another process
-// delivers now.
+// ErrReplaced is the cause of a context that ended because
+// another process took over delivery.
 var ErrReplaced = errors.New("webhooks: another process delivers")
 
-// DefaultGiveUpAfter is how long an event is tried before it is parked.
+// DefaultGiveUpAfter is how long an event is retried before it
+// is parked.
 const DefaultGiveUpAfter = 24 * time.Hour
 
 const (
 	backoffFirst = 500 * time.Millisecond // doubled after each failure
 	maxBackoff   = 5 * time.Minute
-	// before a lane asks again for what the writer is inserting
+	// before a lane checks again for rows being inserted
 	commitPause  = 10 * time.Millisecond
-	storePause   = time.Second     // before MySQL is asked again
-	finishWithin = 5 * time.Second // of a stop, for the requests under way
+	storePause   = time.Second     // before MySQL is retried
+	finishWithin = 5 * time.Second // of a stop, for requests in progress
 	laneMemory   = 256             // events of a lane in memory; more wait in the table
-	nameMemory   = 2048            // and of an endpoint
-	// of a lane, read at once; so many events may come again after a crash
+	nameMemory   = 2048            // the same of an endpoint
+	// of a lane, read at once; up to so many events may repeat after
+	// a crash
 	pageRows = 200
 )
 
-// Config is what a Dispatcher works with.
+// Config configures a Dispatcher.
 type Config struct {
 	DB        *gorm.DB
-	Endpoints func() Endpoints // as they are now
-	Private   bool             // endpoints may have private addresses
-	// Proxy is the proxy of an endpoint elsewhere, which checks addresses in
-	// place of this process; nil, for none or as a whole.
+	Endpoints func() Endpoints // the current ones
+	Private   bool             // allows endpoints with private addresses
+	// Proxy returns the proxy for a remote endpoint, or nil. The
+	// proxy then checks addresses, not this process. A nil Proxy
+	// means none.
 	Proxy func(endpoint *url.URL) (*url.URL, error)
-	// GiveUpAfter is how long an event is tried; 0 is DefaultGiveUpAfter.
+	// GiveUpAfter is how long an event is retried; 0 is
+	// DefaultGiveUpAfter.
 	GiveUpAfter time.Duration
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
 
-	initialBackoff, maxBackoff time.Duration // are the constants, except in tests
+	initialBackoff, maxBackoff time.Duration // the constants, except in tests
 }
 
-// Dispatcher delivers events. One process at a time runs one: two would deliver
-// events of a campaign in any order.
+// Dispatcher delivers events. Only one process at a time may run
+// one: two would deliver a campaign's events out of order.
 type Dispatcher struct {
 	cfg     Config
 	store   store
@@ -69,29 +73,29 @@ type Dispatcher struct {
 
 	mu       sync.Mutex
 	lanes    map[laneKey]*lane
-	inMemory map[string]int                 // events, by endpoint
-	turns    map[string]*semaphore.Weighted // requests under way, by endpoint
+	inMemory map[string]int                 // events in memory, by endpoint
+	turns    map[string]*semaphore.Weighted // requests in progress, by endpoint
 	lastNo   int64
-	spilling []spill // in the order in which the writer is to insert them
+	spilling []spill // in the order of insertion
 	running  sync.WaitGroup
 
 	spilled chan struct{} // holds a token when spilling is not empty
 }
 
-// item is an event on its way to one endpoint.
+// item is an event pending delivery to one endpoint.
 type item struct {
 	models.WebhookEvent
 
-	done func(error) // nil for one that was read from the table
+	done func(error) // nil if read from the table
 }
 
-// spill are events of a lane that go to the table.
+// spill is a lane's events to be written to the table.
 type spill struct {
 	lane  *lane
 	items []*item
 }
 
-// New makes a Dispatcher, which does nothing before Run.
+// New makes a Dispatcher, idle until Run.
 func New(cfg Config) *Dispatcher {
 	if cfg.GiveUpAfter == 0 {
 		cfg.GiveUpAfter = DefaultGiveUpAfter
@@ -105,10 +109,11 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Run delivers what Submit is given, until consume returns. What is then
-// neither delivered nor in the table is settled with an error. Requests under
-// way have five seconds to end, but none if ctx ended by ErrReplaced. It may
-// run again when it has returned.
+// Run delivers submitted events until consume returns. It
+// settles with an error those neither delivered nor in the
+// table. Requests in progress have five seconds to end, or none
+// if ctx ended by ErrReplaced. It may be called again after it
+// has returned.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,7 +127,7 @@ func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) erro
 		time.AfterFunc(finishWithin, finish)
 	})()
 	d.begin(ctx, finishing)
-	if d.recover(ctx) != nil { // it was stopped
+	if d.recover(ctx) != nil { // stopped
 		return nil
 	}
 	d.running.Go(func() { d.write(ctx) })
@@ -132,7 +137,7 @@ func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) erro
 	return err
 }
 
-// begin forgets what an earlier run left in memory.
+// begin drops what an earlier run left in memory.
 func (d *Dispatcher) begin(ctx, finishing context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +149,8 @@ func (d *Dispatcher) begin(ctx, finishing context.Context) {
 	d.spilling = nil
 }
 
-// recover starts the lanes that have events in the table. It waits for MySQL.
+// recover starts the lanes with events in the table. It waits
+// for MySQL.
 func (d *Dispatcher) recover(ctx context.Context) error {
 	var found []left
 	err := sqlstore.RetryForever(ctx, d.warnStore(ctx), func() (err error) {
@@ -184,10 +190,10 @@ func (d *Dispatcher) lane(key laneKey) *lane {
 	return l
 }
 
-// Submit takes events to deliver and calls settle for each: with nil once every
-// endpoint that wants the event has it, or the table holds it. It does not wait
-// for that. Events of one claim stream must be submitted in their order, one
-// call after the other.
+// Submit takes events to deliver and returns at once. It calls
+// settle for each, with nil once every subscribed endpoint has
+// the event or the table holds it. Events of one claim stream
+// must be submitted in order, in consecutive calls.
 func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle func(i int, err error)) {
 	endpoints := d.cfg.Endpoints()
 	for i := range batch {
@@ -211,7 +217,8 @@ func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle f
 	}
 }
 
-// perDelivery is how many events an endpoint takes at once.
+// perDelivery is the number of events in a delivery to an
+// endpoint.
 func (d *Dispatcher) perDelivery(endpoint string) int {
 	e := d.cfg.Endpoints()[endpoint]
 	if e == nil {
@@ -220,8 +227,8 @@ func (d *Dispatcher) perDelivery(endpoint string) int {
 	return max(1, e.Batch)
 }
 
-// all calls then once the function that it returns was called n times, with any
-// of the errors.
+// all returns a function that, at its nth call, calls then with
+// any of the errors.
 func all(n int, then func(error)) func(error) {
 	var left atomic.Int32
 	var failed atomic.Pointer[error]
@@ -241,7 +248,8 @@ func all(n int, then func(error)) func(error) {
 	}
 }
 
-// enqueue hands an event to a lane. It returns false when the Dispatcher stops.
+// enqueue adds an event to a lane. It returns false while the
+// Dispatcher stops.
 func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(error)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,14 +275,14 @@ func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(erro
 	return true
 }
 
-// queue adds events to the memory of a lane. The caller holds mu.
+// queue adds events to a lane's memory. The caller holds mu.
 func (d *Dispatcher) queue(l *lane, items []*item) {
 	l.queue = append(l.queue, items...)
 	d.inMemory[l.key.endpoint] += len(items)
 }
 
-// unqueue takes all but the first keep events from the memory of a lane. The
-// caller holds mu.
+// unqueue removes all but the first keep events from a lane's
+// memory. The caller holds mu.
 func (d *Dispatcher) unqueue(l *lane, keep int) []*item {
 	keep = min(keep, len(l.queue))
 	items := l.queue[keep:]
@@ -283,8 +291,8 @@ func (d *Dispatcher) unqueue(l *lane, keep int) []*item {
 	return items
 }
 
-// spill has the writer insert events of a lane, and what follows them as well.
-// The caller holds mu.
+// spill queues a lane's events for the table, and diverts later
+// ones there. The caller holds mu.
 func (d *Dispatcher) spill(l *lane, items []*item) {
 	l.spilled = true
 	l.spills++
@@ -295,8 +303,9 @@ func (d *Dispatcher) spill(l *lane, items []*item) {
 	}
 }
 
-// write inserts into the table what is spilled, in order, until ctx ends. While
-// MySQL is away it waits, and so does what is behind.
+// write inserts spilled events into the table, in order, until
+// ctx ends. While MySQL is unreachable, it and all later events
+// wait.
 func (d *Dispatcher) write(ctx context.Context) {
 	for {
 		select {
@@ -336,11 +345,11 @@ func settle(batch []spill, err error) {
 	}
 }
 
-// errGone says that the file names an endpoint no more.
+// errGone: the file no longer has the endpoint.
 var errGone = errors.New("webhooks: no such endpoint any more")
 
-// send delivers events, after their turn among the requests to the endpoint:
-// one, or as many as the endpoint takes at once.
+// send delivers events once the endpoint's request limit allows
+// it: one, or a batch if the endpoint takes batches.
 func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) error {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {

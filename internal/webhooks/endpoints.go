@@ -16,8 +16,8 @@ import (
 	"dibs/models"
 )
 
-// ErrConfig is wrapped by every refusal of the endpoints file; the message
-// names the endpoint and the field.
+// ErrConfig is wrapped by every refusal of the endpoints file.
+// The message names the endpoint and the field.
 var ErrConfig = errors.New("webhooks: bad endpoints file")
 
 // Limits of the endpoints file.
@@ -27,7 +27,7 @@ const (
 	CampaignsMax = 1000
 	BatchMax     = 100
 	fileMax      = 1 << 20 // bytes
-	secretMin    = 24      // bytes, as Standard Webhooks say
+	secretMin    = 24      // bytes, by Standard Webhooks
 	secretMax    = 64
 	secretPrefix = "whsec_"
 )
@@ -36,19 +36,20 @@ const (
 type Endpoint struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
-	// "whsec_" and the key in base64; each signs every delivery, so that a
-	// receiver can change from one to the next
+	// "whsec_" and the key in base64; all sign each delivery, so
+	// that a receiver can rotate keys
 	Secrets   []string           `json:"secrets"`
 	Events    []models.EventType `json:"events"`
-	Campaigns []string           `json:"campaigns"` // none: all
-	// events of a delivery at most, in a list; 0: each is sent alone
+	Campaigns []string           `json:"campaigns"` // empty: all
+	// most events of a delivery, sent as a list; 0: one event, sent
+	// alone
 	Batch int `json:"batch"`
 
 	keys     [][]byte
 	loopback bool // the URL names this machine
 }
 
-// wants reports whether an endpoint is to get an event.
+// wants reports whether an endpoint subscribes to an event.
 func (e *Endpoint) wants(event *models.Event) bool {
 	return slices.Contains(e.Events, event.Type) && (len(e.Campaigns) == 0 || slices.Contains(e.Campaigns, event.CampaignID))
 }
@@ -56,8 +57,9 @@ func (e *Endpoint) wants(event *models.Event) bool {
 // Endpoints are the endpoints by name.
 type Endpoints map[string]*Endpoint
 
-// ReadFile reads the endpoints file, and again when it changes: a file that is
-// refused then is logged, and the endpoints stay. Errors: ErrConfig, wrapped.
+// ReadFile reads the endpoints file, and again when it changes.
+// An invalid change is logged and ignored. Errors: ErrConfig,
+// wrapped.
 func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	return reread.New(log, func() (Endpoints, error) {
 		text, err := reread.Text(path)
@@ -68,8 +70,8 @@ func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	}, path)
 }
 
-// Parse reads and checks the text of an endpoints file. Errors: ErrConfig,
-// wrapped; never with a secret in it.
+// Parse parses and checks an endpoints file. Errors: ErrConfig,
+// wrapped; never with a secret.
 func Parse(text []byte) (Endpoints, error) {
 	var file struct {
 		Endpoints []*Endpoint `json:"endpoints"`

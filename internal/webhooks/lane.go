@@ -15,34 +15,35 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// lane delivers the events of a campaign to an endpoint, one delivery at a
-// time, in order. Events go through memory until one fails or too many wait;
-// from then on all go through the table, until that is empty.
+// lane delivers a campaign's events to an endpoint, one delivery
+// at a time, in order. Events go through memory until one fails
+// or too many wait. Then all go through the table, until it is
+// empty.
 type lane struct {
 	d     *Dispatcher
 	key   laneKey
 	turns *semaphore.Weighted // of the endpoint
 
 	// Guarded by the Dispatcher's mu.
-	queue   []*item // to be sent from memory; the first are under way
-	sending int     // so many of them
-	spilled bool    // what comes goes through the table
-	spills  int     // that the writer was handed
-	commits int     // of these, that it has inserted
+	queue   []*item // to send from memory; the first are in progress
+	sending int     // number in progress
+	spilled bool    // new events go through the table
+	spills  int     // handed to the writer
+	commits int     // of these, inserted
 	running bool
-	waiting int64     // events that are not delivered
-	oldest  time.Time // when the event that is tried was made; zero: none is
+	waiting int64     // undelivered events
+	oldest  time.Time // time of the event being tried; zero: none
 
-	// The goroutine's own.
-	gap     *Gap  // that the endpoint was not told of
-	fails   int   // in a row
-	after   int64 // number of the last row that is done with
-	removed int64 // number up to which such rows are deleted
-	needed  int   // commits without which the table lacks the event that is next
+	// Owned by the goroutine.
+	gap     *Gap  // not yet reported to the endpoint
+	fails   int   // consecutive
+	after   int64 // number of the last row done
+	removed int64 // rows up to this number are deleted
+	needed  int   // commits without which the table lacks the next event
 }
 
-// start runs the lane if it has work and does not run. The caller holds the
-// Dispatcher's mu.
+// start runs the lane if it has work and is idle. The caller
+// holds the Dispatcher's mu.
 func (l *lane) start() {
 	if l.running || len(l.queue) == 0 && !l.spilled {
 		return
@@ -71,8 +72,8 @@ func (l *lane) run() {
 	settle([]spill{{l, left}}, ctx.Err())
 }
 
-// next are the events to send from memory, or else whether there is a detour
-// through the table to go on with. A lane without either ends.
+// next returns events to send from memory, or reports whether
+// the table has more. A lane without either ends.
 func (l *lane) next() (heads []*item, commits int, more bool) {
 	most := l.d.perDelivery(l.key.endpoint)
 	l.d.mu.Lock()
@@ -93,9 +94,9 @@ func (l *lane) next() (heads []*item, commits int, more bool) {
 	return nil, 0, false
 }
 
-// underway are copies of the events that are under way, for the table: after a
-// crash they come before those behind them, as they are there. The caller holds
-// the Dispatcher's mu.
+// underway copies the events in progress, for the table: after a
+// crash they keep their position there, before later ones. The
+// caller holds the Dispatcher's mu.
 func (l *lane) underway() (items []*item) {
 	for _, it := range l.queue[:min(max(1, l.sending), len(l.queue))] {
 		items = append(items, &item{WebhookEvent: it.WebhookEvent, done: func(error) {}})
@@ -103,8 +104,8 @@ func (l *lane) underway() (items []*item) {
 	return items
 }
 
-// fromMemory sends the events at the head of the queue. If they fail they go to
-// the table, with all behind them.
+// fromMemory sends the events at the head of the queue. If that
+// fails, the whole queue moves to the table.
 func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	events := make([]models.WebhookEvent, len(heads))
 	for i, it := range heads {
@@ -137,7 +138,8 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	}
 }
 
-// fromTable sends a page of events of the table. commits were inserted before.
+// fromTable sends a page of events from the table, of which
+// commits were inserted.
 func (l *lane) fromTable(ctx context.Context, commits int) {
 	if commits < l.needed {
 		_ = sleep.For(ctx, commitPause)
@@ -145,7 +147,7 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 	}
 	limit := pageRows
 	if l.fails > 0 {
-		limit = 1 // a receiver that is away has no pages in memory
+		limit = 1 // no pages in memory for an unreachable receiver
 	}
 	err := l.forget()
 	if err != nil {
@@ -173,8 +175,8 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 	_ = l.forget() // or the next time
 }
 
-// refused waits after a failure, or gives up what has been tried for long
-// enough.
+// refused waits after a failure, or parks events that were tried
+// for too long.
 func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	now := sqlstore.Now()
 	switch {
@@ -188,8 +190,8 @@ func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	}
 }
 
-// park gives up the events that have waited since a time or longer. The next
-// delivery announces that.
+// park gives up all events that have waited since a time or
+// longer. The next delivery reports the gap.
 func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 	n, last, err := l.d.store.park(ctx, l.key, since, reason.Error())
 	if err == nil {
@@ -206,8 +208,8 @@ func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 		slog.Int64("events", n), slog.Any("error", reason))
 }
 
-// returnToMemory ends the detour through the table, unless something was
-// inserted into it since, or is about to be.
+// returnToMemory ends the use of the table, unless inserts are
+// pending or were made since.
 func (l *lane) returnToMemory(commits int) bool {
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
@@ -217,7 +219,7 @@ func (l *lane) returnToMemory(commits int) bool {
 	return !l.spilled
 }
 
-// done notes that n rows up to a number need no more tries.
+// done records that n rows up to a number are finished.
 func (l *lane) done(upTo, n int64) {
 	l.after = max(l.after, upTo)
 	l.d.mu.Lock()
@@ -225,8 +227,8 @@ func (l *lane) done(upTo, n int64) {
 	l.d.mu.Unlock()
 }
 
-// forget deletes the delivered rows. It goes on when the process stops: what it
-// leaves is delivered again.
+// forget deletes the delivered rows, also while the process
+// stops: rows left would be delivered again.
 func (l *lane) forget() error {
 	if l.removed >= l.after {
 		return nil
@@ -238,8 +240,8 @@ func (l *lane) forget() error {
 	return err
 }
 
-// delivered notes that the endpoint has an event, and with it knows of the gap
-// before.
+// delivered records a delivery, which also reports the gap
+// before it.
 func (l *lane) delivered(err error) {
 	l.fails = 0
 	if l.gap != nil && err == nil && l.d.store.announced(l.d.finishing, l.key) == nil {

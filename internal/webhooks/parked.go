@@ -10,10 +10,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// ParkedMax is the most events that are listed, replayed or discarded at once.
+// ParkedMax is the most events listed, replayed or discarded at
+// once.
 const ParkedMax = 10_000
 
-// Which chooses parked events; an empty field chooses all.
+// Which selects parked events; an empty field matches all.
 type Which struct{ Endpoint, EventID string }
 
 func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
@@ -27,8 +28,8 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 	return q
 }
 
-// Parked returns parked events, up to a number of them: by endpoint and
-// campaign, in order.
+// Parked returns up to most parked events, in order, by endpoint
+// and campaign.
 func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []models.WebhookEvent, err error) {
 	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(most).Find(&rows).Error
 	if err != nil {
@@ -37,7 +38,8 @@ func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []mod
 	return rows, err
 }
 
-// Discard deletes parked events for good, and returns those that it deleted.
+// Discard deletes parked events permanently, and returns those
+// deleted.
 func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.WebhookEvent, err error) {
 	rows, err := Parked(ctx, db, which, ParkedMax)
 	for i := range rows {
@@ -50,9 +52,10 @@ func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.Webho
 	return gone, err
 }
 
-// Replay posts parked events once more, in order, up to ParkedMax. What an
-// endpoint takes is parked no longer; after one that it does not take the rest
-// of its campaign stays. It returns how many were taken and how many are left.
+// Replay posts parked events again, in order, up to ParkedMax.
+// Accepted events are deleted. After a refused one, the rest of
+// its campaign stays parked. It returns how many were taken and
+// how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
 	rows, err := Parked(ctx, d.cfg.DB, which, ParkedMax)
 	refused := make(map[laneKey]bool)

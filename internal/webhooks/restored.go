@@ -15,20 +15,22 @@ import (
 	"dibs/models"
 )
 
-// placesEvery is how often the places of the webhooks in the claim streams are
-// written to MySQL.
+// placesEvery is how often the stream positions are written to
+// MySQL.
 const placesEvery = time.Second
 
-// webhookPlaces begins the names of the settings that have the places of the
-// webhooks in the streams: from which entry on MySQL may lack events that wait.
+// webhookPlaces prefixes the names of the settings with the
+// webhooks' stream positions: from there on, MySQL may lack
+// waiting events.
 const webhookPlaces = "webhooks:"
 
 func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(partition) }
 
-// ReadAgainAfterRestores writes the places of the webhooks in the streams into
-// MySQL until ctx ends, and looks whether they are there still. A MySQL that
-// was restored has older ones: events that waited in it are gone with the rows,
-// so the streams are read again from there.
+// ReadAgainAfterRestores writes the stream positions to MySQL
+// and checks that they are still there, until ctx ends. A
+// restored MySQL has older positions and lacks the events that
+// waited in it since. The streams are then read again from those
+// positions.
 func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts) {
 	written := make(map[string]string)
 	for ctx.Err() == nil {
@@ -69,14 +71,14 @@ func (d *Dispatcher) checkPlaces(ctx context.Context, scripts *lua.Scripts, writ
 	return nil
 }
 
-// writePlace writes the place in a stream, if it is another than before.
+// writePlace writes the position in a stream, if it changed.
 func (d *Dispatcher) writePlace(ctx context.Context, scripts *lua.Scripts, partition int, written map[string]string) error {
 	groups, err := scripts.Groups(ctx, partition)
 	if err != nil {
 		return err
 	}
 	at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == Group })
-	if at < 0 { // its reader makes it
+	if at < 0 { // its reader creates it
 		return nil
 	}
 	from := groups[at].Delivered.Next()

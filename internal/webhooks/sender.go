@@ -24,26 +24,25 @@ import (
 )
 
 const (
-	attemptTimeout = 15 * time.Second // from the dial to the end of the answer
+	attemptTimeout = 15 * time.Second // from the dial to the end of the reply
 	dialTimeout    = 5 * time.Second
-	// bytes that are read of an answer, so that its connection can be used
-	// again
+	// bytes read of a reply, so that its connection can be reused
 	answerMax       = 64 << 10
 	answerHeaderMax = 16 << 10
 	idleTimeout     = 90 * time.Second
-	sendsMax        = 128 // at once, to one endpoint
+	sendsMax        = 128 // concurrent, to one endpoint
 )
 
-// Gap says that events of the campaign before this one were given up. They are
-// parked, and may be delivered later.
+// Gap reports that preceding events of the campaign were given
+// up. They are parked, and may be delivered later.
 type Gap struct {
 	Events  int64  `json:"events"`
 	FirstID string `json:"first_id"`
 	LastID  string `json:"last_id"`
 }
 
-// Body is what is sent: an event as it stands in the claim stream, in the form
-// that Standard Webhooks propose.
+// Body is the body of a delivery, in the form proposed by
+// Standard Webhooks: an event as in the claim stream.
 type Body struct {
 	Type      models.EventType `json:"type"`
 	Timestamp models.Time      `json:"timestamp"` // of the event
@@ -51,14 +50,14 @@ type Body struct {
 	Gap       *Gap             `json:"gap,omitempty"`
 }
 
-// Batch is what is sent to an endpoint that takes batches: events of one
-// campaign, in order.
+// Batch is the body for an endpoint that takes batches: events
+// of one campaign, in order.
 type Batch struct {
 	Events []Body `json:"events"`
 }
 
-// messageOf is what is sent of events: their id, which is that of the first,
-// and their body. gap is told with the first.
+// messageOf encodes events. Its id is that of the first event,
+// which also carries the gap.
 func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string, body []byte, err error) {
 	all := Batch{Events: make([]Body, len(events))}
 	for i := range events {
@@ -74,10 +73,10 @@ func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string,
 	return events[0].EventID, body, err
 }
 
-// TestType is the type of what Test sends. No event has it.
+// TestType is the type of Test's message. No event has it.
 const TestType models.EventType = "webhook.test"
 
-// Test sends an endpoint a message that is no event, signed as events are.
+// Test sends an endpoint a signed message that is no event.
 // private and proxy are as in Config.
 func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (*url.URL, error)) error {
 	now := time.Now()
@@ -94,21 +93,21 @@ func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (
 	return newSender(private, proxy).send(ctx, e, id, body)
 }
 
-// Sign returns the signature of a message by one key, as the header
-// webhook-signature holds it.
+// Sign returns a message's signature by one key, in the form of
+// the header webhook-signature.
 func Sign(key []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, key)
-	_, _ = fmt.Fprintf(mac, "%s.%d.", id, at.Unix()) // a hash takes all
+	_, _ = fmt.Fprintf(mac, "%s.%d.", id, at.Unix()) // a hash never fails
 	_, _ = mac.Write(body)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // sender posts to endpoints.
 type sender struct {
-	outside, inside *http.Client // for endpoints elsewhere, and on this machine
+	outside, inside *http.Client // for remote endpoints, and on this machine
 
-	proxy func(*url.URL) (*url.URL, error) // of an endpoint elsewhere; nil: none
-	// what it dials is the proxy, which checks the addresses behind it
+	proxy func(*url.URL) (*url.URL, error) // of a remote endpoint; nil: none
+	// dials the proxy, which checks the addresses behind it
 	proxied *http.Client
 }
 
@@ -118,7 +117,7 @@ func newSender(private bool, proxy func(*url.URL) (*url.URL, error)) *sender {
 	return &sender{outside: newClient(private), inside: newClient(true), proxy: proxy, proxied: client(proxied)}
 }
 
-// to is the client for an endpoint.
+// to returns the client for an endpoint.
 func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
 	if e.loopback {
 		return s.inside
@@ -131,8 +130,8 @@ func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
 	return s.outside
 }
 
-// newClient makes a client that connects to no address that mayDial refuses,
-// whatever a name resolves to.
+// newClient makes a client that connects only to addresses
+// allowed by mayDial, whatever a name resolves to.
 func newClient(private bool) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
@@ -162,16 +161,16 @@ func client(transport *http.Transport) *http.Client {
 // errAddress is wrapped by refusals of an address.
 var errAddress = errors.New("webhooks: the address is refused")
 
-// neverDialed are ranges that no receiver has: link-local ones, with the
-// metadata services of clouds, and those that are reserved or translate to
-// another address.
+// neverDialed are ranges without receivers: link-local ones,
+// with the metadata services of clouds, and those that are
+// reserved or translate to another address.
 //
 //nolint:gochecknoglobals // nothing writes to it
 var neverDialed = prefixes("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
 	"203.0.113.0/24", "224.0.0.0/3", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
 	"fe80::/10", "fec0::/10", "ff00::/8")
 
-// privateRanges are dialed where DIBS_WEBHOOKS_PRIVATE says so.
+// privateRanges are dialed if DIBS_WEBHOOKS_PRIVATE allows it.
 //
 //nolint:gochecknoglobals // nothing writes to it
 var privateRanges = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
@@ -198,8 +197,7 @@ func mayDial(addr netip.Addr, private bool) error {
 	return nil
 }
 
-// send posts one event to an endpoint. It returns nil when the endpoint has it,
-// which any 2xx says.
+// send posts events to an endpoint. It returns nil on any 2xx.
 func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, bytes.NewReader(body))
 	if err != nil {
@@ -218,7 +216,7 @@ func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) 
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerMax)) // the status says it all
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerMax)) // only the status matters
 	_ = answer.Body.Close()
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return fmt.Errorf("webhooks: the endpoint answered %d", answer.StatusCode)

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	insertRows = 500 // of one statement
+	insertRows = 500 // per statement
 	reasonMax  = 500 // bytes
 )
 
-// store is the table webhook_events.
+// store accesses the table webhook_events.
 type store struct{ db *gorm.DB }
 
 // laneKey names a lane.
@@ -26,14 +26,14 @@ func (s store) of(ctx context.Context, key laneKey) *gorm.DB {
 	return s.db.WithContext(ctx).Model(&models.WebhookEvent{}).Where("endpoint = ? AND campaign_id = ?", key.endpoint, key.campaignID)
 }
 
-// insert adds events. One that the endpoint waits for already, because it came
-// from the stream twice, stays as it is.
+// insert adds events. One already waiting for the endpoint,
+// because the stream repeated it, stays unchanged.
 func (s store) insert(ctx context.Context, rows []models.WebhookEvent) error {
 	return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(rows, insertRows).Error
 }
 
-// page reads the first events of a lane that are still tried, after a number,
-// in order.
+// page reads the next events of a lane that are not parked, in
+// order.
 func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (rows []models.WebhookEvent, err error) {
 	err = s.of(ctx, key).Where("no > ? AND parked_at IS NULL", after).Order("no").Limit(limit).Find(&rows).Error
 	return rows, err
@@ -44,8 +44,9 @@ func (s store) remove(ctx context.Context, key laneKey, upTo int64) error {
 	return s.of(ctx, key).Where("no <= ? AND parked_at IS NULL", upTo).Delete(&models.WebhookEvent{}).Error
 }
 
-// park gives up the events of a lane up to the last that has waited since a
-// time or longer. It returns how many, and the number of that one.
+// park gives up a lane's events up to the last that has waited
+// since a time or longer. It returns their count and the last
+// number.
 func (s store) park(ctx context.Context, key laneKey, since time.Time, reason string) (n, last int64, err error) {
 	err = s.of(ctx, key).Where("parked_at IS NULL AND created_at <= ?", since.UTC()).Select("COALESCE(MAX(no), 0)").Scan(&last).Error
 	if err != nil {
@@ -56,7 +57,7 @@ func (s store) park(ctx context.Context, key laneKey, since time.Time, reason st
 	return done.RowsAffected, last, done.Error
 }
 
-// gap is what the endpoint was not told to be missing; nil is nothing.
+// gap returns the gap not yet reported to the endpoint, or nil.
 func (s store) gap(ctx context.Context, key laneKey) (*Gap, error) {
 	missing := s.of(ctx, key).Where("parked_at IS NOT NULL AND announced = 0").Session(&gorm.Session{})
 	var g Gap
@@ -76,15 +77,15 @@ func (s store) announced(ctx context.Context, key laneKey) error {
 	return s.of(ctx, key).Where("parked_at IS NOT NULL AND announced = 0").Update("announced", 1).Error
 }
 
-// left is a lane that an earlier process left events of.
+// left is a lane with events of an earlier process.
 type left struct {
 	key     laneKey
 	lastNo  int64 // the highest number
-	waiting int64 // events that are still tried
+	waiting int64 // not parked
 	gap     *Gap
 }
 
-// lanes are all that have events.
+// lanes returns all lanes with events.
 func (s store) lanes(ctx context.Context) (all []left, err error) {
 	var rows []models.WebhookEvent
 	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +
