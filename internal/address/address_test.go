@@ -10,8 +10,8 @@ import (
 	"dibs/internal/address"
 )
 
-// password draws a password that may hold anything that has a meaning in a URL,
-// a DSN or a shell.
+// password draws a password that may contain any character
+// special in a URL, a DSN or a shell.
 func password(t *rapid.T) string {
 	letters := rapid.StringMatching(`[QXZJKVWY]{2,4}`)
 	special := rapid.SampledFrom(strings.Split("/ ? # @ : , % & = ; ( ) [ ] ' \" \\ + $ ! %2F %zz ://", " "))
@@ -22,8 +22,8 @@ func password(t *rapid.T) string {
 	return strings.Join(parts, "")
 }
 
-// requireNone expects that a text holds no piece of four characters of a
-// password.
+// requireNone checks that a text contains no four consecutive
+// characters of a password.
 func requireNone(t require.TestingT, secret, text, of string) {
 	for i := 0; i+4 <= len(secret); i++ {
 		if strings.Contains(text, secret[i:i+4]) {
@@ -32,7 +32,7 @@ func requireNone(t require.TestingT, secret, text, of string) {
 	}
 }
 
-// forms are ways to write an address, right and wrong; PW is the password.
+// forms are addresses, valid and invalid; PW is the password.
 var forms = []string{
 	"redis://u:PW@one:6379/0", "rediss://:PW@one", "redis://u:PW@one:port", "redis://u:PW@one:1/x", "redis://u:PW@[::1:1", "redis://u:PW", "u:PW@one",
 	"redis://u:PW@a:1,b:2", "redis://a:1,u:PW@b:2", "redis://u:PW@a:1,u:PW@b:2?pool_size=5", "redis://u:PW@a:1?pool_size=x", "\"redis://u:PW@one\"",
@@ -48,7 +48,7 @@ func TestNothingThatIsSaidOfAnAddressHoldsAPieceOfItsPassword(t *testing.T) {
 		secret := password(t)
 		form := rapid.SampledFrom(forms).Draw(t, "form")
 		if !strings.Contains(form, "@") {
-			// what is behind it would be a host, for anybody who reads it
+			// what follows would be the host, for any parser
 			secret = strings.ReplaceAll(secret, "@", "+")
 		}
 		text := strings.ReplaceAll(form, "PW", secret)
@@ -63,7 +63,7 @@ func TestNothingThatIsSaidOfAnAddressHoldsAPieceOfItsPassword(t *testing.T) {
 	})
 }
 
-// A DSN has its password as it is, whatever characters are in it.
+// A DSN's password is not escaped.
 func TestAPasswordOfADSNMayHoldAnything(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

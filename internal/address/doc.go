@@ -1,11 +1,12 @@
-// Package address reads the addresses of servers that may hold a password: URLs
-// of Redis and HTTP, and DSNs of MySQL.
+// Package address parses server addresses that may contain a
+// password: URLs of Redis and HTTP, and DSNs of MySQL.
 //
-// A password with a character that has a meaning there ends up in another part:
-// in the host, the port, the path or an option. The parsers of libraries quote
-// that part in their errors. So an address is checked here before a library
-// gets it, what a library says of it is dropped, and no error of this package
-// quotes any part of an address but the names of known options.
+// A password with a special character spills into another part:
+// the host, the port, the path or an option. Parsers of
+// libraries quote that part in their errors. So this package
+// checks an address first and drops the library's error. Its own
+// errors quote nothing of an address but the names of known
+// options.
 package address
 
 import (
@@ -21,9 +22,9 @@ var (
 		"in the user and the password percent-encode each / ? # @ : , % and blank, as %2F for /")
 )
 
-// masked stands for a secret.
+// masked replaces a secret.
 const masked = "****"
 
-// isQuoted reports whether a value begins with a quotation mark, as of a shell
-// that did not take it away.
+// isQuoted reports whether a value starts with a quotation mark,
+// left there by a shell.
 func isQuoted(text string) bool { return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'") }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// formDSN is how a DSN is written.
+// formDSN describes a valid DSN.
 const formDSN = "user:password@tcp(host:3306)/database, with the password as it is"
 
 var (
@@ -24,15 +24,15 @@ var (
 var (
 	schemeOfURL = regexp.MustCompile(`(?i)^(jdbc:|(mysql|mariadb)[a-z+]*://|(tcp|https?)://)`)
 	network     = regexp.MustCompile(`^(|tcp|tcp6|unix|(tcp|tcp6|unix)\(([^()]*)\))$`)
-	// slashInOption is a server, its database and an option whose value holds a
-	// slash as it is.
+	// slashInOption matches a server, its database and an option
+	// whose value has an unescaped slash.
 	slashInOption = regexp.MustCompile(`\)/[^/]*\?.*=`)
 	optionName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
-	// sslOption are the options by which other clients ask for TLS.
+	// sslOption matches other clients' options for TLS.
 	sslOption = regexp.MustCompile(`(?i)^(use|require|verify)?_?ssl([-_]?(mode|ca|cert|key))?$|^require_?ssl$`)
 )
 
-// ParseDSN reads a DSN in the form of go-sql-driver.
+// ParseDSN parses a DSN in go-sql-driver's form.
 func ParseDSN(text string) (*mysql.Config, error) {
 	head, options, err := splitDSN(text)
 	if err != nil {
@@ -54,7 +54,7 @@ func ParseDSN(text string) (*mysql.Config, error) {
 		}
 	}
 	if _, err := mysql.ParseDSN(head); err != nil {
-		return nil, errDSN // what it says may quote the password
+		return nil, errDSN // its text may quote the password
 	}
 	return nil, errOptions
 }
@@ -108,8 +108,8 @@ func checkOption(option string) error {
 	return nil
 }
 
-// MaskDSN hides the password of a DSN that ParseDSN accepts, and all of any
-// other.
+// MaskDSN hides the password of a valid DSN, and all of an
+// invalid one.
 func MaskDSN(text string) string {
 	if _, err := ParseDSN(text); err != nil {
 		return masked

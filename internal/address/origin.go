@@ -12,8 +12,8 @@ import (
 
 var errOrigin = errors.New("must be origins such as https://shop.example.com")
 
-// CheckOrigin refuses what no browser sends as an Origin. What it would send
-// instead is named.
+// CheckOrigin refuses what no browser sends as an Origin. The
+// error names what browsers send instead.
 func CheckOrigin(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || strings.Contains(text, "*") {
@@ -26,7 +26,7 @@ func CheckOrigin(text string) error {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	sent := u.Scheme + "://" + host // url.Parse has made the scheme small
+	sent := u.Scheme + "://" + host // url.Parse lowers the scheme
 	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	if port := u.Port(); port != "" && port != usual {
 		sent += ":" + port

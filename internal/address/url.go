@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// CheckURL refuses a URL, or several hosts that are separated by commas and of
-// which the first has the scheme. Its scheme is up to the caller, and so are
-// its path and its options.
+// CheckURL checks a URL, or several hosts separated by commas,
+// the first with the scheme. The caller checks scheme, path and
+// options.
 func CheckURL(text string) error {
 	if isQuoted(text) {
 		return errQuotes
@@ -37,9 +37,10 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// splitHosts splits a URL at the commas between its hosts. Behind a host of a
-// cluster may stand a query; that of Sentinels stands behind all, and its
-// values may hold commas.
+// splitHosts splits a URL at the commas between its hosts. In a
+// cluster's URL a query may follow any host. In that of
+// Sentinels it follows the last, and its values may contain
+// commas.
 func splitHosts(text string) []string {
 	if !strings.HasPrefix(text, "redis+sentinel://") {
 		return strings.Split(text, ",")
@@ -54,8 +55,8 @@ func splitHosts(text string) []string {
 	return hosts
 }
 
-// splitURL splits the URL of one host. scheme ends with ://; tail begins with
-// the path, the query or the fragment.
+// splitURL splits the URL of one host. scheme ends with ://;
+// tail starts with the path, the query or the fragment.
 func splitURL(text string) (scheme, authority, tail string) {
 	scheme = schemePart.FindString(text)
 	text = text[len(scheme):]
@@ -71,7 +72,7 @@ func splitUser(authority string) (info, address string) {
 	return authority[:at], authority[at:]
 }
 
-// checkHost refuses what is no host, with a port or without.
+// checkHost refuses an invalid host or port.
 func checkHost(address string) error {
 	if _, err := url.Parse("redis://" + address); err != nil {
 		return errPort // its text quotes the port
@@ -83,7 +84,7 @@ func checkHost(address string) error {
 	return nil
 }
 
-// CheckHTTP refuses what is no http:// or https:// URL.
+// CheckHTTP refuses all but http:// and https:// URLs.
 func CheckHTTP(text string) error {
 	scheme, authority, _ := splitURL(text)
 	if scheme != "http://" && scheme != "https://" || authority == "" || strings.Contains(authority, ",") {
@@ -102,8 +103,8 @@ var schemePart = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 var knownScheme = regexp.MustCompile(`^(rediss?|redis\+sentinel|https?)://`)
 
-// MaskURL hides the passwords of a URL that CheckURL accepts, and all of any
-// other.
+// MaskURL hides the passwords of a valid URL, and all of an
+// invalid one.
 func MaskURL(text string) string {
 	if CheckURL(text) != nil || !knownScheme.MatchString(text) {
 		return masked
@@ -126,8 +127,9 @@ func maskUser(info string) string {
 	return user + ":" + masked + "@"
 }
 
-// maskQuery hides a query that holds a password, a token or a key, or an option
-// that can't be read: it may be what a password has behind an & or an =.
+// maskQuery hides a query with a password, token or key, or with
+// an unreadable option: that may be the rest of a password after
+// an & or =.
 func maskQuery(tail string) string {
 	path, query, found := strings.Cut(tail, "?")
 	if !found {
@@ -144,7 +146,7 @@ func maskQuery(tail string) string {
 }
 
 func isSecret(option string) bool {
-	if option == "tls_key" { // it names a file
+	if option == "tls_key" { // a file name
 		return false
 	}
 	for _, word := range []string{"pass", "pwd", "token", "secret", "key", "auth", "sig"} {

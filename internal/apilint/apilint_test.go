@@ -1,4 +1,5 @@
-// Package apilint holds the OpenAPI document to the linter that others use.
+// Package apilint checks the OpenAPI document with a public
+// linter.
 package apilint
 
 import (
@@ -17,14 +18,15 @@ import (
 	"dibs/internal/apitest"
 )
 
-// redocly is the linter, of a version that is known to agree with the document.
+// redocly is the linter, at a version known to accept the
+// document.
 const redocly = "@redocly/cli@2.77.0"
 
-// fetchTimeout bounds a linter with its way from the registry.
+// fetchTimeout limits a linter's run including its download.
 const fetchTimeout = 8 * time.Minute
 
-// npx runs a tool of npm's in a folder. A machine without npm, or without its
-// registry, is told so and skips.
+// npx runs an npm tool in a folder. Without npm or its registry,
+// it skips.
 func npx(t *testing.T, dir, tool string, args ...string) []byte {
 	t.Helper()
 	path, err := exec.LookPath("npx")
@@ -37,7 +39,7 @@ func npx(t *testing.T, dir, tool string, args ...string) []byte {
 	command.Dir = dir
 	var out, problems bytes.Buffer
 	command.Stdout, command.Stderr = &out, &problems
-	err = command.Run() // linters that find something fail
+	err = command.Run() // linters with findings fail
 	if err != nil && out.Len() == 0 {
 		t.Skipf("NOT CHECKED: %s does not run here: %v\n%s", tool, err, &problems)
 	}

@@ -16,11 +16,12 @@ import (
 	"dibs/internal/servetest"
 )
 
-// What the TypeScript client is made with, of versions that are known to agree.
+// What the TypeScript client is made with, at versions known to
+// work.
 var packages = []string{"openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3"}
 
-// said is what docs/examples/shop.ts and shop.py print, on a service of their
-// own.
+// said is the output of docs/examples/shop.ts and shop.py, each
+// on its own service.
 const said = `same claim: true
 over the limit: user_limit
 batch: claimed sold_out
@@ -29,16 +30,16 @@ left: 0
 missing: campaign_not_found
 `
 
-// serve runs `dibs serve` on embedded servers until the test ends and returns
-// its URL.
+// serve runs `dibs serve` on embedded servers until the test
+// ends and returns its URL.
 func serve(t *testing.T) string {
 	t.Helper()
 	url, _ := servetest.Serve(t, cmd.Env{Environ: []string{"DIBS_LOG_LEVEL=error"}})
 	return url
 }
 
-// runIn runs a program in a folder and returns what it printed; it must
-// succeed.
+// runIn runs a program in a folder, requires success, and
+// returns its output.
 func runIn(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
@@ -58,8 +59,8 @@ func example(t *testing.T, name, to string) {
 	require.NoError(t, os.WriteFile(to, text, 0o600))
 }
 
-// TestClients_TypeScript makes a client of the document that a service serves,
-// compiles the example with it strictly, and runs it against the service.
+// The example must compile strictly with a client made from the
+// served document, and run.
 func TestClients_TypeScript(t *testing.T) {
 	t.Parallel()
 	npm, err := exec.LookPath("npm")
@@ -86,8 +87,7 @@ func TestClients_TypeScript(t *testing.T) {
 	require.Equal(t, said, runIn(t, dir, "node", "shop.js", url))
 }
 
-// TestClients_Python runs the example that makes its client of the document
-// against a service.
+// The example makes its client from the document.
 func TestClients_Python(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -18,8 +18,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that
-// it is made of. DIBS_WRITE=1, as `make api-docs` sets it, writes it.
+// docs/api must match the two documents it is generated from.
+// DIBS_WRITE=1, as set by `make api-docs`, writes it.
 func TestDocsAPI_IsTheDocumentsForReading(t *testing.T) {
 	t.Parallel()
 	openAPI := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
@@ -35,7 +35,7 @@ func TestDocsAPI_IsTheDocumentsForReading(t *testing.T) {
 	}
 }
 
-// schema is a JSON Schema, as far as both documents use it.
+// schema is the part of JSON Schema used by both documents.
 type schema struct {
 	Ref         string             `json:"$ref"`
 	Type        any                `json:"type"` // a name, or names
@@ -47,7 +47,7 @@ type schema struct {
 	Required    []string           `json:"required"`
 }
 
-// media are contents by their type.
+// media are contents by type.
 type media map[string]struct {
 	Schema  schema          `json:"schema"`
 	Example json.RawMessage `json:"example"`
@@ -82,7 +82,7 @@ type document struct {
 	}
 }
 
-// page is Markdown that is being written.
+// page is a Markdown page being written.
 type page struct {
 	strings.Builder
 	shown map[string]bool // examples
@@ -128,7 +128,7 @@ func readHTTP(t *testing.T, text []byte) string {
 	return p.String()
 }
 
-// everywhere are refusals that most operations have, said once for all.
+// everywhere are refusals of most operations, listed once.
 var everywhere = []string{
 	"400 malformed", "401 unauthorized", "403 forbidden", "413 too_large", "415 unsupported_media_type", "422 invalid", "429 rate_limited", "500 internal",
 	"503 unavailable",
@@ -178,14 +178,14 @@ func (p *page) operation(method, path string, op *operation) {
 	}
 }
 
-// example writes an example that the page does not show yet, in one line if it
+// example writes an example new to the page, in one line if it
 // fits.
 func (p *page) example(text json.RawMessage) {
 	if len(text) == 0 || text[0] != '{' {
 		return
 	}
 	var parsed any
-	_ = json.Unmarshal(text, &parsed) // it came out of a document
+	_ = json.Unmarshal(text, &parsed) // it came from a document
 	shown, _ := json.Marshal(parsed)
 	if p.shown[string(shown)] {
 		return
@@ -215,10 +215,10 @@ func readEvents(t *testing.T, text []byte) string {
 	return p.String()
 }
 
-// events lists the fields of events once, with what most of them say of each,
-// and those of each event by name.
+// events lists events' fields once, with the most common
+// description, and the fields of each event by name.
 func (p *page) events(all map[string]*schema) {
-	said := make(map[string]map[string]int) // what is said of a field, by how many events
+	said := make(map[string]map[string]int) // descriptions of a field, by number of events
 	for _, s := range all {
 		for field, of := range s.Properties {
 			if said[field] == nil {
@@ -262,7 +262,7 @@ func (p *page) events(all map[string]*schema) {
 	}
 }
 
-// said is the type of a field and what it means.
+// said is a field's type and meaning.
 func (s *schema) said() string { return "(" + s.name() + ")" + colon(s.Description) }
 
 func colon(description string) string {
@@ -272,7 +272,7 @@ func colon(description string) string {
 	return ": " + strings.ReplaceAll(description, "\n", " ")
 }
 
-// types writes a table of fields for each schema that has a name.
+// types writes a table of fields for each named schema.
 func (p *page) types(all map[string]*schema) {
 	p.linef("\n## Types")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -300,7 +300,7 @@ func must(is bool) string {
 	return ""
 }
 
-// name says what a schema is, in a few words.
+// name describes a schema in a few words.
 func (s *schema) name() string {
 	if s.Ref != "" {
 		name := s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]

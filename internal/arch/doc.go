@@ -1,3 +1,3 @@
-// Package arch lists what each package of this module may import. It holds the
-// rules and a check; its test runs the check over the module.
+// Package arch has the rules for imports within this module. Its
+// test checks the module against them.
 package arch

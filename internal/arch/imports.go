@@ -10,45 +10,44 @@ import (
 // module is the import path of this module.
 const module = "dibs"
 
-// forTests are the packages that only tests may import: real servers, and what
-// the tests of several packages share.
+// forTests may be imported by tests only: real servers, and code
+// shared by tests of several packages.
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
-// startsServers are packages that are no tests and start servers all the same.
+// startsServers may import testenv although they are no tests.
 var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proof/luadebug"}
 
-// tools are small packages that any package of the service may import; they
-// import nothing of ours.
+// tools may be imported by any package of the service. They
+// import none of ours.
 var tools = []string{
 	"internal/address", "internal/caller", "internal/pulse", "internal/reread", "internal/seal", "internal/sleep", "internal/steps",
 	"internal/tlsfiles", "internal/tracing",
 }
 
-// standAlone are packages that others copy or import: they have not even the
-// tools.
+// standAlone are copied or imported by other projects: they
+// import not even the tools.
 var standAlone = []string{"models", "internal/split", "internal/migrations", "client", "docs/examples", "consumer/redisbatch"}
 
-// everything is for packages that put the others together.
+// everything is for packages that wire the others together.
 var everything = []string{"*"}
 
-// imports lists, for each package, the packages its production code may import.
-// A package is a folder with all folders below it. A package outside every
-// package is refused, so that a new package gets its line here on the day it is
-// built.
+// imports maps each package to those its production code may
+// import. A package is a folder with its subfolders. A package
+// without a line is refused, so each new one needs a decision.
 var imports = map[string][]string{
 	"models":                {},
 	"internal/split":        {},
 	"lua":                   {"models"},
-	"internal/redisconn":    {}, // clients, and what is checked of servers
+	"internal/redisconn":    {}, // clients, and checks of servers
 	"internal/lease":        {"lua"},
 	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/campaigns"},
-	"internal/softstate":    {"lua", "models"}, // what processes share beside the claims
+	"internal/softstate":    {"lua", "models"}, // shared between processes, apart from claims
 	"internal/migrations":   {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "internal/softstate", "lua", "models"},
-	// a message.Subscriber for anybody
+	// a message.Subscriber for any project
 	"consumer/redisbatch": {},
-	// of lua a few names only, see consumerNames
+	// only a few names of lua, see consumerNames
 	"consumer":          {"lua", "models", "consumer/redisbatch"},
 	"finance":           {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
 	"internal/webhooks": {"internal/sqlstore", "lua", "models"},
@@ -56,10 +55,10 @@ var imports = map[string][]string{
 	"internal/config":   {"lua", "models"},
 	"cmd":               everything,
 	"internal/process":  everything, // wires the packages into roles
-	"proof/bench":       everything, // measures any package against its ceiling
+	"proof/bench":       everything, // compares any package with its upper bound
 	"":                  {"cmd"},    // main.go
 
-	// Inside the API: its packages don't know each other, and stand on wire and
+	// The API's packages don't import each other, only wire and
 	// workers.
 	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
@@ -70,8 +69,8 @@ var imports = map[string][]string{
 	"api/wire":     {"models"},
 	"api/workers":  {},
 
-	// The packages of the syncer, from the lowest up: each may import those
-	// above it in this list alone.
+	// The syncer's packages, lowest first: each imports only those
+	// above it in this list.
 	"internal/sqlstore": {"internal/migrations"},
 	"syncer/adder":      {"models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
@@ -96,11 +95,11 @@ var imports = map[string][]string{
 		"consumer/redisbatch", "syncer/campaigns", "syncer/lots", "syncer/writer",
 	},
 
-	"client": {}, // storefronts import it, and nothing of ours with it
+	"client": {}, // for storefronts, which import nothing else of ours
 
 	"deploy/monitoring": {}, // alerts and dashboards
-	"docs/asyncapi":     {}, // a document, embedded
-	// programs of others, who have nothing else of ours
+	"docs/asyncapi":     {}, // an embedded document
+	// programs for others, who have nothing else of ours
 	"docs/examples": {"consumer/redisbatch"},
 
 	"internal/arch":   {},
@@ -111,12 +110,12 @@ var imports = map[string][]string{
 	"internal/e2e":    everything,                              // whole-pipeline tests
 	// checks of the Dockerfile and docker-compose.yml
 	"internal/deploy": {},
-	// the linters of the OpenAPI document
+	// linters of the OpenAPI document
 	"internal/apilint":  everything,
 	"internal/build":    {},
-	"proof/mutants":     {},         // for tests of tests
+	"proof/mutants":     {},         // tests of tests
 	"proof/trials":      everything, // the commands lab, load and torture
-	"proof/logmodel":    {},         // tests alone
+	"proof/logmodel":    {},         // only tests
 	"internal/address":  {},
 	"internal/caller":   {},
 	"internal/pulse":    {},
@@ -125,9 +124,9 @@ var imports = map[string][]string{
 	"internal/tlsfiles": {},
 	"internal/seal":     {},
 	"internal/sleep":    {},
-	"internal/steps":    {}, // where tests act in the middle of production code
+	"internal/steps":    {}, // lets tests act inside production code
 	"internal/tracing":  {},
-	"internal/otlp":     {}, // sends spans; the only package that has OpenTelemetry's SDK
+	"internal/otlp":     {}, // sends spans; alone in using OpenTelemetry's SDK
 	"internal/testenv":  {},
 	// and internal/testenv, see startsServers
 	"proof/torture":       {"internal/crowd", "internal/oracle", "internal/redisconn", "lua", "models"},
@@ -137,7 +136,7 @@ var imports = map[string][]string{
 	"internal/apitest":    everything,
 }
 
-// Names are the names of all packages, as Go code has them.
+// Names returns the names of all packages, as used in Go code.
 func Names() (names []string) {
 	for folder := range imports {
 		if folder != "" {
@@ -147,32 +146,32 @@ func Names() (names []string) {
 	return names
 }
 
-// redisClients are the libraries that talk to Redis.
+// redisClients are libraries that access Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
-// redisPackages are the packages that may import a Redis client. Only lua
-// changes campaigns; of the others each has the reason that stands beside it.
+// redisPackages may import a Redis client. Only lua changes
+// campaigns; the others' reasons follow.
 var redisPackages = []string{
 	"lua",
 	"internal/redisconn",          // makes the clients
-	"internal/softstate",          // what processes share beside the claims
+	"internal/softstate",          // shared between processes, apart from claims
 	"consumer/redisbatch",         // reads streams
 	"consumer",                    // parks messages in streams
 	"internal/process", "cmd", "", // make the client and its log
-	"proof/lab",     // strategies of their own
-	"docs/examples", // programs of others
+	"proof/lab",     // its own strategies
+	"docs/examples", // programs for others
 	"proof/torture", // acts on servers
 	"proof/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
 }
 
-// Package is what the check needs to know of one package.
+// Package is the check's view of a package.
 type Package struct {
 	ImportPath string
-	Imports    []string // of its production files
+	Imports    []string // of production files
 }
 
-// Violations returns one line for each import that the list does not allow,
-// sorted.
+// Violations returns one line for each import that the rules
+// forbid, sorted.
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {
@@ -198,8 +197,8 @@ func isRedisClient(path string) bool {
 	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
-// allowed reports whether package from may import package to. No production
-// code may import test helpers.
+// allowed reports whether package from may import package to.
+// Production code may not import test helpers.
 func allowed(from, to string) bool {
 	switch {
 	case from == to:
@@ -213,9 +212,9 @@ func allowed(from, to string) bool {
 	}
 }
 
-// packageOf returns the package of an import path: the longest folder above it
-// that has a line. False for packages of other modules and for folders without
-// a package.
+// packageOf returns the package of an import path: its longest
+// folder that has a line. It returns false for other modules and
+// for folders without a line.
 func packageOf(path string) (name string, ok bool) {
 	if path == module {
 		return "", true

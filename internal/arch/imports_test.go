@@ -20,8 +20,8 @@ func TestImportsAreAllowed(t *testing.T) {
 	require.Empty(t, arch.Violations(packages))
 }
 
-// TestPlantedViolationsAreFound is the control of TestImportsAreAllowed: each
-// line breaks one rule.
+// The control of TestImportsAreAllowed: each line breaks one
+// rule.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, planted := range []arch.Package{

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheServerLinksWhatTheListSays holds the dibs binary to linked.txt, the
-// modules that it may link: what one import brings along is seen here first.
-// Nothing that only tests and trials need may be among its packages.
+// The dibs binary may link only the modules in linked.txt, so
+// that new transitive ones are noticed. It may link no package
+// that only tests and trials need.
 func TestTheServerLinksWhatTheListSays(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "dibs")

@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// consumerNames are the only names of package lua that the consumer may use:
-// those of keys and of entries, and what gives a partition its next generation.
-// It reads streams and knows nothing of lots.
+// consumerNames are the names of package lua that the consumer
+// may use: those of keys and entries, and those that start a
+// partition's next generation. The consumer reads streams and
+// knows nothing of lots.
 var consumerNames = []string{
 	"EntryID", "EventIDOf", "HasApplied", "IsEntry", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey",
 	"New", "NextGeneration", "Options", "Scripts",
 }
 
-// ConsumerViolations returns one line for each word of package lua in a
-// production file of the consumer that it may not use. Of scripts, which its
-// fields of that name are, it may run those of consumerNames.
+// ConsumerViolations returns one line for each forbidden name of
+// package lua in a production file of the consumer. Calls on
+// fields named scripts count, too.
 func ConsumerViolations(file *ast.File) []string {
 	name := importedAs(file, module+"/lua")
 	if name == "" {
@@ -45,8 +46,7 @@ func ConsumerViolations(file *ast.File) []string {
 	return found
 }
 
-// importedAs returns the name under which a file imports path, or "" if it does
-// not.
+// importedAs returns a file's name for path, or "".
 func importedAs(file *ast.File, path string) string {
 	for _, spec := range file.Imports {
 		if got, err := strconv.Unquote(spec.Path.Value); err != nil || got != path {

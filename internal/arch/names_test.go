@@ -27,7 +27,7 @@ func TestConsumerUsesOnlyFewNamesOfLua(t *testing.T) {
 	}
 }
 
-// TestPlantedWordIsFound is the control of TestConsumerUsesOnlyFewNamesOfLua.
+// The control of TestConsumerUsesOnlyFewNamesOfLua.
 func TestPlantedWordIsFound(t *testing.T) {
 	t.Parallel()
 	for source, found := range map[string]int{

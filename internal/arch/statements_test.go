@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatementsDoOneThing holds the production code to three rules that no
-// linter has: a statement assigns several values only where they depend on each
-// other, the header of an if changes nothing that lives on after it, and a
-// literal of four or more fields names them.
+// Three rules that no linter has: a statement assigns several
+// values only if they depend on each other; an if header changes
+// nothing that outlives it; a literal of four or more fields
+// names them.
 func TestStatementsDoOneThing(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -37,7 +37,7 @@ func TestStatementsDoOneThing(t *testing.T) {
 	require.Empty(t, found, strings.Join(found, "\n"))
 }
 
-// TestPackedStatementsAreFound plants one of each.
+// One of each is planted.
 func TestPackedStatementsAreFound(t *testing.T) {
 	t.Parallel()
 	const allowed = `package x
@@ -50,7 +50,7 @@ func f() { a, b = b, a; x, y := g(); if v := 1; v > 0 {}; _ = t{1, 2, 3}; _ = []
 	}
 }
 
-// packed returns the packed statements of a file, a line of text each.
+// packed returns a file's packed statements, one line each.
 func packed(t *testing.T, path string, source any) (found []string) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -92,8 +92,8 @@ func packed(t *testing.T, path string, source any) (found []string) {
 	return found
 }
 
-// dependent reports whether an assigned place occurs on the other side, as in a
-// swap.
+// dependent reports whether an assigned variable occurs on the
+// other side, as in a swap.
 func dependent(n *ast.AssignStmt) bool {
 	for _, left := range n.Lhs {
 		name := types.ExprString(left)
@@ -117,8 +117,8 @@ type rowLiteral struct {
 	lit *ast.CompositeLit
 }
 
-// rows are the elements of a list or map that leave out their type, if it is a
-// named one.
+// rows are the elements of a list or map that omit their named
+// type.
 func rows(n *ast.CompositeLit) (all []rowLiteral) {
 	var element ast.Expr
 	switch typ := n.Type.(type) {

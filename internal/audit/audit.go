@@ -1,5 +1,5 @@
-// Package audit keeps who changed what: a row of audit_log a change, written in
-// the transaction that makes the change.
+// Package audit records who changed what: a row of audit_log per
+// change, written in the change's transaction.
 package audit
 
 import (
@@ -18,8 +18,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// auditRow is a row of audit_log. Before and After are text, as MySQL takes no
-// bytes for JSON.
+// auditRow is a row of audit_log. Before and After are text,
+// because MySQL takes no bytes for JSON.
 type auditRow struct {
 	ID         string `gorm:"primaryKey"`
 	At         time.Time
@@ -34,8 +34,9 @@ type auditRow struct {
 // TableName names the table for gorm.
 func (auditRow) TableName() string { return "audit_log" }
 
-// Put writes that the caller of ctx did something, in the transaction that does
-// it. before and after are marshalled to JSON objects; nil is none.
+// Put records an action of ctx's caller, in the action's
+// transaction. before and after become JSON objects; nil is
+// none.
 func Put(ctx context.Context, tx *gorm.DB, action, campaignID string, before, after any) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -72,8 +73,8 @@ func marshal(v any) (*string, error) {
 	return new(string(b)), nil
 }
 
-// Differences are the fields, by their JSON names, in which two values of one
-// type differ.
+// Differences returns the fields, by JSON name, in which two
+// values of one type differ.
 func Differences[T any](before, after T) (was, is map[string]any, err error) {
 	was, err = fields(before)
 	if err != nil {
@@ -119,14 +120,14 @@ type Log struct{ db *gorm.DB }
 // NewLog makes a Log.
 func NewLog(db *gorm.DB) *Log { return &Log{db} }
 
-// Note writes what no transaction of MySQL does, such as a sign-in or the use
-// of a token that is refused.
+// Note records what no transaction of MySQL does, such as a
+// sign-in or the use of a refused token.
 func (l *Log) Note(ctx context.Context, action string, after any) error {
 	return Put(ctx, l.db, action, "", nil, after)
 }
 
-// List returns the newest entries first, by their time: who can only insert
-// into the table chooses ids as he likes.
+// List returns entries by time, newest first. It does not sort
+// by id: an attacker with only INSERT rights could choose ids.
 func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.AuditEntry, err error) {
 	find := l.db.WithContext(ctx).Order("at DESC, id DESC").Limit(q.Limit)
 	if !q.Since.IsZero() {

@@ -1,4 +1,4 @@
-// Package build says what this program was built from.
+// Package build describes this program's build.
 package build
 
 import (
@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …". What
-// is not set comes from what Go noted by itself.
+// Set by the linker: -ldflags "-X
+// dibs/internal/build.version=v1.2.3 …". Unset ones come from
+// Go's build info.
 var version, commit, date string //nolint:gochecknoglobals // the linker sets variables only
 
-// next is the version that a clone is on its way to.
+// next is the upcoming version, for builds from a clone.
 const next = "0.4.0-dev"
 
-// Info is what this program was built from.
+// Info describes this program's build.
 type Info struct {
-	Version string `json:"version"` // such as v1.2.3; that of next when no one named it
+	Version string `json:"version"` // such as v1.2.3; next's if unset
 	Commit  string `json:"commit"`  // "": unknown
-	Date    string `json:"date"`    // RFC 3339, of the build or of the commit; "": unknown
+	Date    string `json:"date"`    // RFC 3339, of the build or the commit; "": unknown
 }
 
-// Of this program.
+// Of returns this program's build.
 func Of() Info {
 	i := Info{Version: version, Commit: commit, Date: date}
 	info, ok := debug.ReadBuildInfo()
@@ -42,12 +43,14 @@ func Of() Info {
 	return i
 }
 
-// String reads "v1.2.3 (commit 0123456, 2027-01-31T18:00:00Z)".
+// String returns "v1.2.3 (commit 0123456,
+// 2027-01-31T18:00:00Z)".
 func (i Info) String() string {
 	return i.Version + " (commit " + cmp.Or(i.short(), "unknown") + ", " + cmp.Or(i.Date, "date unknown") + ")"
 }
 
-// Document is the version of the OpenAPI document: "1.2.3+0123456".
+// Document is the version of the OpenAPI document:
+// "1.2.3+0123456".
 func (i Info) Document() string {
 	version := strings.TrimPrefix(i.Version, "v")
 	if i.Commit == "" || strings.Contains(version, "+") {

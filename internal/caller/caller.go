@@ -1,6 +1,5 @@
-// Package caller carries the caller, and by which request, through the work
-// that a request causes: for the audit, the log, and for what the caller may
-// touch.
+// Package caller carries the caller and the request id through a
+// request's work: for the audit, the log and permissions.
 package caller
 
 import (
@@ -11,31 +10,31 @@ import (
 // Anonymous is the actor of a service without tokens.
 const Anonymous = "anonymous"
 
-// Caller is the caller.
+// Caller is who made a request.
 type Caller struct {
-	Actor     string // the name of its token, or the sub of its JWT
+	Actor     string // name of the token, or sub of the JWT
 	RequestID string
-	User      string // the only user whom it may act for; "": any
-	// Still reports whether the caller may go on with what it was allowed to
-	// begin; nil: it may. Answers that last ask it now and then.
+	User      string // the only user it may act for; "": any
+	// Still reports whether the caller's permission is still valid;
+	// nil: yes. Long replies call it repeatedly.
 	Still func() bool
 }
 
-// MayGoOn reports whether the caller may go on with what it was allowed to
-// begin.
+// MayGoOn reports whether the caller's permission is still
+// valid.
 func (c *Caller) MayGoOn() bool { return c.Still == nil || c.Still() }
 
-// MayActFor reports whether the caller may claim for a user, and see and
-// release what the user has.
+// MayActFor reports whether the caller may claim for a user, and
+// read and release that user's claims.
 func (c *Caller) MayActFor(userID string) bool { return c.User == "" || c.User == userID }
 
 type key struct{}
 
-// With returns a context that carries c. Who checks the caller fills in c
-// later.
+// With returns a context that carries c. Authentication fills in
+// c later.
 func With(ctx context.Context, c *Caller) context.Context { return context.WithValue(ctx, key{}, c) }
 
-// Of is the caller of a context; an empty one when it carries none.
+// Of returns a context's caller, or an empty one.
 func Of(ctx context.Context) *Caller {
 	if c, ok := ctx.Value(key{}).(*Caller); ok {
 		return c
@@ -43,7 +42,7 @@ func Of(ctx context.Context) *Caller {
 	return &Caller{}
 }
 
-// LogHandler adds the id of the request to each line that is logged with its
+// LogHandler adds the request's id to each line logged with its
 // context.
 func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
 

@@ -12,25 +12,25 @@ import (
 	"sync/atomic"
 )
 
-// ErrUnsent says that no byte of a request was sent.
+// ErrUnsent: no byte of a request was sent.
 var ErrUnsent = errors.New("crowd: not sent")
 
-// answerMax bounds what is read of one answer, in bytes.
+// answerMax limits the bytes read of a reply.
 const answerMax = 4 << 20
 
-// Response is the answer to one request.
+// Response is the reply to a request.
 type Response struct {
 	Status   int
 	Replayed bool
 	Body     []byte
-	// net/http sent the request more than once, as a kept connection broke, and
-	// this is the last answer
+	// the last of several replies: net/http resent after a
+	// kept-alive connection broke
 	Repeated bool
 }
 
-// Call sends one request, with a body as JSON unless it is nil, and returns the
-// answer. token and key are "" for none. The error wraps ErrUnsent when nothing
-// was sent.
+// Call sends one request and returns its reply. A non-nil body
+// is sent as JSON. token and key are "" for none. The error
+// wraps ErrUnsent if nothing was sent.
 func Call(ctx context.Context, client *http.Client, method, url, token, key string, body any) (Response, error) {
 	var encoded []byte
 	if body != nil {
@@ -40,8 +40,8 @@ func Call(ctx context.Context, client *http.Client, method, url, token, key stri
 			return Response{}, fmt.Errorf("crowd: %w", err)
 		}
 	}
-	// the error does not say so: net/http sends again by itself and returns the
-	// error of the last try
+	// counted here: net/http resends by itself and returns only the
+	// last error
 	var sent atomic.Int32
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }})
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(encoded))
@@ -72,7 +72,7 @@ func Call(ctx context.Context, client *http.Client, method, url, token, key stri
 	}, nil
 }
 
-// CodeOf is the code of a refusal.
+// CodeOf returns a refusal's code.
 func CodeOf(body []byte) string {
 	var problem struct {
 		Code string `json:"code"`

@@ -1,6 +1,6 @@
-// Package crowd sends the claims of many users to a running Dibs over HTTP and
-// counts the answers, to compare them with the books. `dibs demo` and the
-// whole-pipeline tests use it.
+// Package crowd sends many users' claims to a running Dibs over
+// HTTP and counts the replies, to compare them with its data.
+// `dibs demo` and the whole-pipeline tests use it.
 package crowd
 
 import (
@@ -18,54 +18,54 @@ import (
 	"dibs/models"
 )
 
-// Plan is what a crowd does. Every user claims once, in no fixed order; some
-// repeat their claim with the same key.
+// Plan configures a crowd. Every user claims once, in no fixed
+// order; some repeat the claim with the same key.
 type Plan struct {
-	BaseURLs    []string // of one or more API processes; users are spread over them
+	BaseURLs    []string // of API processes; users are spread over them
 	Token       string   // bearer token; "": none
 	CampaignID  string
 	Users       int
-	Connections int                  // users that claim at the same time
+	Connections int                  // concurrent users
 	Quantity    func(user int) int64 // units; nil: 1
-	PerSecond   float64              // users that begin to claim a second; 0: as many as can
-	Batch       int                  // claims of one POST /v1/claims:batch; 0 and 1: single claims
-	// whether a user sends the same claim once more after the answer; nil: none
-	// does
+	PerSecond   float64              // users starting per second; 0: unlimited
+	Batch       int                  // claims per POST /v1/claims:batch; 0 and 1: single claims
+	// whether a user repeats the claim after the reply; nil: never
 	Again func(user int) bool
-	// whether a user never retries, whatever the answer; nil: none does so
+	// whether a user never retries, whatever the reply; nil: all
+	// retry
 	Once   func(user int) bool
 	UserID func(user int) string // nil: user-<n>
-	// Subjects are what a user's claim carries beside the user; nil: nothing.
+	// Subjects are a claim's subjects beside its user; nil: none.
 	Subjects func(user int) map[string]string
-	Attempts int                // how often one claim is sent until its outcome is known; 0: 50
-	Pause    time.Duration      // before it is sent again; 0: 20 ms
-	Progress func(answered int) // called with the number of users answered so far; may be nil
+	Attempts int                // per claim, until its outcome is known; 0: 50
+	Pause    time.Duration      // before a retry; 0: 20 ms
+	Progress func(answered int) // gets the number of answered users; may be nil
 }
 
-// Tally counts what the crowd was answered.
+// Tally counts a crowd's replies.
 type Tally struct {
-	Sent     int   // requests, retries included
+	Sent     int   // requests, including retries
 	Accepted int   // claims
 	Units    int64 // of accepted claims
-	Replayed int   // answers marked as a replay
-	Unknown  int   // answers after which the outcome was unknown until a retry
-	// answers and failed connections that surely claimed nothing, and were
-	// retried
+	Replayed int   // replies marked as replays
+	Unknown  int   // replies that left the outcome unknown until a retry
+	// replies and failed connections that certainly claimed nothing
+	// and were retried
 	Unready int
-	Refused map[string]int          // users refused for good, by code
+	Refused map[string]int          // users finally refused, by code
 	Claims  map[string]models.Claim // accepted, by claim id
-	// users for whom the outcome is still unknown, and the units they asked for
+	// units of users whose outcome is still unknown
 	InDoubt map[string]int64
-	Faults  []string // answers that break the contract; there must be none
+	Faults  []string // replies that violate the contract; none are expected
 	Took    time.Duration
 }
 
 // faultsMax bounds Tally.Faults.
 const faultsMax = 20
 
-// Run sends the claims and returns the tally once every user has an answer. It
-// fails when a claim's outcome is still unknown after all attempts, or ctx
-// ends.
+// Run sends the claims and returns the tally once every user has
+// a reply. It fails if an outcome is unknown after all attempts,
+// or ctx ends.
 func Run(ctx context.Context, p Plan) (Tally, error) {
 	p = p.withDefaults()
 	start := time.Now()
@@ -133,7 +133,7 @@ func (p Plan) withDefaults() Plan {
 	return p
 }
 
-// run is a crowd under way.
+// run is a crowd in progress.
 type run struct {
 	plan   Plan
 	client *http.Client
@@ -143,11 +143,12 @@ type run struct {
 	answered int
 }
 
-// ErrUnknown says that a claim's outcome was still unknown after all attempts.
+// ErrUnknown: a claim's outcome was still unknown after all
+// attempts.
 var ErrUnknown = errors.New("crowd: outcome still unknown")
 
-// ask sends the claims of users from..to-1, one request each or one batch,
-// until each has its final answer.
+// ask sends the claims of users from..to-1, singly or as one
+// batch, until each has its final reply.
 func (r *run) ask(ctx context.Context, from, to int) error {
 	waiting := make([]int, 0, to-from)
 	for user := from; user < to; user++ {
@@ -175,11 +176,12 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// base is the process to ask: users are spread over all processes, and each
-// retry goes to the next one.
+// base spreads users over all processes. Each retry goes to the
+// next one.
 func (r *run) base(turn int) string { return r.plan.BaseURLs[turn%len(r.plan.BaseURLs)] }
 
-// record counts the answers and returns the users who have to ask again.
+// record counts the replies and returns the users who must
+// retry.
 func (r *run) record(users []int, answers []answer, first map[int]answer) (waiting []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +202,8 @@ func (r *run) record(users []int, answers []answer, first map[int]answer) (waiti
 	return waiting
 }
 
-// recordDoubt notes whether a user knows the outcome of the claim. After an
-// unknown one, a retry with the same key tells it.
+// recordDoubt records whether a user's outcome is unknown. A
+// retry with the same key resolves it.
 func (r *run) recordDoubt(user int, a answer) {
 	switch {
 	case a.unknown():
@@ -236,8 +238,8 @@ func (r *run) faultf(format string, args ...any) {
 	}
 }
 
-// sendAgain repeats accepted claims with their keys: each must get its first
-// answer again, byte for byte.
+// sendAgain repeats accepted claims with their keys. Each must
+// get its first reply again, byte for byte.
 func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) error {
 	for user, before := range first {
 		if !r.plan.Again(user) {
@@ -255,8 +257,8 @@ func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) err
 	return nil
 }
 
-// compare compares the answer to a repeated claim with the first one; false for
-// an answer that has to be retried.
+// compare compares a repeated claim's reply with the first;
+// false means retry.
 func (r *run) compare(user int, before, a answer) (final bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

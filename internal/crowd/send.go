@@ -12,21 +12,20 @@ import (
 	"dibs/models"
 )
 
-// answer is the answer to one claim of a request: a claim, or the code of the
-// refusal, or neither when no answer came.
+// answer is the outcome of one claim: a claim, a refusal's code,
+// or neither without a reply.
 type answer struct {
 	claim    *models.Claim
-	body     string // of the claim, byte for byte
+	body     string // the claim, byte for byte
 	code     string
 	replayed bool
 }
 
-// unreached is the code of a request that could not be sent: there was no
-// connection.
+// unreached is the code of a request without a connection.
 const unreached = "unreached"
 
-// noAnswer is the answer to a request that failed: one that was surely not sent
-// is unreached, any other may have claimed.
+// noAnswer is the outcome of a failed request: unreached if it
+// was certainly not sent, else unknown.
 func noAnswer(err error) answer {
 	if errors.Is(err, ErrUnsent) {
 		return answer{code: unreached}
@@ -39,8 +38,7 @@ func (a answer) unknown() bool {
 	return a.claim == nil && (a.code == "" || a.code == "outcome_unknown")
 }
 
-// retryable reports whether the same claim may get another answer when it is
-// sent again.
+// retryable reports whether a retry may get another reply.
 func (a answer) retryable() bool {
 	return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code)
 }
@@ -54,7 +52,7 @@ type claimBody struct {
 	Subjects map[string]string `json:"subjects,omitempty"`
 }
 
-// subjects are those of a user's claim.
+// subjects returns the subjects of a user's claim.
 func (r *run) subjects(user int) map[string]string {
 	if r.plan.Subjects == nil {
 		return nil
@@ -62,7 +60,7 @@ func (r *run) subjects(user int) map[string]string {
 	return r.plan.Subjects(user)
 }
 
-// send asks for the users' claims once and returns an answer for each.
+// send sends the users' claims once and returns their outcomes.
 func (r *run) send(ctx context.Context, base string, users []int) []answer {
 	if r.plan.Batch > 1 {
 		return r.sendBatch(ctx, base, users)
@@ -74,7 +72,7 @@ func (r *run) send(ctx context.Context, base string, users []int) []answer {
 	return answers
 }
 
-// key is the idempotency key of a user's claim, the same in every attempt.
+// key is a user's idempotency key, the same in every attempt.
 func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
 
 func (r *run) sendOne(ctx context.Context, base string, user int) answer {

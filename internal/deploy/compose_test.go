@@ -1,5 +1,5 @@
-// Package deploy_test checks what the project is deployed with, as far as that
-// goes without a container engine.
+// Package deploy_test checks the deployment files, as far as
+// possible without a container engine.
 package deploy_test
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const root = "../../"
 
-// ours are the services that run the one image, and the command of each.
+// ours are the services of our image, with their commands.
 var ours = map[string]string{"migrate": "migrate", "api": "api", "consumer": "consumer", "syncer": "syncer", "finance": "finance"}
 
 // filledEnv is .env.example with every empty variable filled in.
@@ -157,8 +157,8 @@ func TestRedisKeepsEverything(t *testing.T) {
 	require.Equal(t, types.VolumeTypeVolume, s.Volumes[0].Type)
 }
 
-// The users are those that docs/security.md names, whose rights a test of cmd
-// tries.
+// The users are those of docs/security.md, whose rights a test
+// of cmd verifies.
 func TestServersHaveTheUsersOfTheDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile(root + "docs/security.md")
@@ -183,8 +183,8 @@ func TestServersHaveTheUsersOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestDibsReadsEveryVariable holds the file to the settings there are, and to
-// what Dibs makes of them.
+// Otherwise the file could set a variable that Dibs doesn't
+// read, or misreads.
 func TestDibsReadsEveryVariable(t *testing.T) {
 	t.Parallel()
 	p := project(t)

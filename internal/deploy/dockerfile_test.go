@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// instruction is one line of a Dockerfile, continuations joined.
+// instruction is a Dockerfile line, with continuations joined.
 type instruction struct{ verb, rest string }
 
-// readDockerfile splits a Dockerfile into stages of instructions. It knows
-// comments and continuations, which is all that ours uses.
+// readDockerfile splits a Dockerfile into stages. It handles
+// comments and continuations, which is all ours uses.
 func readDockerfile(t *testing.T, text string) (stages [][]instruction) {
 	t.Helper()
 	var lines []string
@@ -78,7 +78,7 @@ func TestImageHoldsTheBinaryAndLittleElse(t *testing.T) {
 	require.Equal(t, []string{`["/dibs"]`}, all(final, "ENTRYPOINT"), "no shell that would swallow SIGTERM")
 }
 
-// What the linker sets must be there: it passes over names that are not.
+// The linker ignores unknown names, so the variables must exist.
 func TestBuildsTellTheirVersion(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile(root + "internal/build/build.go")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pages are the Markdown files of the repository, by their path from its root.
+// pages are the repository's Markdown files, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
@@ -36,7 +36,7 @@ var (
 	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors are what a link to a heading of a page names.
+// anchors are the link targets of a page's headings.
 func anchors(text string) map[string]bool {
 	found := make(map[string]bool)
 	for _, h := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {

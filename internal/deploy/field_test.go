@@ -20,17 +20,18 @@ import (
 	"dibs/models"
 )
 
-// ofTheProgram are columns of definitions that no one decides about.
+// ofTheProgram are columns of definitions that are not set by
+// operators.
 var ofTheProgram = []string{"campaign_id", "version", "changes", "told_line", "pause_id", "created_digest", "created_at", "closed_told_at"}
 
-// fixed are what a change can't change.
+// fixed are fields that can't be changed.
 var fixed = []string{"kind", "shards", "shard_by", "time_zone", "currency", "sender_id", "hold_for", "hold_max"}
 
-// place is where people look for a field of a campaign.
+// place is where a campaign's field must appear.
 type place struct {
 	name  string
-	words string   // all that it holds
-	lacks []string // fields that have no business there
+	words string   // all its content
+	lacks []string // fields that don't belong there
 }
 
 func (p place) forgets(field string) bool {
@@ -38,8 +39,8 @@ func (p place) forgets(field string) bool {
 	return !regexp.MustCompile(`\b(`+field+`(_ms)?|`+dashed+`)\b`).MatchString(p.words) && !slices.Contains(p.lacks, field)
 }
 
-// A field of a campaign is everywhere where people look for it: whoever adds
-// one and forgets a place is told which.
+// A new field of a campaign must appear everywhere. Otherwise
+// the failure names the missing document or program.
 func TestRecipe_AFieldIsEverywhere(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -79,7 +80,7 @@ func placesOf(t *testing.T, db *gorm.DB) []place {
 	}
 }
 
-// filled is a campaign none of whose fields is empty.
+// filled is a campaign without empty fields.
 func filled() (c models.Campaign) {
 	v := reflect.ValueOf(&c).Elem()
 	for _, f := range v.Fields() {
@@ -130,7 +131,7 @@ func updated(t *testing.T) string {
 	return columns
 }
 
-// bodyOf is the schema of a request's body.
+// bodyOf is a request body's schema.
 func bodyOf(t *testing.T, document []byte, path, method string) string {
 	t.Helper()
 	var of struct {

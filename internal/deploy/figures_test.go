@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rates are the claims a second of the lab's strategies on a server, by the
-// tables of docs/lab.md.
+// rates are the lab strategies' claims per second on a server,
+// from docs/lab.md's tables.
 func rates(t *testing.T, server string) map[string]string {
 	t.Helper()
 	_, text, found := strings.Cut(pages(t)["docs/lab.md"], "\n### On "+server+"\n")
@@ -23,8 +23,7 @@ func rates(t *testing.T, server string) map[string]string {
 	return all
 }
 
-// What the first page and docs/why.md say of rates is what the lab measured
-// last.
+// Otherwise README and docs/why.md show outdated rates.
 func TestFigures_OfTheFirstPageAreThoseOfTheLab(t *testing.T) {
 	t.Parallel()
 	mysql, mariadb := rates(t, "MySQL"), rates(t, "MariaDB")

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// indexFile is an index of all pages in the form of https://llmstxt.org, for
-// people and programs in a hurry.
+// indexFile is an index of all pages in the format of
+// https://llmstxt.org.
 const indexFile = "docs/llms.txt"
 
-// The index has a line a page: its title and its first sentence. `make
-// docs-index` writes it.
+// Each page needs a line with its title and first sentence.
+// `make docs-index` writes it.
 func TestIndex_HasEveryPage(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -43,7 +43,7 @@ func TestIndex_HasEveryPage(t *testing.T) {
 	require.Equal(t, b.String(), string(have), "make docs-index")
 }
 
-// lead is the first sentence of the first paragraph of a page.
+// lead is the first sentence of a page's first paragraph.
 func lead(text string) string {
 	for paragraph := range strings.SplitSeq(codeBlock.ReplaceAllString(text, ""), "\n\n") {
 		paragraph = strings.Join(strings.Fields(linked.ReplaceAllString(paragraph, "$1")), " ")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A document may name the test that shows what it says, or how the names of
-// several begin. One must be there.
+// Documents may name a test, or a prefix of several. Such a test
+// must exist.
 func TestTestsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A release is made in a copy of the project's files by the real script; a
-// stand-in for go writes what it was asked for into the binary's place.
+// The real script makes a release in a copy of the project's
+// files. A fake go writes its arguments into the binary's file.
 func TestRelease_MakesBinariesNotesAndChecksums(t *testing.T) {
 	t.Parallel()
 	repo := t.TempDir()

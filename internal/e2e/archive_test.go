@@ -13,10 +13,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestArchiveBesideARushAndKilled: an old campaign is archived while another is
-// claimed from. The command is killed again and again, and goes on where it
-// was: each claim is in one table, the books agree, and the rush keeps its
-// pace.
+// Archiving an old campaign, killed and restarted many times,
+// must leave each claim in one table and the counters right, and
+// must not slow down claims of another campaign.
 func TestArchiveBesideARushAndKilled(t *testing.T) {
 	t.Parallel()
 	claims, rate := testenv.Pick(10_000, 1_000_000), testenv.Pick(500, 1_000)

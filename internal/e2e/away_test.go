@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnAPIStartsWhileMySQLIsAway: claims of a campaign that Redis holds go on,
-// all else is refused, and once MySQL is there the process needs no restart.
-// One that was set up otherwise than MySQL's data ends as soon as it can know.
+// Without MySQL, claims of a campaign in Redis must go on and
+// all else be refused. Once MySQL is reachable, no restart may
+// be needed, and a process with settings that contradict MySQL's
+// data must end.
 func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{ownSQL: true})

@@ -15,23 +15,23 @@ import (
 	"dibs/models"
 )
 
-// drainWithin is how long the last claim may take to its row. Dead consumers'
-// entries rest for 5 s.
+// drainWithin limits the time from the last claim to its row.
+// Dead consumers' entries stay pending for 5 s.
 const drainWithin = 60 * time.Second
 
-// books are four accounts of one campaign: the crowd's, Redis', MySQL's and
-// those of readers of the stream.
+// books are four views of one campaign: the crowd's, Redis',
+// MySQL's and stream readers'.
 type books struct {
 	servers
 	campaign campaign
 	tally    crowd.Tally
 	readers  map[string]*reader
-	url      string // of an API; "" leaves GET stock out
+	url      string // of an API; "" skips GET stock
 	soldOut  bool   // the crowd wanted all of it
 	refilled bool   // rows came back otherwise than by a flush
 }
 
-// report is a list of what does not fit.
+// report lists contradictions.
 type report []string
 
 func (r *report) addf(format string, args ...any) {
@@ -40,7 +40,7 @@ func (r *report) addf(format string, args ...any) {
 	}
 }
 
-// checkBooks fails the test when the accounts differ.
+// checkBooks fails the test if the views differ.
 func (s *system) checkBooks(c campaign, tally crowd.Tally, soldOut bool) {
 	s.t.Helper()
 	wrong := s.books(c, tally, soldOut).violations(s.t.Context())
@@ -54,8 +54,8 @@ func (s *system) books(c campaign, tally crowd.Tally, soldOut bool) books {
 	}
 }
 
-// violations lists where the accounts differ, once everything is drained or the
-// time for that is over; none is what every test wants.
+// violations waits for the drain, within a time limit, and lists
+// where the views differ.
 func (b books) violations(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, drainWithin+30*time.Second)
 	defer cancel()
@@ -85,8 +85,8 @@ func (b books) violations(ctx context.Context) []string {
 	return r
 }
 
-// compare holds the rows of a campaign of one shard against what a crowd was
-// told.
+// compare checks an unsharded campaign's rows against a crowd's
+// replies.
 func (r *report) compare(rows *oracle.Books, c campaign, tally crowd.Tally) {
 	rows.Answers(answersOf(tally), r.addf)
 	rows.Counters(r.addf)
@@ -99,7 +99,7 @@ func (r *report) compare(rows *oracle.Books, c campaign, tally crowd.Tally) {
 	rows.Limits(c.PerUser, c.PerUserPerDay, zone, r.addf)
 }
 
-// answersOf is what a crowd was told.
+// answersOf converts a crowd's replies.
 func answersOf(tally crowd.Tally) (all []oracle.Answer) {
 	for _, c := range tally.Claims {
 		all = append(all, oracle.Answer{User: c.UserID, Quantity: c.Quantity, Claim: &c})
@@ -110,7 +110,7 @@ func answersOf(tally crowd.Tally) (all []oracle.Answer) {
 	return all
 }
 
-// crowdItself looks at what the crowd was told for answers that can't be.
+// crowdItself checks a crowd's replies for impossible ones.
 func (b books) crowdItself(r *report) {
 	for _, fault := range b.tally.Faults {
 		r.addf("crowd: %s", fault)
@@ -123,7 +123,7 @@ func (b books) crowdItself(r *report) {
 	}
 }
 
-// drain waits until the group syncer has nothing left and MySQL has every
+// drain waits until the group syncer is done, MySQL has every
 // claim, and the readers have caught up.
 func (b books) drain(ctx context.Context) error {
 	deadline := time.Now().Add(drainWithin)
@@ -181,7 +181,7 @@ func (b books) stock(ctx context.Context, r *report) {
 	}
 }
 
-// merged adds up what several crowds were told.
+// merged sums several crowds' tallies.
 func merged(tallies ...crowd.Tally) crowd.Tally {
 	all := crowd.Tally{Refused: map[string]int{}, Claims: map[string]models.Claim{}, InDoubt: map[string]int64{}}
 	for _, one := range tallies {
@@ -197,7 +197,7 @@ func merged(tallies ...crowd.Tally) crowd.Tally {
 	return all
 }
 
-// booksOf reads what MySQL has of a campaign.
+// booksOf reads a campaign from MySQL.
 func (s *system) booksOf(id string) *oracle.Books {
 	s.t.Helper()
 	books, err := oracle.Read(s.t.Context(), s.db, id)
@@ -205,7 +205,8 @@ func (s *system) booksOf(id string) *oracle.Books {
 	return books
 }
 
-// requireRows requires that each claim that a crowd was answered has its row.
+// requireRows checks that each answered claim of a crowd has its
+// row.
 func (s *system) requireRows(c campaign, tally crowd.Tally) *oracle.Books {
 	s.t.Helper()
 	books := s.booksOf(c.ID)

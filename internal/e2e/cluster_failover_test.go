@@ -11,10 +11,10 @@ import (
 	"dibs/lua"
 )
 
-// TestClusterFailoverLosesNoAnswer kills a master of a Redis Cluster in
-// mid-rush. A replica is promoted, the dead one comes back as its replica,
-// claims of the campaign go on, consumer and syncer follow, no answered claim
-// is lost, and the books agree. How soon claims go on is held in package lua.
+// A cluster master is killed under load. Its replica is promoted
+// and it returns as a replica. Claims must go on, consumer and
+// syncer must follow, no answered claim may be lost, and all
+// data must agree. Tests of package redisconn limit the outage.
 func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
@@ -29,8 +29,7 @@ func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	})
 }
 
-// TestSentinelFailoverLosesNoAnswer does the same to a primary that Sentinels
-// watch.
+// The same for a primary watched by Sentinels.
 func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
@@ -43,15 +42,15 @@ func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	})
 }
 
-// failsOver has the primary of a campaign killed in mid-rush, and started again
-// once another is promoted.
+// failsOver kills a campaign's primary under load, and restarts
+// it once another is promoted.
 func failsOver(t *testing.T, s *system, kill func(c campaign) (promoted time.Time, dead *testenv.RedisServer)) {
 	t.Helper()
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
 	rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 20})
 	rush.reaches(testenv.Pick(500, 20_000))
 	promoted, dead := kill(c)
-	dead.Start() // as a replica, which a cluster of pairs needs for the durable mode
+	dead.Start() // as a replica, which the durable mode needs in a cluster of pairs
 	s.firstYes(c, "patient")
 	t.Logf("claims went on %s after the promotion", time.Since(promoted).Round(time.Millisecond))
 	rush.reaches(testenv.Pick(1_000, 40_000))

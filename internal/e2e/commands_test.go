@@ -21,8 +21,8 @@ const (
 	exitUsage  = 2
 )
 
-// requireRefusal expects one line on stderr that says all of these words, and
-// nothing on stdout.
+// requireRefusal expects one line on stderr that contains all
+// words, and nothing on stdout.
 func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)
@@ -33,8 +33,7 @@ func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
 	}
 }
 
-// TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis
-// forgets, so a stop must drain it.
+// The embedded Redis keeps nothing, so a stop must drain it.
 func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,7 +43,7 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	rush := startRush(t, crowd.Plan{
 		BaseURLs: []string{serve.url}, CampaignID: c.ID, Users: users, Connections: 50,
 		Quantity: func(user int) int64 { return int64(user%2) + 1 },
-		Once:     func(int) bool { return true }, // no one is there to ask again
+		Once:     func(int) bool { return true }, // no process is left for a retry
 	})
 	rush.reaches(users / 10)
 	serve.stop()
@@ -83,9 +82,9 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	serve.stop()
 }
 
-// With embedded servers no one else could read the stream, so serve credits
-// what packets gave, and what is left when a campaign closes; a stop drains
-// that, too.
+// With embedded servers no other process can read the stream. So
+// serve must credit packets and the rest at a campaign's close
+// by itself, and drain them at a stop.
 func TestServeCreditsPacketsByItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

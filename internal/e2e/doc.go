@@ -1,9 +1,10 @@
-// Package e2e tests Dibs as a whole: `dibs` processes, built and started for
-// the test, on real Redis and real MariaDB or MySQL, under a crowd that comes
-// over HTTP while processes and servers are killed, stopped and cut off.
+// Package e2e tests Dibs as a whole: `dibs` processes on real
+// Redis and real MariaDB or MySQL, used by a crowd over HTTP
+// while processes and servers are killed, stopped and
+// disconnected.
 //
-// Every test ends with the same question, asked by books.violations: do the
-// crowd, Redis, MySQL and a reader of the stream tell the same story? The
-// controls run that question over pipelines that are broken on purpose, each in
-// a way that has been someone's bug, and fail when it is answered with yes.
+// Every test ends with books.violations: do the crowd, Redis,
+// MySQL and a stream reader agree? Control tests run this check
+// on deliberately broken pipelines, each modelled on a former
+// bug, and fail if it finds nothing.
 package e2e

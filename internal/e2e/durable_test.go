@@ -8,8 +8,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestFsyncAnswersOutliveRedisKilledInMidRush: kill -9 of Redis, again and
-// again, loses none of the answered claims.
+// Repeated kill -9 of Redis must lose no answered claim.
 func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 	t.Parallel()
 	kills, repairs := testenv.Pick(5, 50), 0
@@ -31,7 +30,7 @@ func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 		kills, repairs, tally.Accepted, tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
 }
 
-// answeredSoFar is the number of users answered, newest.
+// answeredSoFar is the latest number of answered users.
 func answeredSoFar(r *rush) int {
 	select {
 	case n := <-r.progress:

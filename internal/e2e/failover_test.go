@@ -16,8 +16,8 @@ import (
 	"dibs/lua"
 )
 
-// pair is a system on a Redis with a replica, behind one address that a
-// failover moves.
+// pair is a system on a Redis with a replica, behind one address
+// that a failover moves.
 type pair struct {
 	*system
 	replica *testenv.RedisServer
@@ -40,8 +40,8 @@ func newPair(t *testing.T, settings map[string]string) *pair {
 	return p
 }
 
-// promote makes the replica a primary of its own; whatever the old one takes
-// from now on it never hears of.
+// promote makes the replica an independent primary, which gets
+// nothing more from the old one.
 func (p *pair) promote() redis.UniversalClient {
 	p.t.Helper()
 	rdb, err := redisconn.Connect(p.replica.URL())
@@ -51,7 +51,8 @@ func (p *pair) promote() redis.UniversalClient {
 	return rdb
 }
 
-// failOver has the address lead to the replica; the primary is dead.
+// failOver points the address at the replica; the primary is
+// dead.
 func (p *pair) failOver(rdb redis.UniversalClient) {
 	p.t.Helper()
 	p.address.Stop()
@@ -62,10 +63,10 @@ func (p *pair) failOver(rdb redis.UniversalClient) {
 	p.rdb, p.scripts = rdb, scripts
 }
 
-// TestFailoverToALaggingReplicaSellsNothingTwice: replication stops, 500 more
-// are claimed and answered, the replica takes over. It is found to be behind,
-// goes on within about a second, and sells exactly what is left; what was lost
-// is counted.
+// After replication stopped, 500 more claims are answered, then
+// the replica takes over. It must be found stale, go on within
+// about a second and sell exactly the rest. The lost claims must
+// be counted.
 func TestFailoverToALaggingReplicaSellsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for name, synced := range map[string]bool{"MySQL has all of it": true, "MySQL lacks it, too": false} {
@@ -113,7 +114,7 @@ func named(prefix string) func(user int) string {
 	return func(user int) string { return fmt.Sprintf("%s-%d", prefix, user) }
 }
 
-// awaitReplica waits until a primary counts a replica as its own.
+// awaitReplica waits until a primary lists a replica.
 func awaitReplica(t *testing.T, url string) {
 	t.Helper()
 	rdb, err := redisconn.Connect(url)

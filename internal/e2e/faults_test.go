@@ -13,8 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestFaultsInMidRush has one system live through one fault after another, each
-// in the middle of a rush of its own.
+// One system gets one fault after another, each under its own
+// load.
 func TestFaultsInMidRush(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})
@@ -26,7 +26,7 @@ func TestFaultsInMidRush(t *testing.T) {
 		{"Redis is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Kill(); s.redis.Start() }},
 		{"Redis hangs", func(_ *testing.T, s *system, _ *rush, _ int) {
 			s.redis.Pause()
-			<-time.After(4 * time.Second) // longer than the API waits for it
+			<-time.After(4 * time.Second) // longer than the API waits
 			s.redis.Resume()
 		}},
 		{"both consumers are killed, one after the other", func(_ *testing.T, s *system, r *rush, users int) {
@@ -61,7 +61,7 @@ func TestFaultsInMidRush(t *testing.T) {
 		{"the syncer is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.syncers[0].kill9(); s.syncers[0].restart() }},
 	} {
 		lived := t.Run(fault.name, func(t *testing.T) {
-			s := *s // with the t of this story
+			s := *s // with this subtest's t
 			s.t = t
 			users := testenv.Pick(800, 10_000)
 			c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 7 / 10, PerUser: 3})
@@ -78,7 +78,7 @@ func TestFaultsInMidRush(t *testing.T) {
 				tally.Accepted, tally.Took.Round(time.Millisecond), tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
 		})
 		if !lived {
-			return // what comes after would tell stories about this one
+			return // later results would be about this failure
 		}
 	}
 }
@@ -95,8 +95,8 @@ func stopConsumer(t *testing.T, s *system, _ *rush, _ int) {
 	s.consumers[0].restart()
 }
 
-// withoutSQL takes MySQL away: claims go on, the backlog can be seen, and it
-// drains once MySQL is back.
+// withoutSQL removes MySQL: claims must go on, the backlog must
+// be visible, and drain once MySQL is reachable.
 func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) {
 	t.Helper()
 	away()
@@ -110,7 +110,7 @@ func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) 
 	back()
 }
 
-// metric reads one gauge or counter without labels; 0 when it is not there.
+// metric reads a metric without labels; 0 if missing.
 func metric(t testing.TB, url, name string) float64 {
 	t.Helper()
 	res, err := client.Get(url + "/metrics")

@@ -21,35 +21,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledger is a finance service's view of the world: events in the streams,
-// processes that credit them, and the books.
+// ledger is a finance service's surroundings: events in the
+// streams, processes that credit them, and its accounts.
 type ledger struct {
 	servers
 	t        *testing.T
 	settings map[string]string
 
 	mu     sync.Mutex
-	events []models.Event // that were published
+	events []models.Event // published
 }
 
 func newLedger(t *testing.T, w wishes) *ledger {
 	t.Helper()
 	binary(t)
 	l := &ledger{servers: newServers(t, w), t: t}
-	// nobody applies what it is given to MySQL
+	// no process applies its events to MySQL
 	l.settings = map[string]string{"DIBS_READ_AHEAD": "true",
 
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)), "DIBS_REDIS_URL": l.redisURL, "DIBS_MYSQL_DSN": l.dsn, "DIBS_STREAM_KEEP": "0s",
 	}
 	maps.Copy(l.settings, w.settings)
-	const installation = "01a21915-ca37-7b0c-84c8-92dd40be362c test" // the events are its own
+	const installation = "01a21915-ca37-7b0c-84c8-92dd40be362c test" // the events' installation
 	_, err := l.db.ExecContext(t.Context(), "INSERT INTO settings (name, value) VALUES ('installation', ?)", installation)
 	require.NoError(t, err)
 	require.NoError(t, l.rdb.HSet(t.Context(), lua.InfoKey, "installation", installation).Err())
 	return l
 }
 
-// launch starts a process of a role with these settings besides.
+// launch starts a role's process with additional settings.
 func (l *ledger) launch(command string, more map[string]string) *process {
 	l.t.Helper()
 	settings := maps.Clone(l.settings)
@@ -57,8 +57,8 @@ func (l *ledger) launch(command string, more map[string]string) *process {
 	return newProcess(l.t, command, settings)
 }
 
-// publish writes n events of packets taken, as claim.lua does, and one of a
-// coupon for each ten.
+// publish writes n events of taken packets, as claim.lua does,
+// and a coupon's for each ten.
 func (l *ledger) publish(n int) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -99,7 +99,7 @@ func (l *ledger) eventuallyCredited(n int) {
 	require.Eventually(l.t, func() bool { return l.credited() >= n }, drainWithin, pollEvery, "entries, short of %d", n)
 }
 
-// due is how many events ask for an entry, and of how much.
+// due counts the events that need an entry, and sums them.
 func (l *ledger) due() (n int, sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,8 +112,8 @@ func (l *ledger) due() (n int, sum int64) {
 	return n, sum
 }
 
-// requireCredited waits until each event that asks for it has its entry, and
-// requires that there are no others and that accounts add up.
+// requireCredited waits for each event's entry, and requires
+// that there are no others and that accounts add up.
 func (l *ledger) requireCredited() {
 	l.t.Helper()
 	n, due := l.due()
@@ -127,7 +127,7 @@ func (l *ledger) requireCredited() {
 	require.Empty(l.t, wrong)
 }
 
-// reopen looks into another database from now on.
+// reopen switches to another database.
 func (l *ledger) reopen(dsn string) {
 	l.t.Helper()
 	db, err := sqlstore.Open(l.t.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
@@ -137,9 +137,10 @@ func (l *ledger) reopen(dsn string) {
 	require.NoError(l.t, err)
 }
 
-// What can never be credited is parked and holds nothing up; it is listed,
-// replayed and discarded by command. The service has a database of its own, and
-// none of Dibs'.
+// An event that can't be credited must be parked without
+// delaying others, and be listed, replayed and discarded by
+// command. The service has its own database and no access to
+// Dibs'.
 func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})

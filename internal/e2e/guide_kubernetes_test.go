@@ -22,7 +22,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// kubectl takes what the guide says and keeps secrets as files.
+// kubectl accepts the guide's commands and stores secrets as
+// files.
 const kubectl = `#!/usr/bin/env bash
 set -eu
 [[ "$1 $2 $3" == "create secret generic" ]]
@@ -38,14 +39,14 @@ for arg in "${@:5}"; do
 done
 `
 
-// helm renders the chart with Helm's own packages, which are in a module of
-// their own.
+// helm renders the chart with Helm's packages, which are in a
+// separate module.
 const helm = `#!/usr/bin/env bash
 set -eu
 HELM_ARGS="$*" HELM_OBJECTS="$HOME/objects.yaml" go -C "$CHARTTEST" test -count=1 -run '^TestHelmCommand$' .
 `
 
-// object is what a simulated cluster needs of an object of the chart.
+// object is the part of a chart's object used here.
 type object struct {
 	Kind     string `yaml:"kind"`
 	Metadata struct {
@@ -99,14 +100,14 @@ type podSpec struct {
 	} `yaml:"volumes"`
 }
 
-// cluster runs the processes of a release as Kubernetes would.
+// cluster runs a release's processes as Kubernetes would.
 type cluster struct {
 	t       *testing.T
 	folder  string // with the secrets and the objects
 	objects []object
 }
 
-// pod is a process with the environment of a pod.
+// pod is a process with a pod's environment.
 type pod struct {
 	*process
 
@@ -130,8 +131,8 @@ func (c *cluster) load() {
 	}
 }
 
-// settings are the environment of a pod. Its files are the secrets', and it
-// listens on ports of this machine.
+// settings are a pod's environment, with the secrets' files and
+// local ports.
 func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) map[string]string {
 	c.t.Helper()
 	container := &spec.Containers[0]
@@ -161,7 +162,7 @@ func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) 
 	return settings
 }
 
-// pod makes a pod of an object, without starting it.
+// pod makes an object's pod without starting it.
 func (c *cluster) pod(o *object, n int) *pod {
 	c.t.Helper()
 	spec := &o.Spec.Template.Spec
@@ -195,7 +196,7 @@ func (p *pod) run() {
 	})
 }
 
-// migrate runs the Job that the release has before anything else.
+// migrate runs the release's Job before anything else.
 func (c *cluster) migrate() {
 	c.t.Helper()
 	for i := range c.objects {
@@ -207,8 +208,8 @@ func (c *cluster) migrate() {
 	}
 }
 
-// pods makes those of all workloads. A pod of a StatefulSet keeps its name over
-// a roll-over, others are numbered from first.
+// pods makes all workloads' pods. A StatefulSet's pod keeps its
+// name in a roll-over; others are numbered from first.
 func (c *cluster) pods(first int) (all map[string][]*pod) {
 	c.t.Helper()
 	all = map[string][]*pod{}
@@ -229,7 +230,7 @@ func (c *cluster) pods(first int) (all map[string][]*pod) {
 	return all
 }
 
-// withToken is a proxy that sends requests on with a bearer token of a file.
+// withToken is a proxy that adds a file's bearer token.
 func withToken(t *testing.T, to, file string) string {
 	t.Helper()
 	token, err := os.ReadFile(file)
@@ -251,10 +252,9 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestGuide_Kubernetes: the commands of the guide make secrets and objects, and
-// the processes run with the environment, the probes and in the order that
-// these say: installed, then rolled over under load. Nothing here is
-// Kubernetes, but for Helm's engine.
+// The guide's commands make secrets and objects. Processes run
+// with the resulting environment, probes and order: installed,
+// then rolled over under load. Only Helm's engine is real here.
 func TestGuide_Kubernetes(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{noSchema: true, partitions: 12})
@@ -299,7 +299,7 @@ func TestGuide_Kubernetes(t *testing.T) {
 		after["Deployment"][i].run()
 		before["Deployment"][i].stop()
 	}
-	for i := range after["StatefulSet"] { // a name is there once
+	for i := range after["StatefulSet"] { // names are unique
 		before["StatefulSet"][i].stop()
 		after["StatefulSet"][i].run()
 	}

@@ -18,23 +18,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guideBlock is a block of commands of a guide that a test runs, with its name.
+// guideBlock is a guide's block of commands with a name, run by
+// a test.
 var guideBlock = regexp.MustCompile("(?s)<!-- tested: ([a-z ]+) -->\n```sh\n(.*?)```")
 
-// guideTimeout bounds the commands of one block.
+// guideTimeout limits a block's commands.
 const guideTimeout = 5 * time.Minute
 
-// guide is a page of docs/guides, and a shell in which its commands run as they
-// stand there, one block after the other.
+// guide is a page of docs/guides, with a shell that runs its
+// blocks of commands in order.
 type guide struct {
 	t      *testing.T
 	blocks map[string]string
-	folder string            // where the shell is
-	env    map[string]string // what the guide takes for granted
+	folder string            // the shell's
+	env    map[string]string // assumed by the guide
 	tried  map[string]bool
 }
 
-// openGuide reads a page. Every block of it must have run when the test ends.
+// openGuide reads a page. All its blocks must have run by the
+// test's end.
 func openGuide(t *testing.T, page string, s *servers, env map[string]string) *guide {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs/guides", page))
@@ -64,8 +66,8 @@ func openGuide(t *testing.T, page string, s *servers, env map[string]string) *gu
 	return g
 }
 
-// run runs a block; every command in it must succeed. It returns what was
-// printed.
+// run runs a block and returns its output. Every command must
+// succeed.
 func (g *guide) run(name string) string {
 	g.t.Helper()
 	require.Contains(g.t, g.blocks, name)
@@ -81,7 +83,7 @@ func (g *guide) run(name string) string {
 	return out.String()
 }
 
-// TestEveryGuideIsFollowed: no page and no block of commands is without a test.
+// Every page and block of commands needs a test.
 func TestEveryGuideIsFollowed(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/guides/*.md")

@@ -17,7 +17,7 @@ import (
 	"dibs/models"
 )
 
-// roles are the processes of a Dibs that a guide stops and starts.
+// roles are Dibs' processes, stopped and started by a guide.
 type roles struct {
 	t        *testing.T
 	settings map[string]string
@@ -54,7 +54,7 @@ func (r *roles) stop() {
 	}
 }
 
-// claimEach has each user claim a unit once, with a key.
+// claimEach claims a unit for each user, with a key.
 func (r *roles) claimEach(campaignID string, from, to int) map[string]models.Claim {
 	r.t.Helper()
 	claims := map[string]models.Claim{}
@@ -67,8 +67,8 @@ func (r *roles) claimEach(campaignID string, from, to int) map[string]models.Cla
 	return claims
 }
 
-// sellOut claims until nothing is left, and requires that as many were left as
-// MySQL has rows short of the total.
+// sellOut claims until nothing is left, and requires that
+// MySQL's rows then equal the total.
 func (r *roles) sellOut(s *servers, c campaign) {
 	r.t.Helper()
 	for user := 0; ; user++ {
@@ -90,8 +90,7 @@ func hostPort(t *testing.T, redisURL string) (host, port string) {
 	return host, port
 }
 
-// TestGuide_BackupAndRestore: first Redis is lost, with claims that are not in
-// MySQL; then both.
+// First Redis is lost, with claims that MySQL lacks; then both.
 func TestGuide_BackupAndRestore(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
@@ -104,12 +103,12 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	g := openGuide(t, "backup.md", &s, map[string]string{"NEW_DSN": other.DSN, "NEW_MYSQL": "mysql " + other.Name})
 	require.Contains(t, g.run("dump"), "-- Dump completed")
 
-	r.others[0].stop() // so that claims are not in MySQL
+	r.others[0].stop() // so that MySQL lacks claims
 	r.claimEach(c.ID, 20, 27)
 	s.redis.Kill()
 	s.redis.Start() // empty
 	r.others[0].restart()
-	late := r.claimEach(c.ID, 27, 30) // they go on by themselves
+	late := r.claimEach(c.ID, 27, 30) // without intervention
 	whole.awaitSynced(c.ID, 23)
 	require.Contains(t, runDibs(t, r.settings, "reconcile").stdout, "7 claims of 7 units are lost")
 	require.Contains(t, g.run("give up"), "given up: 7 units are for sale again")
@@ -123,7 +122,7 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	require.Contains(t, g.run("compare"), "agree")
 	require.Contains(t, g.run("synced"), c.ID+"\t100\t20\t20")
 	r.startAPI()
-	for id := range late { // these came after the dump
+	for id := range late { // made after the dump
 		eventually(t, upTimeout, "the partition is not ok", func() bool { return lookedUp(t, r.api.url, id).code() == "claim_not_found" })
 	}
 	for id, before := range kept {
@@ -166,8 +165,8 @@ func TestGuide_AnotherRedis(t *testing.T) {
 	r.requireMoved(&s, c, before)
 }
 
-// requireMoved requires that what was claimed before is there after a move, and
-// the rest can be claimed.
+// requireMoved requires that a move keeps earlier claims and the
+// rest can be claimed.
 func (r *roles) requireMoved(s *servers, c campaign, before map[string]models.Claim) {
 	r.t.Helper()
 	for id, claim := range before {
@@ -221,8 +220,8 @@ func TestGuide_AGroup(t *testing.T) {
 	backlog := func(group string) float64 {
 		return metric(t, syncer.url, fmt.Sprintf("dibs_stream_group_backlog_entries{group=%q,partition=\"%d\"}", group, lua.PartitionOf(c.ID, 2)))
 	}
-	// a load, 30 claims, and perhaps the definition, after a trim in which it
-	// alone held back
+	// a load, 30 claims, and perhaps the definition, after a trim
+	// that only this group held back
 	require.Eventually(t, func() bool {
 		return backlog("audit") >= 31 && backlog("syncer") == 0 && backlog("finance") == 0
 	}, upTimeout, 50*time.Millisecond)
@@ -237,7 +236,7 @@ func TestGuide_AGroup(t *testing.T) {
 	}).Result()
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(read[0].Messages), 41, "none was trimmed before it was read")
-	for p := range 2 { // the service is stopped, and Redis has forgotten that it read a moment ago
+	for p := range 2 { // the service is stopped, and its reader's recent activity is deleted from Redis
 		require.NoError(t, s.rdb.XGroupDelConsumer(t.Context(), lua.StreamKey(p), "audit", "me").Err())
 	}
 	g.run("remove")

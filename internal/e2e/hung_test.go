@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestARedisThatHangsHoldsUpNoStop: a process that is told to end ends well
-// within DIBS_SHUTDOWN_TIMEOUT, give or take a busy machine, while Redis holds
-// all that it was asked.
+// While Redis stalls, a process must still end within
+// DIBS_SHUTDOWN_TIMEOUT, plus leeway for a busy machine.
 func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	t.Parallel()
 	const timeout, leeway = 3 * time.Second, 2 * time.Second
@@ -22,7 +21,8 @@ func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	}
 	s.redis.Pause()
 	defer s.redis.Resume()
-	// so that everybody waits for it, mostly; the outcome is the same if not
+	// so that most processes wait for it; the result is the same if
+	// not
 	<-time.After(time.Second)
 	start := time.Now()
 	for _, p := range roles {

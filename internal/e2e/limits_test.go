@@ -12,8 +12,8 @@ import (
 	"dibs/internal/crowd"
 )
 
-// hammer has one user ask for single units from many connections at once and
-// returns what became of them.
+// hammer claims single units for one user over many connections,
+// and returns the outcomes.
 func hammer(t testing.TB, urls []string, campaignID, user string, requests int) crowd.Tally {
 	t.Helper()
 	tally := merged()
@@ -47,7 +47,8 @@ func book1(t testing.TB, tally *crowd.Tally, got reply) {
 	tally.Units += c.Quantity
 }
 
-// noon is a zone where it is about noon now, so that no day ends during a test.
+// noon is a zone where it is now about noon, so that no day ends
+// during a test.
 func noon() string {
 	if ahead := 12 - time.Now().UTC().Hour(); ahead > 0 {
 		return fmt.Sprintf("Etc/GMT-%d", ahead)

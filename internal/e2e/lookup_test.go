@@ -15,16 +15,15 @@ import (
 	"dibs/internal/testenv"
 )
 
-// lookedUp asks one process for a claim.
+// lookedUp looks up a claim at one process.
 func lookedUp(t testing.TB, url, id string) reply {
 	t.Helper()
 	return call(t, http.MethodGet, url+"/v1/claims/"+id, "", nil)
 }
 
-// TestEveryClaimIsFoundTheMomentItIsAnswered: claims are made through one API
-// process and looked up through the other, while consumers write them, die, and
-// come back; on a cluster, over four streams. No look-up says that there is no
-// such claim.
+// Claims are made through one API process and looked up through
+// another, on a cluster with four streams, while consumers die
+// and return. No look-up may deny a claim.
 func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	t.Parallel()
 	claims := testenv.Pick(1_000, 10_000)
@@ -38,7 +37,7 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	g.SetLimit(16)
 	for i := range claims {
 		if i == claims/3 {
-			s.consumers[0].kill9() // the other one takes its partitions over
+			s.consumers[0].kill9() // the other takes over its partitions
 		}
 		if i == claims*2/3 {
 			s.consumers[0].restart()
@@ -52,7 +51,7 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 			ids[i] = got.claim(t).ID
 			again := lookedUp(t, s.apis[(i+1)%2].url, ids[i])
 			for until := time.Now().Add(upTimeout); again.status == http.StatusServiceUnavailable && time.Now().Before(until); {
-				// it waits for the row, a second each time
+				// each waits a second for the row
 				again = lookedUp(t, s.apis[(i+1)%2].url, ids[i])
 			}
 			if again.status != http.StatusOK || again.body != got.body {
@@ -66,8 +65,8 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	require.Equal(t, "claim_not_found", unknown.code(), unknown.body)
 }
 
-// TestLookUpsWithoutMySQL: it is killed, and then it hangs, with claims
-// unsynced that were answered before and after.
+// MySQL is killed, then stalled, with unsynced claims answered
+// before and after.
 func TestLookUpsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	for _, away := range []struct {
@@ -103,7 +102,7 @@ func TestLookUpsWithoutMySQL(t *testing.T) {
 	}
 }
 
-// awaitSynced waits until MySQL answers and has so many claims of a campaign.
+// awaitSynced waits until MySQL has a campaign's claims.
 func (s *system) awaitSynced(campaignID string, claims int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

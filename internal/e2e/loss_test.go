@@ -12,14 +12,15 @@ import (
 	"dibs/internal/testenv"
 )
 
-// goesOnWithin is the promise: so long after Redis is back claims are answered
-// again, without a person. A busy machine gets more than the second that
-// processes have to report what they saw.
+// goesOnWithin is the promised time from Redis' return to the
+// first answered claim, without intervention. It allows a busy
+// machine more than the second in which processes report what
+// they saw.
 const goesOnWithin = 10 * time.Second
 
-// TestRedisLosesDataInMidRush: Redis loses what API processes have answered.
-// Claims go on by themselves, no answered unit is sold again, and what was lost
-// is counted, shown and withheld.
+// Redis loses answered claims. Claims must go on without
+// intervention, no answered unit may be sold again, and the loss
+// must be counted, shown and withheld.
 func TestRedisLosesDataInMidRush(t *testing.T) {
 	t.Parallel()
 	flushed := func(s *system) { require.NoError(s.t, s.rdb.FlushAll(s.t.Context()).Err()) }
@@ -30,7 +31,7 @@ func TestRedisLosesDataInMidRush(t *testing.T) {
 	}
 	for _, loss := range []struct {
 		name              string
-		hasSnapshot       bool // Redis comes back as it was earlier in the rush
+		hasSnapshot       bool // Redis returns with an earlier state of the rush
 		isSynced, isEarly bool // the consumer keeps up; it never ran
 		strike            func(s *system)
 	}{
@@ -79,8 +80,8 @@ func TestRedisLosesDataInMidRush(t *testing.T) {
 	}
 }
 
-// firstYes claims, each time with a key of its own, until a claim is accepted,
-// or others have all.
+// firstYes claims, each time with a new key, until a claim is
+// accepted or the stock is sold out.
 func (s *system) firstYes(c campaign, user string) (got reply) {
 	s.t.Helper()
 	for n := 0; got.status != http.StatusCreated && got.code() != "sold_out"; n++ {
@@ -90,10 +91,11 @@ func (s *system) firstYes(c campaign, user string) (got reply) {
 	return got
 }
 
-// requireNoneTooMany checks a campaign of single units after a loss, when more
-// was wanted than there is: units of rows and those that are withheld make its
-// total, and each row someone was told of or is in doubt about. It returns how
-// many claims were answered and have no row, and how many units are withheld.
+// requireNoneTooMany checks a campaign of single units after a
+// loss, when more was wanted than there is. The units of rows
+// and the withheld ones must equal its total. Each row must be
+// known to a user or in doubt. It returns the number of answered
+// claims without a row, and of withheld units.
 func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withheld int64) {
 	t := s.t
 	t.Helper()
@@ -125,9 +127,9 @@ func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withhe
 	return lost, withheld
 }
 
-// TestLostUnitsAreWithheldUntilSomeoneGivesThemUp: Redis loses all while the
-// consumer is behind, and no one claims after that. What was answered is known,
-// shown and not for sale, until an operator says that it is.
+// Redis loses everything while the consumer is behind, and no
+// claim follows. The answered units must be known, shown and
+// withheld until an operator gives them up.
 func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{})
@@ -173,8 +175,8 @@ func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
 	require.Equal(t, exitOK, compared.code, compared.stdout+compared.stderr)
 }
 
-// settled asks again while the outcome is unknown or the campaign takes no
-// claims: what it was told last.
+// settled retries while the outcome is unknown or the campaign
+// takes no claims, and returns the last code.
 func settled(ask func() string) (code string) {
 	for code == "" || code == "outcome_unknown" || code == "unavailable" {
 		code = ask()

@@ -16,7 +16,8 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// binary returns the path of the dibs program, built when first asked for.
+// binary returns the path of the dibs program, built on first
+// use.
 func binary(t testing.TB) string {
 	t.Helper()
 	path, err := built()
@@ -41,8 +42,8 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// environ is this process's environment without settings of Dibs, and then with
-// these.
+// environ is this process's environment without settings of
+// Dibs, plus these.
 func environ(settings map[string]string) []string {
 	all := testenv.Environ()
 	for name, value := range settings {

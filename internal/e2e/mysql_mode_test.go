@@ -12,15 +12,15 @@ import (
 	"dibs/internal/testenv"
 )
 
-// inMySQLMode are the settings of every process.
+// inMySQLMode are every process's settings.
 func inMySQLMode() map[string]string {
-	// which nobody waits for
+	// long, as no claim waits for it
 	return map[string]string{"DIBS_DURABILITY": "mysql", "DIBS_FLUSH_INTERVAL": "1s"}
 }
 
-// TestMySQLAnswersOutliveAnyRedis: a Redis that keeps nothing is emptied or
-// killed in mid-rush, again and again. Each yes has its row, and no unit is
-// sold twice, to the last one.
+// A Redis without persistence is emptied or killed repeatedly
+// under load. Each grant must have its row, and no unit may be
+// sold twice, up to the last one.
 func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 	t.Parallel()
 	for name, loses := range map[string]func(t *testing.T, s *system){
@@ -58,8 +58,8 @@ func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 	}
 }
 
-// TestMySQLModeWithoutMySQL: while MySQL is away or hangs no claim is answered
-// with yes; the same key gets the answer later. The API is not ready meanwhile.
+// While MySQL is down or stalled, no claim may be granted; the
+// same key must get the answer later. The API must not be ready.
 func TestMySQLModeWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{ownSQL: true, settings: inMySQLMode()})
@@ -87,8 +87,7 @@ func TestMySQLModeWithoutMySQL(t *testing.T) {
 	s.checkBooks(c, book, false)
 }
 
-// TestProcessesOfDifferentDurabilitiesWarn: callers can't tell what a yes
-// means.
+// Otherwise callers can't know what a grant guarantees.
 func TestProcessesOfDifferentDurabilitiesWarn(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})

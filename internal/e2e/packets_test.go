@@ -33,7 +33,7 @@ func newRain(t *testing.T, w wishes) *rain {
 	return r
 }
 
-// open makes a packet campaign of so many shards over HTTP.
+// open makes a packet campaign over HTTP.
 func (r *rain) open(shards int) (id string) {
 	r.t.Helper()
 	id = testenv.UniqueID(r.t, "rain")
@@ -62,10 +62,10 @@ func (r *rain) number(query string, args ...any) (n int64) {
 	return n
 }
 
-// requireSettled waits until a closed campaign of so many packets is settled,
-// and holds packets, claims, events, entries and what the crowd was told
-// against each other: each packet taken once, and each cent that was put in
-// credited or returned, once.
+// requireSettled waits until a closed campaign is settled, and
+// compares packets, claims, events, entries and the crowd's
+// replies: each packet taken once, and each cent credited or
+// returned once.
 func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tally) {
 	t := r.t
 	t.Helper()
@@ -73,7 +73,7 @@ func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tall
 	sender := "boss-" + id[len(id)-8:]
 	want := taken
 	if taken < packets {
-		want++ // what went back
+		want++ // the returned rest
 	}
 	eventually(t, drainWithin, "it is not settled", func() bool {
 		return r.number("SELECT COUNT(*) FROM campaigns WHERE id = ? AND closed_told_at IS NOT NULL", id) == 1 &&
@@ -103,15 +103,16 @@ func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tall
 	require.Equal(t, packets-taken, r.number("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND claim_id IS NULL AND returned_at IS NOT NULL", id))
 }
 
-// A crowd takes every packet; another is closed upon, with the consumer, the
-// finance service and the syncer killed just then.
+// A crowd takes every packet of one campaign. Another is closed
+// under load while the consumer, the finance service and the
+// syncer are killed.
 func TestPacketsAreTakenOnceAndTheRestGoesBackToTheCent(t *testing.T) {
 	t.Parallel()
 	packets, users, connections := int64(testenv.Pick(800, 100_000)), testenv.Pick(1_200, 150_000), testenv.Pick(50, 200)
 	r := newRain(t, wishes{})
 	for _, story := range []struct {
 		name  string
-		close int // when so many users were answered; 0 is after all
+		close int // number of answered users; 0 is after all
 		wave  time.Duration
 	}{{"to the last packet", 0, 0}, {"closed in mid-rush", users / 3, time.Second}} {
 		id, amount := r.open(1), packets*700+13

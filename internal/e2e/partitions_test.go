@@ -11,9 +11,9 @@ import (
 	"dibs/lua"
 )
 
-// TestManyCampaignsOverPartitionsKeepTheirBooksApart has several campaigns, in
-// four streams, rushed at once; on one Redis and on a cluster, where the
-// streams lie on different nodes.
+// Campaigns of four streams are used at once, on one Redis and
+// on a cluster whose nodes share the streams. Their data must
+// not mix.
 func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 	t.Parallel()
 	const partitions, campaigns = 4, 6

@@ -14,7 +14,7 @@ import (
 	"dibs/lua"
 )
 
-// readiness is what /readyz of a process answers.
+// readiness returns a process's /readyz reply.
 func readiness(t *testing.T, p *process) (status int, away []string, detail string) {
 	t.Helper()
 	got := call(t, http.MethodGet, p.url+"/readyz", "", nil)
@@ -26,8 +26,9 @@ func readiness(t *testing.T, p *process) (status int, away []string, detail stri
 	return got.status, body.Away, body.Detail
 }
 
-// One primary of a cluster is away for good: a running API stays ready, every
-// role starts, and each says what is away.
+// With one cluster primary permanently down, a running API must
+// stay ready, every role must start, and each must report what
+// is missing.
 func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{
@@ -79,8 +80,8 @@ func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	}
 }
 
-// Roles start before their Redis and their MySQL, and work once these are
-// there. A Redis that evicts ends them as soon as that is known.
+// Roles must wait for their Redis and MySQL. A Redis that evicts
+// must end them once that is known.
 func TestEveryRoleWaitsForItsServers(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{ownSQL: true})

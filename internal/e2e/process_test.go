@@ -25,23 +25,23 @@ const (
 	pollEvery   = 10 * time.Millisecond
 )
 
-// process is a dibs of its own, through its lives: start, kill, start again
+// process is a dibs process that can be killed and restarted
 // with the same settings.
 type process struct {
 	t        testing.TB
 	command  string // api, consumer, …
-	program  string // another binary than this tree's; "" is that
+	program  string // another binary; "" is this tree's
 	settings map[string]string
-	url      string // of its HTTP, "" for none
-	probe    string // path that answers 200 when it is up
-	log      string // file with the output of all its lives
+	url      string // of its HTTP; "" for none
+	probe    string // path that returns 200 once it is up
+	log      string // output of all its runs
 
 	cmd    *exec.Cmd
-	exited <-chan struct{} // closed when the life is over
+	exited <-chan struct{} // closed when the run has ended
 }
 
-// newProcess starts `dibs command` and returns when it answers. It is killed at
-// the end of the test.
+// newProcess starts `dibs command`, waits until it answers, and
+// kills it when the test ends.
 func newProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
 	p := makeProcess(t, command, settings)
@@ -50,7 +50,7 @@ func newProcess(t testing.TB, command string, settings map[string]string) *proce
 	return p
 }
 
-// makeProcess is newProcess, but does not start it.
+// makeProcess is newProcess without the start.
 func makeProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
 	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66 atexit_sleep_ms=50"}}
@@ -68,7 +68,7 @@ func makeProcess(t testing.TB, command string, settings map[string]string) *proc
 	return p
 }
 
-// start starts a life without waiting for it to answer.
+// start starts a run without waiting for a reply.
 func (p *process) start() {
 	p.t.Helper()
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -84,8 +84,9 @@ func (p *process) start() {
 	p.cmd, p.exited = cmd, spawn(p.t, cmd)
 }
 
-// spawn starts a command that ends with this process at the latest; exited is
-// closed when it ended, see cmd.ProcessState.
+// spawn starts a command that ends with this process at the
+// latest. exited is closed when it has ended, see
+// cmd.ProcessState.
 func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	t.Helper()
 	require.NoError(t, testenv.Spawn(cmd, syscall.SIGKILL))
@@ -97,7 +98,7 @@ func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	return ended
 }
 
-// awaitUp returns when the process answers.
+// awaitUp waits until the process answers.
 func (p *process) awaitUp() {
 	p.t.Helper()
 	deadline := time.After(upTimeout)
@@ -126,15 +127,15 @@ func (p *process) answers() bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// kill9 ends the process as a crash would.
+// kill9 ends the process like a crash.
 func (p *process) kill9() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Kill())
 	p.awaitEnd()
 }
 
-// stop asks the process to end, as an orchestrator does, and expects that it
-// ends well.
+// stop ends the process like an orchestrator, and expects exit
+// code 0.
 func (p *process) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -142,7 +143,7 @@ func (p *process) stop() {
 	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), "dibs %s after SIGTERM: %s\n%s", p.command, p.cmd.ProcessState, p.tail())
 }
 
-// restart starts an ended process again and returns when it answers.
+// restart restarts an ended process and waits until it answers.
 func (p *process) restart() {
 	p.t.Helper()
 	p.start()
@@ -158,8 +159,8 @@ func (p *process) awaitEnd() {
 	}
 }
 
-// end is the cleanup: it kills what still runs and shows the log of a test that
-// failed.
+// end is the cleanup: it kills the process and shows the log of
+// a failed test.
 func (p *process) end() {
 	if p.cmd == nil {
 		return
@@ -174,7 +175,7 @@ func (p *process) end() {
 	}
 }
 
-// output is all that the process ever said.
+// output returns the output of all runs.
 func (p *process) output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -192,13 +193,13 @@ func (p *process) tail() string {
 	return text
 }
 
-// outcome is how a dibs that was run to its end ended.
+// outcome is how a dibs command ended.
 type outcome struct {
 	code           int
 	stdout, stderr string
 }
 
-// runDibs runs a dibs to its end, with nothing in its environment but these
+// runDibs runs a dibs command to its end, with only these
 // settings.
 func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	t.Helper()

@@ -11,8 +11,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestPythonExampleConnectsAsTheURLSays: by TLS, with a password that is
-// percent-encoded, or not at all.
+// By TLS, with a percent-encoded password, or not at all.
 func TestPythonExampleConnectsAsTheURLSays(t *testing.T) {
 	t.Parallel()
 	cert, key := testenv.Certificate(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script is the finance service of docs/examples, in a life of its own.
+// script is a process of docs/examples' finance service.
 type script struct {
 	t      *testing.T
 	ledger *ledger
@@ -29,7 +29,7 @@ type script struct {
 	args   []string
 	cmd    *exec.Cmd
 	exited <-chan struct{}
-	log    *testenv.Buffer // of the life that ended last
+	log    *testenv.Buffer // of the last run
 }
 
 func newScript(t *testing.T, l *ledger) *script {
@@ -77,7 +77,7 @@ func (s *script) stop() {
 	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), s.log.String())
 }
 
-// report is what the script says of its books.
+// report is the script's report on its accounts.
 func (s *script) report() (sum, entries int64, missing map[string]int64) {
 	s.t.Helper()
 	out, err := exec.CommandContext(s.t.Context(), s.python, append(s.args, "--report")...).Output()
@@ -96,12 +96,13 @@ func (s *script) report() (sum, entries int64, missing map[string]int64) {
 
 func (s *script) credited() (n int) {
 	if s.books.QueryRowContext(s.t.Context(), "SELECT COUNT(*) FROM entries").Scan(&n) != nil {
-		return -1 // it has not made its tables yet
+		return -1 // its tables are not made yet
 	}
 	return n
 }
 
-// eventuallyAcked waits until the group has read and acked all there is.
+// eventuallyAcked waits until the group has acknowledged every
+// entry.
 func (s *script) eventuallyAcked() {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -123,7 +124,7 @@ func (s *script) eventuallyAcked() {
 	}, drainWithin, pollEvery)
 }
 
-// accountsIn are the lines of a table of accounts.
+// accountsIn returns the rows of an accounts table.
 func accountsIn(t testing.TB, db *sql.DB) map[string]string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT user_id, currency, amount, entries FROM accounts")
@@ -139,10 +140,10 @@ func accountsIn(t testing.TB, db *sql.DB) map[string]string {
 	return all
 }
 
-// The service of docs/finance.md in another language: it is killed half way and
-// started again, is given an event twice, an entry that is no event and one
-// that contradicts its books, and its group is lost; its books are those that
-// Dibs' own service keeps of the same events.
+// docs/finance.md's service in another language is killed midway
+// and restarted. It gets an event twice, an invalid entry and
+// one that contradicts its accounts, and loses its group. Its
+// accounts must equal those of Dibs' own service.
 func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{partitions: 2})
@@ -183,8 +184,8 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.EqualValues(t, events, entries)
 	require.Equal(t, amount, sum)
 
-	// Dibs' own service makes the same of the same events. Of two that
-	// contradict each other in one batch it takes either.
+	// Dibs' own service must get the same result. Of two
+	// contradictory events in one batch it takes either.
 	require.NoError(t, l.rdb.XDel(t.Context(), lua.StreamKey(0), contradicts).Err())
 	require.NoError(t, l.rdb.Del(t.Context(), lua.ParkedKey(0, "finance")).Err())
 	for p := range 2 {
@@ -195,8 +196,8 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.Equal(t, accountsIn(t, l.db), accountsIn(t, s.books))
 }
 
-// A service that reads one of two streams would miss half of the events, and
-// find no hole in what it has: it does not start.
+// A service that reads only one of two streams would miss half
+// of the events without seeing a gap. It must not start.
 func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{partitions: 2})
@@ -220,8 +221,8 @@ func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 	s.stop()
 }
 
-// Coupons take a seq each in a campaign of their own, and every claim of
-// packets has an entry: a hole shows in the report.
+// Each coupon takes a seq in its campaign, and every packet's
+// claim has an entry: a gap must show in the report.
 func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})
@@ -231,15 +232,15 @@ func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	s.eventuallyAcked()
 	_, _, missing := s.report()
 	require.Empty(t, missing)
-	l.publish(2) // seq 10 is a coupon's here, so 11 leaves a hole
+	l.publish(2) // seq 10 is a coupon's here, so 11 leaves a gap
 	s.eventuallyAcked()
 	_, _, missing = s.report()
 	require.Equal(t, map[string]int64{"rain": 1}, missing)
 	s.stop()
 }
 
-// Claims that were given up credit nothing in the end, whether they are named
-// by their ids or by their places.
+// Claims given up must credit nothing in the end, whether named
+// by ids or by seqs.
 func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{})
@@ -252,7 +253,7 @@ func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 		}}).Err())
 	}
 	l.publish(9)                          // amounts of 1 to 9
-	for shard := 1; shard <= 2; shard++ { // of one place in two shards the first is given up
+	for shard := 1; shard <= 2; shard++ { // of one seq in two shards the first is given up
 		claim := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":"of-%d","campaign_id":"storm","user_id":"ada","quantity":1,"seq":1,"shard":%d,`+
 			`"at":"2027-03-14T15:09:26.535Z","packet_id":"p%d","amount":%d,"currency":"EUR"}`, shard, shard, shard, 1000*shard)
 		gone := `{"v":1,"type":"claims.given_up","id":"gone-1","campaign_id":"storm","shard":1,"epoch":2,"at":"2027-03-14T15:09:26.535Z","seqs":[[1,1]]}`
@@ -264,7 +265,7 @@ func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 	}
 	tell()
 	tell()
-	l.publish(2) // the last of them was given up before it came
+	l.publish(2) // the last one was given up before it arrived
 	tell()
 	s.start()
 	s.eventuallyAcked()

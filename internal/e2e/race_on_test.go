@@ -2,6 +2,6 @@
 
 package e2e
 
-// raceDetector reports whether this test was built with the race detector; then
-// the processes it starts are, too.
+// raceDetector reports whether this test, and so its processes,
+// are built with the race detector.
 const raceDetector = true

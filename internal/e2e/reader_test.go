@@ -17,21 +17,21 @@ import (
 	"dibs/models"
 )
 
-// reader collects the events of claims as an outsider does, by nothing but what
-// the stream promises.
+// reader collects events of claims like an external program,
+// relying only on what the stream promises.
 type reader struct {
 	mu     sync.Mutex
 	events map[string]models.Event // of accepted claims, by claim id
-	texts  map[string]string       // the payloads
-	lines  map[string]string       // what was notified of campaigns: campaign and type, by event id
+	texts  map[string]string       // payloads
+	lines  map[string]string       // events about campaigns: campaign and type, by event id
 	faults []string
 }
 
-// faultsMax bounds reader.faults.
+// faultsMax limits reader.faults.
 const faultsMax = 20
 
-// take books one event. entry is its id in the stream, "" when the reader can't
-// know it.
+// take records one event. entry is its id in the stream, "" if
+// unknown.
 func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *reader) faultf(format string, args ...any) {
 	}
 }
 
-// of returns the events of a campaign and what was wrong with any event so far.
+// of returns a campaign's events, and all faults so far.
 func (r *reader) of(campaignID string) (events map[string]models.Event, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +79,8 @@ func (r *reader) of(campaignID string) (events map[string]models.Event, faults [
 	return events, append([]string(nil), r.faults...)
 }
 
-// readAlong reads all claim streams in a group, with XREADGROUP and XACK alone,
-// until the test ends.
+// readAlong reads all claim streams in a group, with only
+// XREADGROUP and XACK, until the test ends.
 func readAlong(t testing.TB, rdb redis.UniversalClient, group string, partitions int) *reader {
 	t.Helper()
 	r := newReader()
@@ -105,9 +105,9 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 		switch {
 		case errors.Is(err, redis.Nil) || err == nil && len(read[0].Messages) == 0:
 			from = ">"
-		case err != nil: // Redis is away, or empty: what it gave last may not have come through
+		case err != nil: // Redis is down or empty: its last reply may be lost
 			from = "0"
-			_ = rdb.XGroupCreateMkStream(ctx, stream, group, "0") // mostly it is there
+			_ = rdb.XGroupCreateMkStream(ctx, stream, group, "0") // it usually exists
 			select {
 			case <-ctx.Done():
 			case <-time.After(pollEvery):
@@ -127,7 +127,7 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 }
 
 // subscribeAlong reads the one claim stream in a group with
-// watermill-redisstream's own Subscriber, until the test ends.
+// watermill-redisstream's Subscriber, until the test ends.
 func subscribeAlong(t testing.TB, redisURL, group string) *reader {
 	t.Helper()
 	rdb, err := redisconn.Connect(redisURL)

@@ -14,8 +14,7 @@ import (
 
 const exitDrift = 3
 
-// TestReconcileFindsAndRepairsAndThenAgrees: the command beside running roles,
-// two syncers among them.
+// The command runs beside other roles, with two syncers.
 func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w wishes) {

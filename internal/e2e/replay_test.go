@@ -14,11 +14,12 @@ import (
 	"dibs/internal/testenv"
 )
 
-// durable are lines of redis.conf: what was answered is on disk.
+// durable are redis.conf lines that put each write on disk
+// before its reply.
 var durable = []string{"appendonly yes", "appendfsync always"}
 
-// TestReplayIsTheFirstAnswerAgainWhateverRestarts: one key, sent from many
-// sides at once and after each part died.
+// One key, sent concurrently and after each part was restarted,
+// must always get the first reply.
 func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, redisConf: durable, ownSQL: true})
@@ -49,8 +50,8 @@ func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
 	s.checkBooks(c, tally, false)
 }
 
-// parallelReplays sends one claim from two API processes at once; all answers
-// but one say that they are not the first.
+// parallelReplays sends one claim concurrently to two API
+// processes. All replies but one must be marked as replays.
 func parallelReplays(t *testing.T, s *system, c campaign) (first string, tally crowd.Tally) {
 	t.Helper()
 	const times = 60
@@ -75,7 +76,8 @@ func parallelReplays(t *testing.T, s *system, c campaign) (first string, tally c
 	return answers[0].body, tally
 }
 
-// behindProxy is a system whose API reaches Redis through a proxy that can cut.
+// behindProxy is a system whose API reaches Redis through a
+// proxy that can cut connections.
 func behindProxy(t *testing.T) (*system, *toxiproxy.Proxy) {
 	t.Helper()
 	var proxy *toxiproxy.Proxy
@@ -86,8 +88,8 @@ func behindProxy(t *testing.T) (*system, *toxiproxy.Proxy) {
 	return s, proxy
 }
 
-// The ways in which an answer gets lost. Downstream is from Redis to the API:
-// the script has run when its answer is cut.
+// Ways to lose a reply. Downstream is from Redis to the API: the
+// script has run when its reply is cut.
 const (
 	cutAnswers  = `{"name": "cut", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`
 	resetOnData = `{"name": "cut", "type": "reset_peer", "stream": "downstream", "attributes": {"timeout": 0}}`
@@ -105,8 +107,8 @@ func mend(t testing.TB, proxy *toxiproxy.Proxy) {
 	require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "cut"))
 }
 
-// TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim: never a no, and never
-// two.
+// A lost reply must become outcome_unknown, never a refusal, and
+// its retry must not claim twice.
 func TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t)
@@ -133,7 +135,7 @@ func TestLostAnswerIsOutcomeUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 		require.Equal(t, ran, again.header.Get("Idempotent-Replayed"), toxic)
 	}
 
-	proxy.Stop() // nothing can be sent: surely nothing was claimed
+	proxy.Stop() // nothing can be sent, so nothing was claimed
 	refused := claimOnce(t, s.apis[0].url, c.ID, "refused", 1, "key of the refused")
 	require.NoError(t, proxy.Start())
 	requireRetryable(t, refused, "unavailable")

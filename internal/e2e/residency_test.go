@@ -12,9 +12,8 @@ import (
 	"dibs/lua"
 )
 
-// TestIdleCampaignLeavesRedisAndComesBackExactly: rush, idle, gone, and again,
-// with what users hold, what their keys were answered and what is left as if it
-// had never been away.
+// A campaign is used, idle, evicted and used again. Users'
+// units, keys' replies and the rest must be as if it had stayed.
 func TestIdleCampaignLeavesRedisAndComesBackExactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_IDLE_EVICT": "200ms"}})
@@ -42,24 +41,24 @@ func TestIdleCampaignLeavesRedisAndComesBackExactly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int64{tallies.Units, c.Total - tallies.Units, 0}, []int64{stock.Claimed, stock.Remaining, stock.Drift})
 	}
-	for _, before := range tallies.Claims { // the first answer again, out of MySQL
+	for _, before := range tallies.Claims { // the first reply again, from MySQL
 		again := claimOnce(t, s.apis[0].url, c.ID, before.UserID, 1, "key-"+before.UserID)
 		require.Equal(t, before, again.claim(t), again.body)
 		break
 	}
-	s.syncers[0].stop() // it would leave again while the books are compared
+	s.syncers[0].stop() // it would evict again during the comparison
 	require.Equal(t, "sold_out", claimOnce(t, s.apis[1].url, c.ID, "late", 1, "late").code())
 	s.checkBooks(c, tallies, true)
 }
 
-// keysOf names the keys of a campaign.
+// keysOf names a campaign's keys.
 func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(id) }
 
-// keysIn lists what Redis holds of a campaign.
+// keysIn lists a campaign's existing keys.
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {
 	k := s.keysOf(id)
 	for iter := s.rdb.Scan(ctx, 0, k.State+"*", 1000).Iterator(); iter.Next(ctx); err = iter.Err() {
-		if iter.Val() != k.State+":answers" { // for people who watch; they expire by themselves
+		if iter.Val() != k.State+":answers" { // for watchers; they expire by themselves
 			all = append(all, iter.Val())
 		}
 	}

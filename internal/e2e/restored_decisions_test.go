@@ -23,7 +23,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// shop takes webhooks, and keeps the ids of events.
+// shop receives webhooks and stores event ids.
 type shop struct {
 	down atomic.Bool
 
@@ -49,7 +49,7 @@ func (s *shop) count() int {
 	return len(s.ids)
 }
 
-// openShop has an endpoint of the webhooks, and returns its file.
+// openShop opens a webhook endpoint and returns its file.
 func openShop(t *testing.T) (*shop, string) {
 	t.Helper()
 	s := &shop{ids: map[string]bool{}}
@@ -62,10 +62,10 @@ func openShop(t *testing.T) (*shop, string) {
 	return s, file
 }
 
-// TestARestoredMySQLForgetsNoRedeem: MySQL is put back to a dump in mid-rush,
-// while all roles run. Afterwards no redeem of the gap can be made by another
-// order; finance, whose books are elsewhere, has credited each packet once;
-// webhooks have told of each claim.
+// MySQL is restored to a dump under load while all roles run.
+// Afterwards no redeem of the gap may be made by another order.
+// Finance, with its own database, must have credited each packet
+// once. Webhooks must have reported each claim.
 func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	t.Parallel()
 	hook, file := openShop(t)

@@ -18,8 +18,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// sqlTool runs a client program of MariaDB or MySQL against a server, with a
-// file as its input.
+// sqlTool runs a client program of MariaDB or MySQL with a file
+// as its input.
 func sqlTool(t *testing.T, names []string, addr, input string, args ...string) []byte {
 	t.Helper()
 	var program string
@@ -55,7 +55,7 @@ var (
 	sqlBinlog = []string{"mariadb-binlog", "mysqlbinlog"}
 )
 
-// dumped is a dump and the place in the binary log that it is of.
+// dumped is a dump's position in the binary log.
 type dumped struct {
 	file, position string
 }
@@ -82,7 +82,7 @@ func (s *system) dumpSQL() dumped {
 	return d
 }
 
-// restoreSQL puts the database back to a dump; with a binary log it rolls that
+// restoreSQL restores a dump and, given a binary log, rolls
 // forward.
 func (s *system) restoreSQL(d dumped, log string) {
 	s.t.Helper()
@@ -93,7 +93,7 @@ func (s *system) restoreSQL(d dumped, log string) {
 		file, end := status[0], status[1]
 		args := []string{"--no-defaults", "--disable-log-bin", "--start-position=" + d.position, "--stop-position=" + end}
 		if !toolsOfMariaDB() {
-			// the server has had them, and would do nothing again
+			// the server has these and would skip them
 			args = append(args, "--skip-gtids")
 		}
 		text := sqlTool(s.t, sqlBinlog, "", "", append(args, filepath.Join(filepath.Dir(log), file))...)
@@ -107,10 +107,10 @@ func (s *system) restoreSQL(d dumped, log string) {
 	}
 }
 
-// TestARestoredMySQLLosesNoAnsweredClaim: MySQL is dumped in mid-rush and
-// restored to the dump while the API goes on answering. Without the binary log
-// what it lacks comes again from the claim stream; with the log it lacks
-// nothing. Nothing is stopped.
+// MySQL is dumped under load and restored while the API goes on.
+// Without the binary log, missing rows must come back from the
+// claim stream; with it, none may be missing. Nothing is
+// stopped.
 func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"the dump alone", "rolled forward by the binary log"} {

@@ -20,17 +20,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balancer is a small proxy before API processes, as balancers are: it asks
-// /readyz, and sends a request to the next that is ready. One that refuses the
-// connection got nothing, so the request goes to the next; it repeats nothing
-// else.
+// balancer is a small load balancer for API processes. It polls
+// /readyz and sends each request to the next ready process. If
+// the connection is refused, nothing was sent, and the request
+// goes to the next. It retries nothing else.
 type balancer struct {
 	next  atomic.Uint64
 	ready []atomic.Bool
 	hosts []string
 }
 
-// balance starts one and returns its address.
+// balance starts a balancer and returns its address.
 func balance(t *testing.T, apis []*process) (*balancer, string) {
 	t.Helper()
 	b := &balancer{ready: make([]atomic.Bool, len(apis))}
@@ -80,7 +80,7 @@ func (b *balancer) send(transport http.RoundTripper, r *http.Request) (*http.Res
 	return nil, refused
 }
 
-// choose takes the next that is ready, by turns.
+// choose returns the next ready process, round-robin.
 func (b *balancer) choose() string {
 	first := int(b.next.Add(1)) % len(b.hosts)
 	for i := range b.hosts {
@@ -107,9 +107,9 @@ func (b *balancer) probe(ctx context.Context, i int) {
 	}
 }
 
-// claimWithoutEnd has so many clients claim, each claim once and without an
-// Idempotency-Key, until stopped; it returns how many were made, and what came
-// instead.
+// claimWithoutEnd has clients claim, each claim once and without
+// an Idempotency-Key, until stopped. It returns the number of
+// claims made, and the failures.
 func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop func() (claimed int64, failed []string)) {
 	t.Helper()
 	var made, users atomic.Int64
@@ -153,9 +153,9 @@ func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop f
 	}
 }
 
-// TestAStuckConsumerIsNotWell: claims that can't be committed hold up the
-// reader. MySQL and Redis answer, and the process is up, yet /readyz says that
-// it is stuck, until it goes on.
+// Claims that can't be committed block the reader. MySQL and
+// Redis answer and the process is up, yet /readyz must report it
+// stuck until it goes on.
 func TestAStuckConsumerIsNotWell(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{})

@@ -10,8 +10,8 @@ import (
 	"dibs/lua"
 )
 
-// TestRushGivesEveryUnitOnceAndNotOneMore: two API processes, two consumers and
-// a syncer that trims behind them.
+// Two API processes, two consumers and a syncer that trims
+// behind them.
 func TestRushGivesEveryUnitOnceAndNotOneMore(t *testing.T) {
 	t.Parallel()
 	users, connections := testenv.Pick(4_000, 20_000), testenv.Pick(100, 200)
@@ -48,8 +48,8 @@ func TestRushGivesEveryUnitOnceAndNotOneMore(t *testing.T) {
 	requireTrimmed(t, s)
 }
 
-// requireTrimmed waits until no more than a node of read entries is left of the
-// stream: XTRIM takes whole nodes.
+// requireTrimmed waits until at most one node of read entries is
+// left: XTRIM removes whole nodes.
 func requireTrimmed(t testing.TB, s *system) {
 	t.Helper()
 	const node = 100 // stream-node-max-entries

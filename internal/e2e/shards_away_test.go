@@ -14,7 +14,7 @@ import (
 	"dibs/models"
 )
 
-// spread reads where the shards of a campaign are, as an operator does.
+// spread reads a campaign's shards, like an operator.
 func (sl *sale) spread() models.ShardsOf {
 	sl.t.Helper()
 	var of models.ShardsOf
@@ -24,7 +24,8 @@ func (sl *sale) spread() models.ShardsOf {
 	return of
 }
 
-// primaries are the servers of the shards, from 1, and the number of servers.
+// primaries maps shards, from 1, to their servers, and counts
+// the servers.
 func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	sl.t.Helper()
 	by, different := map[int]*testenv.RedisServer{}, map[*testenv.RedisServer]bool{}
@@ -35,10 +36,10 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	return by, len(different)
 }
 
-// TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign
-// lie on all three. One primary dies in mid-sale: its users get 503, those of
-// other shards claim on, no one is told sold out, and once a replica is
-// promoted all units go.
+// A campaign's shards are on all three primaries of a cluster.
+// One dies under load: its users must get 503, others claim on,
+// no user may get sold_out. After the promotion all units must
+// be sold.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200
@@ -51,7 +52,7 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 		sl.claims = append(sl.claims, sl.took(onShard(shard, shards, shard), 1))
 	}
 	primaries, count := sl.primaries()
-	// a busy machine may have one replaced in the meantime
+	// on a busy machine one may be replaced in the meantime
 	for till := time.Now().Add(time.Minute); count != 3 && time.Now().Before(till); {
 		primaries, count = sl.primaries()
 	}
@@ -91,9 +92,9 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
 }
 
-// TestShardsWithoutMySQL: units stay where they are. Each shard sells what it
-// has; one that has none says 503 and never sold out, and is refilled once
-// MySQL is back.
+// Without MySQL, units stay in their shards. Each shard must
+// sell its own; an empty one must reply 503 and never sold_out,
+// and be refilled once MySQL is reachable.
 func TestShardsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80

@@ -19,10 +19,10 @@ func (sl *sale) on(api, shard int, quantity int64) reply {
 		map[string]any{"user_id": user, "quantity": quantity})
 }
 
-// TestAShardPutBackBehindAMove: units left a shard and were sold elsewhere. Its
-// Redis is restored to before that, and has lost nothing else. It has the units
-// again, and does not sell them once more, unless somebody claims before that
-// is noticed.
+// Units left a shard and were sold elsewhere. Then its Redis is
+// restored to an earlier state and has the units again. It must
+// not sell them again, unless a claim arrives before the restore
+// is detected.
 func TestAShardPutBackBehindAMove(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80

@@ -12,8 +12,8 @@ import (
 
 const fourShards = 4
 
-// TestShardsKeepTheBooks: what is told and counted of a campaign is told and
-// counted of one with four shards.
+// Events and counters of a campaign with four shards must be
+// those of an unsharded one.
 func TestShardsKeepTheBooks(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{partitions: fourShards, settings: map[string]string{"DIBS_IDLE_EVICT": "10m"}})
@@ -97,7 +97,7 @@ func aDamagedShardIsRepaired(t *testing.T, s *system) {
 	others()
 	require.NoError(t, s.rdb.HSet(t.Context(), state, "total", "many").Err())
 	others()
-	sl.took(onShard(9, fourShards, 1), 2) // MySQL has all of it: it is loaded again by itself
+	sl.took(onShard(9, fourShards, 1), 2) // MySQL has all of it: it is reloaded automatically
 	sl.requireBooks(sold + 2)
 	require.NoError(t, s.rdb.Del(t.Context(), state).Err())
 	others()

@@ -17,14 +17,14 @@ import (
 
 const packetShards = 4
 
-// deal makes a packet campaign of several shards, to which users come.
+// deal makes a sharded packet campaign for users.
 func (r *rain) deal(users shopper) *sale {
 	r.t.Helper()
 	id := r.open(packetShards)
 	return &sale{t: r.t, s: &system{servers: r.servers, apis: []*process{r.api}}, id: id, shards: packetShards, quantity: 1, users: users}
 }
 
-// tally is what the users of a sale were told.
+// tally sums the replies of a sale.
 func (sl *sale) tally() crowd.Tally {
 	told := crowd.Tally{Claims: map[string]models.Claim{}}
 	for _, c := range sl.claims {
@@ -33,7 +33,7 @@ func (sl *sale) tally() crowd.Tally {
 	return told
 }
 
-// primaries counts the servers that the partitions of these shards are on.
+// primaries counts the servers of these shards' partitions.
 func (r *rain) primaries(shards []models.ShardFigures) int {
 	r.t.Helper()
 	cluster, isCluster := r.rdb.(*redis.ClusterClient)
@@ -49,11 +49,11 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 	return len(different)
 }
 
-// TestPacketsOfShardsAreTakenOnceToTheCent: each shard's users get the packets
-// that were dealt to it, each once; packets that are added in mid-rush go, too;
-// no one is told sold out while one of the shard is free, what was put in was
-// credited, and the books agree. On a cluster the shards lie on all of its
-// primaries.
+// Each shard's users must get the packets dealt to it, each
+// once, including packets added under load. No user may get
+// sold_out while the shard has a free packet. All amounts must
+// be credited, and all data agree. On a cluster the shards are
+// on all primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w wishes) {
@@ -62,7 +62,7 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 		sl := r.deal(nil)
 		r.add(sl.id, map[string]any{"count": 500, "amount": 70_013, "split": "double_mean"})
 		isAdded := false
-		sl.answered = func(int, string) { // in mid-rush; who notes an answer waits
+		sl.answered = func(int, string) { // under load; answers are recorded under the lock
 			if len(sl.claims) == 50 && !isAdded {
 				isAdded = true
 				r.add(sl.id, map[string]any{"count": 100, "amount": 9_987, "split": "even"})
@@ -87,10 +87,10 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	})
 }
 
-// TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is
-// told before, by each shard of what it has; the consumer, the syncer and
-// finance die while the campaign is closed upon; what is left in the shards
-// returns to the sender, once.
+// A wave opens on time, and before it each shard must reply
+// not_released for its packets. The consumer, the syncer and
+// finance die while the campaign is closed. The rest of the
+// shards must return to the sender once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRain(t, wishes{partitions: packetShards})

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// shopper says who claims from a campaign of several shards.
+// shopper chooses the user of a sharded campaign's nth claim.
 type shopper func(n, shards int) string
 
-// evenly are users as they come.
+// evenly spreads users over shards.
 func evenly(n, _ int) string { return fmt.Sprintf("u-%d", n) }
 
-// onShard are users of one shard.
+// onShard chooses users of one shard.
 func onShard(n, shards, shard int) string {
 	for i := 0; ; i++ {
 		if user := fmt.Sprintf("s-%d-%d", n, i); models.ShardOfUser(user, shards) == shard {
@@ -32,7 +32,7 @@ func onShard(n, shards, shard int) string {
 	}
 }
 
-// mostlyOne are users of whom nine in ten have the same shard.
+// mostlyOne puts nine of ten users into one shard.
 func mostlyOne(n, shards int) string {
 	if n%10 == 0 {
 		return evenly(n, shards)
@@ -40,12 +40,12 @@ func mostlyOne(n, shards int) string {
 	return onShard(n, shards, 1)
 }
 
-// onlyOne are users that all have the same shard.
+// onlyOne puts all users into one shard.
 func onlyOne(n, shards int) string { return onShard(n, shards, shards) }
 
 var keepingAlive = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
-// sale is a campaign of several shards on sale.
+// sale is a sharded campaign on sale.
 type sale struct {
 	t        *testing.T
 	s        *system
@@ -56,18 +56,18 @@ type sale struct {
 	users    shopper
 
 	next   atomic.Int64
-	held   atomic.Int64 // answers 503
+	held   atomic.Int64 // number of 503 replies
 	mu     sync.Mutex
 	claims []models.Claim
 	noes   []no
 
-	answered func(shard int, code string) // is told each answer unless nil; "" is a yes
+	answered func(shard int, code string) // called with each reply unless nil; "" is a grant
 }
 
-// no is a sold_out.
+// no is a sold_out reply.
 type no struct {
 	quantity int64
-	at       time.Time // when it was answered
+	at       time.Time // of the reply
 }
 
 func (s *system) sell(t *testing.T, total int64, shards int, quantity int64, users shopper) *sale {
@@ -78,7 +78,7 @@ func (s *system) sell(t *testing.T, total int64, shards int, quantity int64, use
 	return sl
 }
 
-// run has workers claim until they are told that not one unit is left.
+// run has workers claim until not one unit is left.
 func (sl *sale) run(workers int) {
 	var g errgroup.Group
 	for i := range workers {
@@ -89,7 +89,7 @@ func (sl *sale) run(workers int) {
 
 func (sl *sale) shop(dice *rand.Rand) error {
 	most := sl.quantity
-	var doubtful []wanted // to be asked again: what became of them is not known
+	var doubtful []wanted // outcome unknown, to be retried
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		w := wanted{user: sl.users(int(sl.next.Add(1)), sl.shards), quantity: 1 + dice.Int64N(most)}
 		switch code, err := sl.ask(dice, w); {
@@ -106,13 +106,14 @@ func (sl *sale) shop(dice *rand.Rand) error {
 	return fmt.Errorf("not sold out after a minute") //nolint:err113 // what came
 }
 
-// wanted is a claim; its user is its key, too.
+// wanted is a claim; its user is also its key.
 type wanted struct {
 	user     string
 	quantity int64
 }
 
-// ask makes a claim once, and notes the answer. It returns "" for a yes.
+// ask makes a claim once, and records the reply. It returns ""
+// for a grant.
 func (sl *sale) ask(dice *rand.Rand, w wanted) (code string, err error) {
 	url := sl.s.apis[dice.IntN(len(sl.s.apis))].url
 	got := callOn(sl.t, keepingAlive, http.MethodPost, url+"/v1/campaigns/"+sl.id+"/claims", w.user, map[string]any{"user_id": w.user, "quantity": w.quantity})
@@ -141,7 +142,7 @@ func (sl *sale) ask(dice *rand.Rand, w wanted) (code string, err error) {
 	return code, nil
 }
 
-// settle asks again until each claim has its answer.
+// settle retries until each claim has its reply.
 func (sl *sale) settle(dice *rand.Rand, doubtful []wanted, until time.Time) error {
 	for len(doubtful) > 0 && time.Now().Before(until) {
 		code, err := sl.ask(dice, doubtful[0])
@@ -155,8 +156,8 @@ func (sl *sale) settle(dice *rand.Rand, doubtful []wanted, until time.Time) erro
 	return nil
 }
 
-// requireExact expects that all units went, that no one was told sold out
-// before that was so, and that all books agree.
+// requireExact requires that all units were sold, no user got
+// sold_out before, and all data agree.
 func (sl *sale) requireExact() {
 	t := sl.t
 	t.Helper()
@@ -180,8 +181,8 @@ func (sl *sale) requireExact() {
 	t.Logf("%s: %d shards, %d claims, %d held for too long, %d moves", sl.id, sl.shards, len(sl.claims), sl.held.Load(), sl.moves())
 }
 
-// requireBooks expects that the rows, the counters, the shards and Redis agree
-// on so many units.
+// requireBooks requires that rows, counters, shards and Redis
+// agree on the units.
 func (sl *sale) requireBooks(units int64) {
 	t := sl.t
 	t.Helper()
@@ -210,16 +211,14 @@ func (sl *sale) moves() (n int) {
 	return n
 }
 
-// scattered are users as they come, of whom some shards get a few more than
-// others.
+// scattered gives some shards a few more users than others.
 func scattered(n, shards int) string { return evenly(n*7919%100_003, shards) }
 
-// TestShardsSellOutExactly: however many shards, wherever the users are,
-// however many units they ask for, and whether a claim and a move are answered
-// before or once they are on the disk of Redis: all units go, and no one is
-// told sold out while a unit is free. Few claims of a campaign that was dealt
-// out to its shards, from the first to the last unit, are answered 503 because
-// units had to move.
+// All units must be sold, and no user may get sold_out while a
+// unit is free. This holds for any number of shards, any
+// distribution of users, any quantity, and for replies before or
+// after Redis' sync to disk. Few claims may be answered 503
+// because units had to move.
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]wishes{
@@ -250,7 +249,7 @@ func TestShardsSellOutExactly(t *testing.T) {
 	}
 }
 
-// change changes the campaign and expects that answer.
+// change changes the campaign and expects a status.
 func (sl *sale) change(status int, fields map[string]any) reply {
 	sl.t.Helper()
 	got := call(sl.t, http.MethodPatch, sl.s.apis[0].url+"/v1/campaigns/"+sl.id, "", fields)
@@ -258,7 +257,7 @@ func (sl *sale) change(status int, fields map[string]any) reply {
 	return got
 }
 
-// claim makes a claim, again while it is answered 503.
+// claim makes a claim and retries on 503.
 func (sl *sale) claim(user string, quantity int64, key string) reply {
 	sl.t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; {
@@ -282,7 +281,8 @@ func (sl *sale) refused(code, user string, quantity int64) {
 		"%s for %d", code, quantity)
 }
 
-// told counts the events of a type that finance has read of the campaign.
+// told counts a type's events of the campaign that finance has
+// read.
 func (sl *sale) told(kind models.EventType) (n int) {
 	r := sl.s.finance
 	r.mu.Lock()
@@ -295,8 +295,7 @@ func (sl *sale) told(kind models.EventType) (n int) {
 	return n
 }
 
-// TestShardsAreOneCampaign: what a campaign can do it can do spread over
-// shards.
+// A sharded campaign must do all that an unsharded one can.
 func TestShardsAreOneCampaign(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{partitions: 4})

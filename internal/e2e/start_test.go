@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// statusOf asks a path of a process; 0 is no answer.
+// statusOf requests a path of a process; 0 is no reply.
 func statusOf(p *process, path string) int {
 	client := http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
@@ -23,8 +23,8 @@ func statusOf(p *process, path string) int {
 	return res.StatusCode
 }
 
-// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses
-// claims is not ready, nor is one that hangs, within 2 s.
+// A Redis that answers PING but refuses claims must not count as
+// ready. A stalled one must be reported within 2 s.
 func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
@@ -49,8 +49,8 @@ func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	api.stop()
 }
 
-// TestRolesStartBesideAReadOnlyMySQL: in a failover a server takes no writes
-// for a while. Processes that start then go on once it does.
+// In a failover a server takes no writes for a while. Processes
+// starting then must go on once it does.
 func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{ownSQL: true})
@@ -60,7 +60,7 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	}
 	sql, err := mysql.ParseDSN(s.dsn)
 	require.NoError(t, err)
-	sql.User = "dibs" // root may write all the while
+	sql.User = "dibs" // root may write in any case
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": sql.FormatDSN()}
 	whole := &system{servers: s, t: t}
 	var all []*process
@@ -72,7 +72,7 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 		_, err := s.db.ExecContext(t.Context(), fmt.Sprintf("SET GLOBAL read_only = %t", !yes))
 		require.NoError(t, err)
 	}
-	writable(true) // nothing is recorded yet: they waited until it could be
+	writable(true) // nothing is recorded yet: they waited for writes
 	var c campaign
 	eventually(t, upTimeout, "no campaign can be made", func() bool {
 		c = campaign{ID: "late", Kind: "coupon", Total: 100}
@@ -90,9 +90,9 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	whole.awaitSynced(c.ID, 2)
 }
 
-// TestOtherPartitionsEndOnceThereIsACampaign: two deployments of different
-// minds start over an empty database, and none was refused. The one that makes
-// the first campaign stays.
+// Two deployments with different settings start on an empty
+// database, neither refused. The one that makes the first
+// campaign must stay, the other must end.
 func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})

@@ -26,33 +26,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wishes say what a test wants of its system. The zero value is one Redis
-// without persistence, a database on the shared SQL server, one process of each
-// role and a finance service that reads along.
+// wishes configure a test's system. The zero value is one Redis
+// without persistence, a database on the shared SQL server, one
+// process of each role and a finance service as a reader.
 type wishes struct {
-	redisConf  []string // more lines of redis.conf
+	redisConf  []string // additional lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
-	replicated bool     // these have a replica each
+	replicated bool     // with a replica each
 	sentinels  bool     // one Redis with two replicas, watched by Sentinels
-	ownSQL     bool     // a SQL server of the test's own, to kill and pause
-	sqlOptions []string // of that
+	ownSQL     bool     // the test's own SQL server, to kill and pause
+	sqlOptions []string // of that server
 	noSchema   bool     // the database is empty
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1
 	consumers  int
 	syncers    int
-	settings   map[string]string       // more settings of every process
+	settings   map[string]string       // additional settings of every process
 	apiRedis   func(url string) string // how the API processes reach Redis
 	allRedis   func(url string) string // how all processes do
 }
 
-// servers are a Redis and a database with Dibs' schema, and ways to look into
-// them.
+// servers are a Redis and a database with Dibs' schema, and
+// access to them.
 type servers struct {
-	redis      *testenv.RedisServer // nil when it is a cluster
+	redis      *testenv.RedisServer // nil for a cluster
 	cluster    *testenv.ReplicatedCluster
 	sentinels  *testenv.SentinelSet
-	sql        *testenv.MySQLServer // nil when it is the shared one
+	sql        *testenv.MySQLServer // nil for the shared one
 	redisURL   string
 	dsn        string
 	partitions int
@@ -144,8 +144,8 @@ func newSystem(t *testing.T, w wishes) *system {
 	return s
 }
 
-// onEachRedis runs a test on one Redis, and on a cluster whose nodes hold four
-// partitions between them.
+// onEachRedis runs a test on one Redis, and on a cluster whose
+// nodes share four partitions.
 func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
 	t.Helper()
 	for name, w := range map[string]wishes{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
@@ -156,7 +156,7 @@ func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
 	}
 }
 
-// launch starts one more process of a role.
+// launch starts another process of a role.
 func (s *system) launch(command, name string) *process {
 	s.t.Helper()
 	settings := maps.Clone(s.settings)
@@ -166,7 +166,7 @@ func (s *system) launch(command, name string) *process {
 	return newProcess(s.t, command, settings)
 }
 
-// urls are the addresses of the API processes.
+// urls returns the API processes' addresses.
 func (s *system) urls() []string {
 	var all []string
 	for _, api := range s.apis {
@@ -175,7 +175,7 @@ func (s *system) urls() []string {
 	return all
 }
 
-// campaign is what a test asks for; the JSON of POST /v1/campaigns.
+// campaign is the JSON of POST /v1/campaigns.
 type campaign struct {
 	ID            string `json:"id"`
 	Kind          string `json:"kind"`
@@ -203,22 +203,22 @@ func orID(t testing.TB, id string) string {
 	return id
 }
 
-// reply is the answer to one request.
+// reply is a request's reply.
 type reply struct {
 	status int
 	header http.Header
 	body   string
-	err    error // no answer came
+	err    error // no reply
 }
 
-// code is that of a refusal.
+// code returns a refusal's code.
 func (r reply) code() string {
 	var p struct{ Code string }
 	_ = json.Unmarshal([]byte(r.body), &p) // a claim has none
 	return p.Code
 }
 
-// claim is the claim that was answered.
+// claim returns the granted claim.
 func (r reply) claim(t testing.TB) models.Claim {
 	t.Helper()
 	var c models.Claim
@@ -226,17 +226,17 @@ func (r reply) claim(t testing.TB) models.Claim {
 	return c
 }
 
-// client has room for parallel requests, and reuses no connection, so that a
-// restarted process is simply called again.
+// client allows parallel requests and reuses no connection, so
+// that calls reach a restarted process.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// call sends a request and returns the answer.
+// call sends a request and returns the reply.
 func call(t testing.TB, method, url, key string, body any) reply {
 	t.Helper()
 	return callOn(t, client, method, url, key, body)
 }
 
-// callOn is call on connections of another client.
+// callOn is call with another client.
 func callOn(t testing.TB, client *http.Client, method, url, key string, body any) reply {
 	t.Helper()
 	encoded, err := json.Marshal(body)
@@ -256,13 +256,14 @@ func callOn(t testing.TB, client *http.Client, method, url, key string, body any
 	return reply{status: res.StatusCode, header: res.Header, body: string(text), err: err}
 }
 
-// claim asks for units once.
+// claimOnce claims units once.
 func claimOnce(t testing.TB, url, campaignID, user string, quantity int64, key string) reply {
 	t.Helper()
 	return call(t, http.MethodPost, url+"/v1/campaigns/"+campaignID+"/claims", key, map[string]any{"user_id": user, "quantity": quantity})
 }
 
-// claimUntilAnswered asks again with the same key until the outcome is known.
+// claimUntilAnswered retries with the same key until the outcome
+// is known.
 func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int64, key string) reply {
 	t.Helper()
 	deadline := time.Now().Add(upTimeout)
@@ -298,18 +299,18 @@ func stockOf(ctx context.Context, url, campaignID string) (models.Stock, error) 
 	return stock, err
 }
 
-// rush is a crowd that runs beside the test.
+// rush is a crowd running beside the test.
 type rush struct {
 	t        testing.TB
 	plan     crowd.Plan
 	cancel   context.CancelFunc
-	progress chan int // the number of users answered, newest only
+	progress chan int // the latest number of answered users
 	done     chan struct{}
 	tally    crowd.Tally
 	err      error
 }
 
-// startRush sends a crowd; wait returns what it was told.
+// startRush starts a crowd; wait returns its tally.
 func startRush(t testing.TB, p crowd.Plan) *rush {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -364,8 +365,7 @@ func (r *rush) wait() crowd.Tally {
 	return r.tally
 }
 
-// breakOff sends the rest of the crowd home; who was asking then stays in
-// doubt.
+// breakOff stops the crowd; users waiting then stay in doubt.
 func (r *rush) breakOff() crowd.Tally {
 	r.cancel()
 	<-r.done

@@ -16,8 +16,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// programOfBaseline builds the program as it was when the baseline of the
-// schema got the form that it has, from the project's history; once for each
+// programOfBaseline builds, from the project's history, the
+// program at the last change of the schema's baseline; once per
 // commit.
 func programOfBaseline(t *testing.T) string {
 	t.Helper()
@@ -64,14 +64,14 @@ type upgrade struct {
 	t       *testing.T
 	s       *servers
 	apis    []*process
-	all     []*process // in the order in which they are rolled over
+	all     []*process // in roll-over order
 	b       *balancer
 	front   string
 	packets string // a campaign
 	taken   int    // of its packets
 }
 
-// roll replaces one process after the other by that program.
+// roll replaces one process after the other by another program.
 func (u *upgrade) roll(program string) {
 	u.t.Helper()
 	for _, p := range u.all {
@@ -87,8 +87,8 @@ func (u *upgrade) roll(program string) {
 	}
 }
 
-// requireBooked requires that each packet that was taken has its credit, and
-// that no hold stays open.
+// requireBooked requires that each taken packet has its credit,
+// and no hold stays open.
 func (u *upgrade) requireBooked(held string) {
 	u.t.Helper()
 	count := func(query string, args ...any) (n int) {
@@ -103,8 +103,8 @@ func (u *upgrade) requireBooked(held string) {
 	})
 }
 
-// addColumn brings the schema to that of a version to come, in which a column
-// was added.
+// addColumn migrates to a future version, in which a column was
+// added.
 func addColumn(t *testing.T, s *servers) {
 	t.Helper()
 	provider, err := goose.NewProvider(goose.DialectMySQL, s.db, os.DirFS("../migrations/testdata/mysql"))
@@ -114,11 +114,11 @@ func addColumn(t *testing.T, s *servers) {
 	require.Len(t, applied, 2)
 }
 
-// TestGuide_Upgrade: the program of the schema's baseline takes claims, the
-// schema is brought up to date and beyond under it, its processes are replaced
-// one after the other, and then the old ones come back. No claim fails, each
-// has its row, on one shard and on several, packets have their credits, and
-// holds end.
+// The baseline's program takes claims while the schema is
+// migrated to this version and beyond. Its processes are
+// replaced one by one, and then rolled back. No claim may fail,
+// each must have its row, sharded or not, packets must have
+// their credits, and holds must end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
 	before := programOfBaseline(t)

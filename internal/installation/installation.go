@@ -1,13 +1,14 @@
-// Package installation compares which installation Redis and MySQL belong to.
+// Package installation checks that Redis and MySQL belong to one
+// installation.
 //
-// Redis and MySQL carry the id of one installation. Without it, a second
-// deployment on the same Redis would read the claims of the first into a MySQL
-// of its own.
+// Both carry an installation's id. Otherwise a second deployment
+// on the same Redis would read the first one's claims into its
+// own MySQL.
 //
-// The id is made in MySQL, by the migration, and Redis gets it from the first
-// process that finds both. A Redis that has nothing takes that of MySQL; so
-// does one that lost everything. Two different ids end a process before it
-// reads a stream.
+// The migration makes the id in MySQL. Redis gets it from the
+// first process that finds both. An empty Redis, new or after
+// losing everything, takes MySQL's id. Two different ids end a
+// process before it reads a stream.
 package installation
 
 import (
@@ -31,15 +32,15 @@ type Check struct {
 	Shared  *softstate.Store
 	DB      *gorm.DB
 	Name    string // of this process, for an id that it makes
-	IsBooks bool   // the database is that of a finance service, and not Dibs' own
+	IsBooks bool   // the database is a finance service's, not Dibs' own
 
-	is string // that both servers belong to, once it was found to be the same
+	is string // the common id, once checked
 }
 
-// Keep has Redis keep its id, once it was found to be that of MySQL: one that
-// lost everything gets it again. Errors: as Compare.
+// Keep rewrites a checked id to a Redis that lost everything.
+// Errors: as Compare.
 func (c *Check) Keep(ctx context.Context) error {
-	if c.is == "" { // of books whose Redis had none yet
+	if c.is == "" { // books, and Redis had no id yet
 		return c.Compare(ctx)
 	}
 	is, err := c.Scripts.Installation(ctx)
@@ -52,8 +53,8 @@ func (c *Check) Keep(ctx context.Context) error {
 	return err
 }
 
-// Compare is one comparison. Errors: ErrConfig for two installations; those of
-// the servers.
+// Compare compares the ids once. Errors: ErrConfig for two
+// installations, or the servers' own.
 func (c *Check) Compare(ctx context.Context) error {
 	is, err := c.Scripts.Installation(ctx)
 	if err != nil {
@@ -75,8 +76,8 @@ func (c *Check) Compare(ctx context.Context) error {
 	return err
 }
 
-// takeRedis gives a Redis of no installation, or of another one, to that of
-// MySQL, or refuses.
+// takeRedis assigns an unused Redis to MySQL's installation, or
+// refuses one in use.
 func (c *Check) takeRedis(ctx context.Context, mine, is string) error {
 	inUse, err := c.Scripts.HasData(ctx)
 	if err == nil && inUse == "" && is != "" {
@@ -102,8 +103,8 @@ func (c *Check) takeRedis(ctx context.Context, mine, is string) error {
 	return err
 }
 
-// compareBooks refuses a Redis of another installation than the one whose
-// events the books have.
+// compareBooks refuses a Redis of another installation than the
+// one that the books' events came from.
 func (c *Check) compareBooks(ctx context.Context, is string) error {
 	if is == "" {
 		return nil // it lost everything, and gets its id from a process of Dibs
@@ -127,7 +128,7 @@ func whose(mine, is string) string {
 	return fmt.Sprintf("MySQL is of %s, Redis is of %s: give each installation a Redis and a MySQL of its own", told(mine), told(is))
 }
 
-// told is an installation for people: its id, when it was made and by whom.
+// told describes an installation for people: id, time and maker.
 func told(installation string) string {
 	if installation == "" {
 		return "none"

@@ -1,5 +1,5 @@
-// Package lease has one process at a time do something: it holds a lease of
-// Redis while it runs.
+// Package lease runs work in one process at a time, under a
+// lease in Redis.
 package lease
 
 import (
@@ -13,45 +13,46 @@ import (
 )
 
 const (
-	nameFor = 2 * time.Second // a name is kept so long for a process that died
-	// twice as long if Redis' clock is set back in the meantime
+	nameFor = 2 * time.Second // lease time after its holder died
+	// doubled, in case Redis' clock is set back
 	namePatience = 2*nameFor + time.Second
 	namePoll     = 100 * time.Millisecond
 	forever      = 100 * 365 * 24 * time.Hour
 )
 
-// Consumer is a name under which one process at a time reads a group: two would
-// take each other's entries for their own.
+// Consumer is a consumer name of a group. Only one process at a
+// time may read under it: two would take each other's pending
+// entries.
 type Consumer struct {
 	Scripts     *lua.Scripts
 	Group, Name string
-	Taken       error // says that another process has it
+	Taken       error // the error if another process holds it
 
-	// how long it is waited for, and again when the lease ran out, while Redis
-	// answers
+	// how long to wait for it at first, and again after it expired,
+	// while Redis answers
 	first, again time.Duration
-	// of this process: it takes its own lease again after it, or Redis, stood
-	// still
+	// identifies this process: it may retake its own lease after a
+	// stall
 	token string
 	lease *lua.Lock
 }
 
-// While runs something as long as no other process has the name. Errors: Taken,
-// and those of run.
+// While runs work while this process holds the name. Errors:
+// Taken, and those of run.
 func (l Consumer) While(ctx context.Context, run func(context.Context) error) error {
 	l.first = namePatience
 	l.again = namePatience
 	return l.run(ctx, run)
 }
 
-// Alone runs the one consumer of a group. A process that is not the first
-// stands by, and so does one that finds another in its place, which is told:
-// the cause of run's context is Taken then.
+// Alone runs a group's only consumer. Other processes stand by.
+// If another process takes over, run's context ends with the
+// cause Taken, replaced is called, and this one stands by.
 //
-// Redis may lose a lease that its holder counts on: its clock jumps ahead, or a
-// replica takes over that never had it. The holder notices when it renews the
-// lease, at the latest when it runs out by its own clock. So whoever takes a
-// lease waits that long before it begins.
+// Redis may lose a lease: its clock jumps ahead, or a replica
+// without it is promoted. The holder notices at the next
+// renewal, at the latest when the lease expires by its own
+// clock. So a new holder waits that long before it starts.
 func (l Consumer) Alone(ctx context.Context, replaced func(), run func(context.Context) error) error {
 	l.first = forever
 	for {
@@ -81,12 +82,12 @@ func (l *Consumer) run(ctx context.Context, run func(context.Context) error) err
 	return Renewed(ctx, nameFor/3, again, func(ctx context.Context) error { return l.lease.Release(ctx) }, run)
 }
 
-// take takes the lease, or starts its time again, once no other process has it.
-// It reports false when ctx ended first. Errors: Taken.
+// take acquires or renews the lease once no other process holds
+// it. It returns false if ctx ended first. Errors: Taken.
 func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, error) {
 	until := time.Now().Add(patience)
 	for {
-		// another try comes before the lease runs out
+		// leaves time for a second attempt before the lease expires
 		asking, cancel := context.WithTimeout(ctx, nameFor/2)
 		lease, err := l.Scripts.LockConsumer(asking, l.Group, l.Name, l.token, nameFor)
 		cancel()
@@ -97,7 +98,7 @@ func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, erro
 		case ctx.Err() != nil:
 			return false, nil //nolint:nilerr // it was stopped
 		case !errors.Is(err, lua.ErrLocked):
-			until = time.Now().Add(patience) // Redis is away
+			until = time.Now().Add(patience) // Redis is unreachable
 		case time.Now().After(until):
 			return false, l.Taken
 		}
@@ -105,10 +106,11 @@ func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, erro
 	}
 }
 
-// Renewed runs work while renew is called, at once and then again and again. An
-// error of renew is the cause that ends work's context, and is returned with
-// work's. In the end giveBack is called, with little time: what was renewed
-// expires by itself.
+// Renewed runs work and calls renew at once and then
+// periodically. An error of renew is the cause that ends work's
+// context, and is returned with work's error. At the end it
+// calls giveBack with a second's limit: what was renewed expires
+// by itself.
 func Renewed(ctx context.Context, every time.Duration, renew, giveBack, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	renewed := make(chan error, 1)

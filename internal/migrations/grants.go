@@ -7,23 +7,24 @@ import (
 	"strings"
 )
 
-// Account is what an account of MySQL is for.
+// Account is the purpose of a MySQL account.
 type Account string
 
 // The accounts.
 const (
-	AccountRoles   Account = "roles"   // every role and command but migrate
+	AccountRoles   Account = "roles"   // every role and command except migrate
 	AccountMigrate Account = "migrate" // `dibs migrate`
-	AccountFinance Account = "finance" // `dibs finance` with a database of its own
-	AccountReader  Account = "reader"  // a DBA who looks
+	AccountFinance Account = "finance" // `dibs finance` with its own database
+	AccountReader  Account = "reader"  // a DBA who only reads
 )
 
-// Accounts are all of them.
+// Accounts lists all accounts.
 func Accounts() []Account {
 	return []Account{AccountRoles, AccountMigrate, AccountFinance, AccountReader}
 }
 
-// What roles may do with a table, unless it is all that rows need.
+// rightsOfRoles are the rights on tables that don't get all row
+// rights.
 var rightsOfRoles = map[string]string{
 	"audit_log": "SELECT, INSERT", "ledger_events": "SELECT, INSERT", "goose_db_version": "SELECT",
 }
@@ -33,12 +34,12 @@ var (
 	aView  = regexp.MustCompile(`(?m)^CREATE OR REPLACE SQL SECURITY INVOKER VIEW (\w+)`)
 )
 
-// tables are those of the schema, and its views.
+// tables returns the schema's tables and views.
 func tables() (tables, views []string) {
 	names, _ := files.ReadDir("mysql")
 	tables = []string{"goose_db_version"}
 	for _, name := range names {
-		text, _ := files.ReadFile("mysql/" + name.Name()) // it is part of the program
+		text, _ := files.ReadFile("mysql/" + name.Name()) // it is embedded
 		for _, found := range aTable.FindAllSubmatch(text, -1) {
 			tables = append(tables, string(found[1]))
 		}
@@ -51,8 +52,8 @@ func tables() (tables, views []string) {
 	return slices.Compact(tables), slices.Compact(views)
 }
 
-// Grants are the statements that give an account its rights in a database. The
-// tables of roles and finance must be there.
+// Grants returns the statements that grant an account its rights
+// in a database. For roles and finance the tables must exist.
 func Grants(of Account, database, user, host string) (statements []string) {
 	to := " TO '" + user + "'@'" + host + "'"
 	give := func(rights, what string) {
@@ -83,7 +84,7 @@ func Grants(of Account, database, user, host string) (statements []string) {
 	return statements
 }
 
-// quoted is a name that needs no quotes, or with them.
+// quoted quotes a name if needed.
 func quoted(name string) string {
 	if regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
 		return name

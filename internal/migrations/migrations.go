@@ -1,13 +1,15 @@
-// Package migrations holds the schema of Dibs as plain SQL, for MySQL and for
-// SQLite, and applies it to a database.
+// Package migrations has Dibs' schema as plain SQL, for MySQL
+// and SQLite, and applies it.
 //
-// DBAs are meant to read the files before they run: each column has a comment.
-// Both dialects give the same tables, columns and keys; a test checks that.
+// DBAs should read the files before running them, so each column
+// has a comment. A test checks that both dialects give the same
+// tables, columns and keys.
 //
-// A migration that was interrupted is run again from its first line, as DDL is
-// not transactional on MySQL. So each statement may run twice, or is a change
-// of one table, alone in its file: that one the server does whole or not at
-// all, and Up knows it again.
+// An interrupted migration is rerun from its first line, because
+// MySQL's DDL is not transactional. So each statement may run
+// twice, or is the only one of its file and changes one table.
+// The server does such a change completely or not at all, and Up
+// detects that it was done.
 package migrations
 
 import (
@@ -39,27 +41,27 @@ const (
 )
 
 var (
-	// ErrOld says that the schema is older than this program; the message names
-	// both versions and what to run.
+	// ErrOld: the schema is older than this program. The message has
+	// both versions and the command to run.
 	ErrOld = errors.New("migrations: old schema")
-	// ErrDevelopment says that the schema is of a development version, from
-	// before the first release; nothing was changed.
+	// ErrDevelopment: the schema is of a version before the first
+	// release. Nothing was changed.
 	ErrDevelopment = errors.New("migrations: schema of a development version")
-	// ErrDialect says that there is no schema for that kind of database.
+	// ErrDialect: there is no schema for that kind of database.
 	ErrDialect = errors.New("migrations: unknown dialect")
 )
 
-// baseline is the number of the first migration. Those before it were of
+// baseline is the first migration's number. Lower ones were of
 // development versions.
 const baseline = 100
 
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the schema to this program's version and returns the names of the
-// migrations that it ran, also when a later one failed. Several processes may
-// call it at once: on MySQL a lock row makes them take turns, and the later
-// ones find nothing left to do. Errors: ErrDialect, ErrDevelopment.
+// Up migrates the schema to this program's version and returns
+// the names of the migrations it ran, even if a later one
+// failed. It is safe to call concurrently: on MySQL a lock row
+// serializes the callers. Errors: ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	dir, err := folder(dialect)
 	if err != nil {
@@ -98,16 +100,16 @@ func up(ctx context.Context, db *sql.DB, dialect string, dir fs.FS) (applied []s
 	}
 }
 
-// isThere reports whether a statement failed because an earlier try, which died
-// before it said so, made its column or its index. Such a statement is alone in
-// its file.
+// isThere reports whether a statement failed because an earlier
+// attempt created its column or index but died before recording
+// it. Such a statement is the only one of its file.
 func isThere(err error) bool {
 	const duplicateColumn, duplicateKey = 1060, 1061
 	refused, is := errors.AsType[*mysql.MySQLError](err)
 	return is && (refused.Number == duplicateColumn || refused.Number == duplicateKey)
 }
 
-// record notes that a database of MySQL has a migration.
+// record records a migration in MySQL.
 func record(ctx context.Context, db *sql.DB, number int64) error {
 	store, err := database.NewStore(goose.DialectMySQL, goose.DefaultTablename)
 	if err != nil {
@@ -116,14 +118,14 @@ func record(ctx context.Context, db *sql.DB, number int64) error {
 	return store.Insert(ctx, db, database.InsertRequest{Version: number}) //nolint:wrapcheck // the caller does
 }
 
-// Migration is a file of the schema, and whether a database has it.
+// Migration is a file of the schema, and whether it was applied.
 type Migration struct {
 	Name    string `json:"name"`
 	Applied bool   `json:"applied"`
 }
 
-// Status lists the migrations of this program, the oldest first. It writes
-// nothing. Errors: ErrDialect, ErrDevelopment.
+// Status lists this program's migrations, oldest first. It
+// writes nothing. Errors: ErrDialect, ErrDevelopment.
 func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error) {
 	at, err := version(ctx, db, dialect)
 	if err != nil {
@@ -140,8 +142,9 @@ func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error
 	return all, nil
 }
 
-// Check returns ErrOld or ErrDevelopment, wrapped, unless the schema is at this
-// program's version or a newer one. It writes nothing.
+// Check returns wrapped ErrOld or ErrDevelopment, unless the
+// schema is at this program's version or newer. It writes
+// nothing.
 func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	need, err := needed(dialect)
 	if err != nil {
@@ -186,7 +189,7 @@ func folder(dialect string) (fs.FS, error) {
 	return dir, nil
 }
 
-// file is a migration with its number.
+// file is a migration and its number.
 type file struct {
 	name   string
 	number int64
@@ -222,7 +225,7 @@ func needed(dialect string) (int64, error) {
 	return all[len(all)-1].number, nil
 }
 
-// version reads goose's table; a database without it is at 0. Errors:
+// version reads goose's table; 0 without it. Errors:
 // ErrDevelopment.
 func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"

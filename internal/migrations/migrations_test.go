@@ -43,7 +43,7 @@ func open(t *testing.T, driver, dsn string) *sql.DB {
 	return db
 }
 
-// scripts are the files of one dialect, oldest first.
+// scripts are one dialect's files, oldest first.
 func scripts(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("mysql/*.sql")
@@ -51,7 +51,7 @@ func scripts(t *testing.T) []string {
 	return names
 }
 
-// newest is the number of the newest file.
+// newest is the highest file number.
 func newest(t *testing.T) (n int) {
 	t.Helper()
 	names := scripts(t)
@@ -60,8 +60,8 @@ func newest(t *testing.T) (n int) {
 	return n
 }
 
-// A database at a version below the baseline is refused, so nothing may be
-// numbered so.
+// A database below the baseline's version is refused, so no file
+// may have such a number.
 func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
 	t.Parallel()
 	var first int
@@ -76,8 +76,8 @@ var (
 	letOthersBe = regexp.MustCompile(`^(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX) [^;]*\b(?:ALGORITHM=INSTANT|LOCK=NONE)$`)
 )
 
-// brokenRule says which rule for later migrations of MySQL a file breaks: those
-// of docs/architecture.md.
+// brokenRule names the rule of docs/architecture.md for later
+// MySQL migrations that a file breaks.
 func brokenRule(text string) string {
 	var changes int
 	statements := strings.Split(strings.TrimSuffix(strings.TrimSpace(comment.ReplaceAllString(text, "")), ";"), ";")
@@ -115,8 +115,8 @@ func TestLaterMigrationsKeepTheRules(t *testing.T) {
 	require.Empty(t, brokenRule("-- for look-ups\nCREATE INDEX i ON a (b) LOCK=NONE;"))
 }
 
-// withSamples is the schema with the migrations of testdata, which stand for
-// those of the next version.
+// withSamples is the schema plus testdata's migrations, which
+// stand for the next version's.
 func withSamples(t *testing.T, dialect string) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -132,9 +132,9 @@ func withSamples(t *testing.T, dialect string) fs.FS {
 	return files
 }
 
-// A column is added as docs/architecture.md says, to a database that has
-// claims: on both dialects, also by a migrator that died before it noted what
-// it had done. The program of before goes on with it.
+// A column is added as docs/architecture.md says, to a database
+// with claims: in both dialects, also by a migrator that died
+// before recording it. The older program must go on.
 func TestSample_AColumnIsAdded(t *testing.T) {
 	t.Parallel()
 	described := map[string][]string{}
@@ -167,8 +167,8 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 	require.Equal(t, described[migrations.MySQL], described[migrations.SQLite])
 }
 
-// What a released version applied stays as it is: no database would get the
-// change.
+// A change to a released migration would reach no existing
+// database.
 func TestReleasedMigrationsStay(t *testing.T) {
 	t.Parallel()
 	released, err := os.ReadFile("testdata/released.txt")
@@ -237,8 +237,8 @@ func TestUp_TwoMigratorsAtOnceDoNotCollide(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0, len(scripts(t))}, ran)
 }
 
-// A migrator that dies in mid-file leaves some of its tables: DDL is not
-// transactional on MySQL.
+// A migrator that dies midway leaves some of its tables, because
+// MySQL's DDL is not transactional.
 func TestUp_GoesOnAfterAMigrationThatWasCutShort(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t)
@@ -267,8 +267,8 @@ func TestBothDialectsHaveTheSameColumnsAndKeys(t *testing.T) {
 	require.NotEqual(t, want, describeSQLite(t, lite), "the comparison sees a key that is missing")
 }
 
-// What a DBA meets: a comment on every table and column, names that need no
-// quotes, one type for each kind of value, and few counters.
+// DBAs need a comment on every table and column, names without
+// quotes, one type per kind of value, and few counters.
 func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t)
@@ -285,7 +285,7 @@ func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	require.Equal(t, []string{"33"}, lines(t, db, "SELECT COUNT(*)"+columns+" AND table_name = 'lots'"), "30, and the key in two forms")
 	for _, name := range lines(t, db, "SELECT DISTINCT column_name"+columns) {
 		_, err := db.ExecContext(t.Context(), "SELECT 1 AS "+name)
-		if name == "before" { // of audit_log, as people know it
+		if name == "before" { // of audit_log, a familiar name
 			require.Error(t, err, "it is reserved")
 			continue
 		}
@@ -297,8 +297,8 @@ func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	require.Equal(t, []string{"name", "seq", "status"}, lines(t, db, types))
 }
 
-// Ids differ by case, by accent and by trailing space: nothing may be folded,
-// on any server.
+// Ids differ by case, accent and trailing space. A server that
+// folds any of these would merge ids.
 func TestTextIsComparedByteForByte(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "A", "a ", "á", "a\u0301", "ß", "ss", "😀", "😁", "ａ"}
@@ -317,8 +317,9 @@ func TestTextIsComparedByteForByte(t *testing.T) {
 	}
 }
 
-// Nothing writes remaining, and the database refuses counters that can't be. A
-// total below what is claimed may be.
+// No statement writes remaining, and the database must refuse
+// impossible counters. A total below what is claimed is
+// possible.
 func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
@@ -368,7 +369,9 @@ var (
 	zoned    = regexp.MustCompile(`(?i)\b(?:NOW|CURRENT_TIMESTAMP|CURDATE|CURTIME|SYSDATE|LOCALTIME|UNIX_TIMESTAMP|FROM_UNIXTIME)\b`)
 )
 
-// Queries of the documents run on the schema, and say the same in a session of any time zone. Those of docs/dba.md have tests of their own.
+// The documents' queries must run on the schema, with the same
+// result in any session time zone. docs/dba.md's have their own
+// tests.
 func TestQueriesOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t)
@@ -403,7 +406,8 @@ func joined(dialect, a, b string) string {
 	return "CONCAT_WS(' ', " + a + ", " + b + ")"
 }
 
-// A development schema is left as it is, and the message says what to do.
+// A development schema must stay unchanged, and the message must
+// say what to do.
 func TestUp_RefusesADevelopmentSchema(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {

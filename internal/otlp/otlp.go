@@ -1,5 +1,5 @@
-// Package otlp sends spans to a collector over HTTP, as OpenTelemetry's
-// variables (OTEL_*) say.
+// Package otlp sends spans to a collector over HTTP, configured
+// by OpenTelemetry's variables (OTEL_*).
 package otlp
 
 import (
@@ -20,16 +20,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrConfig is wrapped by every refusal of a variable; the message names it.
+// ErrConfig is wrapped by every refusal of a variable. The
+// message names it.
 var ErrConfig = errors.New("otlp: bad setting")
 
-// sampledShare is how many of the requests without a sampled parent are traced
-// by default: at 10,000 claims a second some 100.
+// sampledShare is the default share of traced requests without a
+// sampled parent: some 100 of 10,000 claims a second.
 const sampledShare = 0.01
 
-// Open makes a provider whose spans go to the collector that the environment
-// ("NAME=value") names; nil if it names none. All else of OTEL_* the library
-// reads from the process. Errors: ErrConfig.
+// Open makes a provider that sends spans to the collector named
+// in the environment ("NAME=value"), or nil if none is named.
+// The library reads all other OTEL_* variables from the process.
+// Errors: ErrConfig.
 func Open(ctx context.Context, environ []string, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	env := lookUp(environ)
 	collector, err := collectorOf(env)
@@ -59,7 +61,7 @@ func Open(ctx context.Context, environ []string, version string, log *slog.Logge
 	return sdktrace.NewTracerProvider(options...), nil
 }
 
-// lookUp finds a variable; "" is none.
+// lookUp returns a function that reads variables; "" is unset.
 func lookUp(environ []string) func(name string) string {
 	values := make(map[string]string)
 	for _, line := range environ {
@@ -70,7 +72,8 @@ func lookUp(environ []string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// collectorOf returns where spans go; nil if none are sent.
+// collectorOf returns the collector's URL; nil if no spans are
+// sent.
 func collectorOf(env func(string) string) (*url.URL, error) {
 	const exporter = "OTEL_EXPORTER_OTLP_"
 	to := env(exporter + "TRACES_ENDPOINT")

@@ -27,7 +27,7 @@ type posted struct {
 	spans  *tracepb.TracesData
 }
 
-// collect is a collector that answers with a status.
+// collect is a collector that replies with a status.
 func collect(t *testing.T, status int) (*httptest.Server, chan posted) {
 	t.Helper()
 	got := make(chan posted, 10)
@@ -48,7 +48,7 @@ func collect(t *testing.T, status int) (*httptest.Server, chan posted) {
 	return server, got
 }
 
-// send makes a span by these settings and returns what was logged.
+// send makes a span with these settings and returns the log.
 func send(t *testing.T, environ ...string) string {
 	t.Helper()
 	var log strings.Builder
@@ -65,7 +65,7 @@ func send(t *testing.T, environ ...string) string {
 	return log.String()
 }
 
-// These tests are not parallel: OpenTelemetry has one handler of errors.
+// Not parallel: OpenTelemetry has one global error handler.
 func TestSpansReachACollector(t *testing.T) { //nolint:paralleltest // see above
 	server, got := collect(t, http.StatusOK)
 	server.Start()

@@ -1,5 +1,5 @@
-// Package printer prints what a command found: to people as a table, to
-// programs as JSON or CSV.
+// Package printer prints a command's results: as a table for
+// people, as JSON or CSV for programs.
 package printer
 
 import (
@@ -21,7 +21,7 @@ import (
 	"dibs/models"
 )
 
-// The forms in which a command prints what it found.
+// The output forms.
 const (
 	Table Form = "table"
 	JSON  Form = "json"
@@ -34,7 +34,7 @@ type Form string
 // String returns the form.
 func (o *Form) String() string { return string(*o) }
 
-// Type returns what a help text says of the value.
+// Type returns the name of the value in help texts.
 func (o *Form) Type() string { return "form" }
 
 // Set takes a form.
@@ -46,8 +46,8 @@ func (o *Form) Set(form string) error {
 	return nil
 }
 
-// Add adds the flag -o, and the --json that it replaces: scripts have that
-// still.
+// Add adds the flag -o, and the older --json that scripts may
+// still use.
 func (o *Form) Add(c *cobra.Command) {
 	if *o == "" {
 		*o = Table
@@ -63,7 +63,7 @@ func (o *Form) Add(c *cobra.Command) {
 	_ = c.Flags().MarkHidden("json")
 }
 
-// cell is a value as the form shows it.
+// cell formats a value for the form.
 func (o *Form) cell(value any) any {
 	isTable := *o == Table
 	switch v := value.(type) {
@@ -90,16 +90,17 @@ func (o *Form) cell(value any) any {
 	return value
 }
 
-// View is how values are shown: a value is none, one or more rows.
+// View defines how values are shown. A value is zero or more
+// rows.
 type View[T any] struct {
 	Header []string
 	Rows   func(value *T, row func(cells ...any))
-	// Wide is how many columns at the end are for CSV alone: a table has no
-	// room for them.
+	// Wide is the number of last columns for CSV only: they don't
+	// fit a table.
 	Wide int
 }
 
-// List prints values: JSON and CSV as they come, a table in the end.
+// List prints values: JSON and CSV at once, a table at the end.
 type List[T any] struct {
 	Form Form
 	W    io.Writer
@@ -107,7 +108,7 @@ type List[T any] struct {
 	view View[T]
 	csv  *csv.Writer
 	rows []table.Row
-	nums map[int]bool // the columns of numbers
+	nums map[int]bool // columns of numbers
 
 	isBegun bool // the header is printed
 }
@@ -125,7 +126,7 @@ func New[T any](w io.Writer, form Form, v View[T]) *List[T] {
 	return l
 }
 
-// Add prints values, or keeps them for the table.
+// Add prints values, or stores them for the table.
 func (l *List[T]) Add(values ...T) error {
 	if l.Form == JSON {
 		return PrintJSON(l.W, values...)
@@ -152,13 +153,13 @@ func (l *List[T]) row(cells ...any) {
 		}
 	}
 	if l.Form == CSV {
-		_ = l.csv.Write(record) // Flush tells
+		_ = l.csv.Write(record) // Flush reports errors
 		return
 	}
 	l.rows = append(l.rows, row)
 }
 
-// End prints the table so far; what is added afterwards is below it, without a
+// End prints the table so far. Later rows follow it without a
 // header.
 func (l *List[T]) End() error {
 	l.csv.Flush()
@@ -180,11 +181,11 @@ func (l *List[T]) End() error {
 
 const (
 	tableWidth = 100
-	leastWidth = 20 // of a last column, whatever stands before it
+	leastWidth = 20 // of a last column
 )
 
-// columns aligns the numbers, and wraps the last column to what the others
-// leave of the width.
+// columns right-aligns numbers, and wraps the last column to the
+// remaining width.
 func (l *List[T]) columns() []table.ColumnConfig {
 	var widths []int
 	for _, row := range l.rows {
@@ -244,7 +245,8 @@ func (l *List[T]) PrintAll(values iter.Seq2[T, error]) error {
 	return l.End()
 }
 
-// PrintOne prints the one document of a command, in words to people.
+// PrintOne prints a command's only document; for people, in
+// words.
 func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
 	if form == JSON {
 		return PrintJSON(w, document)
@@ -253,7 +255,8 @@ func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
 	return nil
 }
 
-// NewTable is how every table of the program looks: aligned, without a frame.
+// NewTable makes a table in the style of all commands: aligned,
+// without a frame.
 func NewTable() table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -267,8 +270,8 @@ func NewTable() table.Writer {
 	return t
 }
 
-// AlignRight aligns columns to the right, from the first to the last; the first
-// of a table is 1.
+// AlignRight right-aligns columns first to last; a table's first
+// is 1.
 func AlignRight(t table.Writer, first, last int) {
 	var columns []table.ColumnConfig
 	for i := first; i <= last; i++ {
@@ -280,5 +283,6 @@ func AlignRight(t table.Writer, first, last int) {
 // Number writes 1234567 as 1,234,567.
 func Number[N int | int64](n N) string { return humanize.Comma(int64(n)) }
 
-// Printf prints to people. A terminal that is gone is no failure of a command.
+// Printf prints to people. A closed terminal is no failure of a
+// command.
 func Printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }

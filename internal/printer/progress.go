@@ -10,9 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// ProgressBar is a bar on a terminal, and a line every other second elsewhere.
+// ProgressBar is a bar on a terminal; elsewhere a line every
+// other second.
 type ProgressBar struct {
-	writer  progress.Writer // nil where there is no terminal
+	writer  progress.Writer // nil without a terminal
 	tracker *progress.Tracker
 	stopped chan struct{}
 
@@ -23,10 +24,11 @@ type ProgressBar struct {
 	last  time.Time
 }
 
-// plainEvery is how often progress is told where there is no terminal.
+// plainEvery is the time between lines of progress without a
+// terminal.
 const plainEvery = 2 * time.Second
 
-// NewProgress begins one, on a terminal or not.
+// NewProgress starts a ProgressBar.
 func NewProgress(w io.Writer, what string, total int) *ProgressBar {
 	p := &ProgressBar{plain: w, what: what, total: total, last: time.Now(), stopped: make(chan struct{})}
 	if !isTerminal(w) {
@@ -56,7 +58,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// Set reports how far it is. Any goroutine may call it.
+// Set sets the progress. It is safe for concurrent use.
 func (p *ProgressBar) Set(done int) {
 	if p.writer != nil {
 		p.tracker.SetValue(int64(done))
@@ -70,7 +72,7 @@ func (p *ProgressBar) Set(done int) {
 	}
 }
 
-// Done ends it.
+// Done ends the bar.
 func (p *ProgressBar) Done() {
 	if p.writer == nil {
 		return

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where there is no terminal, progress is a line every other second, and
-// nothing for what is over before.
+// Without a terminal, shorter work must print nothing.
 func TestProgressIsALineEveryOtherSecondWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package pulse reports whether the loops of a process still turn: a process
-// that is up and does nothing is not healthy.
+// Package pulse reports whether a process's loops still run: one
+// that is up but does nothing is not healthy.
 package pulse
 
 import (
@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Heartbeat is the loops of a process. The zero value has none; a nil one takes
-// beats and keeps nothing.
+// Heartbeat tracks a process's loops. The zero value has none. A
+// nil one ignores beats.
 type Heartbeat struct {
 	mu  sync.Mutex
 	due map[string]time.Time // by loop
 }
 
-// Beat says that a loop has just turned, and turns again within a time if all
-// is well.
+// Beat reports that a loop has just run and should run again
+// within a time.
 func (p *Heartbeat) Beat(loop string, within time.Duration) {
 	if p == nil {
 		return
@@ -29,8 +29,8 @@ func (p *Heartbeat) Beat(loop string, within time.Duration) {
 	p.due[loop] = time.Now().Add(within)
 }
 
-// Stuck names a loop that should have turned, and for longer than a grace; nil:
-// none.
+// Stuck returns an error naming a loop that is overdue by more
+// than grace, or nil.
 func (p *Heartbeat) Stuck(grace time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package reread keeps what is made of files up to date: it is made again when
-// one of them changes, so that tokens, keys and certificates are replaced
-// without a restart.
+// Package reread keeps values made from files up to date. It
+// rereads changed files, so that tokens, keys and certificates
+// can be replaced without a restart.
 package reread
 
 import (
@@ -16,37 +16,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// every is how often the files are checked, and only when someone asks.
+// every is how often files are checked, on use only.
 const every = time.Second
 
-// logEvery bounds the lines about files that can't be used.
+// logEvery limits log lines about unusable files.
 const logEvery = time.Minute
 
-// ErrPartly is wrapped by the error of a read whose value is to be used
-// although some of the files could not be understood.
+// ErrPartly is wrapped by the error of a read whose value is
+// usable although some files were not.
 var ErrPartly = errors.New("reread: used but for what is wrong")
 
-// Value is what is made of files.
+// Value is made from files.
 type Value[T any] struct {
 	paths []string
 	read  func() (T, error)
 	log   *slog.Logger
 
 	now  atomic.Pointer[T]
-	next atomic.Int64 // when to check the files again, in nanoseconds since 1970
+	next atomic.Int64 // time of the next check, in nanoseconds since 1970
 
-	mu      sync.Mutex // held by who checks the files
+	mu      sync.Mutex // held while checking the files
 	seen    []stamp
-	partly  error // of the read that made the value that is in force
+	partly  error // of the read that made the current value
 	logSome rate.Sometimes
 
-	// since when the files can't be used as they are, in nanoseconds since
-	// 1970; 0: they can
+	// since when the files are unusable, in nanoseconds since 1970;
+	// 0: they are usable
 	failing atomic.Int64
 }
 
-// stamp is what can be seen of a file from outside. Kubernetes replaces a
-// mounted file by another behind the same name.
+// stamp identifies a file's content without reading it.
+// Kubernetes replaces a mounted file by another of the same
+// name.
 type stamp struct {
 	path string
 	size int64
@@ -58,16 +59,16 @@ func (s stamp) same(as stamp) bool {
 	return s.path == as.path && s.size == as.size && s.at.Equal(as.at) && os.SameFile(s.file, as.file)
 }
 
-// New makes a Value by read, which fails when the files can't be used. read is
-// called again when one of them has changed; one that fails then is logged, and
-// the Value stays unless the error wraps ErrPartly.
+// New makes a Value by read, and calls read again when a file
+// has changed. A failure of a later read is logged and the Value
+// stays, unless the error wraps ErrPartly.
 func New[T any](log *slog.Logger, read func() (T, error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, read: read, log: log, logSome: rate.Sometimes{Interval: logEvery}}
 	v.next.Store(time.Now().Add(every).UnixNano())
 	return v, v.refresh()
 }
 
-// Get is the Value as the files are now, or were less than a second ago.
+// Get returns the Value of the files, at most a second old.
 func (v *Value[T]) Get() T {
 	if now := time.Now().UnixNano(); len(v.paths) > 0 && now >= v.next.Load() && v.mu.TryLock() {
 		v.next.Store(now + every.Nanoseconds())
@@ -85,8 +86,7 @@ func (v *Value[T]) Get() T {
 	return *v.now.Load()
 }
 
-// Failing is for how long the files could not be used as they are; 0 when they
-// can.
+// Failing is how long the files have been unusable; 0 if usable.
 func (v *Value[T]) Failing() time.Duration {
 	if since := v.failing.Load(); since != 0 {
 		return time.Since(time.Unix(0, since))
@@ -97,7 +97,7 @@ func (v *Value[T]) Failing() time.Duration {
 func (v *Value[T]) refresh() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	stamps, err := stat(v.paths) // before they are read: a change in between is seen the next time
+	stamps, err := stat(v.paths) // before reading: a change in between is found at the next check
 	if err != nil {
 		return err
 	}

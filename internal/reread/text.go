@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// textMax bounds a file that is read whole, in bytes.
+// textMax limits a file that is read whole, in bytes.
 const textMax = 1 << 20
 
-// byteOrderMark is what editors on Windows put before a UTF-8 text.
+// byteOrderMark is written by Windows editors before UTF-8 text.
 const byteOrderMark = "\ufeff"
 
 var (
@@ -21,15 +21,16 @@ var (
 	errUTF8  = errors.New("is not UTF-8 text: editors and shells on Windows may write UTF-16")
 )
 
-// Text reads a file of settings. A byte order mark before the text and line
-// breaks behind it are no part of it. Errors: those of package os, or what is
-// wrong with the file; they hold its path and nothing of its text.
+// Text reads a settings file without its byte order mark and
+// final line breaks. Errors: those of package os, or what is
+// wrong with the file. They contain its path but nothing of its
+// text.
 func Text(path string) (string, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's setting
 	if err != nil {
 		return "", err //nolint:wrapcheck // it names the path
 	}
-	defer func() { _ = file.Close() }() // it was read
+	defer func() { _ = file.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(file, textMax+1))
 	switch {
 	case err != nil:

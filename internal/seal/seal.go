@@ -1,5 +1,6 @@
-// Package seal makes texts that only processes with the same secret can make
-// and read: cookies and tickets that keep their content themselves.
+// Package seal makes encrypted texts that only processes with
+// the same secret can make and read: cookies and tickets that
+// contain their own data.
 package seal
 
 import (
@@ -13,11 +14,12 @@ import (
 	"fmt"
 )
 
-// Sealer seals values for one purpose; what is sealed for another cannot be
-// opened.
+// Sealer seals values for one purpose. Values of another purpose
+// can't be opened.
 type Sealer struct{ aead cipher.AEAD }
 
-// New makes a Sealer. Without a secret it makes one that only this process has.
+// New makes a Sealer. Without a secret it makes one known only
+// to this process.
 func New(secret, purpose string) (*Sealer, error) {
 	if secret == "" {
 		secret = rand.Text()
@@ -37,7 +39,8 @@ func New(secret, purpose string) (*Sealer, error) {
 	return &Sealer{aead}, nil
 }
 
-// Seal returns a value as URL-safe text. The value must marshal to JSON.
+// Seal returns a value as URL-safe text. The value must marshal
+// to JSON.
 func (s *Sealer) Seal(v any) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -46,8 +49,8 @@ func (s *Sealer) Seal(v any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, nil)), nil //nolint:gosec // NewGCMWithRandomNonce draws it
 }
 
-// Open reads what Seal made into v, and reports whether it was Seal with the
-// same secret and purpose that made it.
+// Open decodes a sealed text into v, and reports whether it was
+// sealed with the same secret and purpose.
 func (s *Sealer) Open(text string, v any) bool {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {

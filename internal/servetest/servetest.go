@@ -14,16 +14,16 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Migrate brings a database up to date.
+// Migrate migrates a database.
 func Migrate(t testing.TB, environ ...string) {
 	t.Helper()
 	said := &testenv.Buffer{}
 	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: said, Stderr: said}), said)
 }
 
-// Serve runs `dibs serve` with the settings of env, on a free port unless they
-// name one, and returns its URL when it listens. It ends with the test, or by
-// stop before that.
+// Serve runs `dibs serve` with env's settings, on a free port by
+// default, and returns its URL once it listens. stop or the
+// test's end stops it.
 func Serve(t testing.TB, env cmd.Env) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

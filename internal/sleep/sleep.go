@@ -1,4 +1,4 @@
-// Package sleep waits for a while, or for the end of a context.
+// Package sleep waits for a time, or for the end of a context.
 package sleep
 
 import (
@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// For waits for d and returns nil, or why ctx ended when that comes first.
+// For waits for d and returns nil, or ctx's cause if ctx ends
+// first.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

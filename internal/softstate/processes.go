@@ -14,11 +14,10 @@ import (
 	"dibs/models"
 )
 
-// processFor is how long a process that no longer announces itself is
-// remembered.
+// processFor is how long a silent process is remembered.
 const processFor = time.Hour
 
-// Process is a running process of Dibs, as it describes itself.
+// Process is a running Dibs process, as announced by itself.
 type Process struct {
 	ID        string      `json:"id"` // of this run
 	Role      string      `json:"role"`
@@ -26,14 +25,14 @@ type Process struct {
 	Version   string      `json:"version"`
 	Host      string      `json:"host"`
 	StartedAt models.Time `json:"started_at"`
-	// Durability is that of the claims that it answers; "" of a process that
-	// answers none.
+	// Durability is that of its answered claims; "" if it answers
+	// none.
 	Durability lua.Durability `json:"durability,omitempty"`
 
-	Silent time.Duration `json:"-"` // since it last announced itself, by the clock of Redis
+	Silent time.Duration `json:"-"` // since its last announcement, by Redis' clock
 }
 
-// Announce records that a process runs.
+// Announce records a running process.
 func (s *Store) Announce(ctx context.Context, p *Process) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *Store) Announce(ctx context.Context, p *Process) error {
 	return err
 }
 
-// Withdraw removes a process that ends.
+// Withdraw removes an ending process.
 func (s *Store) Withdraw(ctx context.Context, id string) error {
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Del(ctx, processKey(id))
@@ -57,7 +56,7 @@ func (s *Store) Withdraw(ctx context.Context, id string) error {
 	return err
 }
 
-// Processes lists the processes that announced themselves within the last hour,
+// Processes lists the processes announced within the last hour,
 // by role and name.
 func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	ids, err := s.rdb.SMembers(ctx, processesKey).Result()
@@ -80,7 +79,7 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	for i, id := range ids {
 		var p Process
 		if json.Unmarshal([]byte(texts[i].Val()), &p) != nil { // it expired
-			_ = s.rdb.SRem(ctx, processesKey, id).Err() // the next listing tries again
+			_ = s.rdb.SRem(ctx, processesKey, id).Err() // the next call retries
 			continue
 		}
 		p.Silent = max(0, processFor-left[i].Val())
@@ -92,11 +91,11 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	return all, nil
 }
 
-// runningWithin is how recently a process must have announced itself to count
-// as running.
+// runningWithin is the greatest age of a running process's
+// announcement.
 const runningWithin = 10 * time.Second
 
-// Running names a process that runs; "" is none.
+// Running describes a running process, or returns "".
 func (s *Store) Running(ctx context.Context) (string, error) {
 	processes, err := s.Processes(ctx)
 	for i := range processes {

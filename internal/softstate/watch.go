@@ -11,17 +11,18 @@ import (
 	"dibs/lua"
 )
 
-// answersFor is how long counts of answers are kept after the last one.
+// answersFor is how long counts of replies are kept after the
+// last.
 const answersFor = 2 * time.Minute
 
-// Answers are how claims of a campaign were answered: how often, by the code of
-// a refusal and by how long it took, see models.TookPrefix.
+// Answers counts the replies to a campaign's claims, by the
+// refusal's code and by duration, see models.TookPrefix.
 type Answers struct {
 	CampaignID string
 	Counts     map[string]int64
 }
 
-// CountAnswers adds to the counts that all API processes share.
+// CountAnswers adds to the counts shared by all API processes.
 func (s *Store) CountAnswers(ctx context.Context, all []Answers) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range all {
@@ -37,18 +38,18 @@ func (s *Store) CountAnswers(ctx context.Context, all []Answers) error {
 	return err
 }
 
-// Watched is what Redis says of a campaign to those who watch it.
+// Watched is a campaign's Redis state for watchers.
 type Watched struct {
 	State   lua.State        // AsOf is by this process' clock
-	Answers map[string]int64 // as of Answers; since the counts started, over all API processes
-	// State says nothing: lua.ErrAbsent, lua.ErrDamaged, or that of a Redis
-	// that is away
+	Answers map[string]int64 // since the counts started, over all API processes
+	// why State is empty: lua.ErrAbsent, lua.ErrDamaged, or Redis'
+	// error
 	Err error
 }
 
-// Watch reads many campaigns at once, in one round trip and without a script.
-// The parts of a campaign are not held against each other, which lua's State
-// does. It fails when no server answers.
+// Watch reads many campaigns in one round trip without a script.
+// Unlike lua's State, it does not check a campaign's parts for
+// consistency. It fails if no server answers.
 func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
 	states := make([]*redis.MapStringStringCmd, len(campaignIDs))
 	answers := make([]*redis.MapStringStringCmd, len(campaignIDs))
@@ -69,8 +70,8 @@ func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, err
 	for i, id := range campaignIDs {
 		w := &seen[i]
 		isDamaged := redis.HasErrorPrefix(states[i].Err(), "WRONGTYPE")
-		// While one server of a cluster hangs, go-redis fails commands that
-		// others have answered. Those have their values.
+		// While one server of a cluster stalls, go-redis also fails
+		// commands already answered by others. Those have values.
 		if (states[i].Val() == nil || answers[i].Val() == nil) && !isDamaged {
 			err = errors.Join(states[i].Err(), answers[i].Err())
 			w.Err = err
@@ -90,7 +91,7 @@ func (s *Store) Watch(ctx context.Context, campaignIDs []string) ([]Watched, err
 		}
 	}
 	if away < len(seen) {
-		err = nil // those of other servers are known
+		err = nil // other servers' states are known
 	}
 	return seen, err
 }

@@ -79,8 +79,8 @@ func TestWatchWhileOneOfSeveralServersIsAway(t *testing.T) {
 	requireOneAway(t, len(ids), func(i int) error { return views[i].Err })
 }
 
-// requireOneAway is for campaigns that neither of two servers holds, and of
-// which one answers.
+// requireOneAway is for campaigns that neither of two servers
+// holds, and of which one answers.
 func requireOneAway(t *testing.T, campaigns int, errOf func(i int) error) {
 	t.Helper()
 	absent, away := 0, 0

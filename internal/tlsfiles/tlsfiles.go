@@ -1,5 +1,5 @@
-// Package tlsfiles reads certificates, and has connections use those that URLs
-// and DSNs name.
+// Package tlsfiles loads certificates, and applies those named
+// by URLs and DSNs.
 package tlsfiles
 
 import (
@@ -13,18 +13,18 @@ import (
 
 // Options of a URL or a DSN.
 const (
-	CA   = "tls_ca"   // file of the private authority that the server's certificate comes from
-	Cert = "tls_cert" // file of the certificate that the client shows
+	CA   = "tls_ca"   // the server's private authority
+	Cert = "tls_cert" // the client's certificate
 	Key  = "tls_key"  // file of its key
 )
 
-// Options are all of them.
+// Options lists all options.
 var Options = []string{CA, Cert, Key}
 
-// Files are PEM files by their options; one that is absent or "" is not used.
+// Files maps options to PEM files; absent and "" mean unset.
 type Files map[string]string
 
-// Take takes the files out of options, which others read by what is left.
+// Take moves the files out of options, which others parse.
 func Take(has func(option string) string, del func(option string)) Files {
 	files := Files{}
 	for _, option := range Options {
@@ -36,10 +36,11 @@ func Take(has func(option string) string, del func(option string)) Files {
 	return files
 }
 
-// Apply has c use the files. With an authority of their own, servers that show
-// a certificate of anybody else are refused. The client's certificate is read
-// for each connection, so that it can be replaced; while its files do not fit
-// each other, the last one is shown. Errors name the option.
+// Apply configures c with the files. With a private authority,
+// servers certified by any other are refused. The client's
+// certificate is reread for each connection, so that it can be
+// replaced. While its two files don't match, the last valid one
+// is used. Errors name the option.
 func (f Files) Apply(c *tls.Config) error {
 	if file := f[CA]; file != "" {
 		pool, err := Authorities(file)
@@ -69,7 +70,8 @@ func (f Files) Apply(c *tls.Config) error {
 	return nil
 }
 
-// Authorities are the certificates in a PEM file, and no others.
+// Authorities returns the certificates in a PEM file, and no
+// others.
 func Authorities(file string) (*x509.CertPool, error) {
 	text, err := read(file)
 	if err != nil {
@@ -82,8 +84,7 @@ func Authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Pair is a certificate, with those that vouch for it, and its key, of two PEM
-// files.
+// Pair loads a certificate chain and its key from two PEM files.
 func Pair(certFile, keyFile string) (*tls.Certificate, error) {
 	cert, err := read(certFile)
 	if err != nil {
@@ -97,8 +98,8 @@ func Pair(certFile, keyFile string) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// read is a file without the byte order mark of an editor, behind which the
-// first block would not be seen.
+// read returns a file without an editor's byte order mark, which
+// would hide the first block.
 func read(file string) ([]byte, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the operator's setting
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err

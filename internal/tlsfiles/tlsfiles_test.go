@@ -11,8 +11,8 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// TestFilesOfAnEditorThatMarksThem: behind a byte order mark no PEM block is
-// seen, and the others of the file would be all.
+// After a byte order mark the first PEM block would be skipped,
+// leaving only the file's others.
 func TestFilesOfAnEditorThatMarksThem(t *testing.T) {
 	t.Parallel()
 	marked := func(files ...string) string {

@@ -1,6 +1,6 @@
-// Package tracing starts the spans of a claim's way, on OpenTelemetry's API:
-// the request, work that many claims share, and events that come over a stream.
-// Who sends spans, and where, is package otlp's business.
+// Package tracing starts the spans of a claim, on
+// OpenTelemetry's API: the request, work shared by many claims,
+// and events from a stream. Package otlp sends them.
 package tracing
 
 import (
@@ -16,7 +16,7 @@ import (
 // Tracer starts spans. Nil starts none, and allocates nothing.
 type Tracer struct{ tracer trace.Tracer }
 
-// New is the Tracer of a provider; nil for nil.
+// New makes a provider's Tracer; nil for nil.
 func New(provider trace.TracerProvider) *Tracer {
 	if provider == nil {
 		return nil
@@ -24,13 +24,14 @@ func New(provider trace.TracerProvider) *Tracer {
 	return &Tracer{provider.Tracer("dibs")}
 }
 
-// Span is a span that was started. Nil is none.
+// Span is a started span. Nil is none.
 type Span struct{ trace.Span }
 
 // parents reads and writes W3C's traceparent.
 type parents = propagation.TraceContext
 
-// Request starts the span of a request, below the one that its header names.
+// Request starts a request's span, as a child of the one in its
+// header.
 func (t *Tracer) Request(r *http.Request, route, requestID string) (*http.Request, *Span) {
 	if t == nil {
 		return r, nil
@@ -42,7 +43,7 @@ func (t *Tracer) Request(r *http.Request, route, requestID string) (*http.Reques
 	return r.WithContext(ctx), &Span{span}
 }
 
-// Answered ends the span of a request.
+// Answered ends a request's span.
 func (s *Span) Answered(status int) {
 	if s == nil {
 		return
@@ -54,7 +55,7 @@ func (s *Span) Answered(status int) {
 	s.End()
 }
 
-// Sampled is the span of a context, if it is sampled; else nil.
+// Sampled returns a context's span if sampled, else nil.
 func (t *Tracer) Sampled(ctx context.Context) *Span {
 	if t == nil {
 		return nil
@@ -65,8 +66,9 @@ func (t *Tracer) Sampled(ctx context.Context) *Span {
 	return nil
 }
 
-// Shared starts a span of work that is done once for many. It is in the trace
-// of the first, and linked to all, as they are to it; nil when there are none.
+// Shared starts a span of work done once for many. It belongs to
+// the first one's trace and is linked with all, both ways. It is
+// nil if of is empty.
 func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *Span {
 	if t == nil || len(of) == 0 {
 		return nil
@@ -83,7 +85,7 @@ func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *S
 	return &Span{span}
 }
 
-// Received starts the span of an event that came over a stream with this
+// Received starts the span of an event from a stream with this
 // traceparent.
 func (t *Tracer) Received(ctx context.Context, name, parent string, about ...attribute.KeyValue) (context.Context, *Span) {
 	if t == nil || parent == "" {
@@ -93,7 +95,7 @@ func (t *Tracer) Received(ctx context.Context, name, parent string, about ...att
 	return ctx, &Span{span}
 }
 
-// Remote is the span that a traceparent names, to link to it.
+// Remote returns a traceparent's span, to link to it.
 func Remote(parent string) *Span {
 	return &Span{trace.SpanFromContext(contextOf(context.Background(), parent))}
 }
@@ -102,7 +104,7 @@ func contextOf(ctx context.Context, parent string) context.Context {
 	return parents{}.Extract(ctx, propagation.MapCarrier{traceParent: parent})
 }
 
-// Done ends a span; err is why it failed.
+// Done ends a span; err is its failure.
 func (s *Span) Done(err error) {
 	if s == nil {
 		return
@@ -114,7 +116,7 @@ func (s *Span) Done(err error) {
 	s.End()
 }
 
-// Parent is the traceparent of a sampled span; "" of none.
+// Parent returns a sampled span's traceparent, or "".
 func (s *Span) Parent() string {
 	if s == nil || !s.SpanContext().IsSampled() {
 		return ""

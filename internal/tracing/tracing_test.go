@@ -14,8 +14,7 @@ import (
 	"dibs/internal/tracing"
 )
 
-// TestOffCostsNothing: without a provider the way of a claim allocates nothing
-// for traces.
+// Without a provider, claims must allocate nothing for traces.
 func TestOffCostsNothing(t *testing.T) { //nolint:paralleltest // counts what the process allocates
 	off, ctx := tracing.New(nil), t.Context()
 	require.Nil(t, off)

@@ -1,5 +1,5 @@
 -- +goose Up
--- The views name their columns: a new one is shown by what shows it.
+-- Views name their columns, so each new column needs new views.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW defined_lots AS
 SELECT l.id, l.campaign_id, l.shard, d.kind, d.name, d.status, l.partition_no, d.shards, l.total, l.redis_total, l.remaining, l.claimed,
   l.synced_seq, l.sold, l.released_claims, l.lost_claims, l.lost_units, l.given_up_claims, l.given_up_units, d.per_user, d.per_user_per_day, d.limits, d.shard_by, d.time_zone, d.starts_at, d.ends_at,

@@ -1,5 +1,5 @@
 -- +goose Up
--- The views name their columns: a new one is shown by what shows it.
+-- Views name their columns, so each new column needs new views.
 DROP VIEW IF EXISTS campaigns;
 DROP VIEW IF EXISTS defined_lots;
 CREATE VIEW IF NOT EXISTS defined_lots AS
