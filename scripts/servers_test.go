@@ -1,4 +1,5 @@
-// Package scripts_test runs the shell scripts on made-up machines.
+// Package scripts_test runs the shell scripts on simulated
+// machines.
 package scripts_test
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machine is a PATH that holds the plain tools and what a test adds.
+// machine is a PATH with the basic tools and a test's additions.
 type machine struct {
 	t      *testing.T
 	bin    string
@@ -39,18 +40,18 @@ func (m machine) has(name, script string) machine {
 	return m
 }
 
-// without takes a program away.
+// without removes a program.
 func (m machine) without(name string) machine {
 	m.t.Helper()
 	require.NoError(m.t, os.Remove(filepath.Join(m.bin, name)))
 	return m
 }
 
-// root makes the user root, to the script.
+// root makes the user root, for the script.
 func (m machine) root() machine { return m.has("id", "echo 0") }
 
-// installer adds a program that appends its call to the file "calls" and puts a
-// redis-server and a mariadbd in place.
+// installer adds a program that appends its call to the file
+// "calls" and installs a redis-server and a mariadbd.
 func (m machine) installer(name string) machine {
 	return m.has(name, `echo "`+name+` $*" >> `+m.bin+`/calls
 case "$*" in *install*)

@@ -1,6 +1,6 @@
-// Package charttest renders the Helm chart with Helm's own engine and holds
-// what comes out to Kubernetes' own types. It is a module of its own, so that
-// nothing of Kubernetes is among Dibs' dependencies.
+// Package charttest renders the Helm chart with Helm's engine
+// and checks the result against Kubernetes' types. It is a
+// separate module, so that Dibs does not depend on Kubernetes.
 package charttest
 
 import (
@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scaledObject is what the chart uses of KEDA's, after
+// scaledObject is the part of KEDA's type used by the chart, see
 // https://keda.sh/docs/2.17/reference/scaledobject-spec/.
 type scaledObject struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -66,7 +66,8 @@ type triggerAuthentication struct {
 	} `json:"spec"`
 }
 
-// podMonitor is what the chart uses of the Prometheus operator's, after
+// podMonitor is the part of the Prometheus operator's type used
+// by the chart, see
 // https://prometheus-operator.dev/docs/api-reference/api/.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -87,7 +88,7 @@ type podMonitor struct {
 	} `json:"spec"`
 }
 
-// kinds are the types that the chart may make.
+// kinds are the types that the chart may use.
 var kinds = map[string]func() any{
 	"apps/v1 Deployment":                     func() any { return new(appsv1.Deployment) },
 	"apps/v1 StatefulSet":                    func() any { return new(appsv1.StatefulSet) },
@@ -103,7 +104,7 @@ var kinds = map[string]func() any{
 
 var release = common.ReleaseOptions{Name: "shop", Namespace: "shop", IsInstall: true}
 
-// read reads a file of values; the empty name is none.
+// read reads a values file; "" is none.
 func read(t *testing.T, valuesFile string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -115,14 +116,14 @@ func read(t *testing.T, valuesFile string) map[string]any {
 	return values
 }
 
-// render renders the chart with a file of values.
+// render renders the chart with a values file.
 func render(t *testing.T, valuesFile string) map[string]any {
 	t.Helper()
 	return renderWith(t, read(t, valuesFile))
 }
 
-// renderWith renders the chart and decodes each object strictly: a field that
-// Kubernetes does not know is an error.
+// renderWith renders the chart and decodes each object strictly:
+// a field unknown to Kubernetes is an error.
 func renderWith(t *testing.T, values map[string]any) map[string]any {
 	t.Helper()
 	chart, err := loader.LoadDir("../chart")
@@ -160,7 +161,7 @@ func renderWith(t *testing.T, values map[string]any) map[string]any {
 	return objects
 }
 
-// pods are the pod templates of the objects, by role.
+// pods are the objects' pod templates, by role.
 func pods(objects map[string]any) map[string]corev1.PodTemplateSpec {
 	found := map[string]corev1.PodTemplateSpec{}
 	for key, object := range objects {
@@ -226,8 +227,7 @@ func TestChart_EveryPodIsHardenedAndNamesItsSecrets(t *testing.T) {
 	})
 }
 
-// requireMounts requires that each volume is mounted and each mount has its
-// volume.
+// requireMounts requires a mount for each volume and vice versa.
 func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
 	t.Helper()
 	var volumes, mounts []string
@@ -240,8 +240,8 @@ func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
 	require.Equal(t, volumes, mounts, role)
 }
 
-// requireProbesWhereItListens requires that a probe asks a port that the
-// process has for that.
+// requireProbesWhereItListens requires that a probe uses a port
+// the process listens on.
 func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container) {
 	t.Helper()
 	listens := map[string]string{}
@@ -259,8 +259,8 @@ func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container)
 	}
 }
 
-// requireTimeToStop requires that a pod is not killed while it finishes what it
-// took.
+// requireTimeToStop requires that a pod is not killed before it
+// has finished its work.
 func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
 	t.Helper()
 	c := &pod.Containers[0]
@@ -277,7 +277,7 @@ func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
 	require.Greater(t, 5*soft.Value(), 4*c.Resources.Limits.Memory().Value(), role)
 }
 
-// settings are the variables that Dibs has, by its table of them.
+// settings are Dibs' variables, from its table.
 func settings(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../../internal/config/settings.go")
@@ -290,8 +290,8 @@ func settings(t *testing.T) map[string]bool {
 	return known
 }
 
-// requireEnv requires that every variable is a setting of Dibs, said once, and
-// that no secret stands in the chart.
+// requireEnv requires that every variable is a setting of Dibs,
+// given once, and that the chart contains no secret.
 func requireEnv(t *testing.T, role string, env []corev1.EnvVar) {
 	t.Helper()
 	known := settings(t)
@@ -342,8 +342,8 @@ func TestChart_SelectorsFindTheirPods(t *testing.T) {
 	})
 }
 
-// TestChart_ClustersThatHaveRulesForPods: OpenShift chooses ids, and a mesh
-// adds a sidecar that would keep the Job from ending.
+// OpenShift chooses ids, and a mesh adds a sidecar that would
+// keep the Job from ending.
 func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	t.Parallel()
 	for role, pod := range pods(renderWith(t, map[string]any{
@@ -365,8 +365,8 @@ func TestChart_ClustersThatHaveRulesForPods(t *testing.T) {
 	}
 }
 
-// TestChart_NumbersAreNotWrittenAsPowers: values and --set have floats, as JSON
-// has.
+// Values and --set have floats, as JSON has. Otherwise a large
+// number is rendered like 1e+06, which Dibs refuses.
 func TestChart_NumbersAreNotWrittenAsPowers(t *testing.T) {
 	t.Parallel()
 	settings := map[string]any{"DIBS_HTTP_CONNS": float64(1_000_000), "DIBS_USER_RATE": 0.5, "DIBS_FLUSH_SIZE": int64(2_000_000), "DIBS_CONSOLE": "off"}
@@ -417,7 +417,7 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	require.GreaterOrEqual(t, scaled.Spec.MinReplicaCount, 1, "a stream without a reader has no lag to scale by")
 }
 
-// keyOf is the key of the secret that a setting comes from.
+// keyOf is the secret's key for a setting.
 func keyOf(t *testing.T, pod *corev1.PodTemplateSpec, setting string) string {
 	t.Helper()
 	for _, v := range pod.Spec.Containers[0].Env {
@@ -446,8 +446,8 @@ func TestChart_TheMigrationHasItsOwnUserAndSeesToEachDatabase(t *testing.T) {
 	}
 }
 
-// TestChart_PrometheusReachesEveryPod: by the monitor's ports, the token and
-// the policies, with a certificate and without.
+// By the monitor's ports, the token and the policies, with and
+// without a certificate.
 func TestChart_PrometheusReachesEveryPod(t *testing.T) {
 	t.Parallel()
 	everything := render(t, "values-everything.yaml")

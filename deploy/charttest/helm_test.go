@@ -18,10 +18,9 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 )
 
-// TestHelmCommand is `helm install` and `helm upgrade` up to where Helm talks
-// to a cluster: the objects go into a file. The test of the guide runs it with
-// the arguments that stand in the guide; by itself it runs them as they are
-// here.
+// `helm install` and `helm upgrade` without a cluster: the
+// objects go into a file. The guide's test runs it with the
+// guide's arguments; by itself it uses those below.
 func TestHelmCommand(t *testing.T) {
 	t.Parallel()
 	args := strings.Fields("install shop deploy/chart --timeout 15m --set image.repository=registry.example.com/dibs")

@@ -22,8 +22,8 @@ func TestChart_LintHasNothingToSay(t *testing.T) {
 	})
 }
 
-// TestChart_RefusesValuesThatItDoesNotHave: by values.schema.json, as `helm
-// install` does. Each is refused with the name of the value.
+// By values.schema.json, as `helm install` does. Each refusal
+// names the value.
 func TestChart_RefusesValuesThatItDoesNotHave(t *testing.T) {
 	t.Parallel()
 	chart, err := loader.LoadDir("../chart")

@@ -1,3 +1,3 @@
-// Package ops holds what runs beside Dibs: alerts for Prometheus and a
-// dashboard for Grafana, and the tests that keep them true.
+// Package ops has what runs beside Dibs: alerts for Prometheus,
+// a dashboard for Grafana, and their tests.
 package ops

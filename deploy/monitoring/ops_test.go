@@ -88,7 +88,7 @@ var (
 	pair   = regexp.MustCompile(`([a-z_]+)="`)
 )
 
-// targets are the labels that Prometheus gives to what it scrapes.
+// targets are labels that Prometheus adds to what it scrapes.
 var targets = []string{"instance", "namespace", "job"}
 
 // started is a Dibs of all roles that has just started.
@@ -99,8 +99,7 @@ func started(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// registered are the metrics that every role together registers, with their
-// labels.
+// registered are the metrics of all roles, with their labels.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	registry, hooks := started(t), prometheus.NewRegistry()
@@ -131,8 +130,7 @@ var (
 	grouping = regexp.MustCompile(`\bby \(([^)]*)\) \((.*)`)
 )
 
-// TestEveryExpressionIsOfMetricsThatThereAre asks Dibs for each metric and
-// label of each expression.
+// Otherwise an alert on a missing metric or label never fires.
 func TestEveryExpressionIsOfMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	known := registered(t)
@@ -173,8 +171,7 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "%s", said)
 }
 
-// TestEveryExpressionParses: those of dashboards as recording rules of a file
-// of their own.
+// Dashboards' expressions are checked as recording rules.
 func TestEveryExpressionParses(t *testing.T) {
 	t.Parallel()
 	type recording struct {
@@ -212,8 +209,8 @@ func TestAlertsRingWhenTheyShould(t *testing.T) {
 	promtool(t, "test", "rules", "prometheus/rules_test.yml")
 }
 
-// A counter that is not there before it counts has no increase when it counts
-// for the first time.
+// A counter first exported when it counts has no increase for
+// its first count.
 func TestEveryCounterOfAnAlertIsThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	registry := started(t)
@@ -230,8 +227,8 @@ func TestEveryCounterOfAnAlertIsThereFromTheStart(t *testing.T) {
 	}
 }
 
-// The cases are tried with series that Dibs has: with each label of the metric,
-// and none but those and Prometheus' own.
+// The cases must use series that Dibs has: all labels of the
+// metric, and besides only Prometheus' own.
 func TestCasesAreOfSeriesThatDibsHas(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("prometheus/rules_test.yml")
@@ -268,7 +265,8 @@ func TestCasesAreOfSeriesThatDibsHas(t *testing.T) {
 	}
 }
 
-// Two installations in one Prometheus must not hide each other's troubles.
+// Two installations in one Prometheus must not hide each other's
+// problems.
 func TestAlertsAreOfAnInstallation(t *testing.T) {
 	t.Parallel()
 	over := regexp.MustCompile(`\b(?:sum|max|min|count)\b(?: by \(([^)]*)\))?`)
@@ -279,8 +277,7 @@ func TestAlertsAreOfAnInstallation(t *testing.T) {
 	}
 }
 
-// TestTheLogsThatDocumentsQuoteAreWritten: what a document says that a log says
-// is a text of the program.
+// Log texts quoted in documents must occur in the program.
 func TestTheLogsThatDocumentsQuoteAreWritten(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder

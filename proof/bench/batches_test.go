@@ -17,10 +17,10 @@ import (
 
 const (
 	batchDrivers = 4   // connections that send batches
-	batchClaims  = 256 // of a request
+	batchClaims  = 256 // per request
 )
 
-// batchAnswer is what a batch of claims is answered.
+// batchAnswer is the reply to a batch of claims.
 type batchAnswer struct {
 	Results []struct {
 		Status int `json:"status"`
@@ -36,8 +36,8 @@ func (a *batchAnswer) refused() (n int) {
 	return n
 }
 
-// postBatch sends claims in one request, claim i of a campaign and a user, with
-// a key that is the user's name.
+// postBatch sends claims in one request; of returns claim i's
+// campaign and user. The key is the user's name.
 func postBatch(c *http.Client, addr string, claims int, of func(i int) (campaign, user string)) (*batchAnswer, error) {
 	var body strings.Builder
 	body.WriteString(`{"claims":[`)
@@ -61,8 +61,8 @@ func postBatch(c *http.Client, addr string, claims int, of func(i int) (campaign
 	return &answer, json.NewDecoder(resp.Body).Decode(&answer)
 }
 
-// sendBatches makes claims in batches over HTTP, each of a user of its own and
-// of one of the campaigns, drawn by chance. All are taken.
+// sendBatches makes claims in batches over HTTP, each of a new
+// user and a random campaign. All must be accepted.
 func sendBatches(b *testing.B, addr string, claims int, campaigns []string) {
 	b.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: batchDrivers}, Timeout: time.Minute}

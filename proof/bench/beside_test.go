@@ -16,11 +16,11 @@ import (
 
 const (
 	besideConnections = 50
-	besideClaims      = 200_000 // of the ledger that is read
+	besideClaims      = 200_000 // of the ledger being read
 	besideReadRate    = 50_000  // rows a second
 )
 
-// benchBeside puts load on the API alone, beside a reader of a ledger, and
+// benchBeside loads the API alone, beside a ledger reader, and
 // beside webhooks, of which one receiver may be dead.
 func benchBeside(b *testing.B, s *sheet) {
 	r := newBroker(b)
@@ -74,8 +74,8 @@ func hookFile(b *testing.B, urls ...string) string {
 	return path
 }
 
-// readLedger reads a campaign's ledger as CSV over and over, at besideReadRate,
-// until stop is called.
+// readLedger reads a campaign's ledger as CSV repeatedly, at
+// besideReadRate, until stop is called.
 func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -94,8 +94,8 @@ func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	}
 }
 
-// readLedgerOnce returns the rows that it read. before is how many were read
-// since started, which paces it.
+// readLedgerOnce returns the number of rows read. before is the
+// number read since the start, for pacing.
 func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, before int) (rows int) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.api.addr+"/v1/campaigns/"+id+"/ledger", nil)
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchBooks brings a stream full of claims into MySQL, against what the server
-// takes at most and against a transaction a claim.
+// benchBooks writes a full stream's claims to MySQL, compared
+// with the server's upper bound and with a transaction per
+// claim.
 func benchBooks(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -40,11 +41,11 @@ func benchBooks(b *testing.B, s *sheet) {
 	s.note("The SQL server that is started here keeps its tables in memory where it can, and its redo log on the disk; every commit is synced.")
 }
 
-// bookClaims are the claims of one round.
+// bookClaims is the number of claims of one round.
 const bookClaims = 200_000
 
-// booksOn are the sides on one server; ratios is for when they have taken their
-// turns.
+// booksOn returns one server's sides, and ratios to call after
+// them.
 func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), ratios func()) {
 	on := func(what string) string { return st.name + ": " + what }
 	ours, ceiling, each := on("consumer and writer"), on("multi-row inserts"), on("a transaction a claim")
@@ -72,7 +73,8 @@ func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), rati
 	return sides, ratios
 }
 
-// best adds a series for each number of connections, and one of the best.
+// best adds a series for each number of connections, and one of
+// the best.
 func (s *sheet) best(name string, connections []int, run func(connections int) float64) {
 	most := 0.0
 	for _, n := range connections {
@@ -83,14 +85,15 @@ func (s *sheet) best(name string, connections []int, run func(connections int) f
 	s.add(name, "claims/s", most)
 }
 
-// pipelineRun is what bringing claims from the stream into MySQL took.
+// pipelineRun is the cost of moving claims from the stream to
+// MySQL.
 type pipelineRun struct {
 	claims int64
 	took   time.Duration
 	cpu    cpuTimes
 }
 
-// cpuTimes are what the processes of a pipeline have used.
+// cpuTimes are the CPU times of a pipeline's processes.
 type cpuTimes struct{ here, redis, sql time.Duration }
 
 func timesOf(b *testing.B, r *broker, st *store) cpuTimes {
@@ -102,10 +105,11 @@ func (t cpuTimes) since(before cpuTimes) cpuTimes {
 	return cpuTimes{here: t.here - before.here, redis: t.redis - before.redis, sql: t.sql - before.sql}
 }
 
-// runPipeline fills a stream, and then times consumer and writer until every
-// claim of it is committed. With isAgain MySQL has them all and loses them,
-// under a consumer that runs, and a claim more is made; the time begins when
-// the consumer has begun again.
+// runPipeline fills a stream, then times consumer and writer
+// until every claim is committed. With isAgain MySQL first has
+// them all and loses them, under a running consumer, and one
+// more claim is made; timing starts when the consumer has
+// restarted.
 func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) pipelineRun {
 	b.Helper()
 	m := r.campaign(b, plenty)
@@ -123,14 +127,14 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	applied := writer.NewAppliedStreams(st.gorm, scripts)
 	var ctx context.Context
 	var stop func()
-	there := int64(0) // claims that are applied before the time is taken
+	there := int64(0) // claims applied before the timing
 	if isAgain {
 		ctx, stop = startReader(b, reader) //nolint:fatcontext // of this round
 		require.NoError(b, applied.AwaitApplied(ctx))
 		st.empty(b, m)
 		r.fill(b, m, "user-2", 1, true)
 		claims++
-		require.Eventually(b, func() bool { // it has found out
+		require.Eventually(b, func() bool { // it has noticed
 			offsets, err := writer.Offsets(ctx, st.gorm, 0)
 			there = offsets[0].Read
 			return err == nil && there > 0
@@ -152,7 +156,8 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	return run
 }
 
-// startReader starts a reader that ends in two minutes, or with stop.
+// startReader starts a reader that ends in two minutes, or by
+// stop.
 func startReader(b *testing.B, reader *consumer.Applier) (ctx context.Context, stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
@@ -172,7 +177,7 @@ func measure(claims int64, run func()) pipelineRun {
 	return pipelineRun{claims: claims, took: time.Since(start)}
 }
 
-// metaFor is a campaign for the sides that know no Redis.
+// metaFor is a campaign for sides without Redis.
 func metaFor(r *broker) lua.Meta {
 	return lua.Meta{ID: fmt.Sprintf("bench-%d", r.made.Add(1)), Kind: models.KindCoupon}
 }

@@ -19,18 +19,18 @@ import (
 	"dibs/models"
 )
 
-// plenty is a stock that no round gets through.
+// plenty is a stock that no round exhausts.
 const plenty = 1_000_000_000
 
-// broker is a Redis of the benchmark's own, and a client of it as production
-// makes one.
+// broker is the benchmark's own Redis, with a client like
+// production's.
 type broker struct {
 	server  *testenv.RedisServer
 	rdb     redis.UniversalClient
 	scripts *lua.Scripts
 	made    atomic.Int64
 
-	subjects []string // that its campaigns limit
+	subjects []string // limited by its campaigns
 }
 
 func newBroker(b *testing.B) *broker {
@@ -49,7 +49,8 @@ func brokerOn(b *testing.B, server *testenv.RedisServer) *broker {
 	return &broker{server: server, rdb: rdb, scripts: scripts}
 }
 
-// campaign loads a campaign with the article's three limits into Redis.
+// campaign loads a campaign with the article's three limits into
+// Redis.
 func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
 	b.Helper()
 	return r.limited(b, total, 3, 2)
@@ -70,7 +71,7 @@ func (r *broker) limited(b *testing.B, total, perUser, perDay int64) lua.Meta {
 	return meta
 }
 
-// taken is the units that Redis says are taken.
+// taken returns the units taken, by Redis.
 func (r *broker) taken(b *testing.B, m lua.Meta) int64 {
 	b.Helper()
 	state, err := r.scripts.State(b.Context(), m.ID)
@@ -78,16 +79,16 @@ func (r *broker) taken(b *testing.B, m lua.Meta) int64 {
 	return state.Taken
 }
 
-// forget removes a campaign and the stream, so that each round finds the same
-// Redis.
+// forget removes a campaign and the stream, so that each round
+// starts with the same Redis.
 func (r *broker) forget(b *testing.B, m lua.Meta) {
 	b.Helper()
 	k := lua.KeysOf(m.ID, m.Partition)
-	// Not UNLINK: its thread would still be at work in the next round.
+	// Not UNLINK: its thread would still run in the next round.
 	require.NoError(b, r.rdb.Do(longAfter(b), "DEL", k.State, k.Users, k.Keys, k.Stream).Err())
 }
 
-// longAfter is a context for commands that may take as long as they like.
+// longAfter is a context for long commands.
 func longAfter(b *testing.B) context.Context {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	b.Cleanup(cancel)
@@ -130,8 +131,8 @@ func statOf(b *testing.B, stats, name string) int64 {
 	return 0
 }
 
-// since adds what one claim has cost Redis since before, and how busy Redis
-// was.
+// since adds the cost of one claim to Redis since before, and
+// Redis' load.
 func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims int64) {
 	b.Helper()
 	now := r.usage(b)
@@ -140,7 +141,8 @@ func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims
 	s.add(name+": Redis busy", "% of a core", 100*float64(now.cpu-before.cpu)/float64(now.at.Sub(before.at)))
 }
 
-// requests makes claims of users of their own, with keys of their own if keyed.
+// requests makes claims of new users, with their own keys if
+// keyed.
 func requests(reqs []lua.ClaimRequest, prefix string, from int64, keyed bool) []lua.ClaimRequest {
 	for i := range reqs {
 		user := prefix + strconv.FormatInt(from+int64(i), 10)

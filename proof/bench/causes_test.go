@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cause is what processor time goes into: samples whose stack it matches,
-// unless a cause before it does. Stacks read from the leaf to the root, a
-// function a line.
+// cause is a use of CPU time: samples whose stack it matches,
+// unless an earlier cause does. Stacks read from the leaf to the
+// root, a function per line.
 type cause struct {
 	name  string
 	stack *regexp.Regexp
@@ -39,10 +39,11 @@ var causes = []cause{
 	{"the rest", regexp.MustCompile(``)},
 }
 
-// The processes whose time is looked at, by the load that they are under.
+// The measured processes, by their load.
 var spenders = []string{"API, a claim a request", "API, sold-out refusals", "API, batches", "consumer, batches"}
 
-// spentTable has a row for each cause and a column for each spender.
+// spentTable has a row for each cause and a column for each
+// spender.
 func spentTable(s *sheet) string {
 	heads := []any{"cause"}
 	for _, name := range spenders {
@@ -74,7 +75,7 @@ func spentTable(s *sheet) string {
 	return t.RenderMarkdown()
 }
 
-// figure is a series by its name; nil is none.
+// figure returns a series by name, or nil.
 func (s *sheet) figure(name string) *series {
 	if s == nil {
 		return nil
@@ -87,16 +88,16 @@ func (s *sheet) figure(name string) *series {
 	return nil
 }
 
-// benchCauses profiles the API and the consumer under three loads, each in a
-// process of its own.
+// benchCauses profiles the API and the consumer under three
+// loads, each in a new process.
 func benchCauses(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
 	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
 	loads := []struct {
 		file     string
-		api      string // the spender that it is
-		consumer string // also; "" is none
+		api      string // the spender's name
+		consumer string // likewise; "" is none
 		run      func(w *whole, id string) (claims int64)
 	}{
 		{"claims", spenders[0], "", func(w *whole, id string) int64 { return wrk(b, w.api.addr, id, 50, true).Requests }},

@@ -24,15 +24,15 @@ const (
 		" updated_at = UTC_TIMESTAMP(3) WHERE id = ?"
 )
 
-// rowOf is a row as the writer would write it.
+// rowOf is a row as the writer writes it.
 func rowOf(m lua.Meta, seq int64) string {
 	const at = "2026-01-02 03:04:05.678"
 	return fmt.Sprintf("('%s','%s',0,%d,'user-1%d',1,'claimed','%s',1,NULL,NULL,'%s','%s')",
 		uuid.Must(uuid.NewV7()), m.ID, seq, 100_000+seq, "AAECAwQFBgcICQoLDA0ODw", at, at)
 }
 
-// insertRows puts rows into claims, 1,000 a transaction, and returns rows a
-// second.
+// insertRows inserts rows into claims, 1,000 a transaction, and
+// returns rows per second.
 func insertRows(b *testing.B, r *broker, st *store, connections int) float64 {
 	b.Helper()
 	m := metaFor(r)
@@ -63,14 +63,14 @@ func insertRows(b *testing.B, r *broker, st *store, connections int) float64 {
 	return float64(len(statements)*rowsPerTransaction) / time.Since(start).Seconds()
 }
 
-// transaction runs one statement between BEGIN and COMMIT, and one more with an
-// argument if there is one.
+// transaction runs one statement between BEGIN and COMMIT, and
+// another one with an argument if given.
 func (s *store) transaction(ctx context.Context, statement string, id ...any) error {
 	tx, err := s.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	if _, err := tx.ExecContext(ctx, statement); err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func (s *store) transaction(ctx context.Context, statement string, id ...any) er
 	return tx.Commit()
 }
 
-// insertEach runs a transaction a claim for a while, and returns claims a
-// second.
+// insertEach runs a transaction per claim for a time, and
+// returns claims per second.
 func insertEach(b *testing.B, r *broker, st *store, connections int) float64 {
 	b.Helper()
 	m := metaFor(r)

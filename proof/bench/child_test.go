@@ -32,28 +32,28 @@ import (
 	"dibs/syncer/retention"
 )
 
-// A child is this test binary once more, as a server: so what is measured has a
-// process, a heap and a scheduler of its own, as it has in production.
+// A child is this test binary as a server: so the measured code
+// has its own process, heap and scheduler, as in production.
 const (
 	childVariable = "DIBS_BENCH_CHILD" // which server to be
 	childConfig   = "DIBS_BENCH_CONFIG"
 
-	childNoop = "noop" // answers without doing anything
+	childNoop = "noop" // replies without doing anything
 	childAPI  = "api"  // the API over a Redis, without MySQL
 	childRole = "role" // a role of the program
 )
 
-// childTimeout bounds the start of a child.
+// childTimeout limits a child's start.
 const childTimeout = time.Minute
 
-// errChild is wrapped when a child can't be what it is asked to be.
+// errChild is wrapped if a child can't run as requested.
 var errChild = errors.New("bench: bad child")
 
-// childSettings is what a child is told.
+// childSettings are a child's settings.
 type childSettings struct {
 	Profile string `json:"profile,omitempty"` // file for a CPU profile; "" is none
 
-	// Answer of childNoop.
+	// Reply of childNoop.
 	Header http.Header `json:"header,omitempty"`
 	Body   string      `json:"body,omitempty"`
 
@@ -76,8 +76,8 @@ type child struct {
 	stop func() // and wait for its end
 }
 
-// startChild starts a child. It ends with the benchmark, or when this process
-// does.
+// startChild starts a child. It ends with the benchmark, or with
+// this process.
 func startChild(b *testing.B, name string, settings childSettings) *child {
 	b.Helper()
 	config, err := json.Marshal(settings)
@@ -112,13 +112,14 @@ func startChild(b *testing.B, name string, settings childSettings) *child {
 	}
 }
 
-// cpu is the processor time that the child has used so far.
+// cpu is the child's CPU time so far.
 func (c *child) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	return cpuOf(b, c.pid)
 }
 
-// runChild is the child's main: it serves until its standard input ends.
+// runChild is the child's main: it serves until its standard
+// input ends.
 func runChild(name string) error {
 	var settings childSettings
 	if err := json.Unmarshal([]byte(os.Getenv(childConfig)), &settings); err != nil {
@@ -149,7 +150,7 @@ func runChild(name string) error {
 	return serve(ctx, ln)
 }
 
-// runRole is the program in a role, with a profile.
+// runRole runs the program in a role, with a profile.
 func runRole(ctx context.Context, settings childSettings) error {
 	done, err := profileInto(settings.Profile)
 	if err != nil {
@@ -169,7 +170,7 @@ func runRole(ctx context.Context, settings childSettings) error {
 	return nil
 }
 
-// profileInto writes a CPU profile of this process until done.
+// profileInto writes this process's CPU profile until done.
 func profileInto(file string) (done func(), err error) {
 	if file == "" {
 		return func() {}, nil
@@ -202,8 +203,8 @@ func childServer(name string, settings childSettings) (func(context.Context, net
 	}
 }
 
-// serveNoop reads each body and answers the same: the ceiling of any handler of
-// net/http.
+// serveNoop reads each body and sends a fixed reply: the upper
+// bound of any net/http handler.
 func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) error {
 	mux := http.NewServeMux()
 	body := []byte(settings.Body)
@@ -221,7 +222,7 @@ func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) err
 	return nil
 }
 
-// apiOver makes an API whose campaigns are in Redis already.
+// apiOver makes an API whose campaigns are already in Redis.
 func apiOver(settings childSettings) (*api.Server, error) {
 	rdb, err := redisconn.Connect(settings.RedisURL)
 	if err != nil {
@@ -239,7 +240,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 		})
 }
 
-// noBooks is a MySQL that knows of nothing.
+// noBooks is a MySQL without data.
 type noBooks struct {
 	api.Campaigns
 	claimed.Claims
@@ -254,12 +255,12 @@ func (n noBooks) Recover(ctx context.Context, id string, _ lua.Position) (lua.Me
 	return n.Load(ctx, id)
 }
 
-// Get says that MySQL is away, so that what Redis holds is believed.
+// Get reports MySQL as down, so that Redis' data is trusted.
 func (noBooks) Get(context.Context, string) (models.Campaign, error) {
 	return models.Campaign{}, errChild
 }
 
-// BooksOfAll says the same.
+// BooksOfAll does the same.
 func (noBooks) BooksOfAll(context.Context, []string) (map[string]models.CampaignBooks, error) {
 	return nil, errChild
 }

@@ -16,11 +16,11 @@ import (
 	"dibs/lua"
 )
 
-// clientCallers are the goroutines that share one client.
+// clientCallers is the number of goroutines sharing one client.
 const clientCallers = 200
 
-// storefront is a program with two clients of the whole: one whose claims share
-// requests and one whose claims do not.
+// storefront is a program with two clients of the whole: one
+// whose claims share requests and one whose claims don't.
 type storefront struct {
 	*whole
 
@@ -28,8 +28,7 @@ type storefront struct {
 	users          atomic.Int64
 }
 
-// benchClient puts the same callers on a client whose claims share requests and
-// on one whose claims do not.
+// benchClient runs the same callers on both kinds of clients.
 func benchClient(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -67,7 +66,8 @@ func (f *storefront) claim(ctx context.Context, c *client.Client, campaignID str
 	return err
 }
 
-// rush is many callers for a while, and the wait until all is booked.
+// rush runs many callers for a time, and waits until MySQL has
+// all claims.
 func (f *storefront) rush(b *testing.B, s *sheet, name string, c *client.Client) {
 	b.Helper()
 	id := f.create(b)
@@ -107,7 +107,7 @@ func (f *storefront) booked(b *testing.B, id string, accepted int64) {
 	f.store.requireBooked(b, lua.Meta{ID: id}, accepted)
 }
 
-// idle is one caller, who finds either client idle.
+// idle is one caller, for whom either client is idle.
 func (f *storefront) idle(b *testing.B, s *sheet) {
 	b.Helper()
 	id := f.create(b)

@@ -17,7 +17,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// buildDibs compiles the program that operators run.
+// buildDibs compiles the operators' program.
 func buildDibs(b *testing.B) string {
 	b.Helper()
 	program := filepath.Join(b.TempDir(), "dibs")
@@ -26,8 +26,8 @@ func buildDibs(b *testing.B) string {
 	return program
 }
 
-// startDibs starts a role, and for the API waits until it listens. At the end
-// it is stopped as operators stop it.
+// startDibs starts a role; it waits until an API listens. At the
+// end it stops it like an operator.
 func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	b.Helper()
 	c, stop := runDibs(b, program, role, settings...)
@@ -35,7 +35,7 @@ func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	return c
 }
 
-// runDibs is startDibs for a program that ends when stop is called.
+// runDibs is startDibs for a program that stop ends.
 func runDibs(b *testing.B, program, role string, settings ...string) (c *child, stop func()) {
 	b.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), program, role, "--log-format", "json")
@@ -62,8 +62,8 @@ func runDibs(b *testing.B, program, role string, settings ...string) (c *child, 
 	return c, stop
 }
 
-// readLog reads a log until it ends, reports where the process listens, and in
-// the end its last line.
+// readLog reads a log to its end. It reports the process's
+// address, and finally the last line.
 func readLog(log io.Reader, listening, ended chan<- string) {
 	last := ""
 	for lines := bufio.NewScanner(log); lines.Scan(); {

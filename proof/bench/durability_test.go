@@ -17,8 +17,8 @@ import (
 	"dibs/proof/load"
 )
 
-// benchDurability puts the same load on an API of each durability, over one
-// Redis and one MySQL, with one consumer for all.
+// benchDurability runs the same load on an API of each
+// durability, over one Redis and one MySQL, with one consumer.
 func benchDurability(b *testing.B, s *sheet) {
 	r := brokerOn(b, testenv.Redis(b, "appendonly yes", "appendfsync always", "aof-load-truncated no", "dir "+b.TempDir()))
 	st := stores(b)[0]
@@ -65,7 +65,7 @@ func benchDurability(b *testing.B, s *sheet) {
 	s.note("Redis has an append-only file on the disk: with fast and mysql it is synced each second, with fsync before each reply.")
 }
 
-// answered loads the API with claims that are all answered with yes.
+// answered loads the API with claims that must all be granted.
 func (w *whole) answered(b *testing.B, s *sheet, name string, connections int) {
 	b.Helper()
 	id := w.create(b)
@@ -75,7 +75,8 @@ func (w *whole) answered(b *testing.B, s *sheet, name string, connections int) {
 	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
-// evenRate is about half of what the server takes of single claims here.
+// evenRate is about half of the server's limit of single claims
+// here.
 const evenRate = 6000
 
 // batched sends claims in batches.
@@ -89,7 +90,7 @@ func (w *whole) batched(b *testing.B, s *sheet, name string) {
 	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
-// atRate sends claims at an even rate, one a request.
+// atRate sends claims at an even rate, one per request.
 func (w *whole) atRate(b *testing.B, s *sheet, name string) {
 	b.Helper()
 	id := w.create(b)
@@ -121,8 +122,7 @@ func (w *whole) atRate(b *testing.B, s *sheet, name string) {
 	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
-// fsyncTakes is how long the disk of the files takes for one write that is
-// kept.
+// fsyncTakes is the time of one synced write to the files' disk.
 func fsyncTakes(b *testing.B) time.Duration {
 	b.Helper()
 	file, err := os.CreateTemp(b.TempDir(), "")

@@ -21,15 +21,15 @@ import (
 	"dibs/models"
 )
 
-// What waits in the stream, and for how many users.
+// The stream's events, and their number of users.
 const (
 	creditEvents   = 100_000
 	creditUsers    = 20_000
-	creditsOneEach = 10_000 // events that a transaction each is measured with
+	creditsOneEach = 10_000 // events measured with a transaction each
 )
 
-// benchFinance credits a stream full of packets, against what the same group
-// reads when nothing is done with it, and against a transaction a credit.
+// benchFinance credits a stream of packets, compared with a
+// group that only reads, and with a transaction per credit.
 func benchFinance(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -70,7 +70,7 @@ func credit(n int) models.Event {
 	}
 }
 
-// publishCredits fills the stream, as claim.lua does.
+// publishCredits fills the stream like claim.lua.
 func (r *broker) publishCredits(b *testing.B, n int) {
 	b.Helper()
 	require.NoError(b, r.rdb.Del(b.Context(), lua.StreamKey(0)).Err())
@@ -92,8 +92,8 @@ func (r *broker) publishCredits(b *testing.B, n int) {
 	}
 }
 
-// books opens the books of a store that are empty, and returns what closes
-// them.
+// books opens a store's empty accounts, and returns a function
+// that closes them.
 func (s *store) books(b *testing.B) (handle consumer.HandleFunc, done func()) {
 	b.Helper()
 	books, err := finance.NewBooks(finance.Config{DB: s.gorm, Logger: slog.New(slog.DiscardHandler)})
@@ -101,8 +101,8 @@ func (s *store) books(b *testing.B) (handle consumer.HandleFunc, done func()) {
 	return books.Handle, func() { require.NoError(b, books.Close(longAfter(b))) }
 }
 
-// credits runs a service until it has taken all events of the stream; st,
-// unless nil, must hold them then.
+// credits runs a service until it has taken all events of the
+// stream; unless nil, st must then have them.
 func (s *sheet) credits(
 	b *testing.B, r *broker, st *store, name string, events int, open func(*testing.B) (consumer.HandleFunc, func()),
 ) {
@@ -147,7 +147,7 @@ func (s *sheet) credits(
 	s.add(name, "credits/s", float64(events)/took.Seconds())
 }
 
-// creditEach credits one event a transaction.
+// creditEach credits one event per transaction.
 func (s *store) creditEach(b *testing.B, events, connections int) float64 {
 	b.Helper()
 	s.clearAccounts(b)
@@ -176,7 +176,7 @@ func (s *store) creditOne(ctx context.Context, e *models.Event) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	at := e.At.UTC()
 	_, err = tx.ExecContext(ctx, "INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at,"+
 		" credited_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", e.ID, e.UserID, e.CampaignID, e.PacketID, *e.Amount, e.Currency, at, at)
@@ -198,7 +198,8 @@ func (s *store) clearAccounts(b *testing.B) {
 	}
 }
 
-// requireCredited demands that entries and accounts add up to the events.
+// requireCredited requires that entries and accounts equal the
+// sum of the events.
 func (s *store) requireCredited(b *testing.B, events int) {
 	b.Helper()
 	var due, entries, held int64

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	growthWindow  = 200_000 // claims that are measured at each size
+	growthWindow  = 200_000 // measured claims at each size
 	growthDrivers = 4       // that send calls of 128
 )
 
-// growthSizes are how many claims one campaign has when it is measured, and
-// growthCampaigns how many campaigns are claimed from.
+// growthSizes are the claims of one campaign when measured, and
+// growthCampaigns the numbers of campaigns.
 var growthSizes, growthCampaigns = []int{10_000, 1_000_000, 10_000_000}, []int{1, 100, 10_000}
 
-// benchGrowth measures what a claim costs each process as a campaign, and the
-// number of campaigns, grow.
+// benchGrowth measures each process's cost of a claim as a
+// campaign, and the number of campaigns, grow.
 func benchGrowth(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -57,8 +57,8 @@ func benchGrowth(b *testing.B, s *sheet) {
 func sizeName(n int) string   { return fmt.Sprintf("one campaign of %d claims", n) }
 func spreadName(n int) string { return fmt.Sprintf("%d campaigns", n) }
 
-// straight has the cost of a claim grow straight: within a fifth of what it
-// was.
+// straight requires a claim's cost to stay within a fifth of the
+// first.
 func (s *sheet) straight(b *testing.B, name, over, under string, processes ...string) {
 	s.ratio(b, "claims/s "+name, over+": claims/s", under+": claims/s", 0.8)
 	for _, process := range processes {
@@ -66,7 +66,8 @@ func (s *sheet) straight(b *testing.B, name, over, under string, processes ...st
 	}
 }
 
-// alone sends calls of 128 claims that no one reads, trims or books.
+// alone sends calls of 128 claims, without reader, trimming or
+// MySQL.
 func (s *sheet) alone(b *testing.B, r *broker, name string) {
 	meta := r.campaign(b, plenty)
 	before := r.usage(b)
@@ -74,7 +75,8 @@ func (s *sheet) alone(b *testing.B, r *broker, name string) {
 	s.since(b, r, before, name, int64(amount(growthWindow)))
 }
 
-// measured runs claims and adds what each cost, until MySQL has them.
+// measured runs claims and adds each process's cost, until MySQL
+// has them.
 func (s *sheet) measured(b *testing.B, m *many, syncer *child, name string, claims int, run func()) {
 	before := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
 	booked, started := m.booked(b), time.Now()
@@ -93,7 +95,7 @@ func (m *many) booked(b *testing.B) (claims int64) {
 	return claims
 }
 
-// grow fills one campaign, and measures on the way.
+// grow fills one campaign and measures on the way.
 func (s *sheet) grow(b *testing.B, m *many, syncer *child) {
 	const id = "growing"
 	m.openAll(b, []string{id})
@@ -112,8 +114,8 @@ func (s *sheet) grow(b *testing.B, m *many, syncer *child) {
 	}
 }
 
-// openAll makes campaigns with plenty of stock, in Redis, each with a claim
-// that MySQL has.
+// openAll makes campaigns with plenty of stock, in Redis, each
+// with a claim in MySQL.
 func (m *many) openAll(b *testing.B, ids []string) {
 	b.Helper()
 	rows := make([]models.Campaign, len(ids))
@@ -130,8 +132,8 @@ func (m *many) openAll(b *testing.B, ids []string) {
 	require.Eventually(b, func() bool { return m.booked(b) == before+int64(len(ids)) }, time.Minute, 10*time.Millisecond)
 }
 
-// fill takes claims from to to, and waits now and then for MySQL, so that the
-// stream stays short.
+// fill takes claims from to to, and sometimes waits for MySQL,
+// so that the stream stays short.
 func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
 	b.Helper()
 	const atOnce = 400_000
@@ -142,7 +144,8 @@ func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
 	}
 }
 
-// claimUpTo sends calls of 128 claims, of users numbered from from to to.
+// claimUpTo sends calls of 128 claims, of users numbered from
+// from to to.
 func (r *broker) claimUpTo(b *testing.B, meta lua.Meta, from, to int) {
 	b.Helper()
 	var next atomic.Int64

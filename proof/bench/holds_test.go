@@ -17,14 +17,14 @@ import (
 
 const (
 	holdConnections = 50
-	dueClaims       = 50_000 // of one round: more than the sweep gets through while the load lasts
+	dueClaims       = 50_000 // of one round: more than the sweep can end during the load
 	dueHold         = 365 * 24 * time.Hour
 	dueAhead        = 10 * time.Second // for their rows to be written before they are due
 )
 
-// benchHolds puts load on the API with a syncer beside it that has nothing to
-// do, and then with one that sweeps a year of holds that end together. All of
-// it runs on this machine.
+// benchHolds loads the API beside an idle syncer, then beside
+// one that sweeps a year of holds ending together. All run on
+// this machine.
 func benchHolds(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -65,7 +65,7 @@ func benchHolds(b *testing.B, s *sheet) {
 type held struct {
 	*whole
 
-	past *broker // whose clock is at
+	past *broker // its clock is at
 	at   atomic.Int64
 	load *lots.Loader
 }
@@ -80,8 +80,8 @@ func newHeld(b *testing.B, w *whole) *held {
 	return h
 }
 
-// fall makes a campaign whose claims all have their rows and are all due, and
-// returns when the sweep is at work on them.
+// fall makes a campaign whose claims all have rows and are all
+// due, and returns once the sweep works on them.
 func (h *held) fall(b *testing.B) (id string) {
 	b.Helper()
 	id = fmt.Sprintf("held-%d", h.broker.made.Add(1))
@@ -100,20 +100,21 @@ func (h *held) fall(b *testing.B) (id string) {
 	return id
 }
 
-// left is how many claims of the campaign are due and not swept.
+// left is the number of the campaign's claims due but not swept.
 func (h *held) left(b *testing.B, id string) (n int64) {
 	b.Helper()
 	require.NoError(b, h.store.sql.QueryRowContext(b.Context(), "SELECT claimed FROM campaigns WHERE id = ?", id).Scan(&n))
 	return n - 1
 }
 
-// forget leaves the rest unswept: a busy machine would take long for it.
+// forget leaves the rest unswept: a busy machine would take long
+// for it.
 func (h *held) forget(b *testing.B, id string) {
 	b.Helper()
 	ctx := longAfter(b)
 	_, err := h.store.sql.ExecContext(ctx, "DELETE FROM claims WHERE campaign_id = ?", id)
 	require.NoError(b, err)
-	require.Eventually(b, func() bool { // what was decided is told
+	require.Eventually(b, func() bool { // decisions are published
 		var untold int64
 		return h.store.sql.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox").Scan(&untold) == nil && untold == 0
 	}, time.Minute, 20*time.Millisecond)

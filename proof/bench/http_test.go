@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// callsInFlight is how many script calls the API without sharing may have under
-// way: as many as its Redis client has connections.
+// callsInFlight is the number of concurrent script calls of the
+// API without sharing: its Redis client's connections.
 const callsInFlight = 64
 
 // counters are the servers of the HTTP part.
@@ -20,8 +20,8 @@ type counters struct {
 	noop, api, single *child
 }
 
-// benchHTTP puts the same load on a handler that does nothing, on the API, and
-// on an API whose claims share no calls.
+// benchHTTP runs the same load on a handler that does nothing,
+// on the API, and on an API whose claims share no calls.
 func benchHTTP(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}
@@ -44,8 +44,8 @@ func benchHTTP(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("One script call a request: the same API with ClaimsPerCall 1 and up to %d calls in flight.", callsInFlight))
 }
 
-// sides are what takes turns at one number of connections; ratios is for when
-// they have.
+// sides returns one number of connections' sides, and ratios to
+// call after them.
 func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(), ratios func()) {
 	at := func(what string) string { return fmt.Sprintf("%s, %d connections", what, connections) }
 	noop, claims, keyed, single := at("no-op handler"), at("claims"), at("claims with keys"), at("claims, one script call a request")
@@ -70,7 +70,7 @@ func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(
 	}, ratios
 }
 
-// load runs a load on a server and adds what came of it.
+// load runs a load on a server and adds the result.
 func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkResult) wrkResult {
 	b.Helper()
 	before := server.cpu(b)
@@ -81,14 +81,14 @@ func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkRes
 	return r
 }
 
-// accepted loads a server with claims of a campaign with plenty of stock.
+// accepted loads a server with claims of a campaign with plenty
+// of stock.
 func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, connections int, keyed bool) {
 	m := c.broker.campaign(b, plenty)
 	before := c.broker.usage(b)
 	r := s.load(b, name, server, func() wrkResult { return wrk(b, server.addr, m.ID, connections, keyed) })
 	require.Zero(b, r.Refused)
-	// Claims that were on their way when the time was up are taken and not
-	// counted.
+	// Claims in transit at the end are taken but not counted.
 	taken := c.broker.taken(b, m)
 	require.GreaterOrEqual(b, taken, r.Requests)
 	require.LessOrEqual(b, taken, r.Requests+int64(connections))
@@ -98,7 +98,8 @@ func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, 
 	c.broker.forget(b, m)
 }
 
-// refused loads the API with claims of a campaign that has nothing left.
+// refused loads the API with claims of a campaign with nothing
+// left.
 func (c *counters) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
 	m := c.broker.campaign(b, 1)
 	c.broker.fill(b, m, "first-", 1, false)
@@ -108,8 +109,8 @@ func (c *counters) refused(b *testing.B, s *sheet, name string, connections int,
 	c.broker.forget(b, m)
 }
 
-// sample is the answer to a claim: its headers, less those that net/http adds
-// by itself, and its body.
+// sample is a claim's reply: headers without those added by
+// net/http, and body.
 func (c *counters) sample(b *testing.B) (http.Header, string) {
 	b.Helper()
 	m := c.broker.campaign(b, plenty)

@@ -23,8 +23,8 @@ const (
 	ledgerTarget = 50_000 // rows a second
 )
 
-// benchLedger measures how fast a ledger is read over HTTP: all of it as CSV,
-// and pages of it from its beginning and from its end.
+// benchLedger measures reading a ledger over HTTP: all of it as
+// CSV, and pages from its start and its end.
 func benchLedger(b *testing.B, s *sheet) {
 	st := stores(b)[0]
 	s.Facts = []string{st.version(b)}

@@ -19,10 +19,10 @@ var (
 	profilesFlag = flag.String("profiles", "", "a folder that keeps the CPU profiles of part causes")
 )
 
-// TestMain is also the way into the processes that a benchmark starts beside
-// itself, see child_test.go.
+// TestMain also runs the benchmark's child processes, see
+// child_test.go.
 func TestMain(m *testing.M) {
-	cmd.Tune() // as main does, the handler that does nothing included
+	cmd.Tune() // as main does, also for the no-op handler
 	if name := os.Getenv(childVariable); name != "" {
 		if err := runChild(name); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: child:", err)
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// parts are the benchmark's parts, in the order of docs/bench.md.
+// parts are the benchmark's parts, in the order of
+// docs/bench.md.
 var parts = []struct {
 	name  string
 	about string
@@ -64,8 +65,8 @@ var parts = []struct {
 	{"memory", "Redis memory", benchMemory},
 }
 
-// BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends
-// with the tables of all of them.
+// BenchmarkDibs runs each part once, regardless of -benchtime,
+// and ends with all tables.
 func BenchmarkDibs(b *testing.B) {
 	var sheets []*sheet
 	load := loadBefore()
@@ -87,7 +88,7 @@ func BenchmarkDibs(b *testing.B) {
 	}
 }
 
-// span is how long a side is measured in one round.
+// span is a side's measured time in one round.
 func span(long time.Duration) time.Duration {
 	if testing.Short() {
 		return max(long/10, 200*time.Millisecond)
@@ -95,7 +96,7 @@ func span(long time.Duration) time.Duration {
 	return long
 }
 
-// amount is how much of something a side does in one round.
+// amount is how much a side does in one round.
 func amount(long int) int {
 	if testing.Short() {
 		return long / 10

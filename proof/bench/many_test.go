@@ -22,13 +22,13 @@ import (
 
 const (
 	manyCampaigns = 10_000
-	manyReconcile = 5_000 // of them are compared with Redis
-	manyInBatch   = 500   // that are not in Redis, in one request
-	manyCold      = 3_000 // get their first claim over 64 connections, one a request
+	manyReconcile = 5_000 // compared with Redis
+	manyInBatch   = 500   // not in Redis, in one request
+	manyCold      = 3_000 // get their first claim over 64 connections, one per request
 	manyIdleFor   = 30 * time.Second
 )
 
-// many is a whole Dibs with campaigns of which nothing is asked.
+// many is a whole Dibs with idle campaigns.
 type many struct {
 	*whole
 	settings []string
@@ -36,8 +36,8 @@ type many struct {
 	ids      []string
 }
 
-// benchMany makes campaigns, half of them with holds, wakes each with one
-// claim, and then asks nothing more of them.
+// benchMany makes campaigns, half of them with holds, makes one
+// claim in each, and then leaves them idle.
 func benchMany(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -73,7 +73,7 @@ func benchMany(b *testing.B, s *sheet) {
 		" `dibs syncer` as built for production. Idle: what each used of a core in %v, after all is in MySQL.", len(m.ids), manyIdleFor))
 }
 
-// createAll puts campaigns into MySQL.
+// createAll inserts campaigns into MySQL.
 func (m *many) createAll(b *testing.B, n int) {
 	b.Helper()
 	rows := make([]models.Campaign, n)
@@ -90,8 +90,8 @@ func (m *many) createAll(b *testing.B, n int) {
 	syncertest.AddCampaigns(b, m.store.gorm, rows...)
 }
 
-// refused sends one claim for each campaign in one request, and returns how
-// many were refused.
+// refused sends one claim for each campaign in one request, and
+// returns the number refused.
 func (m *many) refused(b *testing.B, ids []string) int {
 	b.Helper()
 	answer, err := postBatch(http.DefaultClient, m.api.addr, len(ids), func(i int) (campaign, user string) { return ids[i], "ada" })
@@ -118,7 +118,8 @@ func (s *sheet) coldBatch(b *testing.B, m *many, ids []string) (left []string) {
 	return ids
 }
 
-// coldOneByOne claims from campaigns that are not in Redis, one a request.
+// coldOneByOne claims from campaigns that are not in Redis, one
+// per request.
 func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string) {
 	n := min(amount(manyCold), len(ids))
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
@@ -156,7 +157,8 @@ func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string
 	return ids[n:]
 }
 
-// untilBooked waits until MySQL has a row for a claim of each campaign.
+// untilBooked waits until MySQL has a claim's row for each
+// campaign.
 func (m *many) untilBooked(b *testing.B) {
 	b.Helper()
 	require.Eventually(b, func() bool {
@@ -166,9 +168,9 @@ func (m *many) untilBooked(b *testing.B) {
 	}, 2*time.Minute, 100*time.Millisecond)
 }
 
-// idle measures what each process uses of a core while nothing is asked.
+// idle measures each idle process's share of a core.
 func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
-	time.Sleep(5 * time.Second) // the last acks, and the first looks of a new leader
+	time.Sleep(5 * time.Second) // the last acks, and the first checks of a new leader
 	used := func() [5]time.Duration {
 		return [5]time.Duration{m.api.cpu(b), m.consumer.cpu(b), syncer.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)}
 	}
@@ -187,7 +189,7 @@ func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
 	s.add("idle: rows read", "a second", float64(m.status(b, "Handler_read%")-rows)/took.Seconds())
 }
 
-// status adds up counters of the SQL server.
+// status sums counters of the SQL server.
 func (m *many) status(b *testing.B, like string) (sum int64) {
 	b.Helper()
 	rows, err := m.store.sql.QueryContext(b.Context(), "SHOW GLOBAL STATUS LIKE '"+like+"'")
@@ -207,8 +209,8 @@ var manyRoles = []string{"api", "consumer", "syncer"}
 
 func reconciled(n int) string { return fmt.Sprintf("dibs reconcile, for %d campaigns", n) }
 
-// reconcileMany runs `dibs reconcile` over all campaigns, and says how long so
-// many of them took.
+// reconcileMany runs `dibs reconcile` over all campaigns, and
+// adds the time for so many.
 func (s *sheet) reconcileMany(b *testing.B, m *many, n int) {
 	started := time.Now()
 	out, err := m.dibs(b, "reconcile", "--json").Output()
@@ -225,7 +227,7 @@ func (m *many) dibs(b *testing.B, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startMany measures how long each role takes until it is ready.
+// startMany measures each role's time until it is ready.
 func (s *sheet) startMany(b *testing.B, m *many) {
 	for _, role := range manyRoles {
 		ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

@@ -10,11 +10,12 @@ import (
 	"dibs/models"
 )
 
-// benchMemory fills a campaign and asks Redis for the size of each key.
+// benchMemory fills a campaign and reads the size of each key
+// from Redis.
 func benchMemory(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
-	s.rounds = 1 // these figures are the same each time
+	s.rounds = 1 // the figures are always the same
 	claims := amount(100_000)
 	subject := brokerOn(b, r.server)
 	subject.subjects = []string{"device"}
@@ -45,7 +46,8 @@ func benchMemory(b *testing.B, s *sheet) {
 	s.goal(b, "user ids of 36 characters, idempotency keys: both", atMost, 180)
 }
 
-// fill makes claims of users numbered with six digits behind the prefix.
+// fill makes claims of users numbered with six digits after the
+// prefix.
 func (r *broker) fill(b *testing.B, m lua.Meta, prefix string, claims int, keyed bool) {
 	b.Helper()
 	reqs := make([]lua.ClaimRequest, lua.ClaimsMax)
@@ -65,8 +67,8 @@ func (r *broker) sizeOf(b *testing.B, key string) int64 {
 	return size
 }
 
-// carry has claims carry the subjects that the broker's campaigns limit, each
-// its own.
+// carry adds to claims the subjects limited by the broker's
+// campaigns, each its own.
 func (r *broker) carry(reqs []lua.ClaimRequest) []lua.ClaimRequest {
 	for i := range reqs {
 		for _, name := range r.subjects {
@@ -76,7 +78,7 @@ func (r *broker) carry(reqs []lua.ClaimRequest) []lua.ClaimRequest {
 	return reqs
 }
 
-// limits are the limits by the broker's subjects.
+// limits are the limits on the broker's subjects.
 func (r *broker) limits() (all models.Limits) {
 	for _, name := range r.subjects {
 		all = append(all, models.Limit{By: name, Per: models.PerDay, Max: plenty})

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	overviewLoads = 200             // of the first page, one after the other
-	overviewPages = 3               // that are open beside a rush
-	overviewEvery = 2 * time.Second // one of the first page, beside a rush
+	overviewLoads = 200             // of the first page, in sequence
+	overviewPages = 3               // open beside a rush
+	overviewEvery = 2 * time.Second // one load of the first page, beside a rush
 )
 
-// benchOverview loads the console's first page over many campaigns: alone, and
-// beside a rush while pages of it are open.
+// benchOverview loads the console's first page over many
+// campaigns: alone, and beside a rush with open pages.
 func benchOverview(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -69,7 +69,7 @@ func percentile(took []time.Duration, part float64) float64 {
 	return float64(took[min(len(took)-1, int(part*float64(len(took))))].Microseconds()) / 1000
 }
 
-// load loads a page and returns how long that took.
+// load loads a page and returns the time it took.
 func (m *many) load(ctx context.Context, b *testing.B, path string) time.Duration {
 	start := time.Now()
 	text, err := m.page(ctx, path)
@@ -98,7 +98,7 @@ func (m *many) page(ctx context.Context, path string) (string, error) {
 	return string(text), err
 }
 
-// overviews are pages that are open.
+// overviews are open pages.
 type overviews struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -108,7 +108,7 @@ type overviews struct {
 
 var watchOf = regexp.MustCompile(`data-watch="([^"]+)"`)
 
-// openOverviews opens pages and does what their script does.
+// openOverviews opens pages and acts like their script.
 func (m *many) openOverviews(b *testing.B) *overviews {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context()))
@@ -157,8 +157,8 @@ func (m *many) openOverviews(b *testing.B) *overviews {
 	return o
 }
 
-// leave closes the pages, which had events, and returns how long the loads
-// beside them took.
+// leave closes the pages, which must have had events, and
+// returns the load times beside them.
 func (o *overviews) leave(b *testing.B) []time.Duration {
 	b.Helper()
 	o.stop()

@@ -18,20 +18,20 @@ import (
 	"dibs/models"
 )
 
-// The red packet article's workload: so many packets, taken one by one over so
-// many connections, by its script.
+// The red packet article's workload: packets taken one by one
+// over some connections, by its script.
 const (
 	articlePackets     = 100_000
 	packetConnections  = 20
 	manyConnections    = 200
 	packetListPath     = "../lab/red_packet.lua"
 	packetsToLoad      = 1_000_000
-	holdTarget         = 2 * time.Millisecond // that no call should hold Redis longer
+	holdTarget         = 2 * time.Millisecond // limit of Redis' time in one call
 	packetsPerCallMost = 128
 )
 
-// benchPackets hands out packets by the article's script and by Dibs', and
-// brings a million of them to Redis.
+// benchPackets hands out packets by the article's script and by
+// Dibs', and loads a million into Redis.
 func benchPackets(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}
@@ -70,7 +70,8 @@ func benchPackets(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
 }
 
-// packetsInBatches hands out all packets over HTTP, many claims a request.
+// packetsInBatches hands out all packets over HTTP, many claims
+// per request.
 func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	total := amount(articlePackets)
 	m, _ := c.broker.packetCampaign(b, total)
@@ -82,7 +83,7 @@ func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	c.broker.forgetPackets(b, m)
 }
 
-// packetCampaign loads a packet campaign and brings it packets.
+// packetCampaign loads a packet campaign and its packets.
 func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Duration) {
 	b.Helper()
 	c := models.Campaign{
@@ -157,8 +158,8 @@ func (s *sheet) packets(b *testing.B, r *broker, name string) {
 	r.forgetPackets(b, m)
 }
 
-// articlePackets has calls of the article's script made. Users are drawn by
-// chance, so a few come twice.
+// articlePackets makes calls of the article's script. Users are
+// random, so a few repeat.
 func (s *sheet) articlePackets(b *testing.B, r *broker, name string, run func(*testing.B, *broker, string, articleCalls) float64) {
 	ctx := longAfter(b)
 	keys := []string{"{a}:packets", "{a}:users", "{a}:taken"}
@@ -179,7 +180,7 @@ func (s *sheet) articlePackets(b *testing.B, r *broker, name string, run func(*t
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 }
 
-// goBenchmark is redisBenchmark with the client that Dibs has.
+// goBenchmark is redisBenchmark with Dibs' client.
 func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
 	b.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: r.server.Addr(), PoolSize: c.connections, MinIdleConns: c.connections})
@@ -205,7 +206,7 @@ func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls
 	return float64(c.calls) / took.Seconds()
 }
 
-// packetsOverHTTP takes packets that do not end.
+// packetsOverHTTP takes packets from an inexhaustible campaign.
 func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connections int) {
 	m, _ := c.broker.packetCampaign(b, amount(packetsToLoad))
 	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, connections, true) })
@@ -214,8 +215,8 @@ func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connecti
 	c.broker.forgetPackets(b, m)
 }
 
-// loadPackets brings a million packets to Redis, and has Redis note each call
-// that held it for long.
+// loadPackets loads a million packets into Redis, and logs each
+// slow call.
 func (s *sheet) loadPackets(b *testing.B, r *broker) {
 	ctx := longAfter(b)
 	slower := strconv.FormatInt(holdTarget.Microseconds(), 10)

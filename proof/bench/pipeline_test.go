@@ -10,13 +10,13 @@ import (
 	"dibs/lua"
 )
 
-// pipelineClaims are the claims of one round.
+// pipelineClaims is the number of claims of one round.
 const pipelineClaims = 200_000
 
-// benchPipeline sends claims in batches over HTTP until they are in MySQL, in
-// turns with the article's script, which keeps no claim. Each part's processor
-// time for a booked claim is counted apart, and in the end the space that a row
-// takes.
+// benchPipeline sends claims in batches over HTTP until they are
+// in MySQL, alternating with the article's script, which stores
+// no claim. It adds each part's CPU time per stored claim, and
+// the space of a row.
 func benchPipeline(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -57,8 +57,8 @@ func benchPipeline(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Space of a row: data and indexes of the table over its %d rows, as the load left them.", rows))
 }
 
-// claimsSize is how many rows the table claims has, and its size as the server
-// counts it.
+// claimsSize returns the rows of the table claims, and its size
+// by the server.
 func (s *store) claimsSize(b *testing.B) (rows, bytes int64) {
 	b.Helper()
 	s.exec(b.Context(), b, "ANALYZE TABLE claims")

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where -write puts the figures, and their summary.
+// Files that -write updates.
 const (
 	resultsFile = "results.json"
 	docFile     = "../../docs/bench.md"
 )
 
-// publish prints the tables and does what the flags ask for.
+// publish prints the tables and obeys the flags.
 func publish(b *testing.B, sheets []*sheet) {
 	b.Helper()
 	fmt.Printf("\n%s\n", strings.Join(machine(), ", "))
@@ -46,8 +46,8 @@ func publish(b *testing.B, sheets []*sheet) {
 	}
 }
 
-// record puts sheets into the file of results, where those of parts that were
-// not run stay, and brings the summary up to date.
+// record updates the results file, keeping parts that were not
+// run, and the summary.
 func record(results, doc, picture string, sheets []*sheet) error {
 	all := make(map[string]*sheet)
 	text, err := os.ReadFile(results)
@@ -69,7 +69,7 @@ func record(results, doc, picture string, sheets []*sheet) error {
 	return writeSummary(doc, picture, all)
 }
 
-// between replaces what stands between the markers of a part.
+// between replaces the text between a part's markers.
 func between(doc, part, body string) (string, error) {
 	first := "<!-- figures: " + part + " -->\n"
 	last := "<!-- end: " + part + " -->"
@@ -88,7 +88,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// tables are the ratios, if there are any, and the figures they come from.
+// tables are the ratios, if any, and their figures.
 func (s *sheet) tables() []table.Writer {
 	var all []table.Writer
 	if len(s.Ratios) > 0 {
@@ -140,7 +140,7 @@ func (r *ratio) verdict() string {
 	}
 }
 
-// digits shows three digits, and thousands apart.
+// digits shows three digits, with thousands separated.
 func digits(v float64) string {
 	if size := math.Abs(v); size < 1000 {
 		return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(max(size, 0.1))))), v)
@@ -152,14 +152,14 @@ func digits(v float64) string {
 	return whole
 }
 
-// machine says what the figures were taken on, apart from the servers.
+// machine describes the machine without the servers.
 func machine() []string {
 	return []string{
 		counted(runtime.NumCPU(), "core") + " shared by servers, clients and load generator", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }
 
-// tool finds a program or ends the benchmark with a word on how to get it.
+// tool finds a program, or fails with how to install it.
 func tool(b *testing.B, name, debian string) string {
 	b.Helper()
 	path, err := exec.LookPath(name)

@@ -25,18 +25,18 @@ import (
 )
 
 const (
-	bigClaims   = 1_000_000 // of the campaign that is rebuilt
-	smallClaims = 10_000    // of the one that is loaded
-	loads       = 50        // of that one, a round
+	bigClaims   = 1_000_000 // of the rebuilt campaign
+	smallClaims = 10_000    // of the loaded one
+	loads       = 50        // of that one, per round
 
-	residentPartitions = 64 // so that another campaign has a stream of its own
+	residentPartitions = 64 // so that another campaign has its own stream
 
 	othersPerCall = 16 // claims of the campaign beside, over one connection
 	heldNoted     = 500 * time.Microsecond
 )
 
-// resident is what campaigns come to Redis and leave it by, as the roles have
-// it, and two of them, with every claim in MySQL.
+// resident has the parts that load and evict campaigns, as in
+// the roles, and two campaigns with every claim in MySQL.
 type resident struct {
 	*broker
 	store      *store
@@ -47,7 +47,8 @@ type resident struct {
 	pid        int // of Redis
 }
 
-// benchResidency brings campaigns from MySQL to Redis and evicts them.
+// benchResidency loads campaigns from MySQL into Redis and
+// evicts them.
 func benchResidency(b *testing.B, s *sheet) {
 	r := newResident(b)
 	s.Facts = []string{r.version(b), r.store.version(b)}
@@ -97,8 +98,8 @@ func newResident(b *testing.B) *resident {
 	return r
 }
 
-// planted makes a campaign with so many claims in MySQL, all of one unit and
-// under keys, by the database itself.
+// planted makes a campaign with claims in MySQL, all of one unit
+// and with keys, by SQL alone.
 func (r *resident) planted(b *testing.B, claims int64) string {
 	b.Helper()
 	id := fmt.Sprintf("planted-%d", claims)
@@ -115,9 +116,9 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	for have := int64(1); have < claims; have *= 2 {
 		exec("INSERT IGNORE INTO planted SELECT n + ? FROM planted WHERE n + ? <= ?", have, have, claims)
 	}
-	// Ids as the API makes them, UUIDv7, twenty in each millisecond. The digest
-	// of a key is 16 bytes in base64url: 22 characters, the last one of which
-	// says two bits only.
+	// Ids like the API's, UUIDv7, twenty per millisecond. A key's
+	// digest is 16 bytes in base64url: 22 characters, the last with
+	// only two bits.
 	exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
 		" SELECT CONCAT(SUBSTR(ms, 1, 8), '-', SUBSTR(ms, 9, 4), '-7', SUBSTR(noise, 1, 3), '-8', SUBSTR(noise, 4, 3), '-', SUBSTR(noise, 7, 12)),"+
 		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
@@ -128,7 +129,7 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	return id
 }
 
-// apply has MySQL apply what the streams of both campaigns have: a load relies
+// apply applies both campaigns' streams to MySQL: a load relies
 // on that.
 func (r *resident) apply(b *testing.B) {
 	b.Helper()
@@ -139,7 +140,7 @@ func (r *resident) apply(b *testing.B) {
 	}
 }
 
-// load loads a campaign and reports how long that took.
+// load loads a campaign and reports the time it took.
 func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	b.Helper()
 	started := time.Now()
@@ -151,8 +152,8 @@ func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	return took
 }
 
-// evict takes the one campaign that is loaded out of Redis, and waits until its
-// memory is free: a thread of Redis does that.
+// evict evicts the loaded campaign, and waits until a Redis
+// thread has freed its memory.
 func (r *resident) evict(b *testing.B) {
 	b.Helper()
 	require.Eventually(b, func() bool {
@@ -166,7 +167,7 @@ func (r *resident) evict(b *testing.B) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// rebuild brings the big campaign back and evicts it.
+// rebuild loads the big campaign and evicts it.
 func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
 	held := r.watchHeld(b)
 	before := timesOf(b, r.broker, r.store)
@@ -180,7 +181,7 @@ func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
 	held(s, name)
 }
 
-// load brings the small campaign back and evicts it, again and again.
+// loadSmall repeatedly loads the small campaign and evicts it.
 func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
 	held := r.watchHeld(b)
 	var took []time.Duration
@@ -194,8 +195,8 @@ func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
 	held(s, name)
 }
 
-// watchHeld watches how long commands hold Redis, until the function that it
-// returns is called.
+// watchHeld watches how long commands block Redis, until the
+// returned function is called.
 func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
 	b.Helper()
 	require.NoError(b, r.rdb.Do(b.Context(), "SLOWLOG", "RESET").Err())
@@ -221,11 +222,11 @@ func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
 	}
 }
 
-// waited is how long the thread of Redis that runs commands was ready and had
-// no core, on Linux; 0 elsewhere.
+// waited is how long Redis' command thread was runnable without
+// a core, on Linux; 0 elsewhere.
 func (r *resident) waited() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", r.pid, r.pid))
-	fields := strings.Fields(string(text)) // time on a core, time without one, turns
+	fields := strings.Fields(string(text)) // time on a core, time without one, timeslices
 	if len(fields) < 2 {
 		return 0
 	}
@@ -233,8 +234,8 @@ func (r *resident) waited() time.Duration {
 	return time.Duration(n)
 }
 
-// preferRedis gives the thread of Redis that runs commands a core before
-// anybody else, or no longer.
+// preferRedis gives Redis' command thread the highest priority,
+// or resets it.
 func (r *resident) preferRedis(b *testing.B, first bool) {
 	b.Helper()
 	require.NoError(b, r.prefer(b, first))
@@ -258,8 +259,9 @@ func (r *resident) prefer(b *testing.B, first bool) error {
 	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
 }
 
-// others claims from another campaign, of another partition: alone, while the
-// big one is rebuilt, and alone again. MySQL gets none of its claims.
+// others claims from another campaign, in another partition:
+// alone, during the big one's rebuild, and alone again. MySQL
+// gets none of its claims.
 func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
 	m := r.campaign(b, plenty)
 	for m.Partition == lua.PartitionOf(r.big, residentPartitions) || m.Partition == lua.PartitionOf(r.small, residentPartitions) {
@@ -284,7 +286,8 @@ func (r *resident) claimFor(b *testing.B, m lua.Meta, d time.Duration) float64 {
 	return r.claimUntil(ctx, b, m)
 }
 
-// claimUntil claims until ctx ends, and returns claims a second.
+// claimUntil claims until ctx ends, and returns claims per
+// second.
 func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) float64 {
 	reqs, prefix := make([]lua.ClaimRequest, othersPerCall), fmt.Sprintf("user-%d-", residentUsers.Add(1))
 	started, n := time.Now(), int64(0)
@@ -302,5 +305,5 @@ func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) flo
 	return float64(n) / time.Since(started).Seconds()
 }
 
-// residentUsers keeps the users of one stretch from those of another.
+// residentUsers makes the users of each run distinct.
 var residentUsers atomic.Int64

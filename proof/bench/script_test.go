@@ -20,16 +20,17 @@ import (
 	"dibs/models"
 )
 
-// articlePath is the article's script, which the benchmarks of lua use too.
+// articlePath is the article's script, also used by lua's
+// benchmarks.
 const articlePath = "../../lua/testdata/article.lua"
 
-// errRefused is for a claim that should have been taken.
+// errRefused: a claim should have been accepted.
 var errRefused = errors.New("bench: a claim was refused")
 
-// articleClients is the number of connections of the article's measurement.
+// articleClients is the number of connections in the article.
 const articleClients = 50
 
-// benchScript runs both scripts on one Redis, in turns.
+// benchScript alternates both scripts on one Redis.
 func benchScript(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -53,11 +54,11 @@ func benchScript(b *testing.B, s *sheet) {
 	s.note("Article: driven by redis-benchmark, 50 connections, no pipelining. It keeps no claim, no key and no event.")
 }
 
-// drivers are as many goroutines as keep Redis busy at the given size of a
-// call.
+// drivers is the number of goroutines that keep Redis busy at a
+// call size.
 func drivers(perCall int) int { return max(4, 64/perCall) }
 
-// script sends claims through lua.Scripts for a while.
+// script sends claims through lua.Scripts for a time.
 func (s *sheet) script(b *testing.B, r *broker, name string, perCall int) {
 	m := r.campaign(b, plenty)
 	until := time.Now().Add(span(2 * time.Second))
@@ -98,7 +99,7 @@ func allTaken(replies []lua.ClaimReply) error {
 	return nil
 }
 
-// article drives the article's script with redis-benchmark.
+// article runs the article's script with redis-benchmark.
 func (s *sheet) article(b *testing.B, r *broker, name string) {
 	ctx := longAfter(b)
 	keys := []string{"{a}:coupon", "{a}:count", "{a}:users", "{a}:days"}
@@ -113,7 +114,8 @@ func (s *sheet) article(b *testing.B, r *broker, name string) {
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 }
 
-// loadScript has Redis know a script of an article, and returns its digest.
+// loadScript loads an article's script into Redis and returns
+// its digest.
 func (r *broker) loadScript(b *testing.B, path string) string {
 	b.Helper()
 	text, err := os.ReadFile(path)
@@ -123,16 +125,17 @@ func (r *broker) loadScript(b *testing.B, path string) string {
 	return digest
 }
 
-// articleCalls are calls of an article's script, each for a user drawn by
-// chance.
+// articleCalls are calls of an article's script, each for a
+// random user.
 type articleCalls struct {
 	digest             string
 	keys               []string
 	connections, calls int
 }
 
-// redisBenchmark has redis-benchmark make the calls, one after another on each
-// connection, adds what they cost Redis, and returns calls a second.
+// redisBenchmark makes the calls with redis-benchmark,
+// sequentially on each connection, adds their cost to Redis, and
+// returns calls per second.
 func (s *sheet) redisBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
 	b.Helper()
 	host, port, err := net.SplitHostPort(r.server.Addr())

@@ -23,20 +23,20 @@ import (
 
 const (
 	shardPrimaries  = 4       // of the cluster, and shards of the campaign
-	shardPartitions = 16      // four times the primaries, as docs/sharding.md has it
+	shardPartitions = 16      // four times the primaries, as docs/sharding.md advises
 	shardUnits      = 200_000 // of a sale
-	shardConns      = 50      // of those who come too late
+	shardConns      = 50      // of users who come too late
 )
 
-// spreads is a whole Dibs over a Redis Cluster, of which each primary is known
-// by itself.
+// spreads is a whole Dibs over a Redis Cluster, with access to
+// each primary.
 type spreads struct {
 	*whole
 	nodes []*broker
 }
 
-// benchShards sells campaigns out, of one shard and of several, over the same
-// cluster.
+// benchShards sells out campaigns of one shard and of several,
+// over the same cluster.
 func benchShards(b *testing.B, s *sheet) {
 	addrs := testenv.RedisCluster(b, shardPrimaries)
 	url := "redis://" + strings.Join(addrs, ",")
@@ -95,8 +95,8 @@ const (
 
 func of(what, side string) string { return what + ", " + side }
 
-// four makes campaigns of one shard on the partitions that the shards of a
-// campaign have: what they cost is what it costs to be on several primaries,
+// four makes unsharded campaigns on the partitions of a
+// campaign's shards: their cost is that of several primaries
 // without shards.
 func (w *spreads) four(b *testing.B) (ids []string) {
 	b.Helper()
@@ -117,7 +117,7 @@ func (w *spreads) four(b *testing.B) (ids []string) {
 	return ids
 }
 
-// compare has the ratios and the goals.
+// compare adds the ratios and the goals.
 func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	b.Helper()
 	redisAndServer := "CPU of Redis and the SQL server"
@@ -135,7 +135,7 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	s.goal(b, several("held until 99 % was gone"), atMost, 1)
 	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
 	s.goal(b, several("answered 503 of the last 1 %"), atMost, 1)
-	// users who are spread evenly may need none
+	// evenly spread users may need none
 	if s.series[several("moves within 100 ms")] != nil {
 		s.goal(b, several("moves within 100 ms"), atLeast, 50)
 		s.goal(b, several("moves within 250 ms"), atLeast, 99)
@@ -155,17 +155,17 @@ func (w *spreads) spread(b *testing.B, total, shards int) string {
 
 // sale is a campaign on sale.
 type sale struct {
-	ids                []string // its users take turns
+	ids                []string // used in rotation
 	total              int64
 	api                string
 	sent, sold, failed atomic.Int64
 	lastAnswers        atomic.Int64 // since 99 % were sold
 	lastFailed         atomic.Int64
-	almost             func() // is called once, when 99 % are sold
+	almost             func() // called once, when 99 % are sold
 	almostAt, overAt   time.Time
 }
 
-// sellOut sells campaigns and reports what that cost.
+// sellOut sells campaigns and reports the cost.
 func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	b.Helper()
 	total := amount(shardUnits)
@@ -228,7 +228,7 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	add("answered 503", "claims", float64(sl.failed.Load()))
 }
 
-// run has everybody claim until all is sold.
+// run claims until all is sold.
 func (sl *sale) run(b *testing.B) {
 	b.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: batchDrivers}, Timeout: time.Minute}
@@ -282,7 +282,7 @@ func (sl *sale) claim(client *http.Client) error {
 	return nil
 }
 
-// late has everybody come too late.
+// late claims after all is sold.
 func (w *spreads) late(b *testing.B, s *sheet, name string, shards int) {
 	b.Helper()
 	id := w.spread(b, shards, shards)
@@ -302,8 +302,8 @@ func (w *spreads) usages(b *testing.B) (all []usage) {
 	return all
 }
 
-// since is the processor time of each primary since then, and that in scripts
-// and the calls of scripts of all together.
+// since is each primary's CPU time since before, and the total
+// time and number of script calls.
 func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration, inScripts time.Duration, calls int64) {
 	b.Helper()
 	for i, now := range w.usages(b) {
@@ -320,7 +320,7 @@ const (
 	moveBucket  = "dibs_shard_move_seconds_bucket"
 )
 
-// metric is the sum of all series of a counter of the API process.
+// metric sums all series of a counter of the API process.
 func (w *spreads) metric(b *testing.B, name string) int64 {
 	b.Helper()
 	n := w.metricNow(name)

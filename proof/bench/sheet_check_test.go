@@ -67,7 +67,7 @@ func TestRecordKeepsThePartsThatDidNotRun(t *testing.T) {
 	require.NotContains(t, string(got), "what was there")
 }
 
-// The summary of docs/bench.md is that of the results.
+// docs/bench.md's summary must be that of the results.
 func TestDocHasTheResultsAndEveryPart(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(docFile)
@@ -87,8 +87,8 @@ func TestDocHasTheResultsAndEveryPart(t *testing.T) {
 	}
 }
 
-// The summary has what has a target, of every part that the document has
-// figures of, and the picture as many bars.
+// The summary must have all targets of the document's parts, and
+// the picture as many bars.
 func TestSummaryHasEveryTarget(t *testing.T) {
 	t.Parallel()
 	s := newSheet("script", "", 1)

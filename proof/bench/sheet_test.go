@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// sheet collects the figures of one part: a series for each figure with a value
-// for each round, and the ratios.
+// sheet collects one part's figures: a series with a value per
+// round for each figure, and the ratios.
 type sheet struct {
 	Part    string    `json:"part"`
 	About   string    `json:"about"`
-	Machine []string  `json:"machine"` // that the figures were taken on
+	Machine []string  `json:"machine"` // of the measurement
 	Facts   []string  `json:"facts"`   // about its servers
 	Notes   []string  `json:"notes,omitempty"`
 	Series  []*series `json:"figures"`
@@ -27,18 +27,18 @@ type series struct {
 	Values []float64 `json:"values"`
 }
 
-// ratio compares two series round by round. It is met when its median is on the
-// right side of its target. Unit is set when it is no ratio, but a figure that
-// has a target.
+// ratio compares two series per round. It is met if its median
+// is on the right side of its target. Unit is set for a plain
+// figure with a target.
 type ratio struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
-	Side   side      `json:"side,omitempty"` // "": there is no target
+	Side   side      `json:"side,omitempty"` // "": no target
 	Target float64   `json:"target,omitempty"`
 	Unit   string    `json:"unit,omitempty"`
 }
 
-// side is on which side of a target a figure is wanted.
+// side is the wanted side of a target.
 type side string
 
 const (
@@ -50,7 +50,7 @@ func newSheet(part, about string, rounds int) *sheet {
 	return &sheet{Part: part, About: about, rounds: rounds, series: make(map[string]*series)}
 }
 
-// add puts a value behind the others of its series.
+// add appends a value to its series.
 func (s *sheet) add(name, unit string, value float64) {
 	one := s.series[name]
 	if one == nil {
@@ -68,7 +68,7 @@ func (s *sheet) note(text string) {
 	}
 }
 
-// ratio compares two series that have as many values, and wants at least
+// ratio compares two series of equal length, and wants at least
 // target; 0 is no target.
 func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
 	b.Helper()
@@ -79,13 +79,13 @@ func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
 	s.compare(b, name, over, under, atLeast, target)
 }
 
-// ratioAtMost is ratio for what ought to be small.
+// ratioAtMost is ratio for a figure that should be small.
 func (s *sheet) ratioAtMost(b testing.TB, name, over, under string, target float64) {
 	b.Helper()
 	s.compare(b, name, over, under, atMost, target)
 }
 
-// goal gives a figure a target of its own.
+// goal gives a figure a target.
 func (s *sheet) goal(b testing.TB, name string, is side, target float64) {
 	b.Helper()
 	x := s.series[name]
@@ -108,8 +108,8 @@ func (s *sheet) compare(b testing.TB, name, over, under string, is side, target 
 	s.Ratios = append(s.Ratios, r)
 }
 
-// takeTurns runs the sides in each round, every other round backwards so that
-// none always comes first.
+// takeTurns runs the sides in each round, every other round in
+// reverse, so that none is always first.
 func (s *sheet) takeTurns(sides []func()) {
 	for round := range s.rounds {
 		order := slices.Clone(sides)

@@ -28,14 +28,14 @@ type store struct {
 	dsn  string
 	gorm *gorm.DB
 	sql  *sql.DB
-	pid  int // of the server; 0 when it is not a process here
+	pid  int // of the server; 0 if it is no local process
 }
 
-// stores are the servers to measure on: one started here, and the one that
-// DIBS_TEST_MYSQL_DSN names, if any.
+// stores are the servers to measure on: one started here, and
+// that of DIBS_TEST_MYSQL_DSN, if any.
 func stores(b *testing.B) []*store {
 	b.Helper()
-	// A pool that holds a round's rows, as any server in earnest has.
+	// Its pool holds a round's rows, like a production server's.
 	own := testenv.SQLServer(b, "--innodb-buffer-pool-size=512M")
 	logOnDisk(b, own)
 	all := []*store{newStore(b, own.DSN("bench"))}
@@ -45,9 +45,10 @@ func stores(b *testing.B) []*store {
 	return all
 }
 
-// logOnDisk moves a server's redo log to the disk: test servers live in memory,
-// where syncing a commit costs nothing, and no one's real server does. Where it
-// can't (MySQL's log is a folder, a container's is out of reach) the log stays.
+// logOnDisk moves a server's redo log to the disk: test servers
+// are in memory, where syncing is free, unlike in production.
+// Where it can't (MySQL's log is a folder, a container's is out
+// of reach), the log stays.
 func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	b.Helper()
 	db, err := sql.Open("mysql", server.DSN(""))
@@ -68,7 +69,7 @@ func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	require.NoError(b, os.Symlink(moved, log))
 }
 
-// syncTime is how long the disk takes to sync a small write, in milliseconds.
+// syncTime is the time of a small synced write, in milliseconds.
 func syncTime(b *testing.B) float64 {
 	b.Helper()
 	f, err := os.Create(filepath.Join(b.TempDir(), "sync"))
@@ -96,7 +97,7 @@ func newStore(b *testing.B, dsn string) *store {
 	return &store{name: "MySQL", dsn: dsn, gorm: db, sql: pool, pid: pidOf(b, pool)}
 }
 
-// pidOf reads the server's pid file, where it is in reach.
+// pidOf reads the server's pid file, if accessible.
 func pidOf(b *testing.B, db *sql.DB) int {
 	b.Helper()
 	var file string
@@ -110,7 +111,7 @@ func pidOf(b *testing.B, db *sql.DB) int {
 	return pid
 }
 
-// version names the server, and remembers what kind it is.
+// version names the server, and remembers its kind.
 func (s *store) version(b *testing.B) string {
 	b.Helper()
 	var version string
@@ -124,7 +125,8 @@ func (s *store) version(b *testing.B) string {
 	return s.name + " " + version
 }
 
-// empty removes all claims and books a campaign with plenty of stock.
+// empty removes all claims and adds a campaign with plenty of
+// stock.
 func (s *store) empty(b *testing.B, m lua.Meta) {
 	b.Helper()
 	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots", "definitions", "streams", "stream_positions"} {
@@ -142,8 +144,8 @@ func (s *store) exec(ctx context.Context, b *testing.B, statement string) {
 	require.NoError(b, err)
 }
 
-// requireBooked demands that the books and the rows of a campaign say the same
-// number of claims of one unit.
+// requireBooked requires that a campaign's counters and rows
+// have the same number of claims of one unit.
 func (s *store) requireBooked(b *testing.B, m lua.Meta, claims int64) {
 	b.Helper()
 	var rows, claimed int64

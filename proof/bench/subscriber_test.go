@@ -20,10 +20,10 @@ import (
 	"dibs/syncer/writer"
 )
 
-// benchSubscriber brings claims into MySQL through watermill's Router with one
-// handler for both subscribers: package redisbatch and the stock one. The
-// handler returns, and the message is acknowledged, when its claim is
-// committed.
+// benchSubscriber writes claims to MySQL through watermill's
+// Router, with one handler for both subscribers: package
+// redisbatch and the stock one. The handler returns, and the
+// message is acknowledged, once its claim is committed.
 func benchSubscriber(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -47,15 +47,14 @@ func benchSubscriber(b *testing.B, s *sheet) {
 	s.note("One handler, which reads the event. From the first read to the last acknowledgement.")
 }
 
-// lent is a client that the stock subscriber cannot close: it closes what it
-// was given.
+// lent keeps the stock subscriber from closing its client.
 type lent struct{ redis.UniversalClient }
 
 // Close does nothing.
 func (lent) Close() error { return nil }
 
-// routed fills a stream and times a Router until a handler has read every claim
-// of it.
+// routed fills a stream and times a Router until a handler has
+// read every claim.
 func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims int, subscriber func(group string) (message.Subscriber, error)) {
 	b.Helper()
 	m := r.campaign(b, plenty)

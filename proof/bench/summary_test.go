@@ -13,15 +13,15 @@ import (
 // plotFile is the picture at the top of docs/bench.md.
 const plotFile = "../../docs/img/bench.svg"
 
-// goal is a line of the summary: what has a target, as its part has it.
+// goal is a line of the summary: a figure with a target.
 type goal struct {
 	Part, Name, Median, Least, Most, Target, Verdict string
 
-	share float64 // of the target that was reached: 1 and more is met
+	share float64 // reached share of the target: 1 and more is met
 }
 
-// lines are all ratios, and the figures with a target, in the order of the
-// parts.
+// lines are all ratios and all figures with a target, in the
+// order of the parts.
 func lines(results map[string]*sheet) (all []goal) {
 	for _, part := range parts {
 		s := results[part.name]
@@ -41,13 +41,13 @@ func lines(results map[string]*sheet) (all []goal) {
 	return all
 }
 
-// withTarget are those lines that have a target, or those that have none.
+// withTarget returns the lines with a target, or those without.
 func withTarget(all []goal, has bool) []goal {
 	return slices.DeleteFunc(slices.Clone(all), func(g goal) bool { return (g.Target != "") != has })
 }
 
-// shareOf is how much of a target was reached. What wants to be small is turned
-// over.
+// shareOf is the reached share of a target. It is inverted for
+// figures that should be small.
 func shareOf(is side, median, target float64) float64 {
 	switch {
 	case is == atLeast:
@@ -59,8 +59,8 @@ func shareOf(is side, median, target float64) float64 {
 	}
 }
 
-// summary is the table of all that has a target, that of what it is compared
-// with besides, and where the time goes.
+// summary is the table of all targets, that of other
+// comparisons, and the CPU time by cause.
 func summary(results map[string]*sheet) string {
 	all := lines(results)
 	t := newTable("part", "what", "median", "least", "most", "target", "")
@@ -84,8 +84,8 @@ func summary(results map[string]*sheet) string {
 		met, len(targets), narrow.Replace(t.RenderMarkdown()), narrow.Replace(floors.RenderMarkdown()), narrow.Replace(spentTable(results["causes"])))
 }
 
-// plotSVG draws a bar for each goal, on a scale that doubles; the line is the
-// target.
+// plotSVG draws a bar for each goal, on a logarithmic scale; the
+// line is the target.
 var plotSVG = template.Must(template.New("bench").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" width="{{.Width}}" height="{{.Height}}" font-family="system-ui,sans-serif" font-size="12" role="img">
 <title>What each part of the benchmark reached of its targets</title>
 <style>text{fill:#24292f}.met{fill:#1a7f37}.missed{fill:#bc4c00}.line{stroke:#57606a}@media(prefers-color-scheme:dark){rect.back{fill:#0d1117}text{fill:#e6edf3}.met{fill:#3fb950}.missed{fill:#f0883e}.line{stroke:#9198a1}}</style>
@@ -107,8 +107,8 @@ type plotTick struct {
 	Text string
 }
 
-// Places of the plot, in pixels. The scale goes from an eighth of the target to
-// twice it.
+// Layout of the plot, in pixels. The scale is from an eighth of
+// the target to twice it.
 const (
 	plotLeft, plotSpan, plotValues, plotRowHigh = 520, 320, 240, 20
 	plotLeast, plotMost                         = 1.0 / 8, 2.0
@@ -146,8 +146,7 @@ func plot(all []goal) (string, error) {
 	return out.String(), err
 }
 
-// writeSummary puts the summary into the text of docs/bench.md, and the picture
-// beside it.
+// writeSummary updates docs/bench.md's summary and its picture.
 func writeSummary(doc, picture string, results map[string]*sheet) error {
 	svg, err := plot(withTarget(lines(results), true))
 	if err != nil {

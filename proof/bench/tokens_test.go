@@ -15,12 +15,12 @@ import (
 
 const (
 	tokenConnections = 50
-	tokenUsers       = 2_000  // who claim by turns, each with a token of its own
-	tokensOnce       = 20_000 // more than there are claims of a second: each is verified, mostly
+	tokenUsers       = 2_000  // claim in rotation, each with its own token
+	tokensOnce       = 20_000 // more than a second's claims: mostly each is verified
 	benchToken       = "a-storefronts-token"
 )
 
-// owners writes a file of users for wrk, each with what token gives it.
+// owners writes a file of users with their tokens, for wrk.
 func owners(b *testing.B, n int, token func(user string) string) string {
 	b.Helper()
 	var text strings.Builder
@@ -33,8 +33,8 @@ func owners(b *testing.B, n int, token func(user string) string) string {
 	return path
 }
 
-// benchTokens puts the same load on an API that asks for no token, for a
-// storefront's, and for those of users.
+// benchTokens runs the same load on an API without tokens, with
+// a storefront's, and with users' tokens.
 func benchTokens(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}

@@ -19,8 +19,8 @@ const (
 	watchersBeside   = 200
 )
 
-// benchWatchers puts load on the API alone, and then while 200 watch: half of
-// them the campaign that is claimed from, half all campaigns.
+// benchWatchers loads the API alone, then beside 200 watchers:
+// half watch the claimed campaign, half all campaigns.
 func benchWatchers(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -62,10 +62,11 @@ type watchers struct {
 	done    sync.WaitGroup
 	started time.Time
 	events  atomic.Int64
-	broken  atomic.Int64 // watchers that were dropped
+	broken  atomic.Int64 // dropped watchers
 }
 
-// watch starts watchers, and returns when each has its first event.
+// watch starts watchers, and returns when each has its first
+// event.
 func (w *whole) watch(b *testing.B, id string) *watchers {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context()))
@@ -84,7 +85,7 @@ func (w *whole) watch(b *testing.B, id string) *watchers {
 	return all
 }
 
-// follow counts the events of a campaign.
+// follow counts a campaign's events.
 func (a *watchers) follow(ctx context.Context, url, id string, heard func()) {
 	defer heard()
 	defer func() {
@@ -109,8 +110,8 @@ func (a *watchers) follow(ctx context.Context, url, id string, heard func()) {
 	}
 }
 
-// leave ends the watchers, none of whom was dropped, and returns the events a
-// second of each.
+// leave ends the watchers, none of which may have been dropped,
+// and returns each one's events per second.
 func (a *watchers) leave(b *testing.B) float64 {
 	b.Helper()
 	rate := float64(a.events.Load()) / watchersBeside / time.Since(a.started).Seconds()

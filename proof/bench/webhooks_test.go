@@ -25,14 +25,14 @@ import (
 
 const (
 	hookRate  = 1000   // events a second
-	hookAway  = 20_000 // events that wait for a receiver that was away
+	hookAway  = 20_000 // events waiting for a receiver that was down
 	hookKey   = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 	hookBatch = 10 * time.Millisecond
 )
 
-// benchWebhooks measures the delay from an event to its delivery, alone and
-// beside a receiver that is away, and how fast a receiver that was away catches
-// up.
+// benchWebhooks measures the delay from event to delivery, alone
+// and beside a dead receiver, and how fast a returned receiver
+// catches up.
 func benchWebhooks(b *testing.B, s *sheet) {
 	st := stores(b)[0]
 	s.Facts = []string{st.version(b)}
@@ -63,8 +63,8 @@ func benchWebhooks(b *testing.B, s *sheet) {
 	s.note("Catching up: what waits in MySQL, of 10 campaigns, is posted in order and deleted.")
 }
 
-// hookWorld is a Dispatcher over a database of its own, one receiver that
-// answers and perhaps one that does not.
+// hookWorld is a Dispatcher over its own database, one receiver
+// that answers and perhaps one that doesn't.
 func hookWorld(b *testing.B, dead bool, took func(models.Event)) (db *gorm.DB, d *webhooks.Dispatcher, stop func()) {
 	b.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -129,8 +129,9 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 	return delays[len(delays)*99/100]
 }
 
-// hookCatchUp is how many events a second go to a receiver that is back, alone
-// or beside one that is still away and has as many events waiting.
+// hookCatchUp is the events per second delivered to a returned
+// receiver, alone or beside a dead one with as many waiting
+// events.
 func hookCatchUp(b *testing.B, dead bool) float64 {
 	b.Helper()
 	var took atomic.Int64

@@ -14,8 +14,8 @@ import (
 	"dibs/models"
 )
 
-// whole is the program as operators run it: one process for the API, one for
-// the consumer, real servers.
+// whole is the program as operators run it: one process for the
+// API, one for the consumer, real servers.
 type whole struct {
 	broker        *broker
 	store         *store
@@ -24,8 +24,8 @@ type whole struct {
 	span          string // of a load
 }
 
-// benchWhole puts load on the API while the consumer brings the claims into
-// MySQL, all on this machine.
+// benchWhole loads the API while the consumer writes the claims
+// to MySQL, all on this machine.
 func benchWhole(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -34,7 +34,7 @@ func benchWhole(b *testing.B, s *sheet) {
 	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
 	w := &whole{broker: r, store: st, span: wrkSpan()}
 	w.api = startDibs(b, program, "api", settings...)
-	// before the consumer sees a campaign that MySQL has not
+	// before the consumer reads a campaign that MySQL lacks
 	header, body := (&counters{broker: r, api: w.api}).sample(b)
 	w.consumer = startDibs(b, program, "consumer", settings...)
 	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
@@ -63,19 +63,19 @@ func benchWhole(b *testing.B, s *sheet) {
 	s.note("Booked: claims over the time from the first request until the last claim is in MySQL.")
 }
 
-// refused loads the API with claims of a campaign that is sold out.
+// refused loads the API with claims of a sold-out campaign.
 func (w *whole) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
 	id := w.create(b)
 	w.call(b, http.MethodPatch, "/v1/campaigns/"+id, `{"total":0}`, http.StatusOK, &struct{}{})
 	s.load(b, name, w.api, func() wrkResult { return wrk(b, w.api.addr, id, connections, keyed) })
 }
 
-// accepted loads the API and waits until the books have caught up.
+// accepted loads the API and waits until MySQL has all claims.
 func (w *whole) accepted(b *testing.B, s *sheet, name string, connections int) {
 	w.acceptedOf(b, s, w.create(b), name, connections)
 }
 
-// acceptedOf is accepted of a campaign that is there.
+// acceptedOf is accepted for an existing campaign.
 func (w *whole) acceptedOf(b *testing.B, s *sheet, id, name string, connections int) {
 	b.Helper()
 	api, consumer, server := w.api.cpu(b), w.consumer.cpu(b), cpuOf(b, w.store.pid)
@@ -95,7 +95,7 @@ func (w *whole) acceptedOf(b *testing.B, s *sheet, id, name string, connections 
 	w.store.requireBooked(b, lua.Meta{ID: id}, taken)
 }
 
-// flushP99 is how long a flush of a campaign took, at the 99th percentile.
+// flushP99 is the 99th percentile of a campaign's flush times.
 func (s *store) flushP99(b *testing.B, id string) (ms float64) {
 	b.Helper()
 	require.NoError(b, s.sql.QueryRowContext(b.Context(), "SELECT took_ms FROM (SELECT took_ms, CUME_DIST() OVER (ORDER BY took_ms) AS place"+
@@ -116,8 +116,9 @@ func (w *whole) create(b *testing.B) string {
 	return id
 }
 
-// untilDrained waits until every claim is in MySQL, and returns how many there
-// are. Some are still taken when wrk has hung up.
+// untilDrained waits until every claim is in MySQL, and returns
+// their number. Some are still accepted after wrk has
+// disconnected.
 func (w *whole) untilDrained(b *testing.B, id string) int64 {
 	b.Helper()
 	var last, now models.Stock

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wrkResult is what testdata/claim.lua prints.
+// wrkResult is the output of testdata/claim.lua.
 type wrkResult struct {
 	Requests int64 `json:"requests"`
 	TookUs   int64 `json:"took_us"`
-	Refused  int64 `json:"refused"` // answers of 400 and above
+	Refused  int64 `json:"refused"` // status 400 and above
 	Broken   int64 `json:"broken"`  // connections
 	P50Us    int64 `json:"p50_us"`
 	P99Us    int64 `json:"p99_us"`
@@ -26,20 +26,20 @@ type wrkResult struct {
 
 func (r wrkResult) rate() float64 { return float64(r.Requests) / (float64(r.TookUs) / 1e6) }
 
-// wrkThreads is one: a second would only take more of the machine from the
+// wrkThreads is one: another would only take CPU from the
 // servers.
 const wrkThreads = 1
 
 var wrkRuns atomic.Int64
 
-// wrk posts claims to a campaign for a while, each of a user that no one else
-// has.
+// wrk posts claims to a campaign for a time, each of a new user.
 func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkResult {
 	b.Helper()
 	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)
 }
 
-// wrkFor is wrk for another while; more is a file of users and their tokens.
+// wrkFor is wrk for another time; more is a file of users and
+// their tokens.
 func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bool, more ...string) wrkResult {
 	b.Helper()
 	mode := "unkeyed"
@@ -61,13 +61,13 @@ func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bo
 	return r
 }
 
-// wrkSpan is in whole seconds, as wrk wants it.
+// wrkSpan is in whole seconds, as wrk requires.
 func wrkSpan() string {
 	seconds := int(span(3*time.Second) / time.Second)
 	return strconv.Itoa(max(1, seconds)) + "s"
 }
 
-// wrkVersion is the first words of wrk -v.
+// wrkVersion is the start of wrk -v's output.
 func wrkVersion(b *testing.B) string {
 	b.Helper()
 	// it exits with 1

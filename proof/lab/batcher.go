@@ -7,14 +7,14 @@ import (
 	"dibs/lua"
 )
 
-// batcher lets callers share calls of the claim script, as the API's coalescer
-// does: those that come while a call is under way have the next one together.
+// batcher shares calls of the claim script, as the API's
+// coalescer does: claims made during a call share the next one.
 type batcher struct {
 	claim func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
 
 	mu      sync.Mutex
 	waiting []waiter
-	busy    bool // a call is under way
+	busy    bool // a call is in progress
 }
 
 type waiter struct {
@@ -27,7 +27,7 @@ type verdict struct {
 	err   error
 }
 
-// ask has one claim made with others.
+// ask makes one claim in a shared call.
 func (b *batcher) ask(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
 	told := make(chan verdict, 1)
 	b.mu.Lock()
@@ -45,7 +45,7 @@ func (b *batcher) ask(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply
 	}
 }
 
-// call makes one call after another until no one waits.
+// call makes calls until no claim waits.
 func (b *batcher) call() {
 	for {
 		b.mu.Lock()

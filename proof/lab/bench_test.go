@@ -11,8 +11,8 @@ import (
 	"dibs/proof/lab"
 )
 
-// longEnough is the patience of claims that should come through on a busy
-// machine, and of waits for a signal.
+// longEnough is the patience of claims that should succeed on a
+// busy machine, and of waits for a signal.
 const longEnough = time.Minute
 
 // shortly is the patience of claims that should not.
@@ -25,8 +25,8 @@ type bench struct {
 	env   lab.Env
 }
 
-// newBench prepares a campaign of units, one a user, on the servers that the
-// tests share.
+// newBench prepares a campaign, one unit per user, on the tests'
+// shared servers.
 func newBench(t *testing.T, entry string, units int64) *bench {
 	t.Helper()
 	return newBenchAt(t, entry, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
@@ -54,8 +54,8 @@ func newBenchAt(t *testing.T, entry string, units int64, place lab.Place) *bench
 	return b
 }
 
-// claimer is a Strategy of its own over the bench's campaign, as another
-// process has one.
+// claimer is another Strategy on the bench's campaign, like that
+// of another process.
 func (b *bench) claimer(changes ...func(*lab.Env)) lab.Strategy {
 	b.t.Helper()
 	env := b.env
@@ -74,7 +74,7 @@ func at(hook func(lab.Step) error) func(*lab.Env) {
 	return func(e *lab.Env) { e.At = hook }
 }
 
-// claim asks here and now.
+// claim claims in this goroutine.
 func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 	b.t.Helper()
 	outcome, err := s.Claim(b.t.Context(), user)
@@ -82,8 +82,8 @@ func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 	return outcome
 }
 
-// elsewhere has a user claim in another process, and returns what the user was
-// told, by outcome.
+// elsewhere claims for a user in another process, and returns
+// the replies by outcome.
 func (b *bench) elsewhere(user string) map[lab.Outcome]int64 {
 	b.t.Helper()
 	told, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, "", user)
@@ -91,15 +91,15 @@ func (b *bench) elsewhere(user string) map[lab.Outcome]int64 {
 	return told
 }
 
-// killed has a process claim and die at a step.
+// killed makes a process claim and die at a step.
 func (b *bench) killed(dieAt lab.Step) {
 	b.t.Helper()
 	_, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, dieAt, "the-dead")
 	require.ErrorIs(b.t, err, lab.ErrKilled)
 }
 
-// lock is how long the campaign's lock has still to live: -1 for ever, -2 there
-// is none.
+// lock is the remaining time of the campaign's lock: -1 for
+// ever, -2 there is none.
 func (b *bench) lock() time.Duration {
 	b.t.Helper()
 	left, err := b.env.Redis.PTTL(b.t.Context(), lab.KeyOfLock(b.env)).Result()
@@ -112,7 +112,7 @@ func (b *bench) awaitNoLock() {
 	require.Eventually(b.t, func() bool { return b.lock() == -2 }, longEnough, 5*time.Millisecond)
 }
 
-// stock is what Redis says is left.
+// stock is the rest by Redis.
 func (b *bench) stock() int64 {
 	b.t.Helper()
 	n, err := b.env.Redis.Get(b.t.Context(), lab.KeyOf(b.env, "stock")).Int64()
@@ -120,7 +120,7 @@ func (b *bench) stock() int64 {
 	return n
 }
 
-// row is what MySQL says is left.
+// row is the rest by MySQL.
 func (b *bench) row() (n int64) {
 	b.t.Helper()
 	q := "SELECT remaining FROM lab_stock WHERE campaign_id = ?"
@@ -131,7 +131,7 @@ func (b *bench) row() (n int64) {
 	return n
 }
 
-// gate stops the first claim that comes to a step, until it is opened.
+// gate stops the first claim at a step, until it is opened.
 type gate struct {
 	step    lab.Step
 	first   sync.Once
@@ -153,13 +153,13 @@ func (g *gate) at(step lab.Step) error {
 	return nil
 }
 
-// verdict is what a claim that went on in the background came to.
+// verdict is the result of a background claim.
 type verdict struct {
 	outcome lab.Outcome
 	err     error
 }
 
-// held starts a claim and returns when it stands at the gate.
+// held starts a claim and returns when it waits at the gate.
 func (b *bench) held(s lab.Strategy, g *gate, user string) <-chan verdict {
 	b.t.Helper()
 	came := b.background(s, user)

@@ -12,7 +12,8 @@ import (
 	"dibs/internal/sleep"
 )
 
-// counter is what most strategies share: the stock, and who has a unit.
+// counter is shared by most strategies: the stock, and the users
+// who have a unit.
 type counter struct{ Env }
 
 type (
@@ -20,8 +21,7 @@ type (
 	prepareFunc func(c *counter, ctx context.Context) error
 )
 
-// function is a strategy that keeps nothing in its process from one claim to
-// the next.
+// function is a strategy without state in its process.
 type function struct {
 	counter
 
@@ -29,14 +29,15 @@ type function struct {
 	prepare []prepareFunc
 }
 
-// direct is New of a strategy that is a function of one claim.
+// direct makes New for a strategy that is a function of one
+// claim.
 func direct(claim claimFunc, prepare ...prepareFunc) func(Env) (Strategy, error) {
 	return func(env Env) (Strategy, error) {
 		return &function{counter: counter{env}, claim: claim, prepare: prepare}, nil
 	}
 }
 
-// Prepare does one thing after another.
+// Prepare runs the preparations in order.
 func (s *function) Prepare(ctx context.Context) error {
 	for _, prepare := range s.prepare {
 		if err := prepare(&s.counter, ctx); err != nil {
@@ -46,7 +47,7 @@ func (s *function) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Claim is the function.
+// Claim calls the function.
 func (s *function) Claim(ctx context.Context, user string) (Outcome, error) {
 	return s.claim(&s.counter, ctx, user)
 }
@@ -54,7 +55,8 @@ func (s *function) Claim(ctx context.Context, user string) (Outcome, error) {
 // Close has nothing to close.
 func (*function) Close() error { return nil }
 
-// prepareStock writes the stock to Redis and forgets users, lock and list.
+// prepareStock writes the stock to Redis and deletes users, lock
+// and list.
 func (c *counter) prepareStock(ctx context.Context) error {
 	err := c.Redis.Del(ctx, c.usersKey(), c.lockKey(), c.takenKey()).Err()
 	if err != nil {
@@ -63,7 +65,7 @@ func (c *counter) prepareStock(ctx context.Context) error {
 	return c.Redis.Set(ctx, c.stockKey(), c.Campaign.Units, 0).Err()
 }
 
-// preload has Redis compile scripts before the first claim.
+// preload makes Redis compile scripts before the first claim.
 func preload(scripts ...*redis.Script) prepareFunc {
 	return func(c *counter, ctx context.Context) error {
 		for _, script := range scripts {
@@ -75,8 +77,8 @@ func preload(scripts ...*redis.Script) prepareFunc {
 	}
 }
 
-// read asks, in one round trip, for the stock and for whether a user has a
-// unit, and decides.
+// read gets the stock and whether a user has a unit, in one
+// round trip, and decides.
 func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int64, Outcome, error) {
 	var stockCmd *redis.StringCmd
 	var hadCmd *redis.BoolCmd
@@ -105,9 +107,9 @@ func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int
 	}
 }
 
-// sell is read-then-write: whoever reads 1 sells 1, however many read it. It
-// writes what it worked out, in two round trips. Right as long as no one else
-// does so in the meantime.
+// sell is read-then-write: every reader of 1 sells 1. It writes
+// the computed value, in two round trips. It is correct only
+// without concurrent claims.
 func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	stock, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {
@@ -124,7 +126,7 @@ func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	return Claimed, c.at(StepWritten)
 }
 
-// newMutex is sell under a lock of this process.
+// newMutex is sell under a mutex of this process.
 func newMutex(env Env) (Strategy, error) {
 	var mu sync.Mutex
 	return direct(func(c *counter, ctx context.Context, user string) (Outcome, error) {
@@ -134,8 +136,9 @@ func newMutex(env Env) (Strategy, error) {
 	}, (*counter).prepareStock)(env)
 }
 
-// sellPipelined reads in one round trip and counts in another, by commands that
-// add rather than overwrite. Nothing keeps others from coming in between.
+// sellPipelined reads in one round trip and updates in another,
+// with commands that add rather than overwrite. Others may write
+// in between.
 func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, error) {
 	_, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {
@@ -152,8 +155,8 @@ func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, erro
 	return Claimed, nil
 }
 
-// sellWatched is optimistic: EXEC does nothing if someone touched what was
-// read, and then the claim starts again, until its patience is over.
+// sellWatched is optimistic: EXEC does nothing if a read key was
+// changed. It then retries until patience ends.
 func (c *counter) sellWatched(ctx context.Context, user string) (Outcome, error) {
 	deadline := time.Now().Add(c.Patience)
 	for time.Now().Before(deadline) {

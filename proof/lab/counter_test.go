@@ -11,7 +11,8 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the strategies without a lock, and what mends each.
+// The flaws of the strategies without a lock, and what fixes
+// each.
 
 func TestReadThenWriteSellsTheLastUnitTwice(t *testing.T) {
 	t.Parallel()
@@ -49,8 +50,8 @@ func TestSecondProcessBreaksTheMutex(t *testing.T) {
 	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow), "two processes sold the one unit")
 }
 
-// TestLocksInRedisMendWhatTwoProcessesBreak is the control of the test above:
-// each lock that all can see keeps the second process waiting.
+// The control of the test above: every lock visible to both
+// processes makes the second one wait.
 func TestLocksInRedisMendWhatTwoProcessesBreak(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon"} {
@@ -105,7 +106,7 @@ func TestWatchStartsAgainWhenOthersCameInBetween(t *testing.T) {
 func TestWatchGivesUpUnderACrowd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "watch", 1000)
-	// Someone comes in between each time.
+	// Another client writes each time.
 	harried := b.claimer(patience(shortly), at(func(lab.Step) error {
 		return b.env.Redis.Decr(t.Context(), lab.KeyOf(b.env, "stock")).Err()
 	}))

@@ -17,20 +17,21 @@ import (
 	"time"
 )
 
-// ErrDibs says that Dibs gave an answer that the lab did not expect.
+// ErrDibs: Dibs sent a reply that the lab did not expect.
 var ErrDibs = errors.New("lab: unexpected answer of dibs")
 
-// dibsHTTP is Dibs as storefronts use it: `dibs serve` in a process of its own,
-// one claim a request.
+// dibsHTTP uses Dibs like a storefront: `dibs serve` in its own
+// process, one claim per request.
 //
-// It asks over as many kept connections as there are claimers. net/http's own
-// client costs as much as Dibs' answer, and on one machine what the claimers
-// use is taken from the servers; a storefront's client runs elsewhere.
+// It has one kept-alive connection per claimer, without
+// net/http's client: that uses as much CPU as Dibs' reply, and
+// on one machine takes it from the servers. A storefront's
+// client runs on another machine.
 type dibsHTTP struct {
 	Env
 
 	host string
-	idle chan *httpConn // nil in it: to be dialled
+	idle chan *httpConn // a nil entry is yet to be dialled
 	asks atomic.Uint64
 }
 
@@ -55,8 +56,8 @@ func openDibs(env Env) (*dibsHTTP, error) {
 	return s, nil
 }
 
-// Prepare creates the campaign. The lab's ids and users are plain letters and
-// digits.
+// Prepare creates the campaign. The lab's ids and users are
+// letters and digits.
 func (s *dibsHTTP) Prepare(ctx context.Context) error {
 	status, answer, err := s.do(ctx, "POST", "/v1/campaigns", fmt.Sprintf(
 		`{"id":"%s","kind":"coupon","total":%d,"per_user":1}`, s.Campaign.ID, s.Campaign.Units))
@@ -66,7 +67,7 @@ func (s *dibsHTTP) Prepare(ctx context.Context) error {
 	return err
 }
 
-// Claim posts one claim with a key of its own.
+// Claim posts one claim with its own key.
 func (s *dibsHTTP) Claim(ctx context.Context, user string) (Outcome, error) {
 	path := "/v1/campaigns/" + s.Campaign.ID + "/claims"
 	status, answer, err := s.do(ctx, "POST", path, `{"user_id":"`+user+`"}`)
@@ -80,12 +81,12 @@ func (s *dibsHTTP) Claim(ctx context.Context, user string) (Outcome, error) {
 	}
 }
 
-// refusalOf reads a problem in the words of the lab.
+// refusalOf converts a problem to the lab's outcome.
 func refusalOf(status int, answer []byte) (Outcome, error) {
 	var problem struct {
 		Code string `json:"code"`
 	}
-	_ = json.Unmarshal(answer, &problem) // what is no problem has no code
+	_ = json.Unmarshal(answer, &problem) // anything else has no code
 	switch problem.Code {
 	case "sold_out":
 		return SoldOut, nil
@@ -98,7 +99,7 @@ func refusalOf(status int, answer []byte) (Outcome, error) {
 	}
 }
 
-// Settle waits until nothing is on its way to MySQL.
+// Settle waits until MySQL has every claim.
 func (s *dibsHTTP) Settle(ctx context.Context) error {
 	return settle(ctx, func(ctx context.Context) (bool, error) {
 		var stock struct {
@@ -112,8 +113,8 @@ func (s *dibsHTTP) Settle(ctx context.Context) error {
 	})
 }
 
-// do sends a request over an idle connection; one that fails is dialled again
-// by the next request.
+// do sends a request over an idle connection. After a failure
+// the next request dials again.
 func (s *dibsHTTP) do(ctx context.Context, method, path, body string) (status int, answer []byte, err error) {
 	c := <-s.idle
 	keep := false
@@ -134,7 +135,7 @@ func (s *dibsHTTP) do(ctx context.Context, method, path, body string) (status in
 	c.out = fmt.Appendf(c.out[:0], "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
 		"Idempotency-Key: %d-%d\r\nContent-Length: %d\r\n\r\n%s",
 		method, path, s.host, os.Getpid(), s.asks.Add(1), len(body), body)
-	_ = c.SetDeadline(time.Now().Add(ioTimeout)) // of a closed connection the write says so
+	_ = c.SetDeadline(time.Now().Add(ioTimeout)) // a closed connection fails at the write
 	if _, err := c.Write(c.out); err != nil {
 		return 0, nil, err
 	}
@@ -157,11 +158,11 @@ func (s *dibsHTTP) Close() error {
 	return nil
 }
 
-// errNoServe says that `dibs serve` did not come up.
+// errNoServe: `dibs serve` did not start.
 var errNoServe = errors.New("lab: dibs serve did not start")
 
-// serveDibs starts `dibs serve` on the lab's servers and returns when it is
-// ready.
+// serveDibs starts `dibs serve` on the lab's servers and waits
+// until it is ready.
 func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error, err error) {
 	if err := migrate(ctx, env); err != nil {
 		return "", nil, err
@@ -188,7 +189,8 @@ func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error
 	return endpoint, stop, nil
 }
 
-// awaitReady waits until the service at base is ready, or the process ends.
+// awaitReady waits until the service at base is ready, or the
+// process ends.
 func (p *process) awaitReady(ctx context.Context, base string) error {
 	asker, err := openDibs(Env{Place: Place{Endpoint: base}})
 	if err != nil {

@@ -19,17 +19,18 @@ import (
 	"dibs/syncer/writer"
 )
 
-// dibsKeys are patterns of the keys of a Dibs, whatever the partition. Its
-// tables and keys are used as they are: the lab's database and Redis are its
-// own.
+// dibsKeys are patterns of Dibs' keys, of all partitions. Dibs'
+// usual tables and keys are used, as the lab has its own
+// database and Redis.
 var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
 
-// noLog is Dibs' log: what fails is returned.
+// noLog discards Dibs' log: errors are returned.
 var noLog = slog.New(slog.DiscardHandler)
 
-// dibsPackages claims from Dibs without HTTP: claimers share calls of the claim
-// script, which takes the unit and adds the event in one step. `dibs serve`
-// books what the stream says, as for dibsHTTP.
+// dibsPackages claims without HTTP: claimers share calls of the
+// claim script, which takes the unit and adds the event in one
+// step. `dibs serve` stores the stream's claims, as for
+// dibsHTTP.
 type dibsPackages struct {
 	*dibsHTTP
 
@@ -65,7 +66,7 @@ func newDibsPackages(env Env) (Strategy, error) {
 	return s, nil
 }
 
-// Prepare creates the campaign and brings it into Redis.
+// Prepare creates the campaign and loads it into Redis.
 func (s *dibsPackages) Prepare(ctx context.Context) error {
 	err := errors.Join(s.dibsHTTP.Prepare(ctx), s.scripts.Preload(ctx))
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *dibsPackages) Prepare(ctx context.Context) error {
 	})
 }
 
-// Claim asks with an idempotency key of its own, as a storefront does.
+// Claim uses a new idempotency key, as a storefront does.
 func (s *dibsPackages) Claim(ctx context.Context, user string) (Outcome, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *dibsPackages) Claim(ctx context.Context, user string) (Outcome, error) 
 // Close closes the connections.
 func (s *dibsPackages) Close() error { return errors.Join(s.dibsHTTP.Close(), s.rdb.Close()) }
 
-// withStore opens Dibs' database for a while.
+// withStore opens Dibs' database for one call.
 func withStore(ctx context.Context, dsn string, do func(*gorm.DB) error) error {
 	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: dsn, Logger: noLog})
 	if err != nil {
@@ -111,8 +112,8 @@ func withStore(ctx context.Context, dsn string, do func(*gorm.DB) error) error {
 	return errors.Join(do(db), sqlstore.Close(db))
 }
 
-// migrate brings the lab's database to Dibs' schema. Redis is empty: what the
-// lab made is gone.
+// migrate migrates the lab's database. Redis is empty, because
+// the lab deletes its keys.
 func migrate(ctx context.Context, env Env) error {
 	if _, err := migrations.Up(ctx, env.DB, migrations.MySQL); err != nil {
 		return fmt.Errorf("lab: %w", err)

@@ -11,35 +11,36 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrConfig is wrapped by every refusal of a Workload or of a place; the
-// message names the field.
+// ErrConfig is wrapped by every refusal of a Workload or a
+// Place. The message names the field.
 var ErrConfig = errors.New("lab: bad configuration")
 
-// Campaign is what is handed out, one unit a user.
+// Campaign has units to hand out, one per user.
 type Campaign struct {
 	ID    string `json:"id"`
 	Units int64  `json:"units"`
 }
 
-// Place says where the servers are.
+// Place has the servers' addresses.
 type Place struct {
 	RedisURL string `json:"redis_url"`
 	MySQLDSN string `json:"mysql_dsn"` // with the lab's own database
 	Endpoint string `json:"endpoint"`  // of the strategy's Service
 }
 
-// Terms are the rules of a claim. A worker process is told them as they are.
+// Terms are the rules of a claim, sent unchanged to worker
+// processes.
 type Terms struct {
 	Campaign    Campaign `json:"campaign"`
-	Connections int      `json:"connections"` // claims at the same time in this process
-	// how long a claim waits for a lock or a transaction
+	Connections int      `json:"connections"` // concurrent claims in this process
+	// limit of a claim's wait for a lock or a transaction
 	Patience   time.Duration `json:"patience_ns"`
-	RetryPause time.Duration `json:"retry_pause_ns"` // before it asks again, on average
-	Lease      time.Duration `json:"lease_ns"`       // of locks that end by themselves
+	RetryPause time.Duration `json:"retry_pause_ns"` // average pause before a retry
+	Lease      time.Duration `json:"lease_ns"`       // of locks that expire
 }
 
-// Env is what a Strategy is given. Redis and DB are shared with others and not
-// its own to close.
+// Env is a Strategy's environment. Redis and DB are shared; the
+// Strategy must not close them.
 type Env struct {
 	Place
 	Terms
@@ -47,16 +48,16 @@ type Env struct {
 	Redis *redis.Client
 	DB    *sql.DB
 
-	// At is told of each step that a claim comes to; an error ends the claim
-	// there as any failure would. Nil is no one.
+	// At is called at each step of a claim. An error fails the claim
+	// there. It may be nil.
 	At func(Step) error
-	// Self is this program, for services that are processes. Nil where none is
-	// needed.
+	// Self runs this program, for services that are processes; nil
+	// if there are none.
 	Self Self
 }
 
-// DefaultLease is the lease of locks that end by themselves, in the article's
-// order of magnitude.
+// DefaultLease is the lease of locks that expire, of the
+// article's order of magnitude.
 const DefaultLease = 30 * time.Second
 
 func (e *Env) at(step Step) error {
@@ -66,16 +67,16 @@ func (e *Env) at(step Step) error {
 	return e.At(step)
 }
 
-// Keys of a campaign. All are of one cluster slot, so that no strategy is kept
-// from a script.
+// Keys of a campaign, all in one cluster slot, so that any
+// strategy can use scripts.
 func (e *Env) key(what string) string { return KeyPrefix + "{" + e.Campaign.ID + "}:" + what }
 func (e *Env) stockKey() string       { return e.key("stock") }
 func (e *Env) usersKey() string       { return e.key("users") }
 func (e *Env) lockKey() string        { return e.key("lock") }
 func (e *Env) packetsKey() string     { return e.key("packets") }
-func (e *Env) takenKey() string       { return e.key("taken") } // who was given a unit, in order
+func (e *Env) takenKey() string       { return e.key("taken") } // users who got a unit, in order
 
-// KeyPrefix is the start of every key of the lab's own.
+// KeyPrefix starts every key of the lab.
 const KeyPrefix = "dibs:lab:"
 
 const (
@@ -83,8 +84,8 @@ const (
 	ioTimeout   = 30 * time.Second
 )
 
-// openEnv connects to the servers of a place, with a connection to Redis for
-// each claimer. closeAll closes both.
+// openEnv connects to a Place's servers, with a Redis connection
+// for each claimer. closeAll closes both.
 func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), err error) {
 	opts, err := redis.ParseURL(p.RedisURL)
 	if err != nil {
@@ -97,7 +98,7 @@ func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), er
 	cfg.InterpolateParams = true
 	cfg.ParseTime = true
 	cfg.Loc = time.UTC
-	cfg.ClientFoundRows = false // a row that stays as it was is not counted
+	cfg.ClientFoundRows = false // unchanged rows are not counted
 	cfg.Timeout = dialTimeout
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -106,7 +107,7 @@ func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), er
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(sqlConnections)
 	db.SetMaxIdleConns(sqlConnections)
-	opts.MaxRetries = -1 // a DECR that is sent twice is two
+	opts.MaxRetries = -1 // a repeated DECR would count twice
 	opts.Protocol = 2
 	opts.DisableIdentity = true
 	opts.PoolSize = t.Connections + 1

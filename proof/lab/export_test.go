@@ -2,7 +2,7 @@ package lab
 
 import "context"
 
-// Words of the inside for the tests.
+// Internals for the tests.
 var (
 	OpenEnv   = openEnv
 	KeyOfLock = func(e Env) string { return e.lockKey() }
@@ -11,8 +11,8 @@ var (
 	ResultOf  = newResult
 )
 
-// Elsewhere has a user claim in a process of its own, which kills itself when
-// the claim comes to dieAt. It returns what the user was told, by outcome.
+// Elsewhere claims for a user in another process, which kills
+// itself at dieAt. It returns the replies by outcome.
 func Elsewhere(
 	ctx context.Context, self Self, entry string, env Env, dieAt Step, user string,
 ) (map[Outcome]int64, error) {
@@ -27,7 +27,7 @@ func Elsewhere(
 // Compare fills in the ratios.
 func (r *Report) Compare() { r.compare() }
 
-// WithLock says what a killed claimer left in a round.
+// WithLock sets the lock left by a killed claimer in a round.
 func (r Round) WithLock(lock string) Round {
 	r.lock = lock
 	return r

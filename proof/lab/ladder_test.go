@@ -15,7 +15,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// brief is a run of some strategies that takes no longer than it must.
+// brief is the shortest possible run of some strategies.
 func brief(entries ...string) lab.Workload {
 	w := lab.DefaultWorkload()
 	w.Strategies = entries
@@ -28,8 +28,8 @@ func brief(entries ...string) lab.Workload {
 	return w
 }
 
-// Rounds go up the ladder and down again, so that no strategy always comes
-// first; each round is kept, and the lock of the first.
+// No strategy may always come first. Each round must be kept,
+// and the first one's lock.
 func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	t.Parallel()
 	w := brief("read-then-write", "set-nx-px")
@@ -56,8 +56,8 @@ func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	require.Regexp(t, `^(MariaDB|MySQL) \d+\.\d+\.\d+$`, report.Servers[1])
 }
 
-// A lab takes away what it made, and nothing else: keys of others, labs among
-// them, and tables.
+// A lab must remove what it made, and nothing else: neither
+// others' keys, including other labs', nor tables.
 func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
@@ -80,8 +80,8 @@ func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	require.Zero(t, rows, "it works in a database of its own")
 }
 
-// A Redis that dies in the middle ends the run, soon and with its reason; what
-// the run made in MySQL is taken away all the same.
+// A Redis that dies must end the run soon and with its reason.
+// What the run made in MySQL must be removed.
 func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	t.Parallel()
 	redis, own := testenv.Redis(t), testenv.SQLServer(t)
@@ -107,7 +107,8 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// Dibs' own strategies keep the contract of the others, and their books follow.
+// Dibs' own strategies must keep the same contract, and MySQL
+// must follow.
 func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
@@ -136,7 +137,8 @@ func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	}
 }
 
-// What Dibs says when it should not ends a lab with Dibs' own words.
+// An unexpected reply of Dibs must end a lab with Dibs' own
+// message.
 func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 	t.Parallel()
 	var code atomic.Value

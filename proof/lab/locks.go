@@ -12,21 +12,20 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrLeaseLost says that a claim was still at work when its lock was no longer
-// its own.
+// ErrLeaseLost: a claim lost its lock before it was done.
 var ErrLeaseLost = errors.New("lab: the lease ended before the claim did")
 
 // unlockFunc releases a lock.
 type unlockFunc func(context.Context) error
 
-// locked is a strategy that sells under a key in Redis that only one can make.
+// locked is a strategy that sells under a lock key in Redis.
 type locked struct {
-	// lock waits for the lock, and returns what releases it; nil when patience
-	// ended first.
+	// lock waits for the lock and returns its release; nil if
+	// patience ended first.
 	lock func(ctx context.Context, c *counter) (unlockFunc, error)
-	// then is done under the lock before anything else; nil is nothing.
+	// then runs first under the lock; nil is nothing.
 	then func(ctx context.Context, c *counter) error
-	// forgets says that a claim that fails never comes to the release.
+	// forgets: a failed claim never releases the lock.
 	forgets bool
 }
 
@@ -60,14 +59,15 @@ func (l locked) claim(ctx context.Context, c *counter, user string) (outcome Out
 	return c.sell(ctx, user)
 }
 
-// setNX makes a key without an end and without an owner.
+// setNX makes a key without an expiry or an owner.
 func setNX(ctx context.Context, c *counter) (unlockFunc, error) { return c.makeKey(ctx, 0) }
 
-// setNXPX makes the lock and its end in one command. The lock is no one's.
+// setNXPX makes the lock with its expiry in one command, without
+// an owner.
 func setNXPX(ctx context.Context, c *counter) (unlockFunc, error) { return c.makeKey(ctx, c.Lease) }
 
-// makeKey waits until it has made the lock's key. To release the lock is to
-// delete the key, whoever's it is by then.
+// makeKey waits until it has made the lock's key. The release
+// deletes the key, even if it is another's by then.
 func (c *counter) makeKey(ctx context.Context, lasts time.Duration) (unlockFunc, error) {
 	had, err := c.acquire(ctx, func(ctx context.Context) (bool, error) {
 		return c.Redis.SetNX(ctx, c.lockKey(), "1", lasts).Result() // with a time: SET NX PX
@@ -78,16 +78,16 @@ func (c *counter) makeKey(ctx context.Context, lasts time.Duration) (unlockFunc,
 	return func(ctx context.Context) error { return c.Redis.Del(ctx, c.lockKey()).Err() }, nil
 }
 
-// expire gives the lock an end, with a second command. Until that came through
-// it has none.
+// expire sets the lock's expiry with a second command. Until
+// then it has none.
 func expire(ctx context.Context, c *counter) error {
 	return c.Redis.PExpire(ctx, c.lockKey(), c.Lease).Err()
 }
 
-// ownerToken is SET NX PX with a value that only its holder knows;
-// bsm/redislock compares it before it deletes. The library's own waiting is not
-// used: at the end of patience it would cut a try short that may have
-// succeeded, and leave a lock without a holder.
+// ownerToken is SET NX PX with a secret value, which
+// bsm/redislock compares before it deletes. The library's own
+// waiting is not used: at the end of patience it could abort a
+// successful attempt, and leave a lock without a holder.
 func ownerToken(ctx context.Context, c *counter) (unlockFunc, error) {
 	locks := redislock.New(c.Redis)
 	var lock *redislock.Lock
@@ -110,8 +110,9 @@ func ownerToken(ctx context.Context, c *counter) (unlockFunc, error) {
 	}, nil
 }
 
-// sellBoth is the slowest way of the batch stock article: the coupon's lock
-// around a Redis counter and its row in MySQL, so that both change together.
+// sellBoth is the slowest way of the batch stock article: the
+// coupon's lock around a Redis counter and its MySQL row, so
+// that both change together.
 func (c *counter) sellBoth(ctx context.Context, user string) (outcome Outcome, err error) {
 	unlock, err := ownerToken(ctx, c)
 	if err != nil || unlock == nil {
@@ -125,14 +126,14 @@ func (c *counter) sellBoth(ctx context.Context, user string) (outcome Outcome, e
 	return Claimed, c.bookOne(ctx)
 }
 
-// pause is how long a waiter waits before it asks again: spread around
-// RetryPause, so that a crowd does not ask at once.
+// pause is a waiter's pause before a retry, spread around
+// RetryPause, so that a crowd's retries don't coincide.
 func (e *Env) pause() time.Duration {
 	return e.RetryPause/2 + rand.N(max(e.RetryPause, 1)) //nolint:gosec // no one gains by guessing it
 }
 
-// acquire tries for a lock until it is had or patience is over; had is false
-// then.
+// acquire tries for a lock until it succeeds or patience ends;
+// had is false then.
 func (e *Env) acquire(
 	ctx context.Context, try func(context.Context) (bool, error),
 ) (had bool, err error) {
@@ -155,8 +156,8 @@ func (e *Env) acquire(
 	}
 }
 
-// give releases a lock though the claim's context may be over, and adds its
-// failure to err.
+// give releases a lock even if the claim's context ended, and
+// adds a failure to err.
 func give(ctx context.Context, err *error, release unlockFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the locks, and what mends each.
+// The flaws of the locks, and what fixes each.
 
 var errHolder = errors.New("the holder failed")
 
@@ -27,7 +27,7 @@ func TestHolderThatFailsWedgesSETNX(t *testing.T) {
 	t.Parallel()
 	for entry, after := range map[string]lab.Outcome{
 		"setnx":       lab.Busy,
-		"setnx-defer": lab.Claimed, // mended
+		"setnx-defer": lab.Claimed, // fixed
 	} {
 		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
@@ -72,9 +72,9 @@ func TestLockWithAnEndOutlivesItsHolderNotForLong(t *testing.T) {
 	}
 }
 
-// late has a holder outlive its lease, a second come in, and the first end
-// while the second is still at work. It returns both claims and the second's
-// gate.
+// late makes a holder outlive its lease, a second one start, and
+// the first end while the second is active. It returns both
+// claims and both gates.
 func late(t *testing.T, b *bench) (first <-chan verdict, second <-chan verdict, gates [2]*gate) {
 	t.Helper()
 	gates = [2]*gate{newGate(lab.StepRead), newGate(lab.StepRead)}

@@ -11,8 +11,8 @@ import (
 	"dibs/proof/trials"
 )
 
-// TestMain is also the program itself, for the processes that the lab starts:
-// workers and `dibs serve`.
+// TestMain is also the program, for the lab's processes: workers
+// and `dibs serve`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == lab.WorkerCommand || os.Args[1] == "serve") {
 		cmd.Main(trials.Run)

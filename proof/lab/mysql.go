@@ -13,12 +13,12 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrBooks says that Redis and MySQL differ.
+// ErrBooks: Redis and MySQL differ.
 var ErrBooks = errors.New("lab: the books differ")
 
-// lab_stock has the stock of a campaign, lab_users who has a unit of it,
-// lab_units a row for each unit and its user. Any number of users may be NULL
-// under the unique key: these units are free.
+// lab_stock has a campaign's stock, lab_users the users with a
+// unit, lab_units a row per unit with its user. Many users may
+// be NULL under the unique key: these units are free.
 const (
 	idType      = " VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin "
 	createStock = "CREATE TABLE IF NOT EXISTS lab_stock (campaign_id" + idType + `PRIMARY KEY,
@@ -30,7 +30,7 @@ const (
 		UNIQUE KEY one_a_user (campaign_id, user_id)) ENGINE=InnoDB`
 )
 
-// rowsAtOnce is how many rows or entries of a stock one command brings.
+// rowsAtOnce is the number of rows or entries per command.
 const rowsAtOnce = 1000
 
 const (
@@ -38,7 +38,7 @@ const (
 	settleMax  = 2 * time.Minute
 )
 
-// settle polls until the books have everything.
+// settle polls until done reports true.
 func settle(ctx context.Context, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, settleMax)
 	defer cancel()
@@ -53,7 +53,7 @@ func settle(ctx context.Context, done func(context.Context) (bool, error)) error
 	}
 }
 
-// prepareRow writes the stock of a campaign to MySQL.
+// prepareRow writes a campaign's stock to MySQL.
 func (c *counter) prepareRow(ctx context.Context) error {
 	for _, create := range []string{createStock, createUsers} {
 		if _, err := c.DB.ExecContext(ctx, create); err != nil {
@@ -82,12 +82,13 @@ func (c *counter) prepareUnits(ctx context.Context) error {
 	return err
 }
 
-// execer is what a database and a transaction share.
+// execer is a database or a transaction.
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// changed executes a statement and reports whether it changed a row.
+// changed executes a statement and reports whether it changed a
+// row.
 func changed(ctx context.Context, on execer, statement string, args ...any) (bool, error) {
 	res, err := on.ExecContext(ctx, statement, args...)
 	if err != nil {
@@ -97,14 +98,14 @@ func changed(ctx context.Context, on execer, statement string, args ...any) (boo
 	return rows > 0, err
 }
 
-// takeOne is the one UPDATE a claim; false when the row says that nothing is
+// takeOne is one UPDATE per claim; false if the row has nothing
 // left.
 func (c *counter) takeOne(ctx context.Context, on execer) (bool, error) {
 	return changed(ctx, on, `UPDATE lab_stock SET remaining = remaining - 1
 		WHERE campaign_id = ? AND remaining >= 1`, c.Campaign.ID)
 }
 
-// bookOne is takeOne for a unit that Redis has sold.
+// bookOne is takeOne for a unit sold by Redis.
 func (c *counter) bookOne(ctx context.Context) error {
 	taken, err := c.takeOne(ctx, c.DB)
 	if err == nil && !taken {
@@ -113,16 +114,16 @@ func (c *counter) bookOne(ctx context.Context) error {
 	return err
 }
 
-// mark notes that a user has a unit; false when that was so already.
+// mark records a user's unit; false if there is one.
 func (c *counter) mark(ctx context.Context, tx *sql.Tx, user string) (bool, error) {
 	return changed(ctx, tx, "INSERT IGNORE INTO lab_users (campaign_id, user_id) VALUES (?, ?)",
 		c.Campaign.ID, user)
 }
 
-// sellLockedRow locks the stock's row, reads it, decides and writes: the
-// database's own lock around read-then-write. The user's row is not read FOR
-// UPDATE: where there is none yet, that would lock the gap in which other
-// coupons' users are to be inserted.
+// sellLockedRow locks the stock's row, reads it, decides and
+// writes: read-then-write under the database's lock. The user's
+// row is not read FOR UPDATE: if missing, that would lock the
+// gap for other users' inserts.
 func (c *counter) sellLockedRow(ctx context.Context, user string) (Outcome, error) {
 	return c.transact(ctx, nil, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
 		var stock int64
@@ -145,9 +146,9 @@ func (c *counter) sellLockedRow(ctx context.Context, user string) (Outcome, erro
 	})
 }
 
-// sellConditional lets the UPDATE itself decide: its WHERE holds the rule, its
-// count of rows is the answer. The user's row comes first and the stock's,
-// which all want, last, so that it is held for as short as can be.
+// sellConditional lets the UPDATE decide: its WHERE is the rule,
+// its row count the result. The user's row comes first and the
+// contended stock row last, to hold its lock briefly.
 func (c *counter) sellConditional(ctx context.Context, user string) (Outcome, error) {
 	return c.transact(ctx, nil, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
 		marked, err := c.mark(ctx, tx, user)
@@ -162,9 +163,9 @@ func (c *counter) sellConditional(ctx context.Context, user string) (Outcome, er
 	})
 }
 
-// sellUnit takes the first row that is free and that no one else is taking, so
-// that claims do not queue. READ COMMITTED locks rows and no gaps, into which
-// others' users would have to wait.
+// sellUnit takes the first free row that no other claim has
+// locked, so that claims don't queue. READ COMMITTED locks rows
+// without gaps, which would block inserts of other users.
 func (c *counter) sellUnit(ctx context.Context, user string) (Outcome, error) {
 	committed := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	return c.transact(ctx, committed, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
@@ -190,9 +191,9 @@ func (c *counter) sellUnit(ctx context.Context, user string) (Outcome, error) {
 	})
 }
 
-// freeUnit finds a free unit and locks its row. When all free rows are locked
-// it waits for them: a holder may roll back, and whoever was told "sold out"
-// meanwhile would have been told wrong.
+// freeUnit finds a free unit and locks its row. If all free rows
+// are locked it waits: a holder may roll back, which would make
+// an earlier "sold out" wrong.
 func (c *counter) freeUnit(ctx context.Context, tx *sql.Tx) (unit int64, err error) {
 	const free = `SELECT unit FROM lab_units WHERE campaign_id = ? AND user_id IS NULL
 		LIMIT 1 FOR UPDATE`
@@ -203,14 +204,15 @@ func (c *counter) freeUnit(ctx context.Context, tx *sql.Tx) (unit int64, err err
 	return unit, err
 }
 
-// Errors of MySQL. A transaction is tried again after a deadlock only.
+// Errors of MySQL. Only a deadlock is retried.
 const (
 	duplicateKey    = 1062
 	lockWaitTimeout = 1205
 	deadlock        = 1213
 )
 
-// isMySQL reports whether err is the server's error of this number.
+// isMySQL reports whether err is the server's error of this
+// number.
 func isMySQL(err error, number uint16) bool {
 	var refused *mysql.MySQLError
 	return errors.As(err, &refused) && refused.Number == number
@@ -218,9 +220,9 @@ func isMySQL(err error, number uint16) bool {
 
 type txFunc func(ctx context.Context, tx *sql.Tx) (Outcome, error)
 
-// transact runs one claim's transaction, again after a deadlock, until patience
-// is over. The transaction commits when do says Claimed and is rolled back
-// otherwise.
+// transact runs one claim's transaction and retries deadlocks
+// until patience ends. It commits if do returns Claimed, else
+// rolls back.
 func (c *counter) transact(ctx context.Context, opts *sql.TxOptions, do txFunc) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()
@@ -245,7 +247,7 @@ func (c *counter) transactOnce(ctx context.Context, opts *sql.TxOptions, do txFu
 	outcome, err := do(ctx, tx)
 	if err != nil || outcome != Claimed {
 		rollback := tx.Rollback()
-		if errors.Is(rollback, sql.ErrTxDone) { // the end of ctx has done it
+		if errors.Is(rollback, sql.ErrTxDone) { // the end of ctx did it
 			rollback = nil
 		}
 		return outcome, errors.Join(err, rollback)

@@ -10,7 +10,8 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the strategies that keep books, and what mends each.
+// The flaws of the strategies that store claims, and what fixes
+// each.
 
 func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
 	t.Parallel()
@@ -50,9 +51,9 @@ func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	}
 }
 
-// Claims pass by the rows that others are taking. Only when no other row is
-// left they wait: its holder may give it back, and whoever was told "sold out"
-// meanwhile would have been told wrong.
+// Claims must skip rows locked by others. If no other row is
+// left they must wait: a holder may roll back, which would make
+// a "sold out" wrong.
 func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)
@@ -71,8 +72,8 @@ func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "late"))
 }
 
-// Two claims of one user that take two rows at once: the unique key lets one of
-// them through.
+// Two claims of one user may take two rows at once; the unique
+// key must let only one pass.
 func TestSkipLockedGivesAUserOneUnitThoughBothClaimsFoundOne(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)
@@ -102,8 +103,7 @@ func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {
 	}
 }
 
-// TestDibsBooksAClaimWhoseClaimerDied mends the above: the claim and its event
-// are one step.
+// The fix of the above: the claim and its event are one step.
 func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
@@ -122,9 +122,9 @@ func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	}
 }
 
-// TestScriptThatFailsHalfWayKeepsItsFirstWrites is the flaw of scripts that
-// write before they have checked everything, which Dibs' does not: its own
-// tests plant a wrong type on each key.
+// The flaw of scripts that write before they have checked
+// everything. Dibs' scripts don't: their tests put a wrong type
+// into each key.
 func TestScriptThatFailsHalfWayKeepsItsFirstWrites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "red-packet", 3)

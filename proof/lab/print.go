@@ -10,20 +10,20 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// targets is how many times faster Dibs over HTTP is to be.
+// targets are the speed-ups expected of Dibs over HTTP.
 var targets = map[string]float64{"lock-per-coupon": 50, "lua-update": 10, "for-update": 10}
 
-// Table is the report as an aligned table for people, with notes below.
+// Table returns the report as a table for people, with notes.
 func (r *Report) Table() string {
 	return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.notes("  ")
 }
 
-// Markdown is what docs/lab.md has of the report.
+// Markdown returns docs/lab.md's part of the report.
 func (r *Report) Markdown() string {
 	return r.facts() + "\n\n" + r.notes("- ") + "\n" + r.table().RenderMarkdown()
 }
 
-// facts say what the figures were taken on and how.
+// facts describe how the figures were measured.
 func (r *Report) facts() string {
 	w := r.Workload
 	return fmt.Sprintf("%s; %s, %s.\n%d connections in %d processes; %s of measuring in each of %d rounds; "+
@@ -64,8 +64,7 @@ func (r *Report) table() table.Writer {
 	return t
 }
 
-// notes are the ratios that have targets, how late the books were, and what
-// went wrong.
+// notes are ratios with targets, MySQL's lag, and failures.
 func (r *Report) notes(bullet string) string {
 	var ratios, rest strings.Builder
 	for i := range r.Results {
@@ -91,7 +90,8 @@ func (r *Report) notes(bullet string) string {
 	return ratios.String() + rest.String()
 }
 
-// digits shows three digits that count, and thousands apart.
+// digits shows three significant digits, with thousands
+// separated.
 func digits(v float64) string {
 	switch {
 	case v >= 100:

@@ -15,13 +15,14 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Self makes a command that runs this program once more, with other arguments.
+// Self makes a command that runs this program with other
+// arguments.
 type Self func(args ...string) *exec.Cmd
 
-// stopMax is how long a process may take to end.
+// stopMax limits a process's stop.
 const stopMax = 20 * time.Second
 
-// process is a child process and what it says.
+// process is a child process and its output.
 type process struct {
 	cmd   *exec.Cmd
 	said  testenv.Buffer
@@ -39,13 +40,13 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		return nil, fmt.Errorf("lab: start %s: %w", cmd.Path, err)
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended is in what it said
+		_ = cmd.Wait() // how it ended is in its output
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// stop asks the process to end, and makes it end when it takes too long.
+// stop asks the process to end, and kills it after a time.
 func (p *process) stop(within time.Duration) error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -64,7 +65,7 @@ var (
 	errKilled = errors.New("lab: a worker was killed")
 )
 
-// work has a worker process do each of these orders, all at the same time, and
+// work runs these orders in concurrent worker processes and
 // returns their answers.
 func work(ctx context.Context, self Self, orders ...order) ([]done, error) {
 	answers := make([]done, len(orders))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soon bounds waits of these tests for processes that should end at once.
+// soon limits the wait for processes that should end at once.
 const soon = time.Minute
 
 func sh(script string) *exec.Cmd { return exec.Command("sh", "-c", script) }
@@ -56,7 +56,8 @@ func TestAWorkerThatFailsSaysWhy(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
-// One that fails ends the others, and so does the end of the run.
+// A failed worker must end the others, and so must the run's
+// end.
 func TestWorkersThatAreNotNeededAnyMoreAreKilled(t *testing.T) {
 	t.Parallel()
 	oneFails := worker(t, `read -r line; case "$line" in *'"share":1'*) exit 3;; esac; while :; do sleep 0.01; done`)

@@ -7,7 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Report is what a run of the lab found.
+// Report is the result of a lab run.
 type Report struct {
 	At       time.Time `json:"at"`
 	Machine  []string  `json:"machine"`
@@ -16,39 +16,40 @@ type Report struct {
 	Results  []Result  `json:"rungs"`
 }
 
-// Result is what one strategy did over all rounds: rates and costs are the
-// median of the rounds, what went wrong in a sell-out and how late the books
-// were is of the worst, counts are of all.
+// Result is one strategy's result over all rounds. Rates and
+// costs are medians. A sell-out's errors and MySQL's lag are of
+// the worst round. Counts are sums.
 type Result struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Flaw  string `json:"flaw"`
 	Round
 
-	// how many times Dibs over HTTP is faster; median
+	// how many times faster Dibs over HTTP is; median
 	DibsRatio float64 `json:"dibs_ratio,omitempty"`
 	P50Ms     float64 `json:"p50_ms"` // of accepted claims, over all rounds
 	P95Ms     float64 `json:"p95_ms"`
 	P99Ms     float64 `json:"p99_ms"`
-	Lock      string  `json:"lock"` // that a killed claimer left behind, for people
+	Lock      string  `json:"lock"` // left by a killed claimer, in words
 	Rounds    []Round `json:"rounds"`
 }
 
-// Round is what one strategy did in one round: in the measurement, and in the
-// sell-out of a small stock to a crowd that wants more than there is.
+// Round is one strategy's result in one round: of the
+// measurement, and of the sell-out, in which a crowd wants more
+// than the small stock.
 type Round struct {
 	ClaimsPerSecond float64 `json:"claims_per_second"`
-	Claims          int64   `json:"claims"` // accepted in the measurement, those after its end too
+	Claims          int64   `json:"claims"` // accepted in the measurement, including those after its end
 	Statements      float64 `json:"mysql_statements_a_claim"`
 	RedisMicros     float64 `json:"redis_cpu_us_a_claim"`
-	SettledMs       float64 `json:"settled_ms"` // from the last answer until the books have all
+	SettledMs       float64 `json:"settled_ms"` // from the last reply until MySQL has all claims
 
 	SellOutRate    float64 `json:"sell_out_claims_per_second"`
-	Sold           int64   `json:"sold"`             // units that users were told they have
+	Sold           int64   `json:"sold"`             // units granted to users
 	Oversold       int64   `json:"oversold"`         // units beyond the stock
-	Undersold      int64   `json:"undersold"`        // units left though someone wanted them
-	OverLimitUsers int64   `json:"over_limit_users"` // who were given more than one
-	Cut            bool    `json:"cut"`              // it took too long: what is left says nothing
+	Undersold      int64   `json:"undersold"`        // units left though wanted
+	OverLimitUsers int64   `json:"over_limit_users"` // users granted more than one
+	Cut            bool    `json:"cut"`              // it took too long: the rest means nothing
 
 	// Of both.
 	Busy    int64  `json:"busy"`
@@ -56,10 +57,10 @@ type Round struct {
 	Failure string `json:"failure,omitempty"` // the first
 
 	latency *hdrhistogram.Histogram
-	lock    string // that a killed claimer left behind; of the first round
+	lock    string // left by a killed claimer; of the first round
 }
 
-// newResult sums up the rounds of a strategy.
+// newResult combines a strategy's rounds.
 func newResult(entry Entry, rounds []Round) Result {
 	res := Result{Name: entry.Name, Title: entry.Title, Flaw: entry.Flaw, Rounds: rounds}
 	var rates, statements, micros, sellOuts []float64
@@ -103,8 +104,8 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// compare fills in the ratios to Dibs over HTTP, round by round. Without it
-// there are none.
+// compare computes the ratios to Dibs over HTTP, per round, if
+// that was run.
 func (r *Report) compare() {
 	dibs := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == "dibs-http" })
 	if dibs < 0 {
@@ -121,5 +122,5 @@ func (r *Report) compare() {
 	}
 }
 
-// wrong reports whether a sell-out was not what it should be, in any round.
+// wrong reports whether any round's sell-out was wrong.
 func (r *Result) wrong() bool { return r.Oversold > 0 || r.Undersold > 0 || r.OverLimitUsers > 0 }

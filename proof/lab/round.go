@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	plenty     = 1_000_000_000 // a stock that no measurement gets through
-	sellOutMax = time.Minute   // no claim of a sell-out begins after this
+	plenty     = 1_000_000_000 // a stock that no measurement exhausts
+	sellOutMax = time.Minute   // no claim of a sell-out starts later
 )
 
 var (
@@ -27,13 +27,14 @@ type contest struct {
 
 	entry Entry
 	env   Env    // with the service's endpoint
-	name  string // campaigns begin with it
+	name  string // prefix of its campaigns
 }
 
-// round has a strategy measured and sold out, and in the first round left by a
-// claimer that is killed.
+// round measures a strategy and sells out; in the first round it
+// also kills a claimer.
 func (r *runner) round(ctx context.Context, entry Entry, round int) (one Round, err error) {
-	// After the service has stopped, which would make its stream again.
+	// After the service has stopped, as it would recreate its
+	// stream.
 	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	c := &contest{runner: r, entry: entry, env: r.env}
 	c.name = fmt.Sprintf("%s-%s-%d", r.id, entry.Name, round)
@@ -74,7 +75,7 @@ func (c *contest) campaign(
 	return do(env, s)
 }
 
-// orders are what the workers are told. from has what is the same for all.
+// orders makes the workers' orders. from has the common part.
 func (c *contest) orders(env Env, from order) (all []order) {
 	for i := range c.w.Processes {
 		o := from
@@ -90,8 +91,8 @@ func (c *contest) orders(env Env, from order) (all []order) {
 	return all
 }
 
-// load has the workers claim, and waits until the books have what they were
-// told.
+// load has the workers claim, and waits until MySQL has their
+// claims.
 func (c *contest) load(ctx context.Context, env Env, s Strategy, o order) (
 	answers []done, late time.Duration, err error,
 ) {
@@ -103,8 +104,8 @@ func (c *contest) load(ctx context.Context, env Env, s Strategy, o order) (
 	return answers, time.Since(last), err
 }
 
-// measure has the workers claim for a while from a stock that does not end,
-// each claim by a user of its own. The costs are of the warm-up too.
+// measure has the workers claim for a time from an unlimited
+// stock, each claim by a new user. Costs include the warm-up.
 func (c *contest) measure(ctx context.Context, one *Round) error {
 	units := c.entry.Plenty
 	orDefault(&units, plenty)
@@ -126,13 +127,13 @@ func (c *contest) measure(ctx context.Context, one *Round) error {
 		claims := float64(max(one.Claims, 1))
 		one.SettledMs = float64(late.Microseconds()) / 1000
 		one.RedisMicros = (cpuAfter - cpu) * 1e6 / claims
-		// but for usage's own
+		// without usage's own
 		one.Statements = float64(max(statementsAfter-statements-1, 0)) / claims
 		return err
 	})
 }
 
-// add sums up the answers of a measurement.
+// add sums the answers of a measurement.
 func (r *Round) add(answers []done, lasted time.Duration) error {
 	r.latency = newHistogram()
 	for _, d := range answers {
@@ -157,8 +158,8 @@ func (r *Round) note(d done) {
 	orDefault(&r.Failure, d.Failure)
 }
 
-// usage reads how long Redis has computed, in seconds, and how many statements
-// MySQL got. On servers that others use too, theirs are in it.
+// usage reads Redis' CPU time in seconds, and MySQL's number of
+// statements. On shared servers they include other clients.
 func (e *Env) usage(ctx context.Context) (cpu float64, statements int64, err error) {
 	info, err := e.Redis.InfoMap(ctx, "cpu").Result()
 	if err != nil {
@@ -176,7 +177,8 @@ func (e *Env) usage(ctx context.Context) (cpu float64, statements int64, err err
 	return cpu, statements, err
 }
 
-// sellOut sends a crowd that wants more than there is, every user twice.
+// sellOut sends a crowd that wants more than the stock, every
+// user twice.
 func (c *contest) sellOut(ctx context.Context, one *Round) error {
 	return c.campaign(ctx, "s", c.w.Units, func(env Env, s Strategy) error {
 		o := order{Users: c.w.Users, Asks: 2, AtMost: sellOutMax, Prefix: "s"}
@@ -186,7 +188,7 @@ func (c *contest) sellOut(ctx context.Context, one *Round) error {
 	})
 }
 
-// count holds what users were answered against what there was.
+// count compares users' outcomes with the stock.
 func (r *Round) count(answers []done, units int64) {
 	var took time.Duration
 	had := make(map[string]int64)
@@ -213,8 +215,8 @@ func (r *Round) count(answers []done, units int64) {
 	}
 }
 
-// kill has a claimer die at the strategy's worst step, and checks what lock it
-// left.
+// kill kills a claimer at the strategy's worst step, and checks
+// which lock it left.
 func (c *contest) kill(ctx context.Context, one *Round) error {
 	return c.campaign(ctx, "k", 10, func(env Env, _ Strategy) (err error) {
 		o := c.orders(env, order{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: "k", DieAt: c.entry.DieAt})[0]
@@ -232,7 +234,7 @@ func (c *contest) kill(ctx context.Context, one *Round) error {
 	})
 }
 
-// lockLeft says whether the campaign's lock is there, and until when.
+// lockLeft describes the campaign's lock and its expiry.
 func lockLeft(ctx context.Context, env Env) (string, error) {
 	ends, err := env.Redis.PTTL(ctx, env.lockKey()).Result()
 	switch {

@@ -12,7 +12,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// binary is this test binary, which is the worker, too.
+// binary is this test binary, which is also the worker.
 func binary(t *testing.T) Self {
 	t.Helper()
 	path, err := os.Executable()
@@ -20,8 +20,8 @@ func binary(t *testing.T) Self {
 	return func(args ...string) *exec.Cmd { return exec.Command(path, args...) }
 }
 
-// contestOf is a contest of one strategy over a campaign of its own that is
-// prepared.
+// contestOf is a contest of one strategy over its own prepared
+// campaign.
 func contestOf(t *testing.T, name string) (*contest, Env) {
 	t.Helper()
 	entry, ok := StrategyNamed(name)
@@ -45,8 +45,8 @@ func contestOf(t *testing.T, name string) (*contest, Env) {
 	return &contest{runner: &runner{opts: Options{Self: binary(t)}, w: w}, entry: entry, env: env, name: env.Campaign.ID}, env
 }
 
-// One that was to die and came through is no measurement of what the dead
-// leave: the lab says so.
+// A claimer that should have died but survived measures nothing:
+// the lab must report it.
 func TestAClaimerThatComesThroughIsNoDeadOne(t *testing.T) {
 	t.Parallel()
 	c, _ := contestOf(t, "set-nx-px")
@@ -59,7 +59,7 @@ func TestDeathComesAtItsStepAlone(t *testing.T) {
 	require.NoError(t, dieAt(StepRead)(StepLocked))
 }
 
-// Workers begin together: none claims before the last has come.
+// No worker may claim before the last has started.
 func TestWorkersWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "read-then-write")

@@ -25,16 +25,16 @@ var (
 // Options of Run. Self and Progress are required.
 type Options struct {
 	Workload Workload
-	// RedisURL and MySQLDSN are the servers to use; the lab starts one for each
-	// that is empty.
+	// RedisURL and MySQLDSN are the servers; the lab starts one for
+	// each that is empty.
 	RedisURL, MySQLDSN string
 	Self               Self
 	// Progress is called before each strategy of each round.
 	Progress func(done, total int, what string)
 }
 
-// Run has every strategy of the workload measured and reports. What it made on
-// the servers is gone afterwards.
+// Run measures every strategy of the workload. It removes what
+// it made on the servers.
 func Run(ctx context.Context, opts Options) (report Report, err error) {
 	if err := opts.Workload.Validate(); err != nil {
 		return Report{}, err
@@ -52,9 +52,10 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 	return r.rounds(ctx)
 }
 
-// openServers starts the servers of which p has no address: a Redis that keeps
-// everything in memory, as Dibs' durability "fast" supposes at the least, and a
-// MariaDB whose commits are on disk before they are answered.
+// openServers starts the servers missing in p: a Redis that
+// keeps everything in memory, the least that Dibs' durability
+// "fast" assumes, and a MariaDB that syncs commits to disk
+// before it replies.
 func openServers(host *testenv.Program, p Place) (Place, error) {
 	err := host.Try(func() {
 		if p.RedisURL == "" {
@@ -71,7 +72,7 @@ func openServers(host *testenv.Program, p Place) (Place, error) {
 	return p, err
 }
 
-// runner is a run under way.
+// runner is a run in progress.
 type runner struct {
 	opts Options
 	w    Workload
@@ -80,7 +81,8 @@ type runner struct {
 	env  Env
 }
 
-// open makes the lab's own database and refuses a Redis in which a Dibs lives.
+// open makes the lab's own database and refuses a Redis used by
+// a Dibs.
 func (r *runner) open(ctx context.Context, place Place) (err error) {
 	terms := Terms{
 		Connections: 4, Patience: r.w.Patience, RetryPause: r.w.RetryPause, Lease: DefaultLease,
@@ -118,7 +120,7 @@ func (r *runner) open(ctx context.Context, place Place) (err error) {
 	return err
 }
 
-// keys lists the keys of some patterns.
+// keys lists keys that match patterns.
 func (r *runner) keys(ctx context.Context, patterns []string) (keys []string, err error) {
 	for _, pattern := range patterns {
 		scan := r.env.Redis.Scan(ctx, 0, pattern, 1000).Iterator()
@@ -141,8 +143,8 @@ func (r *runner) clean(ctx context.Context) error {
 	return err
 }
 
-// rounds runs all rounds, every other one in reverse so that no strategy always
-// comes first.
+// rounds runs all rounds, every other one in reverse order, so
+// that no strategy is always first.
 func (r *runner) rounds(ctx context.Context) (Report, error) {
 	entries, _ := r.w.Entries() // validated
 	rounds := make(map[string][]Round)
@@ -165,7 +167,7 @@ func (r *runner) rounds(ctx context.Context) (Report, error) {
 	}
 	r.opts.Progress(total, total, "done")
 	report := Report{At: time.Now().UTC().Truncate(time.Second), Workload: r.w, Servers: r.versions(ctx)}
-	report.Machine = []string{ // what the figures were taken on, apart from the servers
+	report.Machine = []string{ // the machine without the servers
 		fmt.Sprintf("%d cores shared by servers, Dibs and claimers", runtime.NumCPU()),
 		runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
 	}
@@ -178,7 +180,7 @@ func (r *runner) rounds(ctx context.Context) (Report, error) {
 
 // versions names the servers.
 func (r *runner) versions(ctx context.Context) []string {
-	info, _ := r.env.Redis.InfoMap(ctx, "server").Result() // one that does not say has no version
+	info, _ := r.env.Redis.InfoMap(ctx, "server").Result() // a server that reports none has no version
 	redis := "Redis " + info["Server"]["redis_version"]
 	if v := info["Server"]["valkey_version"]; v != "" {
 		redis = "Valkey " + v

@@ -15,7 +15,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// small is a run of a second a strategy.
+// small is a run of one second per strategy.
 func small() lab.Workload {
 	w := lab.DefaultWorkload()
 	w.Users = testenv.Pick(60, 600)
@@ -27,12 +27,12 @@ func small() lab.Workload {
 	return w
 }
 
-// quiet is no one's progress.
+// quiet ignores progress.
 func quiet(int, int, string) {}
 
-// TestLadder runs every strategy, in real processes: what is sound sells each
-// unit once and to no one too many, and a killed claimer leaves what the
-// strategy's flaw says.
+// Every strategy in real processes: a sound one must sell each
+// unit once and exceed no limit, and a killed claimer must leave
+// what the strategy's flaw says.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
@@ -93,7 +93,7 @@ func requireLocks(t *testing.T, report lab.Report) {
 	}, left)
 }
 
-// requireClean looks for what a run has left behind.
+// requireClean checks that a run left nothing behind.
 func requireClean(t *testing.T, redis *testenv.RedisServer, db *testenv.SQLServerDB) {
 	t.Helper()
 	keys, err := redis.Client().Keys(t.Context(), "dibs:*").Result()

@@ -26,7 +26,7 @@ var (
 	prepareLua = []prepareFunc{(*counter).prepareRow, preload(luaUpdate), (*counter).prepareStock}
 )
 
-// take takes a unit in Redis, by a script.
+// take takes a unit in Redis by a script.
 func (c *counter) take(ctx context.Context, user string) (Outcome, error) {
 	reply, err := luaUpdate.Run(ctx, c.Redis, []string{c.stockKey(), c.usersKey()}, user).Text()
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *counter) take(ctx context.Context, user string) (Outcome, error) {
 	return Outcome(reply), err
 }
 
-// takeAndUpdate is the middle of the batch stock article: a script takes the
-// unit, and one UPDATE books it.
+// takeAndUpdate is the middle way of the batch stock article: a
+// script takes the unit, and one UPDATE stores it.
 func (c *counter) takeAndUpdate(ctx context.Context, user string) (Outcome, error) {
 	outcome, err := c.take(ctx, user)
 	if err != nil || outcome != Claimed {
@@ -48,7 +48,8 @@ func (c *counter) takeAndUpdate(ctx context.Context, user string) (Outcome, erro
 	return Claimed, c.bookOne(ctx)
 }
 
-// preparePackets pushes the packets: id and amount, in minor units.
+// preparePackets pushes the packets: id and amount, in minor
+// units.
 func (c *counter) preparePackets(ctx context.Context) error {
 	err := c.Redis.Del(ctx, c.packetsKey(), c.takenKey(), c.usersKey()).Err()
 	if err != nil {
@@ -67,9 +68,9 @@ func (c *counter) preparePackets(ctx context.Context) error {
 	return err
 }
 
-// takePacket takes from a list that was filled before, by the red packet
-// article's script, one packet a call. A user who comes again is told of the
-// first.
+// takePacket takes one packet per call from a prepared list, by
+// the red packet article's script. A user's retry gets the first
+// packet again.
 func (c *counter) takePacket(ctx context.Context, user string) (Outcome, error) {
 	keys := []string{c.packetsKey(), c.usersKey(), c.takenKey()}
 	reply, err := redPacket.Run(ctx, c.Redis, keys, user).StringSlice()
@@ -82,17 +83,17 @@ func (c *counter) takePacket(ctx context.Context, user string) (Outcome, error) 
 	return Outcome(reply[0]), err
 }
 
-// flushInterval is how often a row in MySQL follows what a process took in
-// Redis: the default of Dibs' own flushes.
+// flushInterval is the time between MySQL updates: the default
+// of Dibs' own flushes.
 const flushInterval = 50 * time.Millisecond
 
-// flusher takes as takeAndUpdate does, but MySQL's row is written by flush:
-// once an interval, and at the end.
+// flusher takes like takeAndUpdate, but flush writes MySQL's
+// row: once an interval, and at the end.
 type flusher struct {
 	function
 
 	flush flushFunc
-	sum   atomic.Int64 // units taken since writeSum; only this process knows of them
+	sum   atomic.Int64 // units taken since writeSum, known to this process only
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 }
@@ -103,8 +104,8 @@ func flushed(flush flushFunc) func(Env) (Strategy, error) {
 	return func(env Env) (Strategy, error) { return newFlusher(env, flush, flushInterval), nil }
 }
 
-// newFlusher calls flush once an interval. An error is left to the next flush,
-// and to Close.
+// newFlusher calls flush once an interval. After an error the
+// next flush, or Close, retries.
 func newFlusher(env Env, flush flushFunc, every time.Duration) *flusher {
 	s := &flusher{function: function{counter: counter{env}, prepare: prepareLua}, flush: flush}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -126,22 +127,22 @@ func (s *flusher) Claim(ctx context.Context, user string) (Outcome, error) {
 	return outcome, err
 }
 
-// Close flushes for the last time.
+// Close flushes a last time.
 func (s *flusher) Close() error {
 	s.stop()
 	s.ended.Wait()
 	return s.flushNow()
 }
 
-// flushNow is not ended by Close: an UPDATE that is cut short may have been
-// made all the same.
+// flushNow is not cancelled by Close: an interrupted UPDATE may
+// have happened.
 func (s *flusher) flushNow() error {
 	ctx, cancel := context.WithTimeout(context.Background(), ioTimeout)
 	defer cancel()
 	return s.flush(s, ctx)
 }
 
-// Settle waits until MySQL's row is what Redis has left.
+// Settle waits until MySQL's row equals Redis' rest.
 func (s *flusher) Settle(ctx context.Context) error {
 	return settle(ctx, func(ctx context.Context) (bool, error) {
 		left, err := s.left(ctx)
@@ -155,9 +156,9 @@ func (s *flusher) Settle(ctx context.Context) error {
 	})
 }
 
-// writeSum is the batch stock article's idea: each process adds up what it
-// took, and subtracts the sum from the row. After an error the sum is kept for
-// the next flush.
+// writeSum is the batch stock article's idea: each process sums
+// what it took, and subtracts the sum from the row. After an
+// error the sum is kept for the next flush.
 func (s *flusher) writeSum(ctx context.Context) error {
 	sum := s.sum.Swap(0)
 	if sum == 0 {
@@ -171,11 +172,11 @@ func (s *flusher) writeSum(ctx context.Context) error {
 	return nil
 }
 
-// copyLeft copies what Redis has left over the row.
+// copyLeft overwrites the row with Redis' rest.
 func (s *flusher) copyLeft(ctx context.Context) error {
 	left, err := s.left(ctx)
 	if errors.Is(err, redis.Nil) {
-		return nil // nothing is known, which is not a stock of nothing
+		return nil // an unknown stock is not zero
 	}
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (s *flusher) copyLeft(ctx context.Context) error {
 	return s.overwrite(ctx, left)
 }
 
-// left is what Redis has left. redis.Nil: it does not have the campaign.
+// left returns Redis' rest. redis.Nil: Redis lacks the campaign.
 func (s *flusher) left(ctx context.Context) (int64, error) {
 	return s.Redis.Get(ctx, s.stockKey()).Int64()
 }

@@ -8,11 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// never is an interval that no test lives to see: flushes happen when the test
-// says so.
+// never is longer than any test: the test triggers the flushes.
 const never = time.Hour
 
-// row is what MySQL says is left.
+// row is the rest by MySQL.
 func row(t *testing.T, env Env) (remaining int64) {
 	t.Helper()
 	require.NoError(t, env.DB.QueryRowContext(t.Context(), "SELECT remaining FROM lab_stock WHERE campaign_id = ?", env.Campaign.ID).Scan(&remaining))
@@ -28,8 +27,8 @@ func claims(t *testing.T, s Strategy, prefix string, n int) {
 	}
 }
 
-// The sum of a process that ends well is flushed. That of a process that
-// crashes exists nowhere else.
+// A process that ends normally flushes its sum. A crashed one
+// loses it.
 func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "sum-flush")
@@ -47,7 +46,7 @@ func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	require.EqualValues(t, 7, row(t, env), "4 units are sold that MySQL says remain")
 }
 
-// A flush that fails keeps the sum for the next one.
+// A failed flush must keep the sum for the next.
 func TestASumOutlivesAFlushThatFails(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "sum-flush")
@@ -62,8 +61,8 @@ func TestASumOutlivesAFlushThatFails(t *testing.T) {
 	require.EqualValues(t, 7, row(t, env))
 }
 
-// A hold ends and MySQL takes the unit back; someone adds stock. The next copy
-// knows of neither.
+// A hold ends and MySQL takes the unit back, or stock is added.
+// The next copy loses either.
 func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	t.Parallel()
 	for what, units := range map[string]int{"a hold that ended": 1, "a restock": 100} {
@@ -82,7 +81,8 @@ func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	}
 }
 
-// Of two processes that copy, the later writer wins, not the later reader.
+// Of two copying processes, the later writer wins, not the later
+// reader.
 func TestALateCopyOverwritesANewerOne(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "copy-stock")

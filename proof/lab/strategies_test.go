@@ -12,9 +12,8 @@ import (
 	"dibs/proof/lab"
 )
 
-// eachStrategy runs a test on a bench of each strategy that keeps its books by
-// itself; those of Dibs need a service of their own and are tested by their own
-// packages.
+// eachStrategy runs a test on a bench of each strategy without a
+// service; Dibs' need one and are tested by their own packages.
 func eachStrategy(t *testing.T, units int64, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	for _, entry := range lab.Strategies() {
@@ -28,7 +27,8 @@ func eachStrategy(t *testing.T, units int64, test func(t *testing.T, b *bench)) 
 	}
 }
 
-// What every strategy tells one claimer after another: the flaws are of crowds.
+// One claimer after another must get right replies from every
+// strategy: the flaws need concurrency.
 func TestEveryStrategySellsRightWhileOneAsksAfterTheOther(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 3, func(t *testing.T, b *bench) {
@@ -46,8 +46,8 @@ func TestEveryStrategySellsRightWhileOneAsksAfterTheOther(t *testing.T) {
 	})
 }
 
-// A crowd of two processes' worth: what is sound sells each unit once, and to
-// no one two.
+// With two processes' crowd, a sound strategy must sell each
+// unit once, and two to no user.
 func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 20, func(t *testing.T, b *bench) {
@@ -83,8 +83,8 @@ func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	})
 }
 
-// A claimer that fails before anything is written has sold nothing. Afterwards
-// is the strategy's flaw, or none.
+// A claimer that fails before any write must have sold nothing.
+// What follows depends on the strategy's flaw.
 func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 1, func(t *testing.T, b *bench) {
@@ -111,8 +111,8 @@ func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
 	})
 }
 
-// A stock that was never prepared is a mistake, and neither a sale nor a
-// sell-out.
+// A stock that was never prepared must be an error, neither a
+// sale nor a sell-out.
 func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	t.Parallel()
 	eachStrategy(t, 5, func(t *testing.T, b *bench) {
@@ -129,8 +129,8 @@ func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	})
 }
 
-// Two transactions that lock each other: InnoDB ends one, and the claim tries
-// again until it is through.
+// InnoDB ends one of two deadlocked transactions; the claim must
+// retry until done.
 func TestADeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, code := range []uint16{1213, 1205, 1064} {

@@ -2,7 +2,7 @@ package lab
 
 import "context"
 
-// Outcome is what a claimer is told.
+// Outcome is the result of a claim.
 type Outcome string
 
 // The outcomes of a claim.
@@ -10,35 +10,36 @@ const (
 	Claimed   Outcome = "claimed"
 	SoldOut   Outcome = "sold_out"   // nothing is left
 	OverLimit Outcome = "over_limit" // this user has a unit
-	Busy      Outcome = "busy"       // no lock or transaction in time: surely not claimed
+	Busy      Outcome = "busy"       // no lock or transaction in time: certainly not claimed
 )
 
-// Strategy is one strategy at work in one process, for one campaign.
+// Strategy is one strategy in one process, for one campaign.
 type Strategy interface {
-	// Prepare puts the campaign's stock where the strategy keeps it. One
-	// process calls it, once, before any claim.
+	// Prepare stores the campaign's stock. One process calls it,
+	// once, before any claim.
 	Prepare(ctx context.Context) error
-	// Claim asks for one unit for a user. Any number of goroutines call it at
-	// once.
+	// Claim claims one unit for a user. It is called concurrently.
 	Claim(ctx context.Context, user string) (Outcome, error)
 	// Close closes what New opened.
 	Close() error
 }
 
-// Settler is a Strategy whose books in MySQL follow its answers.
+// Settler is a Strategy whose MySQL data lags behind its
+// answers.
 type Settler interface {
-	// Settle returns when the books hold every claim that was answered.
+	// Settle waits until MySQL has every answered claim.
 	Settle(ctx context.Context) error
 }
 
-// Step is a place in a claim where the lab may have someone wait, fail or die.
+// Step is a point in a claim where the lab may make it wait,
+// fail or die.
 type Step string
 
-// The steps of a claim. Not every strategy has them all.
+// The steps of a claim. Not every strategy has all.
 const (
-	StepLocked  Step = "locked"  // the lock is taken, and nothing else is done
+	StepLocked  Step = "locked"  // the lock is taken, nothing else is done
 	StepRead    Step = "read"    // stock and limit are read, nothing is written
-	StepWritten Step = "written" // the unit is taken, and no one else has been told
+	StepWritten Step = "written" // the unit is taken, and no other process knows
 )
 
 // Entry describes a strategy.
@@ -47,17 +48,17 @@ type Entry struct {
 	Title string // for people
 	Flaw  string // in a few words
 
-	Sound  bool  // sells every unit once while every process lives
+	Sound  bool  // sells every unit once while no process dies
 	DieAt  Step  // the worst step to die at
-	Plenty int64 // the stock of a measurement, where it is rows or entries; 0: a billion
+	Plenty int64 // a measurement's stock, if it is rows or entries; 0: a billion
 
 	New func(Env) (Strategy, error)
-	// Serve starts the service that claimers ask, and returns its URL. Nil:
-	// there is none.
+	// Serve starts the service used by claimers and returns its URL.
+	// Nil: there is none.
 	Serve func(ctx context.Context, env Env) (endpoint string, stop func() error, err error)
 }
 
-// Strategies lists all of them, the simplest first.
+// Strategies lists all strategies, the simplest first.
 func Strategies() []Entry { //nolint:funlen // a table
 	const forEver = "a holder that dies leaves the lock for ever"
 	return []Entry{

@@ -25,10 +25,10 @@ var (
 	watchdogGive  = redis.NewScript(watchdogGiveSource)
 )
 
-// lease is a re-entrant lock with an owner and an end: what Redisson's RLock
-// is. While it is held, its end is put off each third of the lease; when its
-// holder dies, no one puts it off any more. No Go library that is well kept has
-// both.
+// lease is a re-entrant lock with an owner and an expiry, like
+// Redisson's RLock. While held, it is renewed each third of the
+// lease; after its holder's death it expires. No well-maintained
+// Go library has both.
 type lease struct {
 	rdb   *redis.Client
 	key   string
@@ -36,14 +36,14 @@ type lease struct {
 	lasts time.Duration
 }
 
-// try takes the lock, once more if it is the owner's already; false when it is
-// another's.
+// try takes the lock, again if the owner has it; false if
+// another has it.
 func (l *lease) try(ctx context.Context) (bool, error) {
 	return watchdogTake.Run(ctx, l.rdb, []string{l.key}, l.owner, l.lasts.Milliseconds()).Bool()
 }
 
-// giveBack gives back one taking. ErrLeaseLost: the lock was another's, and
-// nothing was done.
+// giveBack releases one taking. ErrLeaseLost: the lock was
+// another's, and nothing was done.
 func (l *lease) giveBack(ctx context.Context) error {
 	held, err := watchdogGive.Run(ctx, l.rdb, []string{l.key}, l.owner).Bool()
 	if err == nil && !held {
@@ -52,7 +52,8 @@ func (l *lease) giveBack(ctx context.Context) error {
 	return err
 }
 
-// renew renews the lease each third of it, until ctx ends or the lease is lost.
+// renew renews the lease each third of it, until ctx ends or the
+// lease is lost.
 func (l *lease) renew(ctx context.Context) error {
 	renewed := time.Now()
 	for sleep.For(ctx, l.lasts/3) == nil {
@@ -68,8 +69,8 @@ func (l *lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// sellRenewed sells under a lease that lasts as long as the claim, and stops
-// when the lease is lost.
+// sellRenewed sells under a lease renewed for the whole claim,
+// and stops if it is lost.
 func (c *counter) sellRenewed(ctx context.Context, user string) (outcome Outcome, err error) {
 	l := &lease{rdb: c.Redis, key: c.lockKey(), owner: uuid.NewString(), lasts: c.Lease}
 	had, err := c.acquire(ctx, l.try)

@@ -17,33 +17,34 @@ import (
 	"dibs/internal/sleep"
 )
 
-// WorkerCommand is the hidden command under which this program is a worker.
+// WorkerCommand is the hidden command of a worker.
 const WorkerCommand = "lab-worker"
 
-// order has a worker open a strategy and its claimers ask: for a while, each
-// claim by a user of its own; or every ask of a sell-out that is this worker's.
+// order is a worker's task: open a strategy and claim, either
+// for a time with a new user per claim, or this worker's share
+// of a sell-out.
 type order struct {
 	Place
 	Terms
 
 	Strategy string `json:"strategy"`
-	Share    int    `json:"share"` // which of the workers it is, from 0
-	Of       int    `json:"of"`    // how many there are
+	Share    int    `json:"share"` // index of this worker, from 0
+	Of       int    `json:"of"`    // number of workers
 	SQLPool  int    `json:"sql_pool"`
-	DieAt    Step   `json:"die_at,omitempty"` // the process kills itself when a claim comes here
+	DieAt    Step   `json:"die_at,omitempty"` // the process kills itself at this step
 
 	WarmUp time.Duration `json:"warm_up_ns"`
 	For    time.Duration `json:"for_ns"`          // after the warm-up
 	Users  int           `json:"users,omitempty"` // of a sell-out
 	Asks   int           `json:"asks,omitempty"`  // of each user
-	AtMost time.Duration `json:"at_most_ns"`      // no claim of a sell-out begins after this
+	AtMost time.Duration `json:"at_most_ns"`      // no claim of a sell-out starts later
 	Prefix string        `json:"prefix"`          // of user ids
 }
 
 // done is a worker's answer.
 type done struct {
 	Outcomes map[Outcome]int64 `json:"outcomes"`
-	InTime   int64             `json:"in_time"`           // claims that were answered within For
+	InTime   int64             `json:"in_time"`           // claims answered within For
 	Failed   int64             `json:"failed"`            // claims that ended in an error
 	Failure  string            `json:"failure,omitempty"` // the first of them
 	Cut      bool              `json:"cut"`               // AtMost was over before the last ask
@@ -53,8 +54,8 @@ type done struct {
 	Latency []byte `json:"latency"`
 }
 
-// Work is what a worker process does: it follows the order on in and answers on
-// out.
+// Work is a worker process: it reads an order from in and writes
+// its answer to out.
 func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	var o order
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
@@ -87,8 +88,8 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	return json.NewEncoder(out).Encode(d)
 }
 
-// awaitOthers returns when all workers have come here: a sell-out that one
-// begins alone has no crowd.
+// awaitOthers waits until all workers are ready: a worker that
+// starts alone has no competition.
 func awaitOthers(ctx context.Context, env Env, workers int) error {
 	err := env.Redis.Incr(ctx, env.key("ready")).Err()
 	for err == nil {
@@ -101,7 +102,7 @@ func awaitOthers(ctx context.Context, env Env, workers int) error {
 	return err
 }
 
-// dieAt kills this process at a step, as kill -9 would.
+// dieAt kills this process at a step, like kill -9.
 func dieAt(at Step) func(Step) error {
 	return func(step Step) error {
 		if step != at {
@@ -110,11 +111,11 @@ func dieAt(at Step) func(Step) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			return err
 		}
-		select {} // until the signal comes
+		select {} // until the signal arrives
 	}
 }
 
-// latencyMax bounds what is distinguished, in µs.
+// latencyMax is the highest recorded latency, in µs.
 const latencyMax = 120_000_000
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, latencyMax, 3) }
@@ -138,7 +139,7 @@ func newCrowd(o order, s Strategy) *crowd {
 	return c
 }
 
-// run has all of them claim, and returns when the last has its answer.
+// run runs all claimers and waits for their last answers.
 func (c *crowd) run(ctx context.Context) (d done, err error) {
 	var wg sync.WaitGroup
 	for range c.order.Connections {
@@ -150,7 +151,7 @@ func (c *crowd) run(ctx context.Context) (d done, err error) {
 	return c.done, err
 }
 
-// claims is what one claimer does.
+// claims runs one claimer.
 func (c *crowd) claims(ctx context.Context) {
 	for ctx.Err() == nil {
 		user, ok := c.nextUser()
@@ -163,9 +164,9 @@ func (c *crowd) claims(ctx context.Context) {
 	}
 }
 
-// nextUser is the caller next. In a sell-out the asks of one user are
-// neighbours and go to the workers in turns, so that they meet each other in
-// different processes.
+// nextUser returns the next claim's user. In a sell-out the asks
+// of one user are consecutive and go to different workers, so
+// that they compete.
 func (c *crowd) nextUser() (user string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,8 +191,8 @@ func (c *crowd) nextUser() (user string, ok bool) {
 func (c *crowd) note(user string, outcome Outcome, err error, sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A claim whose lease was lost was told so after it was made: the user has
-	// the unit.
+	// With ErrLeaseLost the claim was made before the loss was
+	// noticed: the user has the unit.
 	if err != nil && (!errors.Is(err, ErrLeaseLost) || outcome != Claimed) {
 		c.done.Failed++
 		orDefault(&c.done.Failure, err.Error())

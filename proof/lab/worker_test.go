@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told is a Strategy that answers as a test says.
+// told is a Strategy with the test's answers.
 type told struct {
 	mu     sync.Mutex
 	asked  map[string]int
@@ -43,7 +43,8 @@ func yes(string, int) (Outcome, error) { return Claimed, nil }
 
 var errSold = errors.New("the connection broke")
 
-// Over all workers every user asks as often as it shall, and no one else does.
+// Over all workers every user must claim the planned number of
+// times, and no other user may.
 func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 2, 3, 7} {
@@ -124,8 +125,8 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 		{Busy, nil},
 		{Busy, nil},
 		{"", errSold},
-		{Claimed, errSold}, // no one knows
-		{Claimed, fmt.Errorf("wrapped: %w", ErrLeaseLost)}, // sold, and told so late
+		{Claimed, errSold}, // outcome unknown
+		{Claimed, fmt.Errorf("wrapped: %w", ErrLeaseLost)}, // sold, loss noticed late
 		{"", ErrLeaseLost}, // not sold
 		// one of both was about the lease
 		{Claimed, errors.Join(errSold, fmt.Errorf("x: %w", ErrLeaseLost))},
@@ -151,7 +152,7 @@ func TestAMeasurementIsRefusedWhenItIsNone(t *testing.T) {
 	require.ErrorIs(t, new(Round).add(ranOut, time.Second), errRanOut, "a refusal is no claim")
 }
 
-// What there was is held against what users were told, over all workers.
+// The stock must be compared with all workers' answers.
 func TestASellOutIsCountedOverAllWorkers(t *testing.T) {
 	t.Parallel()
 	counted := func(units int64, answers ...done) (r Round) {

@@ -6,33 +6,35 @@ import (
 	"time"
 )
 
-// Workload is what every strategy gets alike.
+// Workload is the same for every strategy.
 type Workload struct {
 	Strategies  []string `json:"strategies"`  // names of strategies; empty is all
 	Users       int      `json:"users"`       // of the sell-out; each asks twice for its one unit
 	Units       int64    `json:"units"`       // of the sell-out
-	Connections int      `json:"connections"` // claims at the same time, over all processes
-	Processes   int      `json:"processes"`   // claimers, each a process of its own
-	// connections to MySQL of strategies without Dibs, over all processes
+	Connections int      `json:"connections"` // concurrent claims, over all processes
+	Processes   int      `json:"processes"`   // processes that claim
+	// connections to MySQL of strategies without Dibs, over all
+	// processes
 	SQLPool int `json:"sql_pool"`
 	Rounds  int `json:"rounds"`
 
-	// of one measurement, after a quarter as long a warm-up
+	// of one measurement, after a warm-up of a quarter of it
 	Duration   time.Duration `json:"duration_ns"`
-	Patience   time.Duration `json:"patience_ns"`    // how long a claim waits for a lock
-	RetryPause time.Duration `json:"retry_pause_ns"` // before it asks again, on average
+	Patience   time.Duration `json:"patience_ns"`    // limit of a claim's wait for a lock
+	RetryPause time.Duration `json:"retry_pause_ns"` // average pause before a retry
 }
 
-// DefaultWorkload is all strategies and the crowd that Dibs' own tests send.
+// DefaultWorkload is all strategies and the crowd of Dibs' own
+// tests.
 func DefaultWorkload() Workload {
 	return Workload{
 		Users: 600, Units: 300, Connections: 200, Processes: 2, SQLPool: 16, Rounds: 3,
 		Duration: 2 * time.Second, Patience: 3 * time.Second,
-		RetryPause: 10 * time.Millisecond, // a free lock is soon seen by one of a crowd
+		RetryPause: 10 * time.Millisecond, // a free lock is found soon by one of a crowd
 	}
 }
 
-// Entries are the strategies of the workload.
+// Entries returns the workload's strategies.
 func (w *Workload) Entries() ([]Entry, error) {
 	if len(w.Strategies) == 0 {
 		return Strategies(), nil
@@ -48,8 +50,8 @@ func (w *Workload) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
-// Validate returns nil, or ErrConfig wrapped with the flag of the field and
-// what it may be.
+// Validate returns nil, or ErrConfig wrapped with the field's
+// flag and its range.
 func (w *Workload) Validate() error {
 	const (
 		crowdMax       = 1_000_000
@@ -76,7 +78,7 @@ func (w *Workload) Validate() error {
 	return err
 }
 
-// within refuses a value of a flag that is out of bounds.
+// within refuses a flag's value that is out of range.
 func within[T cmp.Ordered](flag string, value, least, most T) error {
 	if value < least || value > most {
 		return fmt.Errorf("%w: --%s must be %v to %v, not %v", ErrConfig, flag, least, most, value)
@@ -84,5 +86,5 @@ func within[T cmp.Ordered](flag string, value, least, most T) error {
 	return nil
 }
 
-// share is what part i of n gets of a whole.
+// share is part i of n of a whole.
 func share(whole, i, n int) int { return whole/n + min(max(whole%n-i, 0), 1) }

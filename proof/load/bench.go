@@ -9,19 +9,19 @@ import (
 	"dibs/client"
 )
 
-// Bench is a whole run: the search for a rate if there is a ramp, the measured
-// run, and the comparison with the books.
+// Bench is a whole run: the search for a rate if there is a
+// ramp, the measured run, and the comparison with Dibs' data.
 type Bench struct {
 	Target   *Target
 	Stock    int64 // units
-	Plan     Plan  // with a Ramp, its rate comes from there
+	Plan     Plan  // with a Ramp, its rate is found
 	Ramp     *Ramp
-	Step     time.Duration // of one rate of the ramp
+	Step     time.Duration // duration of one rate of the ramp
 	Hold     float64       // rate of the measured run, as a share of the ramp's top rate
-	SyncWait time.Duration // how long the books may take after the last answer
-	// StartPhase is called when a phase begins, with its name and its number of
-	// sends. It returns what to call after each answer and at the end of the
-	// phase. It may be nil.
+	SyncWait time.Duration // limit of the wait for MySQL after the last reply
+	// StartPhase is called at the start of a phase, with its name
+	// and number of sends. It returns functions to call after each
+	// answer and at the phase's end. It may be nil.
 	StartPhase func(name string, sends int64) (progress func(answered int64), done func())
 }
 
@@ -29,15 +29,16 @@ const (
 	lagPoll   = 50 * time.Millisecond
 	syncPoll  = 5 * time.Millisecond
 	closeWait = 5 * time.Second
-	// pauseBetween is how long the books may take to be up to date between two
-	// rates of a ramp, so that no rate pays for another.
+	// pauseBetween limits the wait for MySQL between two rates of a
+	// ramp, so that no rate pays for another.
 	pauseBetween = 30 * time.Second
 )
 
-// totals are the answers of all runs against the campaign together.
+// totals are the answers of all runs against the campaign.
 type totals struct{ sent, accepted, unknown int64 }
 
-// Run runs it. The report is complete only without an error.
+// Run runs the Bench. The report is complete only without an
+// error.
 func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 	if err := b.Target.Open(ctx, b.Plan.Connections, b.Stock); err != nil {
 		return Report{}, err
@@ -107,7 +108,7 @@ func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *totals
 	return result, err
 }
 
-// awaitSync polls until everything claimed is in the books, for at most wait.
+// awaitSync polls until MySQL has every claim, for at most wait.
 func (b *Bench) awaitSync(ctx context.Context, wait time.Duration) (client.Stock, time.Duration, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, wait)

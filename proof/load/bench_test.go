@@ -16,7 +16,7 @@ import (
 	"dibs/client"
 )
 
-// fake is a Dibs with one campaign, whose books may lie.
+// fake is a Dibs with one campaign, whose figures may be wrong.
 type fake struct {
 	mu     sync.Mutex
 	stock  client.Stock
@@ -26,7 +26,7 @@ type fake struct {
 	lie    int64 // added to what was claimed
 	keys   map[string]bool
 	tokens map[string]bool
-	shared int // claims that came in batches
+	shared int // claims sent in batches
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -6,30 +6,30 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Counts counts sends and answers. Latency is measured from the moment when a
-// send was due.
+// Counts counts sends and answers. Latency is measured from the
+// time a send was due.
 type Counts struct {
 	Sent int64 // requests made
-	// never sent because no connection was free in time; their wait counts as
-	// latency
+	// not sent because no connection was free in time; their wait
+	// counts as latency
 	Unsent   int64
 	Accepted int64
 	Refused  map[string]int64 // by code
 	Faults   map[string]int64 // by code
 	Unknown  int64            // of the faults, those that may have been accepted
-	// sends after their time though a connection was free: the generator was
-	// too slow
+	// sent late though a connection was free: the generator was too
+	// slow
 	Late    int64
-	Waited  int64         // sends after their time because all connections were busy
-	LateMax time.Duration // the longest of these delays of the generator
+	Waited  int64         // sent late because all connections were busy
+	LateMax time.Duration // the generator's longest delay
 	Took    time.Duration // until the last answer, at least the planned duration
 
 	latency *hdrhistogram.Histogram // µs
 	last    time.Time
 }
 
-// latencyMax is the highest latency that is recorded; higher ones count as
-// this.
+// latencyMax is the highest recorded latency; higher ones count
+// as this.
 const latencyMax = time.Hour
 
 func newCounts() Counts {
@@ -65,10 +65,10 @@ func (c *Counts) At(q float64) time.Duration {
 	return time.Duration(c.latency.ValueAtPercentile(q)) * time.Microsecond
 }
 
-// Max is the highest latency.
+// Max returns the highest latency.
 func (c *Counts) Max() time.Duration { return time.Duration(c.latency.Max()) * time.Microsecond }
 
-// Rate is answers a second.
+// Rate returns answers per second.
 func (c *Counts) Rate() float64 {
 	if c.Took <= 0 {
 		return 0
@@ -76,7 +76,7 @@ func (c *Counts) Rate() float64 {
 	return float64(c.Sent) / c.Took.Seconds()
 }
 
-// Faulty is the number of faults.
+// Faulty returns the number of faults.
 func (c *Counts) Faulty() int64 {
 	var n int64
 	for _, count := range c.Faults {

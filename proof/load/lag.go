@@ -8,38 +8,37 @@ import (
 	"dibs/client"
 )
 
-// sample is the stock at one moment after the start.
+// sample is the stock at one time after the start.
 type sample struct {
 	at              time.Duration
 	claimed, synced int64
 }
 
-// samplesMax bounds the samples that Watch keeps.
+// samplesMax limits Watch's samples.
 const samplesMax = 50_000
 
-// Lag is how far the books were behind during a run.
+// Lag is MySQL's lag during a run.
 type Lag struct {
 	Polls      int   `json:"polls"`
 	PollFaults int   `json:"poll_faults"`
 	BacklogMax int64 `json:"backlog_max"` // units
-	// over the polls: upper bound of the age of the oldest claim that is not in
-	// the books
+	// over the polls: upper bound of the age of the oldest claim
+	// missing in MySQL
 	AgeP99MS float64 `json:"age_p99_ms"`
 	AgeMaxMS float64 `json:"age_max_ms"`
 	Backlog  []Point `json:"backlog"` // over time, thinned to at most 100 points
 }
 
-// Point is the backlog at one moment after the start.
+// Point is the backlog at one time after the start.
 type Point struct {
 	AtMS    float64 `json:"at_ms"`
 	Backlog int64   `json:"backlog"` // units
 }
 
-// pointsMax is how many points of a backlog over time are shown.
+// pointsMax limits the points of a backlog over time.
 const pointsMax = 100
 
-// Watch polls the stock until ctx ends, and returns how far behind the books
-// were.
+// Watch polls the stock until ctx ends, and returns the lag.
 func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (client.Stock, error)) Lag {
 	start := time.Now()
 	faults := 0
@@ -64,8 +63,8 @@ func Watch(ctx context.Context, every time.Duration, stock func(context.Context)
 	return lagOf(samples, faults)
 }
 
-// lagOf bounds the age of the oldest unsynced claim by the time since the last
-// poll whose claims are all synced now.
+// lagOf bounds the age of the oldest unsynced claim by the time
+// since the last poll whose claims are all synced now.
 func lagOf(samples []sample, faults int) Lag {
 	lag := Lag{Polls: len(samples), PollFaults: faults, Backlog: []Point{}}
 	ages := make([]time.Duration, len(samples))

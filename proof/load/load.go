@@ -1,7 +1,7 @@
-// Package load sends claims at a constant rate, however slow the answers are
-// (an open loop). It measures each latency from the moment when the claim was
-// due, so that a service that stalls cannot hide the wait of the claims that
-// were due in the meantime.
+// Package load sends claims at a constant rate, however slow the
+// answers are (an open loop). It measures each latency from the
+// time the claim was due, so that a stalled service can't hide
+// the wait of later claims.
 package load
 
 import (
@@ -26,24 +26,25 @@ const (
 	DurationMax    = 24 * time.Hour
 )
 
-// lateAfter is the inaccuracy of a timer on a busy machine. A send that is
-// later than that counts as late.
+// lateAfter is a timer's inaccuracy on a busy machine. Sends
+// later than that count as late.
 const lateAfter = time.Millisecond
 
-// shardsMax bounds the memory of the counts: a histogram takes some 200 kB.
+// shardsMax limits the counts' memory: a histogram takes some
+// 200 kB.
 const shardsMax = 16
 
 // Plan is one run at one rate.
 type Plan struct {
-	Rate        float64       // sends a second
-	WarmUp      time.Duration // before Duration, at the same rate, counted apart
+	Rate        float64       // sends per second
+	WarmUp      time.Duration // before Duration, at the same rate, counted separately
 	Duration    time.Duration
-	Connections int           // sends under way at the same time
+	Connections int           // concurrent sends
 	Grace       time.Duration // how long after the schedule's end late sends are still made; 0: 5 s
 	Progress    func(answered int64)
 }
 
-// WithDefaults returns a copy with the zero fields filled in.
+// WithDefaults returns a copy with zero fields filled in.
 func (p Plan) WithDefaults() Plan {
 	if p.Grace == 0 {
 		p.Grace = 5 * time.Second
@@ -54,7 +55,8 @@ func (p Plan) WithDefaults() Plan {
 	return p
 }
 
-// Validate returns nil, or ErrPlan wrapped with the name of the field.
+// Validate returns nil, or ErrPlan wrapped with the name of the
+// field.
 func (p *Plan) Validate() error {
 	switch {
 	case math.IsNaN(p.Rate) || p.Rate <= 0 || p.Rate > RateMax:
@@ -71,12 +73,12 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Total is the number of sends, those of the warm-up included.
+// Total returns the number of sends, including the warm-up.
 func (p *Plan) Total() int64 { return p.warm() + int64(p.Rate*p.Duration.Seconds()) }
 
 func (p *Plan) warm() int64 { return int64(p.Rate * p.WarmUp.Seconds()) }
 
-// due is when send n is due, after the start.
+// due is send n's time after the start.
 func (p *Plan) due(n int64) time.Duration {
 	return time.Duration(float64(n) / p.Rate * float64(time.Second))
 }
@@ -84,19 +86,21 @@ func (p *Plan) due(n int64) time.Duration {
 // Answer is the answer to one send.
 type Answer struct {
 	Code    string // of a refusal or a fault; "": accepted
-	Fault   bool   // no answer, or an error of the service, rather than a refusal by the campaign
-	Unknown bool   // the claim may have been accepted all the same
+	Fault   bool   // no answer, or an error of the service rather than the campaign's refusal
+	Unknown bool   // the claim may still have been accepted
 }
 
-// Send makes send n and waits for its answer. Many run at the same time.
+// Send makes send n and waits for its answer. It runs
+// concurrently.
 type Send func(ctx context.Context, n int64) Answer
 
-// Result is a run: the warm-up and what was measured.
+// Result is a run: the warm-up and the measurement.
 type Result struct {
 	Warm, Measured Counts
 }
 
-// Run sends a plan. When ctx ends it stops, and returns ctx's error.
+// Run sends a plan. If ctx ends, it stops and returns ctx's
+// error.
 func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
@@ -116,7 +120,7 @@ func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	return r.result(), ctx.Err()
 }
 
-// run is a plan that is being sent. A worker that is free takes the next send,
+// run is a plan being sent. A free worker takes the next send,
 // and waits until it is due.
 type run struct {
 	plan   Plan
@@ -180,7 +184,7 @@ func (r *run) result() Result {
 	return res
 }
 
-// sleepUntil waits until due; false when ctx ends first.
+// sleepUntil waits until due; false if ctx ends first.
 func sleepUntil(ctx context.Context, due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
 		return sleep.For(ctx, wait) == nil

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stalling answers in a millisecond, but no one while it stalls: from 1 s to 2
-// s after its start.
+// stalling replies in a millisecond, except for a stall from 1 s
+// to 2 s after its start.
 func stalling() Send {
 	start := time.Now()
 	return func(context.Context, int64) Answer {
@@ -39,8 +39,8 @@ func TestAStallIsInTheLatencyOfAllThatWereDueMeanwhile(t *testing.T) {
 	})
 }
 
-// The control: who sends only after an answer, and counts from then, does not
-// see the same stall.
+// The control: a closed loop, which sends after an answer and
+// measures from there, does not show the same stall.
 func TestAClosedLoopHidesTheSameStall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

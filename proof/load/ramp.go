@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-// Ramp looks for the highest rate that keeps a limit on p99.
+// Ramp searches for the highest rate within a limit on p99.
 type Ramp struct {
-	From float64       // a second, the first rate tried; doubled while it holds
-	To   float64       // never above
-	P99  time.Duration // stays below this
+	From float64       // per second, the first rate; doubled while it holds
+	To   float64       // highest rate
+	P99  time.Duration // limit
 }
 
-// precision ends a search: the lowest rate that failed is within this share of
-// the highest rate that held.
+// precision ends a search: the lowest failed rate is within this
+// share of the highest held one.
 const precision = 0.1
 
-// stepsMax bounds a search: twenty doublings and as many halvings, some of them
-// tried twice.
+// stepsMax limits a search: twenty doublings and as many
+// halvings, some tried twice.
 const stepsMax = 64
 
-// Shares of a step that may go wrong before it counts as not held.
+// Shares of a step that may fail before it counts as not held.
 const (
 	achievedShare = 0.98
 	lateShare     = 0.01
 )
 
-// rounding allows for what dividing and multiplying by the same number loses.
+// rounding allows for the error of dividing and multiplying by
+// one number.
 const rounding = 1 + 1e-9
 
-// Step is one rate that was tried.
+// Step is one tried rate.
 type Step struct {
 	Rate    float64 `json:"rate"`
 	Reached float64 `json:"achieved"`
@@ -39,14 +40,15 @@ type Step struct {
 	Reason  string  `json:"reason,omitempty"` // why it did not hold
 }
 
-// Measure runs one rate for a while.
+// Measure runs one rate for a time.
 type Measure func(ctx context.Context, rate float64) (Counts, error)
 
-// Find returns the highest rate that held, 0 if none did, and the rates it
-// tried, in order. It tries a rate that fails once more, because a hiccup of a
-// busy machine is no limit. A rate counts only if it holds again after all
-// rates above it have failed, because one lucky measurement is no top rate.
-// Find does not go below a sixty-fourth of the first rate.
+// Find returns the highest rate that held, 0 if none did, and
+// the tried rates in order. A failed rate is tried once more,
+// because one hiccup of a busy machine is no limit. The result
+// must hold again after all higher rates failed, because one
+// lucky measurement is no top rate. Find stops at a sixty-fourth
+// of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
 	var steps []Step
 	try := func(rate float64) (held bool, err error) {
@@ -90,12 +92,13 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	return 0, steps, nil
 }
 
-// LowestPart of the first rate is the lowest that is tried. A step of the first
-// rate must have as many sends, or one of the lowest has none.
+// LowestPart: the lowest rate tried is the first divided by
+// this. A step of the first rate needs at least as many sends,
+// or the lowest rate has none.
 const LowestPart = 64
 
-// isPrecise reports whether the search is over: Ramp.To holds, or held and
-// failed are close enough.
+// isPrecise reports whether the search is over: Ramp.To holds,
+// or held and failed are close enough.
 func (r Ramp) isPrecise(held, failed float64) bool {
 	if held == 0 {
 		return false
@@ -103,8 +106,8 @@ func (r Ramp) isPrecise(held, failed float64) bool {
 	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+precision)*rounding
 }
 
-// next doubles the rate until one failed, then halves the gap. While no rate
-// holds it goes down, in growing steps.
+// next doubles the rate until one failed, then halves the gap.
+// While no rate holds it decreases, in growing steps.
 func (r Ramp) next(held, failed, drop float64) float64 {
 	switch {
 	case failed == 0:
@@ -136,5 +139,5 @@ func (r Ramp) judge(rate float64, c *Counts) Step {
 	return s
 }
 
-// ms is a duration in milliseconds, for JSON.
+// ms converts a duration to milliseconds, for JSON.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measurer is a service whose p99 is 1 ms up to its top rate and 50 ms above.
+// measurer is a service whose p99 is 1 ms up to its top rate and
+// 50 ms above.
 func measurer(top func(call int) float64) Measure {
 	calls := 0
 	return func(_ context.Context, rate float64) (Counts, error) {
@@ -56,7 +57,7 @@ func TestALuckyRateIsNoTopRate(t *testing.T) {
 func TestOneHiccupIsNoLimit(t *testing.T) {
 	t.Parallel()
 	top, _, err := Ramp{From: 1000, To: 100_000, P99: 10 * time.Millisecond}.Find(t.Context(), measurer(func(call int) float64 {
-		if call%2 == 0 { // every other measurement is spoilt
+		if call%2 == 0 { // every other measurement is disturbed
 			return 0
 		}
 		return 7300

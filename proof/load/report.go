@@ -7,11 +7,11 @@ import (
 	"dibs/client"
 )
 
-// Report is the JSON report of a run. Times are in milliseconds, rates per
-// second.
+// Report is the JSON report of a run. Times are in milliseconds,
+// rates per second.
 type Report struct {
 	URL          string           `json:"url"`
-	Servers      string           `json:"servers"` // "embedded", or where they are
+	Servers      string           `json:"servers"` // "embedded", or their addresses
 	CampaignID   string           `json:"campaign_id"`
 	Plan         PlanReport       `json:"plan"`
 	Ramp         *RampReport      `json:"ramp,omitempty"`
@@ -21,16 +21,16 @@ type Report struct {
 	Refused      map[string]int64 `json:"refused"`
 	Errors       map[string]int64 `json:"errors"`
 	AchievedRate float64          `json:"achieved_rate"`
-	Latency      Latency          `json:"latency_ms"` // from when a send was due
-	Late         int64            `json:"late"`       // sends the generator itself was late with
+	Latency      Latency          `json:"latency_ms"` // from the time a send was due
+	Late         int64            `json:"late"`       // sends delayed by the generator
 	LateMaxMS    float64          `json:"late_max_ms"`
 	Waited       int64            `json:"waited_for_connection"`
 	Sync         Lag              `json:"sync"`
-	// of all claims, those of warm-up and ramp included
+	// of all claims, including warm-up and ramp
 	Books Books `json:"books"`
 }
 
-// PlanReport is what was asked for.
+// PlanReport is the requested run.
 type PlanReport struct {
 	Rate        float64 `json:"rate"`
 	DurationMS  float64 `json:"duration_ms"`
@@ -42,15 +42,15 @@ type PlanReport struct {
 	Batch       bool    `json:"batch"` // claims shared requests
 }
 
-// RampReport is a search and what it found.
+// RampReport is a search and its result.
 type RampReport struct {
 	P99LimitMS float64 `json:"p99_limit_ms"`
 	TopRate    float64 `json:"top_rate"` // 0: none held
-	Hold       float64 `json:"hold"`     // share of it that was then measured
+	Hold       float64 `json:"hold"`     // measured share of it
 	Steps      []Step  `json:"steps"`
 }
 
-// Latency is percentiles in milliseconds.
+// Latency has percentiles in milliseconds.
 type Latency struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
@@ -59,7 +59,7 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Books compares what the service says in the end with what it had answered.
+// Books compares the service's final data with its answers.
 type Books struct {
 	Accepted      int64    `json:"accepted"` // answers
 	Unknown       int64    `json:"unknown"`  // answers that may have been claims
@@ -94,8 +94,8 @@ func (r *Report) fill(c *Counts) {
 	r.Latency = Latency{P50: ms(c.At(50)), P90: ms(c.At(90)), P99: ms(c.At(99)), P999: ms(c.At(99.9)), Max: ms(c.Max())}
 }
 
-// compare counts one unit for each accepted answer; an answer that never came
-// may be one more.
+// compare counts one unit for each accepted answer; a missing
+// answer may be one more.
 func compare(total int64, all *totals, s *client.Stock, took time.Duration) Books {
 	b := Books{
 		Accepted: all.accepted, Unknown: all.unknown, Claimed: s.Claimed, Synced: s.Synced, SyncedAfterMS: ms(took), Wrong: []string{},

@@ -12,23 +12,24 @@ import (
 	"time"
 )
 
-// Service is `dibs serve` in a process of its own, so that a load does not
-// share its runtime.
+// Service is `dibs serve` in its own process, so that the load
+// has a separate runtime.
 type Service struct {
 	URL    string
 	cmd    *exec.Cmd
 	exited chan error // its end
 }
 
-// startWait bounds a start: servers may be away for a while.
+// startWait limits a start: servers may be down for a while.
 const startWait = time.Minute
 
-// stopSlack is added to the service's own time to stop before it is killed.
+// stopSlack is added to the service's own stop time before it is
+// killed.
 const stopSlack = 10 * time.Second
 
-// StartService starts this program as `dibs serve` with these variables, by
-// which it logs JSON, and waits until it listens. What it warns of goes to
-// warnings.
+// StartService starts this program as `dibs serve` with these
+// variables, which must select JSON logs, and waits until it
+// listens. Its warnings go to warnings.
 func StartService(ctx context.Context, environ []string, warnings io.Writer, stopTimeout time.Duration) (*Service, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -47,7 +48,7 @@ func StartService(ctx context.Context, environ []string, warnings io.Writer, sto
 	listening := make(chan string, 1)
 	go func() {
 		readServiceLog(log, warnings, listening)
-		s.exited <- child.Wait() // after its log is read to the end, as Wait wants it
+		s.exited <- child.Wait() // after its log is read to the end, as Wait requires
 	}()
 	select {
 	case s.URL = <-listening:
@@ -62,10 +63,10 @@ func StartService(ctx context.Context, environ []string, warnings io.Writer, sto
 	return nil, errors.Join(err, s.Stop(stopTimeout))
 }
 
-// Stop ends the service and waits for it; it is killed when it takes much
-// longer than it may.
+// Stop ends the service and waits; it kills one that takes far
+// too long.
 func (s *Service) Stop(timeout time.Duration) error {
-	_ = s.cmd.Process.Signal(os.Interrupt) // one that has ended is what we want
+	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
 	select {
 	case err := <-s.exited:
 		if err != nil {
@@ -79,8 +80,8 @@ func (s *Service) Stop(timeout time.Duration) error {
 	}
 }
 
-// readServiceLog reports the address and passes warnings and errors on. It
-// returns when the service closes its log.
+// readServiceLog reports the address and forwards warnings and
+// errors. It returns when the service closes its log.
 func readServiceLog(log io.Reader, warnings io.Writer, listening chan<- string) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {

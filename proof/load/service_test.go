@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a service says is read to its end, however long a line is: one that is
-// not read blocks who writes it.
+// A service's log must be read to its end, whatever the length
+// of lines: an unread pipe blocks the writer.
 func TestTheLogOfAServiceIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	log := strings.Join([]string{
@@ -44,7 +44,7 @@ func child(t *testing.T, script string) *Service {
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Start())
-	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // a test that fails leaves nothing running
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // a failed test leaves nothing running
 	ready := make([]byte, 1)
 	_, err = io.ReadFull(out, ready)
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"dibs/internal/printer"
 )
 
-// Table shows a report to people.
+// Table returns the report for people.
 func (r *Report) Table() string {
 	parts := []string{fmt.Sprintf("campaign %s at %s, servers %s", r.CampaignID, r.URL, r.Servers)}
 	if r.Ramp != nil {

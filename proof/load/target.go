@@ -14,7 +14,7 @@ import (
 	"dibs/client"
 )
 
-// ErrTarget says that the service did not do what a run needs.
+// ErrTarget: the service did not do what a run needs.
 var ErrTarget = errors.New("load: target")
 
 const (
@@ -22,14 +22,14 @@ const (
 	answerMax    = 64 << 10
 )
 
-// Target is a campaign, made for the run, at a running Dibs.
+// Target is a run's campaign at a running Dibs.
 type Target struct {
-	BaseURL    string // without a slash at the end
+	BaseURL    string // without a final slash
 	Token      string // bearer token; "": none
 	CampaignID string
-	Users      int64 // the claims are spread over so many users
-	Keys       bool  // each claim has an idempotency key of its own
-	Batch      bool  // claims go through package client, and share requests; needs Keys
+	Users      int64 // claims are spread over so many users
+	Keys       bool  // each claim has its own idempotency key
+	Batch      bool  // claims share requests, by package client; needs Keys
 
 	client  *http.Client
 	side    *client.Client // for all but claims
@@ -41,7 +41,7 @@ func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
 	t.client = httpClient(connections)
 	cfg := client.Config{
 		BaseURL: t.BaseURL, Token: t.Token, Connections: connections, HTTP: t.client,
-		// what is asked again is no answer that can be counted
+		// a retried answer can't be counted
 		Attempts: 1, AttemptTimeout: claimTimeout,
 	}
 	var err error
@@ -87,8 +87,8 @@ func (t *Target) Stock(ctx context.Context) (client.Stock, error) {
 	return s, targetError(err)
 }
 
-// Claim is claim n of a run; from is the number of claims of earlier runs
-// against the same campaign.
+// Claim is claim n of a run; from counts the claims of earlier
+// runs against the same campaign.
 func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
 	n += from
 	user := "user-" + strconv.FormatInt(n%t.Users, 10)
@@ -132,8 +132,8 @@ func noAnswer(err error) Answer {
 	return Answer{Code: "no_answer", Fault: true, Unknown: true}
 }
 
-// answerOf takes a conflict for a refusal by the campaign, and every other
-// problem for a fault of the service or the caller.
+// answerOf treats a conflict as the campaign's refusal, and
+// every other problem as a fault of the service or the caller.
 func answerOf(status int, body []byte) Answer {
 	if status == http.StatusCreated {
 		return Answer{}
@@ -141,7 +141,7 @@ func answerOf(status int, body []byte) Answer {
 	var problem struct {
 		Code string `json:"code"`
 	}
-	_ = json.Unmarshal(body, &problem) // what is no problem has no code
+	_ = json.Unmarshal(body, &problem) // anything else has no code
 	if problem.Code == "" {
 		return Answer{Code: "status_" + strconv.Itoa(status), Fault: true, Unknown: true}
 	}
@@ -151,7 +151,7 @@ func answerOf(status int, body []byte) Answer {
 	}
 }
 
-// answerOfClient is answerOf for an error of package client.
+// answerOfClient is answerOf for package client's errors.
 func answerOfClient(err error) Answer {
 	if err == nil {
 		return Answer{}

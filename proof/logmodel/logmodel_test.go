@@ -19,8 +19,8 @@ var (
 
 const within = 10 * time.Minute // of one search
 
-// The rules hold in every state that is looked at: all of the small scenarios,
-// the nearest ones of the large.
+// The rules must hold in every visited state: all of the small
+// scenarios, the nearest ones of the large.
 func TestLog_TheRulesHold(t *testing.T) {
 	t.Parallel()
 	most := *limit
@@ -38,7 +38,7 @@ func TestLog_TheRulesHold(t *testing.T) {
 	}
 }
 
-// Without a rule something breaks, which the search finds.
+// Without a rule the search must find a violation.
 func TestLog_EachRuleIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, m := range slices.Concat(holes, mutants) {
@@ -49,7 +49,8 @@ func TestLog_EachRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// Without all of these rules at once nothing breaks: the others imply them.
+// Without all of these rules at once nothing may break: the
+// others imply them.
 func TestLog_TheLeanRulesHold(t *testing.T) {
 	t.Parallel()
 	for _, m := range implied {

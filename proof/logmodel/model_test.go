@@ -1,8 +1,9 @@
-// Package logmodel checks by explicit-state search a design that Dibs is moving
-// to: MySQL keeps the offset of the claim stream, in the transaction that
-// writes the rows. It goes breadth first over all interleavings up to bounds,
-// with a visited set of canonical states and the shortest trace of whatever is
-// broken. The code does not work so yet.
+// Package logmodel checks a planned design of Dibs by
+// explicit-state search: MySQL keeps the claim stream's offset,
+// in the transaction that writes the rows. It searches all
+// interleavings breadth first, within bounds, with a visited set
+// of canonical states, and reports the shortest trace of a
+// violation. The code does not work like this yet.
 //
 //	go test ./proof/logmodel                          # the rules hold within small bounds, and each of them is needed
 //	go test ./proof/logmodel -args -max 3000000       # in every state of the scenarios
@@ -10,11 +11,12 @@
 //	go test ./proof/logmodel -args -deep              # larger bounds, minutes
 //	go test ./proof/logmodel -args -without 'A B'     # without rules, which says how something breaks
 //
-// Model one: one partition of one lot. Redis is a history of writes and a pure
-// function of it; a rollback cuts the history. Entries of the stream are the
-// writes that readers see; a fence, the generation's key and the key of the
-// offset are writes that they don't see. Model two: lots on two partitions that
-// move units, see the second half.
+// Model one is one partition of one lot. Redis is a history of
+// writes and a pure function of it; a rollback cuts the history.
+// Stream entries are the writes visible to readers. A fence, the
+// generation's key and the offset's key are writes that they
+// don't see. Model two is lots on two partitions that move
+// units; see the second half.
 package logmodel
 
 import (
@@ -212,7 +214,7 @@ func search[S comparable](m system[S], limit int, until time.Duration) (r result
 		r.depth++
 	}
 	r.states = len(parent)
-	if r.broken == "" { // every state must be able to get quiet without faults
+	if r.broken == "" { // from every state quiet must be reachable without faults
 		first := make([]uint32, len(parent)+1)
 		for _, t := range to {
 			first[t+1]++
@@ -292,10 +294,10 @@ const (
 	kGenEntry // the generation as an entry of the stream
 	kLastVisible
 	kGen   // the generation as a key alone
-	kFence // Arg: who loads, 9 is nobody
-	kDel   // the keys of the lot vanish
-	kOff   // the key of the offset, Arg: id
-	kTrim  // Arg: entries up to this id are trimmed; Epoch 1: the trimmer also wrote so into Redis
+	kFence // Arg: the loader, 9 is none
+	kDel   // the lot's keys vanish
+	kOff   // the offset's key, Arg: id
+	kTrim  // Arg: entries up to this id are trimmed; Epoch 1: the trimmer also wrote this to Redis
 )
 
 var kinds = [...]string{"-", "claim", "loaded", "resumed", "evicted", "released", "changed", "given_up", "generation", "", "SET generation", "fence",
@@ -312,7 +314,7 @@ const (
 type lotState struct {
 	Has, Fenced                                     bool
 	Token, Epoch, Gen, S, Q, Ret, Ver, Tot          uint8
-	Mask, Rel, Giv, LastID, PGen, OffKey, Trim, Tri uint8 // Tri: what the key trimmed says
+	Mask, Rel, Giv, LastID, PGen, OffKey, Trim, Tri uint8 // Tri: value of the key trimmed
 }
 
 type books struct {
@@ -354,19 +356,19 @@ type one struct {
 	P               [2]process
 	L               [2]loader
 	Unit, Fl        [NC]uint8
-	// 0 closed, 1 Redis lost data and nobody saw, 2 seen
+	// 0 closed, 1 Redis lost data unnoticed, 2 noticed
 	Win uint8
-	// units that this recovery dropped
+	// units dropped by this recovery
 	Drop uint8
 	// MySQL was restored and Redis lost data
 	Both bool
-	// faults and decisions that are left
+	// remaining faults and decisions
 	Loss, Restore, Death, Evict, Release, Define, GiveUp, Del, Late, Trim, Old, Fail uint8
 }
 
 type rulesOne struct {
 	Name, Why string
-	Want      string // "" holds; else a part of what must be found broken
+	Want      string // "" holds; else a part of the expected violation
 	Hole      bool   // the design as written; else a mutant
 
 	// what the environment may do
@@ -375,7 +377,7 @@ type rulesOne struct {
 	Units2                                                                                          bool
 	// durability
 	Mysql bool
-	// ids of the stream never come twice
+	// ids of the stream never repeat
 	Fresh bool
 
 	// the rules, true is right
@@ -469,8 +471,8 @@ func (s *one) tip() (id, uid uint8) {
 	return 0, 0
 }
 
-// inStream says whether the stream has the entry. An offset of 0 is the
-// beginning, which is always there.
+// inStream reports whether the stream has the entry. An offset
+// of 0 is the start, which always exists.
 func (r *rulesOne) inStream(s *one, id, uid uint8) bool {
 	if id == 0 {
 		return true
@@ -533,8 +535,8 @@ func (s *one) flagged(f uint8) (mask uint8) {
 	return mask
 }
 
-// known is the claims that MySQL, Redis or a living process knows and that hold
-// units; by is without whom.
+// known is the claims with units that MySQL, Redis or a living
+// process knows.
 func (r *rulesOne) known(s *one) uint8 {
 	var api uint8
 	for p := range s.P {
@@ -556,7 +558,7 @@ func (s *one) lost() uint8 {
 	return 0
 }
 
-// apply books one entry.
+// apply applies one entry to MySQL.
 func (r *rulesOne) apply(s *one, e *entry, recovering bool) {
 	m := &s.M
 	switch e.Kind {
@@ -583,7 +585,7 @@ func (r *rulesOne) apply(s *one, e *entry, recovering bool) {
 		if e.Kind == kLoaded && e.Ver >= m.Ver {
 			r.defined(m, e.Ver, e.Tot)
 		}
-		if e.Kind == kResumed && e.Arg <= m.Redo { // it holds what its load held
+		if e.Kind == kResumed && e.Arg <= m.Redo { // it has what its load had
 			m.Redo = max(m.Redo, e.Epoch)
 		}
 		if e.Kind == kLoaded && r.Redo {
@@ -591,7 +593,7 @@ func (r *rulesOne) apply(s *one, e *entry, recovering bool) {
 			if r.LoadPending {
 				rel &^= m.Out
 			}
-			// MySQL was restored behind what the load was made of
+			// MySQL was restored to before the load's data
 			if e.Mask != m.Rows || e.Rel != rel || e.Giv != m.Giv {
 				m.Redo = max(m.Redo, e.Epoch)
 			}
@@ -622,7 +624,7 @@ func (r *rulesOne) defined(m *books, ver, tot uint8) {
 		m.Ver, m.Tot = ver, tot
 	case ver == m.Ver && tot == m.Tot:
 		m.DefP = 0
-	case r.Renumber: // the change that is on its way takes the next number
+	case r.Renumber: // the change in transit takes the next number
 		m.Ver = ver + 1
 	case ver > m.Ver:
 		m.Ver, m.Tot, m.DefP = ver, tot, 0
@@ -683,7 +685,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 							most = max(most, n.P[o].SeenS)
 						}
 					}
-					for x := range n.Rd { // a flush that is under way
+					for x := range n.Rd { // a flush in progress
 						for j := range n.Rd[x].N {
 							most = max(most, n.Rd[x].B[j].S)
 						}
@@ -731,7 +733,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 				if k := n.units(n.flagged(fAnswered) &^ n.flagged(fReleased) &^ (n.flagged(fLostR) & n.flagged(fMysqlLost))); k > max(n.M.Tot, n.R.Tot) {
 					e.bad(fmt.Sprintf("I1 of mode mysql: %d units answered of %d", k, n.M.Tot))
 				}
-				if r.SeenAnswered { // what MySQL has, is what it saw
+				if r.SeenAnswered { // what MySQL has is what it saw
 					w.SeenE, w.SeenS, w.SeenQ = max(w.SeenE, w.PE), max(w.SeenS, n.units(n.M.Rows)+n.M.Giv), max(w.SeenQ, count(n.M.Rows))
 				}
 				w.Know |= 1 << c
@@ -868,8 +870,8 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 				break
 			}
 			n := s
-			// somebody was here before, and MySQL may have been restored since:
-			// a number is used once
+			// another reader was here before, and MySQL may have been
+			// restored since: a number is used once
 			if r.GenNew && s.R.PGen >= d.Gen {
 				n.Rd[i] = reader{}
 				if s.M.PS == 1 && s.M.Gen == d.Gen {
@@ -982,7 +984,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 		}
 		if l.Ph == 1 || l.Ph > 1 && s.Fail > 0 {
 			n := s
-			if l.Ph > 1 { // each death after a number was taken takes another number
+			if l.Ph > 1 { // each death after taking a number takes another number
 				n.Fail--
 			}
 			n.L[i] = loader{}
@@ -1009,7 +1011,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			if s.R.Has && s.R.Gen == s.R.PGen && s.R.Epoch > s.M.Redo {
 				x.Resume = s.R.Epoch
 			}
-			if s.R.Has { // it was stopped, so somebody may have seen more: ask all what they saw
+			if s.R.Has { // it was stopped, so others may have seen more: ask all
 				x.Ask = 1
 			}
 			if r.FenceTells && s.R.Has { // what the fenced lot had sold is known now
@@ -1048,7 +1050,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			}
 			x := &n.L[i]
 			x.Ph, x.E, x.B = 2, n.M.Epoch, entry{}
-			// not a lot that was found to need a load in the meantime
+			// not a lot that turned out to need a load
 			if l.Resume > s.M.Redo && r.inStream(&s, s.M.OffID, s.M.OffUID) {
 				x.B.S, x.B.Q = n.M.SeenS, n.M.SeenQ
 				x.Ph = 3
@@ -1067,8 +1069,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			x.Ph = 3
 			m := &s.M
 			x.B = entry{Kind: kLoaded, Epoch: l.E, Gen: l.Gen, S: m.SeenS, Q: m.SeenQ, Ver: m.Ver, Tot: m.Tot, Mask: m.Rows, Rel: m.Rel, Giv: m.Giv}
-			// a decision that is in the outbox is brought by release.lua, after
-			// the load
+			// release.lua applies a decision in the outbox after the load
 			if r.LoadPending {
 				x.B.Rel &^= m.Out
 			}
@@ -1109,8 +1110,8 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 					n.Win = 1
 				}
 				for x := range n.Rd {
-					// a flush that was under way when Redis lost data, and is
-					// seen when the reader reads next
+					// a flush in progress when Redis lost data, noticed at the
+					// reader's next read
 					for j := range n.Rd[x].N {
 						if b := &n.Rd[x].B[j]; n.Rd[x].Ph == 1 && b.Kind == kClaim && n.R.Mask>>b.Arg&1 == 0 {
 							n.Win = 1
@@ -1208,7 +1209,7 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 			e.cut()
 		}
 	}
-	// an operator gives up what is lost
+	// an operator gives up lost claims
 	if lost := s.lost(); s.GiveUp > 0 && lost > 0 && r.live(&s) && s.M.PS == 0 && s.R.Epoch > s.M.Redo && env && s.M.OffID == tipID && s.M.OffUID == tipUID || r.GiveUp > s.GiveUp && !r.GivenCAS && s.GiveUp > 0 && lost > 0 && r.live(&s) {
 		if !r.GivenCAS || s.R.Giv == s.M.Giv && s.R.S == s.M.SeenS {
 			n := s
@@ -1307,8 +1308,8 @@ func (r *rulesOne) canon(s *one) {
 	if s.Restore == 0 {
 		s.D, s.Dumped = books{}, false
 	}
-	// Writes that no rollback can reach any more, and that nobody reads again,
-	// are not kept.
+	// Writes that no rollback can reach and no reader reads again
+	// are dropped.
 	if s.Loss == 0 {
 		k := uint8(0)
 		drop := s.M.PS == 0 && !s.Dumped && s.Restore == 0 && s.M.OffID > 0 && r.inStream(s, s.M.OffID, s.M.OffUID)
@@ -1412,7 +1413,7 @@ func (r *rulesOne) quiet(s *one) (bool, string) {
 			return false, ""
 		}
 	}
-	if s.Win == 1 || s.Both { // a loss that nobody saw yet: whoever saw more may still call
+	if s.Win == 1 || s.Both { // an unnoticed loss: a process that saw more may still call
 		for p := range s.P {
 			if s.P[p].Alive && s.P[p].SeenS > s.R.S {
 				return true, ""
@@ -1513,17 +1514,17 @@ type entry2 struct{ Kind, UID, Arg, Epoch, Mask, Rel, In, Out uint8 }
 
 type lot2 struct {
 	Has, Fenced bool
-	// In, Out: moves; Cred: those that credit.lua and debit.lua know by id, of
-	// this epoch
+	// In, Out: moves; Cred: those that credit.lua and debit.lua know
+	// by id, of this epoch
 	Epoch, Mask, Rel, In, Out, Cred uint8
 }
 
 type books2 struct {
-	Off   [2]uint8 // position, 1 is the first write; uid beside it
+	Off   [2]uint8 // index, 1 is the first write; uid beside it
 	UID   [2]uint8
 	Rec   [2]bool
 	Epoch [2]uint8
-	Redo  [2]uint8 // loads up to this number are to be made again
+	Redo  [2]uint8 // loads up to this number must be redone
 	Rows  uint8
 	Rel   uint8
 	Outb  uint8
@@ -1545,7 +1546,7 @@ type two struct {
 	Told       uint8 // released
 	Dir        uint8 // moves from lot 1 to lot 0
 	NC, NM, NU uint8
-	// a mover that sleeps: 1 + move, epoch
+	// a sleeping mover: 1 + move, epoch
 	Stale                                                      [3]uint8
 	PPh                                                        uint8
 	PZero                                                      bool
@@ -1646,7 +1647,7 @@ func (r *rulesTwo) apply(s *two, i int, e *entry2) {
 	bit := uint8(1) << e.Arg
 	switch e.Kind {
 	case jDebit:
-		// units that rows say are sold were not free: nobody has them, as no
+		// units sold by rows were not free: no lot has them, as no
 		// credit comes before its debit is applied
 		if m.Rec[i] && r.DropDebit && m.Deb&bit == 0 {
 			rows := m.Rows & s.of(i)
@@ -1788,7 +1789,7 @@ func (r *rulesTwo) steps(s0 *two, e *emitter[two]) {
 				out(&n, true, "the reader of partition %a applies "+kinds2[s.Hist[i][p].Kind], i+1, 0)
 			}
 		}
-		// fence what is to be loaded again
+		// fence what must be reloaded
 		if rd := s.M.Redo[i]; l.Epoch <= rd && s.live(i) && !s.M.Rec[i] {
 			if r.room(&s, i, 1) {
 				n := s
@@ -1850,7 +1851,7 @@ func (r *rulesTwo) steps(s0 *two, e *emitter[two]) {
 	for m := range s.NM {
 		f, t := s.dir(m)
 		bit := uint8(1) << m
-		// who may credit: MySQL has the debit and no credit
+		// when a credit is allowed: MySQL has the debit and no credit
 		can := s.M.Deb&bit != 0 && s.M.Cred&bit == 0
 		if !r.WaitDebit {
 			can = s.R[f].Out&bit != 0 && s.M.Cred&bit == 0
@@ -2110,10 +2111,10 @@ func two1(name string, set func(r *rulesTwo)) scenario {
 	}}
 }
 
-// Unless it says otherwise: 2 API processes, 1 reader, 1 loader, total 2, 2
-// claims, 1 rollback of Redis to any write, 1 restore of MySQL to any commit;
-// ids of the stream come again after a rollback, as they do when Redis' clock
-// went back.
+// Defaults: 2 API processes, 1 reader, 1 loader, total 2, 2
+// claims, 1 rollback of Redis to any write, 1 restore of MySQL
+// to any commit. Stream ids repeat after a rollback, as if
+// Redis' clock were set back.
 var scenarios = []scenario{
 	one1("A1 claims: 3, a rollback, a restore", func(r *rulesOne) { r.Claims = 3 }),
 	one1("A2 units 1 and 2, total 3, a process dies, a rollback", func(r *rulesOne) { r.Total, r.Units2, r.Death, r.Restore = 3, true, 1, 0 }),
@@ -2163,11 +2164,12 @@ var scenarios = []scenario{
 	two1("D12 3 claims, two moves, a release, a rollback, a restore", func(r *rulesTwo) { r.Moves, r.Release = 2, 1 }),
 }
 
-// mutant is a rule, or several, left out. Where wants is empty it must hold all
-// the same: the other rules imply it.
+// mutant leaves out one rule or several. If wants is empty,
+// nothing may break: the other rules imply it.
 type mutant struct{ in, rules, why, wants string }
 
-// holes are what a first design said, or left open, and what comes of it.
+// holes are errors or gaps of the first design, and their
+// effect.
 var holes = []mutant{
 	{"M2", "GenEntry GenMono GenMax", "5a: the generation is a SET without an entry: a rollback undoes it alone", "I1"},
 	{"A9", "GenEntry GenMono GenMax", "5a: the same in mode fast", "I2"},

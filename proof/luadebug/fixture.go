@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// fixture is a campaign in Redis that has claims, some of them under keys of
-// the client.
+// fixture is a campaign in Redis with claims, some with the
+// client's keys.
 type fixture struct {
 	s       *lua.Scripts
 	c       *models.Campaign
@@ -20,11 +20,11 @@ type fixture struct {
 	claimed []lua.ClaimReply
 }
 
-// verbs has each script called as its users do, on the fixture. A new script
-// gets its line here; a test asks for it.
+// verbs calls each script on the fixture, as its users do. A
+// test requires a line for each script.
 var verbs = map[string]func(ctx context.Context, f *fixture) error{
-	// a replay, a claim under a key, one without, and one beyond the user's
-	// limit
+	// a replay, a claim with a key, one without, and one beyond the
+	// user's limit
 	"claim": func(ctx context.Context, f *fixture) error {
 		_, _, err := f.s.Claim(ctx, f.meta, []lua.ClaimRequest{
 			ask("user-1", 1, "key-1"), ask("user-9", 2, uuid.NewString()), ask("user-10", 1, ""), ask("user-2", 5, ""),
@@ -108,8 +108,8 @@ func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error)
 	return &lot, err
 }
 
-// perform makes the fixture again and calls the script; the call itself is kept
-// back by the tap.
+// perform makes a new fixture and calls the script; the tap
+// intercepts the call.
 func perform(ctx context.Context, rdb redis.UniversalClient, heard *tap, name string) error {
 	verb, known := verbs[name]
 	if !known {
@@ -152,7 +152,7 @@ func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error
 	return f, err
 }
 
-// token is that of a loader.
+// token is a loader's token.
 const token = "loader"
 
 func (f *fixture) fence(ctx context.Context) error {
@@ -164,7 +164,7 @@ func ask(user string, quantity int64, key string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.New(), UserID: user, Quantity: quantity, Key: key}
 }
 
-// released is the release of a claim that was made without a key.
+// released is the release of a claim made without a key.
 func released(c *models.Claim) lua.Release {
 	return lua.Release{
 		Claim: lua.ClaimRecord{

@@ -1,8 +1,8 @@
-// Luadebug opens Redis' Lua debugger on a script of Dibs: `go run
-// ./proof/luadebug claim`, or `make lua-debug SCRIPT=claim`. It starts a Redis
-// for the occasion, loads a campaign that has claims, and takes the arguments
-// from the very Go code that calls the script, so they are always right.
-// Nothing is left behind.
+// Luadebug opens Redis' Lua debugger on a script of Dibs: `go
+// run ./proof/luadebug claim`, or `make lua-debug SCRIPT=claim`.
+// It starts a temporary Redis, loads a campaign with claims, and
+// takes the arguments from the Go code that calls the script, so
+// they are always right. It cleans up at the end.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 	"dibs/lua"
 )
 
-// scripts is the folder of the scripts, seen from the root of the module.
+// scripts is the scripts' folder, from the module's root.
 const scripts = "lua"
 
-// startWithin bounds the loading of the fixture.
+// startWithin limits the loading of the fixture.
 const startWithin = 30 * time.Second
 
 var errUsage = errors.New("usage")
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run debugs the script that args name, from the root of the module.
+// run debugs the script named by args, from the module's root.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) error {
 	names, err := scriptNames(".")
 	if err != nil {
@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return nil
 }
 
-// scriptNames lists the scripts of a module.
+// scriptNames lists a module's scripts.
 func scriptNames(root string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(root, scripts, "*.lua"))
 	if err != nil || len(files) == 0 {
@@ -91,8 +91,8 @@ func scriptNames(root string) ([]string, error) {
 	return files, nil
 }
 
-// callOf loads the fixture and returns the call of a script as the Go code
-// makes it.
+// callOf loads the fixture and returns the Go code's call of a
+// script.
 func callOf(ctx context.Context, addr, name string) (call, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -107,7 +107,8 @@ func callOf(ctx context.Context, addr, name string) (call, error) {
 		if err := perform(ctx, rdb, heard, name); err != nil {
 			return call{}, err
 		}
-		// a command line can't carry it; ids and digests are bytes of chance
+		// a command line can't contain it; ids and digests are random
+		// bytes
 		if !heard.call.hasZero() {
 			return heard.call, nil
 		}
@@ -115,6 +116,6 @@ func callOf(ctx context.Context, addr, name string) (call, error) {
 	return call{}, fmt.Errorf("%s: every call of it had a byte 0", name)
 }
 
-// capturesMax bounds the tries for a call without a byte 0: of claims, every
-// third has one.
+// capturesMax limits the attempts for a call without a byte 0:
+// every third claim has one.
 const capturesMax = 100

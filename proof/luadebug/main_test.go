@@ -16,15 +16,15 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// TestEveryScriptRunsInTheDebugger plays who types: the debugger stops at the
-// first line, shows keys and arguments, and goes on to a reply of a call that
-// did what it is for.
+// The test acts as the user: the debugger must stop at the first
+// line, show keys and arguments, and continue to the reply of a
+// successful call.
 func TestEveryScriptRunsInTheDebugger(t *testing.T) {
 	t.Chdir("../..")
 	names, err := scriptNames(".")
 	require.NoError(t, err)
 	require.ElementsMatch(t, names, slices.Collect(maps.Keys(verbs)), "each script has its call")
-	t.Setenv("TMPDIR", t.TempDir()) // others have programs in theirs
+	t.Setenv("TMPDIR", t.TempDir()) // other programs use the usual one
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer

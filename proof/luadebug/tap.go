@@ -10,27 +10,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errHeard answers the call that the tap keeps back.
+// errHeard replaces the reply of an intercepted call.
 var errHeard = errors.New("luadebug: heard")
 
-// call is a call of a script: what redis-cli is to make.
+// call is a script call for redis-cli.
 type call struct {
 	path       string
 	keys, args []string
 }
 
-// cliArgs are the arguments of redis-cli that debug the call.
+// cliArgs are redis-cli's arguments to debug the call.
 func (c *call) cliArgs() []string {
 	all := append([]string{"--ldb", "--eval", c.path}, c.keys...)
 	return append(append(all, ","), c.args...)
 }
 
-// hasZero reports whether an argument has a byte that no command line can
-// carry.
+// hasZero reports whether an argument contains a byte 0, which
+// no command line can.
 func (c *call) hasZero() bool { return strings.Contains(strings.Join(c.args, ""), "\x00") }
 
-// tap is a hook that, once it is open, keeps the calls of one script back and
-// remembers the last.
+// tap is a hook that, once open, intercepts one script's calls
+// and keeps the last.
 type tap struct {
 	source string
 	open   bool
@@ -41,7 +41,7 @@ type tap struct {
 // DialHook changes nothing.
 func (t *tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook keeps back a pipeline that has what the tap is for.
+// ProcessPipelineHook intercepts a pipeline with the script.
 func (t *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if slices.ContainsFunc(cmds, t.hears) {
@@ -51,7 +51,7 @@ func (t *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// ProcessHook keeps back what the tap is for.
+// ProcessHook intercepts the script.
 func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if t.hears(cmd) {
@@ -61,8 +61,8 @@ func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// hears reports whether a command is what an open tap is for, which then fails
-// and is remembered.
+// hears intercepts a command if it calls the script and the tap
+// is open, and reports whether it did.
 func (t *tap) hears(cmd redis.Cmder) bool {
 	all := cmd.Args()
 	if !t.open || cmd.Name() != "evalsha" || all[1] != redis.NewScript(t.source).Hash() {
@@ -74,7 +74,7 @@ func (t *tap) hears(cmd redis.Cmder) bool {
 	return true
 }
 
-// callIn reads EVALSHA digest n key… arg….
+// callIn parses EVALSHA digest n key… arg….
 func callIn(all []any) call {
 	n, _ := all[2].(int)
 	words := make([]string, 0, len(all)-3)

@@ -1,20 +1,22 @@
-// Package mutants builds programs and tests with small mistakes in them, to see
-// whether a test notices. The files of the module are not touched: the
-// toolchain is given changed copies by -overlay. Its tests try the mutants.
+// Package mutants builds programs and tests with small mistakes,
+// to check that a test notices. It does not modify the module's
+// files: the toolchain gets changed copies by -overlay. Its
+// tests try the mutants.
 //
-// A mutant is a file in the folder patches: a header, an empty line, and a
-// unified diff. The header says what is wrong, which test must fail, and
-// whether the mutant is tried every day:
+// A mutant is a file in the folder patches: a header, an empty
+// line, and a unified diff. The header describes the mistake,
+// names the test that must fail, and says whether everyday runs
+// try the mutant:
 //
 //	Mutant: an expired token passes
 //	Test: ./api/auth -run TestTokensFile
 //	Everyday: yes
 //
-// There are mutants of the scripts, of the writer and of the rules of the log,
-// at most 40: other packages have tests enough.
+// At most 40 mutants cover the scripts, the writer and the rules
+// of the log. Other packages have tests enough.
 //
-// A hunk is found by its text, which must stand in the file once; line numbers
-// say nothing. `git diff -U1` makes one.
+// A hunk is found by its text, which must occur in the file
+// once. Line numbers are ignored. `git diff -U1` makes one.
 package mutants
 
 import (
@@ -25,12 +27,13 @@ import (
 	"strings"
 )
 
-// Edit replaces a text of a file of the module. The text must occur once.
+// Edit replaces a text of a module's file. The text must occur
+// once.
 type Edit struct{ File, Old, New string }
 
-// Overlay writes changed copies of files of the module at root into a folder,
-// and returns the file that -overlay takes. It fails when an edit has no place
-// in its file, or several.
+// Overlay writes changed copies of files of the module at root
+// into a folder, and returns the file for -overlay. It fails
+// unless each edit's text occurs exactly once.
 func Overlay(root, folder string, edits []Edit) (string, error) {
 	overlay := struct {
 		Replace map[string]string `json:"Replace"` //nolint:tagliatelle // as the go command spells it

@@ -20,14 +20,14 @@ import (
 
 const (
 	root = "../.."
-	// perRun bounds one call of go test: to compile, to link and to run.
+	// perRun limits one go test, with compiling and linking.
 	perRun = 5 * time.Minute
 )
 
-// triesAll reports whether each mutant is tried by itself.
+// triesAll reports whether each mutant is tried separately.
 func triesAll() bool { return testenv.Soak() || os.Getenv("DIBS_MUTANTS") != "" }
 
-// load is every mutant of the folder.
+// load returns every mutant of the folder.
 func load(t *testing.T) (all []mutant) {
 	t.Helper()
 	files, err := filepath.Glob("patches/*.patch")
@@ -43,7 +43,7 @@ func load(t *testing.T) (all []mutant) {
 	return all
 }
 
-// everyday are the mutants of everyday runs by package.
+// everyday returns the mutants of everyday runs by package.
 func everyday(t *testing.T) map[string][]mutant {
 	t.Helper()
 	byPackage := make(map[string][]mutant)
@@ -70,8 +70,8 @@ func overlay(t *testing.T, all ...mutant) string {
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// run runs tests of a package with an overlay or, for "", on the code as it is,
-// and returns those that failed.
+// run runs a package's tests with an overlay or, for "", on the
+// code as it is, and returns those that failed.
 func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []string, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), perRun)
@@ -100,8 +100,7 @@ func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []st
 	return failed, string(out)
 }
 
-// TestEachMutantHasItsPlace: a mutant whose text is missing from its file
-// proves nothing, whether it is tried today or not.
+// A mutant whose text is missing from its file proves nothing.
 func TestEachMutantHasItsPlace(t *testing.T) {
 	t.Parallel()
 	for _, m := range load(t) {
@@ -112,8 +111,8 @@ func TestEachMutantHasItsPlace(t *testing.T) {
 	}
 }
 
-// TestMutantsAreKilled: with each mutant its tests fail, and without it they
-// pass. `make mutants` and `make soak` try them, one by one.
+// With each mutant its tests must fail, and without it pass.
+// `make mutants` and `make soak` run this, one mutant at a time.
 func TestMutantsAreKilled(t *testing.T) {
 	t.Parallel()
 	if !triesAll() {
@@ -121,7 +120,7 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 	baseline := make(map[string]bool)
 	for _, m := range load(t) {
-		t.Run(m.Name, func(t *testing.T) { // one after the other: each uses every core to compile
+		t.Run(m.Name, func(t *testing.T) { // sequential: each uses every core to compile
 			path := overlay(t, m)
 			if key := m.Package + " " + m.Run; !baseline[key] {
 				failed, said := run(t, m.Package, m.Run, "")
@@ -134,10 +133,10 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 }
 
-// TestTheWorstMutantsAreKilled: the mutants of everyday runs are built in
-// together, package by package, which costs a fraction of one build for each.
-// Each must be noticed by a test that no other of them is to be noticed by.
-// TestMutantsAreKilled tries them alone.
+// Everyday mutants are built in together, per package, at a
+// fraction of separate builds. Each must be noticed by a test
+// that no other of them is meant for. TestMutantsAreKilled tries
+// them separately.
 func TestTheWorstMutantsAreKilled(t *testing.T) {
 	t.Parallel()
 	if triesAll() {
@@ -145,7 +144,7 @@ func TestTheWorstMutantsAreKilled(t *testing.T) {
 	}
 	byPackage := everyday(t)
 	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
-		// one after the other: each uses every core to compile
+		// sequential: each uses every core to compile
 		t.Run(strings.TrimPrefix(pkg, "./"), func(t *testing.T) {
 			group := byPackage[pkg]
 			patterns := make([]string, len(group))

@@ -18,8 +18,9 @@ type mutant struct {
 	Edits    []mutants.Edit
 }
 
-// selects reports whether the pattern selects a test, of which it has names
-// joined by "/". Alternatives within parentheses are not known.
+// selects reports whether the pattern selects a test, given with
+// names joined by "/". Alternatives in parentheses are not
+// supported.
 func (m *mutant) selects(test string) bool {
 	names := strings.Split(test, "/")
 	for pattern := range strings.SplitSeq(m.Run, "|") {
@@ -36,7 +37,7 @@ func (m *mutant) selects(test string) bool {
 	return false
 }
 
-// parse reads a patch.
+// parse parses a patch.
 func parse(text string) (m mutant, err error) {
 	header, diff, found := strings.Cut(text, "\n\n")
 	if !found {
@@ -65,7 +66,7 @@ func parse(text string) (m mutant, err error) {
 	return m, err
 }
 
-// parseDiff reads the hunks of a unified diff.
+// parseDiff parses the hunks of a unified diff.
 func parseDiff(diff string) (edits []mutants.Edit, err error) {
 	file := ""
 	for line := range strings.Lines(diff) {

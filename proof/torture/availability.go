@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	readyEvery  = 100 * time.Millisecond // between two questions to /readyz
-	readyWithin = time.Second            // for an answer
-	// after which /readyz has noticed that claims are served again
+	readyEvery  = 100 * time.Millisecond // between two requests of /readyz
+	readyWithin = time.Second            // for a reply
+	// by then /readyz must have noticed that claims are served again
 	foundWithin = 2 * time.Second
-	// a claim that was served says so much about the time after it
+	// how long a served claim proves service
 	servedFor = time.Second
 )
 
-// readiness compares what /readyz of an API says with what the API does.
+// readiness compares an API's /readyz with its service.
 type readiness struct {
 	mu     sync.Mutex
-	asked  time.Time            // the last question
-	since  time.Time            // it has said no since then; zero: it does not
+	asked  time.Time            // the last request
+	since  time.Time            // start of its current no; zero: it is ready
 	serves time.Time            // claims are served since then, without a gap
-	served time.Time            // the end of the last one
+	served time.Time            // end of the last one
 	of     map[string]time.Time // campaign -> the end of its last one
 
-	unready time.Duration // time in which it said no
-	wrong   time.Duration // of that, with claims being served
+	unready time.Duration // total time of no
+	wrong   time.Duration // of that, while claims were served
 }
 
-// claimed notes a claim of a campaign that was served.
+// claimed records a served claim of a campaign.
 func (r *readiness) claimed(campaignID string, started, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,8 +45,8 @@ func (r *readiness) claimed(campaignID string, started, ended time.Time) {
 	r.of[campaignID] = ended
 }
 
-// refused notes a claim that was not served. If others of the campaign just
-// were, Redis comes and goes.
+// refused records a claim that was not served. If others of the
+// campaign just were, Redis is unstable.
 func (r *readiness) refused(campaignID string, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *readiness) refused(campaignID string, ended time.Time) {
 	}
 }
 
-// said notes an answer of /readyz, or that there was none.
+// said records a reply of /readyz, or its absence.
 func (r *readiness) said(no bool, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,15 +76,15 @@ func (r *readiness) said(no bool, at time.Time) {
 	}
 }
 
-// sums are the times that were noted.
+// sums returns the recorded times.
 func (r *readiness) sums() (unready, wrong time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.unready, r.wrong
 }
 
-// askReady asks an API for /readyz until ctx ends. One that was signalled to
-// stop says no, and is right.
+// askReady polls an API's /readyz until ctx ends. A process told
+// to stop rightly reports not ready.
 func (p *part) askReady(ctx context.Context) {
 	client := &http.Client{Timeout: readyWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 	for ; ctx.Err() == nil; wait(ctx, readyEvery) {
@@ -110,8 +110,8 @@ func (p *part) isToldToEnd() bool {
 // ends reports whether a signal ends a process.
 func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == syscall.SIGKILL }
 
-// checkAvailability: no API said that it is not ready while it served claims,
-// and no process crashed or ended by itself.
+// checkAvailability checks that no API reported not ready while
+// it served claims, and no process crashed or ended by itself.
 func (rd *round) checkAvailability() {
 	var unready, wrong time.Duration
 	exits := 0

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What /readyz says counts against it only while it has said no for two seconds
-// and claims are served all the same.
+// /readyz counts as wrong only after two seconds of not ready
+// while claims are served.
 func TestReadinessIsComparedWithWhatIsServed(t *testing.T) {
 	t.Parallel()
 	started := time.Now()

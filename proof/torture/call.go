@@ -10,38 +10,39 @@ import (
 	"dibs/internal/crowd"
 )
 
-// The codes of requests that no one answered.
+// Codes of requests without a reply.
 const (
 	unheard   = "unheard"   // it may have been done
 	unreached = "unreached" // not a byte was sent
 )
 
-// What an API says when it does not know, or can't.
+// Codes of an API that does not know, or can't.
 const (
 	unavailable    = "unavailable"
 	outcomeUnknown = "outcome_unknown"
 )
 
-// callWithin is how long a client waits for an answer.
+// callWithin limits a client's wait for a reply.
 const callWithin = 4 * time.Second
 
-// reply is the answer to one request: a status and a body, or else a code.
+// reply is a request's result: status and body, or else a code.
 type reply struct {
 	status   int
-	code     string // of a refusal, or of no answer; "" is success
+	code     string // of a refusal, or of no reply; "" is success
 	body     []byte
 	replayed bool
 }
 
-// certain reports whether the caller knows now what became of the request.
+// certain reports whether the caller knows the request's
+// outcome.
 func (r *reply) certain() bool { return certain(r.code) }
 
 func certain(code string) bool {
 	return !slices.Contains([]string{unheard, unreached, unavailable, outcomeUnknown}, code)
 }
 
-// doubtful reports whether the request may have been done without the caller
-// knowing.
+// doubtful reports whether the request may have been done
+// without the caller's knowledge.
 func doubtful(code string) bool { return code == unheard || code == outcomeUnknown }
 
 // caller sends requests, one at a time.
@@ -53,7 +54,7 @@ func newCaller() *caller {
 
 func (c *caller) close() { c.client.CloseIdleConnections() }
 
-// send sends a request once and waits for its answer.
+// send sends a request once and waits for its reply.
 func (c *caller) send(ctx context.Context, method, url, key string, body any) reply {
 	res, err := crowd.Call(ctx, c.client, method, url, "", key, body)
 	switch {

@@ -18,13 +18,14 @@ import (
 	"dibs/models"
 )
 
-// campaign is one that clients claim from, and what is known of it.
+// campaign is a campaign of a round, and all that is known of
+// it.
 type campaign struct {
 	id      string
 	packets bool
 	perUser int64
 	extra   *extraLimit
-	perDay  int64 // units a user; the round is within one day
+	perDay  int64 // units per user; the round is within one day
 	lowAt   int64
 	hold    time.Duration
 	users   int
@@ -32,20 +33,20 @@ type campaign struct {
 
 	features []string
 	claims   traffic
-	closing  atomic.Bool  // it is to be closed while faults go on, and gets no claims any more
-	still    atomic.Int64 // the shard that gets no claims now; 0: each does
+	closing  atomic.Bool  // it is to be closed during the faults, and gets no more claims
+	still    atomic.Int64 // the shard without claims now; 0: none
 
 	mu       sync.Mutex
-	acted    map[string]time.Time // the last use of a feature by an operator
+	acted    map[string]time.Time // an operator's last use of a feature
 	totals   []spell
-	limits   []spell // of units a user
+	limits   []spell // units per user
 	paused   []spell // value 1: paused
 	starts   []spell // milliseconds since 1970
 	ends     []spell
-	sure     int64     // packets that are surely there
-	doubt    int64     // and up to which some may be
-	release  time.Time // of those that are in doubt
-	batches  []any     // allRequests that added packets, as they were answered
+	sure     int64     // packets that certainly exist
+	doubt    int64     // upper bound of packets that may exist
+	release  time.Time // of those in doubt
+	batches  []any     // all answered requests that added packets
 	requests []*request
 	closed   bool
 }
@@ -57,19 +58,21 @@ func (c *campaign) rests(user string) bool {
 	return c.shards > 1 && c.still.Load() == int64(models.ShardOfUser(user, c.shards))
 }
 
-// endless ends the id of a campaign that no one sells out.
+// endless ends the id of a campaign that is never sold out.
 const endless = "-endless"
 
-// spell is a value, from when it may have been in force until when it surely
-// was not any more; till zero: it may be still.
+// spell is a value with the earliest time it may have been in
+// force, and the time by which it certainly no longer was; till
+// zero: it may still be.
 type spell struct {
 	value      int64
 	from, till time.Time
-	stray      bool // no one heard what became of the request, which may be done at any later time
-	refused    bool // it never was in force
+	stray      bool // the request's outcome is unknown: it may be done at any later time
+	refused    bool // it was never in force
 }
 
-// change books that a value was asked for; what it returns books the answer.
+// change records a requested value; the function it returns
+// records the reply.
 func (c *campaign) change(spells *[]spell, value int64) (answered func(code string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +94,8 @@ func (c *campaign) change(spells *[]spell, value int64) (answered func(code stri
 	}
 }
 
-// may lists the values that may have been in force at some time of a stretch.
+// may lists the values that may have been in force during a time
+// span.
 func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +107,7 @@ func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
 	return values
 }
 
-// total is the one that was asked for last.
+// total returns the last requested total.
 func (c *campaign) total() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,34 +124,34 @@ func (c *campaign) add(w *request) {
 	c.requests = append(c.requests, w)
 }
 
-// operator opens campaigns and changes them.
+// operator opens and changes campaigns.
 type operator struct {
 	*caller
 
 	w    *world
 	r    *rand.Rand    // of the goroutine that runs it
-	turn atomic.Uint64 // of the API processes: others ask, too
+	turn atomic.Uint64 // index of the next API process; shared with other goroutines
 }
 
 func (o *operator) base() string {
 	return o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].frontURL
 }
 
-// errRefused says that the API does not take what the kit asks for: the kit is
-// behind the API, or a mutant is broken otherwise than meant.
+// errRefused: the API refuses a valid request. The kit is behind
+// the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
-// insistFor is how long an operator goes on, while Redis may be killed again
-// and again.
+// insistFor is how long an operator retries: Redis may be killed
+// repeatedly.
 const insistFor = 3 * time.Minute
 
-// insist sends a request until it is done, or certainly refused.
+// insist sends a request until it is done or certainly refused.
 func (o *operator) insist(ctx context.Context, method, path string, body any) error {
 	return o.insistOn(ctx, method, path, body, func() func(string) { return func(string) {} })
 }
 
-// insistOn is insist, and books each attempt: one that failed may be done at
-// any later time.
+// insistOn is insist, and records each attempt: a failed one may
+// be done at any later time.
 func (o *operator) insistOn(ctx context.Context, method, path string, body any, book func() (answered func(code string))) error {
 	for deadline := time.Now().Add(insistFor); ; wait(ctx, 50*time.Millisecond) {
 		answered := book()
@@ -218,13 +222,13 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	return o.insistPackets(ctx, c, total)
 }
 
-// lot is a campaign of one shard, or a shard, as Redis has it.
+// lot is an unsharded campaign, or a shard, as in Redis.
 type lot struct {
 	campaign, id string
 	partition    int
 }
 
-// lots are what campaigns are in Redis, by id.
+// lots returns the campaigns' lots, by id.
 func (o *operator) lots(ctx context.Context, campaigns []*campaign) (all []lot, err error) {
 	for _, c := range campaigns {
 		if c.shards == 1 {
@@ -245,7 +249,7 @@ func (o *operator) lots(ctx context.Context, campaigns []*campaign) (all []lot, 
 	return all, nil
 }
 
-// read reads a JSON document until it is there.
+// read reads a JSON document, retrying until it gets a reply.
 func (o *operator) read(ctx context.Context, path string, into any) error {
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
 		r := o.send(ctx, http.MethodGet, o.base()+path, "", nil)
@@ -260,11 +264,11 @@ func (o *operator) read(ctx context.Context, path string, into any) error {
 
 func sender(c *campaign) string { return "sender-of-" + c.id }
 
-// restock changes the total once, for packets by a wave of them, which may be
-// released a moment later.
+// restock changes the total once; for packets it adds a wave,
+// perhaps with a later release time.
 func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 	if c.packets {
-		_, _ = o.addPackets(ctx, c, n) // one that is in doubt is sent again
+		_, _ = o.addPackets(ctx, c, n) // a wave in doubt is sent again
 		return
 	}
 	total := max(1, c.total()+n)
@@ -272,8 +276,8 @@ func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"total": total}).code)
 }
 
-// addPackets sends a list of packets once: p<n>, each worth n. One that is in
-// doubt is sent again first, as it was.
+// addPackets sends a list of packets once: p<n>, each worth n. A
+// list in doubt is first sent again unchanged.
 func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done bool, r reply) {
 	c.mu.Lock()
 	if c.doubt == c.sure {
@@ -307,8 +311,8 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	return true, r
 }
 
-// addAgain sends every list of packets again that was answered, as the sender
-// does when MySQL was restored: it adds those that are gone.
+// addAgain resends every answered list of packets, as the sender
+// does after a restore of MySQL: missing ones are added.
 func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	c.mu.Lock()
 	batches := slices.Clone(c.batches)
@@ -316,7 +320,7 @@ func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	for _, body := range batches {
 		err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", body)
 		if errors.Is(err, errRefused) && c.closing.Load() {
-			return nil // it was closed before, and knows them
+			return nil // it was closed before, and has them
 		}
 		if err != nil {
 			return err
@@ -325,7 +329,7 @@ func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// insistPackets adds packets until they are there.
+// insistPackets retries until the packets are added.
 func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) error {
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
 		done, r := o.addPackets(ctx, c, n)
@@ -340,7 +344,7 @@ func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) erro
 	}
 }
 
-// unlimit takes the limits of a user away, which it insists on.
+// unlimit removes a user's limits, retrying until done.
 func (o *operator) unlimit(ctx context.Context, c *campaign) error {
 	if err := o.removeExtra(ctx, c); err != nil {
 		return err
@@ -356,8 +360,8 @@ func (o *operator) unlimit(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// run changes campaigns at random until ctx ends, and closes those that are to
-// be closed.
+// run changes campaigns at random until ctx ends, and closes
+// those that are due.
 func (o *operator) run(ctx context.Context, all []*campaign) error {
 	all = slices.Clone(all)
 	for ctx.Err() == nil {
@@ -399,9 +403,9 @@ func (o *operator) changeOne(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// wait waits, or until ctx ends.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
-	_ = sleep.For(ctx, d) // who goes on checks ctx
+	_ = sleep.For(ctx, d) // the caller checks ctx
 }
 
 func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(most-least+1) }

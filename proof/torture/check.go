@@ -10,25 +10,25 @@ import (
 	"dibs/models"
 )
 
-// blur is how far a time with milliseconds may be off.
+// blur is the error of a time in milliseconds.
 const blur = 2 * time.Millisecond
 
-// row is a claim as MySQL has it, and when things happened to it, whatever the
-// clock of Redis said: retime moves at and resolved.
+// row is a claim in MySQL with its true times, regardless of
+// Redis' clock: retime corrects at and resolved.
 type row struct {
 	*oracle.Row
 
 	at, resolved time.Time
-	// when Redis had its units back, as the stream says; zero: it may not have
-	// them
+	// when Redis had its units back, by the stream; zero: perhaps
+	// never
 	applied time.Time
 }
 
-// back reports whether its units were given back.
+// back reports whether its units were returned.
 func (r *row) back() bool { return !r.Status.Live() }
 
-// mayHoldAfter reports whether its units may have counted at some time after
-// from.
+// mayHoldAfter reports whether its units may have counted at
+// some time after from.
 func (r *row) mayHoldAfter(from time.Time) bool {
 	return !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur))
 }
@@ -41,8 +41,9 @@ type ledger struct {
 	rows []row // by shard and seq
 }
 
-// check compares all accounts of the round once everything is drained: the
-// clients', MySQL's, the finance service's, and the readers' of the stream.
+// check compares, after the drain, all data of the round: the
+// clients', MySQL's, the finance service's, and the stream
+// readers'.
 func (rd *round) check(ctx context.Context) error {
 	streams, err := rd.readStreams(ctx)
 	if err != nil {
@@ -67,8 +68,8 @@ func (rd *round) check(ctx context.Context) error {
 			rd.report.Ghosts += money.Ghosts
 		}
 		if len(rd.losses) == 0 {
-			// a refusal is judged by the times of claims, also of those that
-			// nobody was told of
+			// a refusal is judged by claims' times, also of claims without a
+			// reply
 			if !rd.lied && !rd.vanished {
 				rd.checkRefusals(l)
 			}
@@ -95,7 +96,8 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	for i := range books.Rows {
 		r := &books.Rows[i]
 		l.rows = append(l.rows, row{Row: r, at: r.At, resolved: r.Resolved.Time, applied: s.released[r.ID]})
-		// else Redis lost it, MySQL did not, and the retry is another claim
+		// else Redis lost it, MySQL did not, and the retry is another
+		// claim
 		if twin := byKey[r.Key]; twin != nil && !rd.excused(twin.At) {
 			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.ID, twin.Seq, r.ID, r.Seq, c.id)
 		}
@@ -104,8 +106,9 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	return l, nil
 }
 
-// checkAnswers: a yes is a row, the same each time; a row is a yes, or
-// someone's doubt (I2, I4).
+// checkAnswers checks that each grant has one row, the same at
+// each reply, and each row has a grant or an unsure client (I2,
+// I4).
 func (rd *round) checkAnswers(l *ledger) {
 	var all []oracle.Answer
 	for _, one := range l.requests {
@@ -133,8 +136,9 @@ func (rd *round) checkAnswers(l *ledger) {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// checkTries goes through the tries of one request: the claim it was answered
-// last, and whether it may have one of which no answer came.
+// checkTries checks one request's tries. It returns the last
+// granted one, and whether an unanswered try may have been
+// granted.
 func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]
@@ -154,14 +158,14 @@ func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	return answered, unsure
 }
 
-// repeats reports whether a claim is answered as it was before. An answer of a
-// batch is spelled otherwise and not marked.
+// repeats reports whether a claim is answered as before. A
+// batch's reply is encoded differently and not marked.
 func (t *try) repeats(answered *try) bool {
 	return t.claim.ID == answered.claim.ID && (t.batch != answered.batch || t.body == answered.body) && (t.batch || t.replayed)
 }
 
-// checkEnds: the claim ends when its hold does, and its row says what became of
-// it.
+// checkEnds checks that the claim expires with its hold, and
+// that its row has the right end.
 func (rd *round) checkEnds(l *ledger, one *request, c *models.Claim) {
 	made := l.ByID[c.ID]
 	if made == nil {
@@ -175,8 +179,8 @@ func (rd *round) checkEnds(l *ledger, one *request, c *models.Claim) {
 	}
 }
 
-// endsWrong: a claim has one end, all answers say the same, and without a
-// request it has none, or time's.
+// endsWrong checks that a claim has one end and all replies
+// agree. Without a request it has none, or expires.
 func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	holds := one.c.hold > 0
 	may := map[models.ClaimStatus]bool{models.ClaimClaimed: true, models.ClaimExpired: holds}
@@ -204,20 +208,20 @@ func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
-// streams is what the claim streams say: the claims of each campaign and the
-// lines that its stock crossed, and when Redis had the units of a released
-// claim back.
+// streams is the content of the claim streams: each campaign's
+// claims and stock thresholds, and when Redis had a released
+// claim's units back.
 type streams struct {
 	accepted map[string][]models.Event
 	crossed  map[string][]models.Event
 	released map[string]time.Time
 }
 
-// readStreams is what the group that was away reads of the claim streams: all
-// that were written since the last round.
+// readStreams reads, as the paused group, all entries of the
+// streams since the last round.
 func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 	all := &streams{accepted: map[string][]models.Event{}, crossed: map[string][]models.Event{}, released: map[string]time.Time{}}
-	dropped := map[string]bool{} // nobody was told of these
+	dropped := map[string]bool{} // these were not answered
 	for p := range rd.w.partitions {
 		events, err := rd.w.readAway(ctx, p)
 		if err != nil && len(rd.losses) == 0 {

@@ -13,8 +13,8 @@ import (
 	"dibs/models"
 )
 
-// checkOrder goes through the claims in the order that Redis gave them: no seq
-// twice, no hole, at each instant no more units than total and no user above a
+// checkOrder replays the claims in Redis' order: no seq twice,
+// no gap, and at no time more units than total or a user above a
 // limit (I1, I3, I7).
 func (rd *round) checkOrder(l *ledger) {
 	c := l.campaign
@@ -26,7 +26,7 @@ func (rd *round) checkOrder(l *ledger) {
 	}
 	for _, r := range l.inTime() {
 		from := r.at
-		if rd.lied { // that is the latest it can be
+		if rd.lied { // the latest possible time
 			from = rd.open.Add(-time.Hour)
 		}
 		most := maxOf(c.may(&c.totals, from, r.at.Add(time.Millisecond)))
@@ -49,8 +49,8 @@ func (rd *round) checkOrder(l *ledger) {
 	}
 }
 
-// checkTimes: of two claims of a shard the one that was answered before the
-// other was asked for has the lower seq (I7).
+// checkTimes checks that, of two claims of a shard, one answered
+// before the other was requested has the lower seq (I7).
 func (rd *round) checkTimes(l *ledger) {
 	asked := map[string]time.Time{}
 	answered := map[string]time.Time{}
@@ -63,7 +63,7 @@ func (rd *round) checkTimes(l *ledger) {
 			}
 		}
 	}
-	latest := map[int]time.Time{} // when a claim of the shard was asked for
+	latest := map[int]time.Time{} // last request time of a claim, by shard
 	for i := range l.rows {
 		r := &l.rows[i]
 		ended, told := answered[r.ID]
@@ -77,8 +77,8 @@ func (rd *round) checkTimes(l *ledger) {
 	}
 }
 
-// inTime are the rows by the time of their claims; those of one shard in their
-// order.
+// inTime returns the rows by claim time; those of one shard keep
+// their order.
 func (l *ledger) inTime() (all []*row) {
 	for i := range l.rows {
 		all = append(all, &l.rows[i])
@@ -89,10 +89,10 @@ func (l *ledger) inTime() (all []*row) {
 	return all
 }
 
-// held adds up units in the order of claims, less what was given back by then.
+// held sums units in claim order, less those returned by then.
 type held struct {
 	units int64
-	back  []row // by the time of their release
+	back  []row // by release time
 	next  int
 }
 
@@ -107,7 +107,7 @@ func newHeld(rows []row) *held {
 	return h
 }
 
-// heldBy has the rows of each owner by themselves.
+// heldBy splits the rows by owner.
 func heldBy(rows []row, owner func(r *row) string) map[string]*held {
 	of := map[string][]row{}
 	for i := range rows {
@@ -120,7 +120,7 @@ func heldBy(rows []row, owner func(r *row) string) map[string]*held {
 	return all
 }
 
-// take adds a claim and returns the least units that were held then.
+// take adds a claim and returns the least units held then.
 func (h *held) take(r *row) int64 {
 	h.units += r.Quantity
 	for h.next < len(h.back) && !h.back[h.next].resolved.After(r.at.Add(blur)) {
@@ -130,8 +130,8 @@ func (h *held) take(r *row) int64 {
 	return h.units
 }
 
-// checkBooks: counters, flushes and rows agree, and nothing is left over where
-// all was wanted (I5, I6).
+// checkBooks checks that counters, flushes and rows agree, and
+// no unit is left where all were wanted (I5, I6).
 func (rd *round) checkBooks(l *ledger) {
 	rd.report.GivenUp += l.GivenUp
 	l.Counters(rd.brokenf)
@@ -140,11 +140,11 @@ func (rd *round) checkBooks(l *ledger) {
 	}
 }
 
-// isSoldOut reports whether the round sold all of a campaign in the end.
+// isSoldOut reports whether the round sells all of a campaign.
 func (c *campaign) isSoldOut() bool { return !c.closed && !strings.HasSuffix(c.id, endless) }
 
-// checkRefusals: no one was answered that a campaign is sold out, paused or
-// used up by him when it surely was not.
+// checkRefusals checks that no refusal as sold out, paused or
+// over the limit was certainly wrong.
 func (rd *round) checkRefusals(l *ledger) {
 	for _, one := range l.requests {
 		for i := range one.tries {
@@ -159,7 +159,7 @@ func (rd *round) checkRefusals(l *ledger) {
 	}
 }
 
-// refusedWrong says what is wrong with a no; "" is nothing.
+// refusedWrong says what is wrong with a refusal; "" is nothing.
 func (l *ledger) refusedWrong(one *request, t *try) string {
 	from := t.started.Add(-cacheFor)
 	switch t.code {
@@ -191,8 +191,8 @@ func (l *ledger) refusedWrong(one *request, t *try) string {
 	return ""
 }
 
-// mostHeld is the most units that may have been held at some time of a stretch,
-// by a user or by all.
+// mostHeld returns the most units that a user, or all, may have
+// held at a time in a span.
 func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 	for i := range l.rows {
 		r := &l.rows[i]
@@ -206,14 +206,15 @@ func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 	return units
 }
 
-// entry is an event and when Redis wrote it.
+// entry is an event and the time Redis wrote it.
 type entry struct {
 	models.Event
 
 	written time.Time
 }
 
-// readAway reads what the group that is away has not read, and acknowledges it.
+// readAway reads and acknowledges what the paused group has not
+// read.
 func (w *world) readAway(ctx context.Context, partition int) (events []entry, err error) {
 	stream := lua.StreamKey(partition)
 	for {
@@ -241,10 +242,11 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 	}
 }
 
-// checkLines: a line of the stock that a claim crosses is published once. One
-// that a change crosses may be published again by whoever completes it, under
-// the same id; these are no more than changes. And what is sold out in the end
-// was said to be.
+// checkLines checks the published stock thresholds. One crossed
+// by a claim is published once. One crossed by a change may be
+// repeated by a process that completes it, under the same id,
+// but there are no more ids than changes. A sold-out campaign
+// must have been announced.
 func (rd *round) checkLines(l *ledger, published []models.Event) {
 	if l.shards > 1 {
 		return // reported once all of them were read

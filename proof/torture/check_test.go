@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// past is a round without faults that opened a campaign an hour ago, and a
-// claim of two units of it by one user.
+// past is a round without faults that opened a campaign an hour
+// ago, and a claim of two units by one user.
 func past(change func(c *campaign)) (*round, *ledger) {
 	open := time.Now().Add(-time.Hour)
 	c := &campaign{id: "c", shards: 1}
@@ -27,14 +27,14 @@ func past(change func(c *campaign)) (*round, *ledger) {
 	return rd, &ledger{campaign: c, Books: books, rows: []row{{Row: r, at: r.At}}}
 }
 
-// since is a value in force for the last half hour.
+// since sets a value in force for the last half hour.
 func since(spells *[]spell, value int64) {
 	then := time.Now().Add(-30 * time.Minute)
 	(*spells)[0].till = then
 	*spells = append(*spells, spell{value: value, from: then})
 }
 
-// Each history is broken in one way, which the check tells.
+// Each history has one violation, which the check must find.
 func TestChecksOfClaimsTell(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(time.Minute).UnixMilli()
@@ -84,9 +84,9 @@ func TestCheckOfExpiryTells(t *testing.T) {
 	}
 }
 
-// While the clock of Redis is ahead a user has the limit of that hour as well,
-// and no more than that. What is judged is retimed: by then both claims have
-// one time.
+// While Redis' clock is ahead, a user also has that hour's
+// limit, but no more. The judged claims are retimed: both then
+// have one time.
 func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 	t.Parallel()
 	for ahead, broken := range map[time.Duration]string{2 * time.Hour: "", 0: "u 09h held 4 units of 3 per hour with seq 2"} {
@@ -108,7 +108,7 @@ func TestCheckOfTimesTells(t *testing.T) {
 	for broken, order := range map[string][2]int64{"": {1, 2}, "claim one, seq 2, was answered at": {2, 1}} {
 		rd, l := past(func(*campaign) {})
 		l.rows = nil
-		// which was asked for once the first was answered
+		// requested after the first was answered
 		for i, id := range []string{"one", "two"} {
 			asked := rd.open.Add(time.Duration(i) * time.Minute)
 			t := try{started: asked, ended: asked.Add(time.Second), claim: &models.Claim{ID: id}}

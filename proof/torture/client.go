@@ -13,7 +13,7 @@ import (
 	"dibs/models"
 )
 
-// request is one claim that someone wants, through all its tries. It belongs to
+// request is one wanted claim with all its tries. It belongs to
 // one client until the round ends.
 type request struct {
 	c        *campaign
@@ -24,10 +24,10 @@ type request struct {
 	ends     []ending
 }
 
-// try is one request for a claim and its answer.
+// try is one request for a claim and its reply.
 type try struct {
 	started, ended time.Time
-	code           string // of the refusal or of no answer; "" is a claim
+	code           string // of the refusal or of no reply; "" is a claim
 	claim          *models.Claim
 	body           string
 	replayed       bool
@@ -37,23 +37,24 @@ type try struct {
 // ending is one request to release or redeem a claim.
 type ending struct {
 	status models.ClaimStatus // wanted
-	code   string             // "" when it was done
+	code   string             // "" if done
 }
 
-// final reports whether another try would find nothing new.
+// final reports whether another try would change nothing.
 func (w *request) final() bool { return certain(w.last().code) || w.key == "" }
 
-// rests reports whether its campaign or shard is left alone now.
+// rests reports whether its campaign or shard gets no claims
+// now.
 func (w *request) rests() bool { return w.c.closing.Load() || w.c.rests(w.user) }
 
-// last is the newest try.
+// last returns the latest try.
 func (w *request) last() *try { return &w.tries[len(w.tries)-1] }
 
-// clients is how many ask at the same time.
+// clients is the number of concurrent clients.
 const clients = 10
 
-// client asks, and asks again, until stopped. It asks one API process until
-// that fails it, and then another.
+// client claims and retries until stopped. It uses one API
+// process until that fails, then another.
 type client struct {
 	*caller
 
@@ -65,14 +66,14 @@ type client struct {
 	mine  []*request
 	made  int
 	shard int         // whose users it claims for; 0 is any
-	ends  chan func() // to redeem and release beside the claims, as MySQL has a say in these
+	ends  chan func() // redeems and releases run beside the claims, as they depend on MySQL
 }
 
 func (rd *round) newClient(name string, stream uint64) *client {
 	return &client{caller: newCaller(), w: rd.w, round: rd, name: name, r: rd.rand(stream), api: int(stream % 2)}
 }
 
-// run asks until ctx ends. A request that is under way then is waited for.
+// run claims until ctx ends, and waits for its last request.
 func (c *client) run(ctx context.Context) {
 	defer c.close()
 	c.ends = make(chan func(), 1)
@@ -88,7 +89,7 @@ func (c *client) run(ctx context.Context) {
 		switch n := c.r.IntN(24); {
 		case n < 4:
 			c.endOne()
-		case n < 6 && len(c.mine) > 0: // once more, whatever was said
+		case n < 6 && len(c.mine) > 0: // once more, whatever the reply was
 			if one := c.mine[c.r.IntN(len(c.mine))]; one.key != "" && !one.rests() && (one.last().claim != nil || !certain(one.last().code)) {
 				c.try(one)
 			}
@@ -101,7 +102,8 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-// pick draws a campaign to claim from. One of them is always one of a rush.
+// pick draws a campaign to claim from. At least one always gets
+// a rush.
 func (c *client) pick() *campaign {
 	for {
 		one := c.round.campaigns[c.r.IntN(len(c.round.campaigns))]
@@ -111,12 +113,13 @@ func (c *client) pick() *campaign {
 	}
 }
 
-// asked is the API that this client asks.
+// asked returns the API of this client.
 func (c *client) asked() *part { return pick(c.w.apis, c.api) }
 
 func (c *client) base() string { return c.asked().frontURL }
 
-// leave goes to another API process after one could not answer.
+// leave switches to another API process after one could not
+// reply.
 func (c *client) leave(code string) {
 	if !certain(code) {
 		c.api++
@@ -130,7 +133,7 @@ func (c *client) fresh(of *campaign) *request {
 		one.quantity = between(c.r, 1, 3)
 	}
 	user := func() string { return fmt.Sprintf("user-%d", c.r.IntN(of.users)) }
-	if c.r.IntN(6) == 0 { // without a key the row is known by the user
+	if c.r.IntN(6) == 0 { // without a key the row is identified by the user
 		one.key = ""
 		user = func() string {
 			c.made++
@@ -146,8 +149,8 @@ func (c *client) fresh(of *campaign) *request {
 	return one
 }
 
-// ask wants one claim, and tries again while that makes sense, more or less
-// patiently.
+// ask makes one claim, and retries while that makes sense, more
+// or less patiently.
 func (c *client) ask(ctx context.Context, of *campaign) {
 	one := c.fresh(of)
 	for patience := c.r.IntN(6); ; patience-- {
@@ -159,7 +162,7 @@ func (c *client) ask(ctx context.Context, of *campaign) {
 	}
 }
 
-// body is the claim as it is sent.
+// body is the claim's request body.
 func (w *request) body() map[string]any {
 	body := map[string]any{"user_id": w.user, "quantity": w.quantity}
 	if subjects := w.c.subjects(w.user); subjects != nil {
@@ -177,7 +180,7 @@ func (c *client) try(one *request) {
 	t.replayed = r.replayed
 	if t.code == "" {
 		t.take(r.body)
-		if !t.replayed { // a Redis that takes no writes knows what it answered before
+		if !t.replayed { // a replay works even if Redis takes no writes
 			c.asked().ready.claimed(one.c.id, t.started, t.ended)
 		}
 	}
@@ -188,7 +191,8 @@ func (c *client) try(one *request) {
 	c.book(one, &t)
 }
 
-// book keeps a try. A second claim for one key is reported at once.
+// book records a try. A second claim for one key is reported at
+// once.
 func (c *client) book(one *request, t *try) {
 	c.round.gauge.note(one.c.id, t.code, t.ended)
 	for i := range one.tries {
@@ -199,7 +203,7 @@ func (c *client) book(one *request, t *try) {
 	one.tries = append(one.tries, *t)
 }
 
-// take reads the claim of an answer.
+// take decodes a reply's claim.
 func (t *try) take(body []byte) {
 	t.claim = new(models.Claim)
 	t.body = string(body)
@@ -209,7 +213,7 @@ func (t *try) take(body []byte) {
 	}
 }
 
-// askMany wants several claims in one request, and tries none again.
+// askMany makes several claims in one request, without retries.
 func (c *client) askMany(of *campaign, n int) {
 	many := make([]*request, n)
 	claims := make([]map[string]any, n)
@@ -246,8 +250,8 @@ func (c *client) askMany(of *campaign, n int) {
 	}
 }
 
-// endOne releases or redeems a claim that this client was notified of, again at
-// times, or the other way.
+// endOne releases or redeems a claim known to this client,
+// sometimes again or the other way.
 func (c *client) endOne() {
 	if len(c.mine) == 0 {
 		return
@@ -265,11 +269,11 @@ func (c *client) endOne() {
 	}
 	select {
 	case c.ends <- func() { c.end(one, base, claim, wanted) }:
-	default: // the last one is under way
+	default: // the last one is in progress
 	}
 }
 
-// end asks once for an end of a claim that was answered.
+// end sends one request to end an answered claim.
 func (c *client) end(one *request, base, claim string, wanted models.ClaimStatus) ending {
 	verb := "release"
 	body := map[string]any{"reason": "changed my mind"}

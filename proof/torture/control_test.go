@@ -10,15 +10,16 @@ import (
 	"dibs/lua"
 )
 
-// mutant is a Dibs that is broken on purpose. The kit must find out within a
-// few seeds, or it says nothing about the real one.
+// mutant is a deliberately broken Dibs. If the kit can't find
+// the error within a few seeds, it proves nothing about the real
+// one.
 type mutant struct {
 	name  string
 	edits []edit
-	only  []string // faults under which it shows; nil: all
+	only  []string // faults that reveal it; nil: all
 	seeds int      // the budget: seeds of 10 faults each
 	lossy bool     // it shows in rounds that may lose claims
-	short bool     // it is tried in everyday runs, too
+	short bool     // everyday runs try it, too
 }
 
 var allMutants = []mutant{
@@ -86,8 +87,8 @@ var allMutants = []mutant{
 	}}},
 }
 
-// Each mutant is caught within its budget. Everyday runs try one; that the
-// texts to change are still there is looked at always.
+// Each mutant must be caught within its budget. Everyday runs
+// try one, and check all texts to be changed.
 func TestMutantsAreCaught(t *testing.T) {
 	t.Parallel()
 	for _, m := range allMutants {

@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// fault is something that goes wrong, and is put right again.
+// fault is something that goes wrong, and is undone.
 type fault struct {
 	name   string
-	target string           // what it acts on; two faults at once act on different targets
-	weight int              // how often it comes up
+	target string           // concurrent faults have different targets
+	weight int              // how often it is drawn
 	lasts  [2]time.Duration // least and most
-	takes  time.Duration    // to be over, beside what it lasts, about
-	// loses reports whether claims that were answered may be lost by it; nil:
-	// none may.
+	takes  time.Duration    // approximate extra time until it is over
+	// loses reports whether it may lose answered claims; nil: never.
 	loses func(*Options) bool
-	// cannot says why this machine or topology can't do it; "" and nil: it can.
+	// cannot says why this machine or topology can't do it; "" and
+	// nil: it can.
 	cannot func(*world) string
-	// inject does it and undoes it. Processes that it killed are started again
-	// later.
+	// inject does it and undoes it. Processes that it killed are
+	// restarted later.
 	inject func(w *world, s *injection) error
-	// lies says that the time of claims may be wrong: it is Redis' own.
+	// lies: the time of claims, which is Redis' own, may be wrong.
 	lies bool
-	// undoes says that it loses more than claims: also what was redeemed,
-	// released or changed.
+	// undoes: it may also lose redeems, releases and changes.
 	undoes bool
 }
 
-// injection is one time that a fault happens.
+// injection is one occurrence of a fault.
 type injection struct {
 	*fault
 
@@ -37,7 +36,7 @@ type injection struct {
 	n       int64
 	lasts   time.Duration
 	alone   bool   // nothing else happens at the same time
-	what    string // what was struck, filled in by strike
+	what    string // the affected part, set by inject
 	started time.Time
 	took    time.Duration
 }
@@ -57,13 +56,13 @@ const (
 	onSQL   = "sql"
 )
 
-// faults are all that there are.
+// faults returns all faults.
 func faults() []*fault {
 	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults(),
 		clockFaults())
 }
 
-// choose lists the faults of this run, and why others are not among them.
+// choose lists this run's faults, and why others are left out.
 func (w *world) choose() (chosen []*fault, skipped []string, err error) {
 	known := map[string]bool{}
 	for _, f := range faults() {
@@ -90,7 +89,7 @@ func (w *world) choose() (chosen []*fault, skipped []string, err error) {
 	return chosen, skipped, nil
 }
 
-// Names lists the faults that there are.
+// Names lists all faults.
 func Names() (names []string) {
 	for _, f := range faults() {
 		names = append(names, f.name)
@@ -98,7 +97,7 @@ func Names() (names []string) {
 	return names
 }
 
-// draw picks a fault by weight, of those that may happen.
+// draw picks an allowed fault by weight.
 func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	sum := 0
 	for _, f := range from {
@@ -116,7 +115,7 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 		}
 		n -= f.weight
 		if n < 0 {
-			u := r.Float64() // mostly short, at times as long as can be
+			u := r.Float64() // mostly short, sometimes the full length
 			lasts := f.lasts[0] + time.Duration(u*u*float64(f.lasts[1]-f.lasts[0]))
 			return &injection{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}
 		}
@@ -124,12 +123,14 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	return nil
 }
 
-// trying injects a fault by calls of the kit, which end the round if they fail.
+// trying injects a fault by calls of the kit, which end the
+// round if they fail.
 func trying(do func(w *world, s *injection)) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error { return w.Try(func() { do(w, s) }) }
 }
 
-// lasting injects a fault that begins, lasts for its time and ends.
+// lasting injects a fault that starts, lasts for its time and
+// ends.
 func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
 	return trying(func(w *world, s *injection) {
 		begin(w)
@@ -138,8 +139,8 @@ func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
 	})
 }
 
-// only has a fault happen in one topology of Redis; otherwise says why it can't
-// happen in the others.
+// only allows a fault in one topology of Redis; otherwise is the
+// reason for others.
 func only(topology, otherwise string) func(w *world) string {
 	return func(w *world) string {
 		if w.opt.Topology == topology {
@@ -149,7 +150,8 @@ func only(topology, otherwise string) func(w *world) string {
 	}
 }
 
-// lossy reports whether a fault may lose answered claims under these options.
+// lossy reports whether a fault may lose answered claims under
+// these options.
 func (f *fault) lossy(o *Options) bool { return f.loses != nil && f.loses(o) }
 
 func always(*Options) bool { return true }
@@ -158,7 +160,7 @@ func pick[T any](from []T, n int) T { return from[n%len(from)] }
 
 func span(least, most int64) [2]time.Duration { return [2]time.Duration{ms(least), ms(most)} }
 
-// How long a server runs on after the copy was made that it is restored from.
+// How far back a server is rolled.
 var (
 	nearRollback = [2]time.Duration{50 * time.Millisecond, 5 * time.Second}
 	farRollback  = [2]time.Duration{5 * time.Second, time.Minute}

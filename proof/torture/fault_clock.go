@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// clockOff is how far the clock of Redis is off when it is.
+// clockOff is the error of Redis' clock.
 const clockOff = 2 * time.Hour
 
-// clockFaults have the wall clock of Redis jump, and jump back. Go programs
-// read the clock without the C library, so that those of Dibs can't be lied to
-// in this way.
+// clockFaults make Redis' wall clock jump, and jump back. Go
+// programs read the clock without the C library, so Dibs' own
+// clocks can't be changed this way.
 func clockFaults() []*fault {
 	return []*fault{{
 		name: "clock of redis is off", target: onRedis, weight: 3, lasts: span(300, 4000), lies: true,
@@ -38,11 +38,11 @@ func clockFaults() []*fault {
 	}}
 }
 
-// retime, where the clock was off, gives each claim the latest time at which it
-// can have been made, in place of Redis' word for it: when someone was notified
-// of it, or of one with a higher seq. What was given back by then is counted as
-// given back before, and so is what says that it was in the future: an end is
-// never before its claim.
+// retime, if the clock was wrong, replaces each claim's time by
+// the latest possible one: when a client learned of it, or of
+// one with a higher seq. Units returned by then count as
+// returned before. An end in the future is set to its claim's
+// time, as no end precedes its claim.
 func (rd *round) retime(l *ledger) {
 	if !rd.lied {
 		return

@@ -9,19 +9,20 @@ import (
 	"dibs/internal/testenv"
 )
 
-// diskSize is far more than a run writes; a disk takes of memory what is
-// written.
+// diskSize is far more than a run writes; a disk uses memory
+// only as it is written.
 const diskSize = 8 << 30
 
-// disks are those of the servers that can be full, where the machine can mount
-// such.
+// disks are the servers' disks that can be filled, where the
+// machine can mount them.
 type disks struct {
 	redis, sql *testenv.Disk
 	missing    error // why there are none
 }
 
-// newDisks mounts the disks: of a Redis alone, as nodes with replicas share
-// their lines of configuration, and of the SQL server.
+// newDisks mounts the disks: of a single Redis only, as nodes
+// with replicas share their configuration, and of the SQL
+// server.
 func (w *world) newDisks() (d disks) {
 	if w.opt.Topology == Alone {
 		d.redis, d.missing = testenv.NewDisk(w.Program, diskSize)
@@ -32,8 +33,8 @@ func (w *world) newDisks() (d disks) {
 	return d
 }
 
-// diskFaults take the space that a server writes to. What ends by that is
-// started again once there is space.
+// diskFaults fill a server's disk. A server that ends by that is
+// restarted once there is space.
 func diskFaults() []*fault {
 	cannot := func(of func(w *world) *testenv.Disk) func(w *world) string {
 		return func(w *world) string {
@@ -83,13 +84,14 @@ func diskFaults() []*fault {
 	}
 }
 
-// sqlBackWithin is how long a server that was started again may break
-// connections of the one before.
+// sqlBackWithin is how long a restarted server may break
+// connections of its predecessor.
 const sqlBackWithin = 10 * time.Second
 
-// committed names the rows of claims and packets that are there, which no one
-// deletes, and the campaigns that have as many packets as were added in the
-// same transactions. A server whose disk was full may end only now.
+// committed lists the existing rows of claims and packets, which
+// are never deleted, and the campaigns that have all packets
+// added in the same transactions. A server whose disk was full
+// may end only now.
 func (w *world) committed() (rows []string, err error) {
 	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
 		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets UNION ALL" +
@@ -104,10 +106,10 @@ func (w *world) committed() (rows []string, err error) {
 	}
 }
 
-// requireCommitted ends the round when the SQL server has lost rows that it had
-// committed, or its indexes are corrupt, as those of MariaDB 10.11.19 are now
-// and then when a statement finds no space: no claim can be held against it any
-// more.
+// requireCommitted ends the round if the SQL server lost
+// committed rows, or its indexes are corrupt, as MariaDB
+// 10.11.19's sometimes are after a statement ran out of space.
+// No claim can then be judged.
 func (w *world) requireCommitted(before []string) error {
 	now, err := w.committed()
 	if err != nil {
@@ -137,7 +139,7 @@ func (w *world) requireCommitted(before []string) error {
 	return err
 }
 
-// startSQL starts an SQL server that ended by itself.
+// startSQL restarts an SQL server that ended by itself.
 func (w *world) startSQL() {
 	if w.sql.Ended() {
 		w.sql.Kill()

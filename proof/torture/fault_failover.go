@@ -11,7 +11,7 @@ import (
 	"dibs/lua"
 )
 
-// failoverFaults befall a Redis whose nodes have replicas.
+// failoverFaults are for a Redis whose nodes have replicas.
 func failoverFaults() []*fault {
 	noReplicas := func(w *world) string {
 		if w.opt.Topology == Alone {
@@ -60,10 +60,11 @@ func failoverFaults() []*fault {
 	}
 }
 
-// unlessMySQL: a replica that lags loses what it lacks when it is promoted.
+// unlessMySQL: a promoted lagging replica loses what it lacks.
 func unlessMySQL(o *Options) bool { return o.Durability != lua.MySQL }
 
-// primary picks a node that serves one of the claim streams, and a key of it.
+// primary picks a node that serves one of the claim streams, and
+// that stream's key.
 func (w *world) primary(s *injection) (*testenv.RedisServer, string) {
 	key := lua.StreamKey(s.who % w.partitions)
 	if w.cluster != nil {
@@ -90,7 +91,8 @@ func (w *world) replica(s *injection) *testenv.RedisServer {
 	return nil
 }
 
-// replication is what a node says of its role; "" when it does not answer.
+// replication returns a node's INFO replication; "" without a
+// reply.
 func (w *world) replication(node *testenv.RedisServer) string {
 	rdb := redis.NewClient(&redis.Options{Addr: node.Addr(), MaxRetries: -1})
 	defer func() { _ = rdb.Close() }()
@@ -98,8 +100,9 @@ func (w *world) replication(node *testenv.RedisServer) string {
 	return info
 }
 
-// demote has a primary that is back follow the one that was promoted. Every
-// fourth time it is left to the Sentinels, which take ten seconds for that.
+// demote makes a returned primary follow the promoted one. Every
+// fourth time it leaves that to the Sentinels, which take ten
+// seconds.
 func (w *world) demote(back *testenv.RedisServer, s *injection) {
 	if w.sentinels == nil || s.n%4 == 0 {
 		return
@@ -119,8 +122,8 @@ func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
 	}
 }
 
-// awaitWhole waits until each node is a primary or follows one, half of them
-// each: the next fault takes another one away.
+// awaitWhole waits until half of the nodes are primaries and
+// half follow them: the next fault removes another node.
 func (w *world) awaitWhole() {
 	for deadline := time.Now().Add(healWithin); ; wait(w.ctx, 20*time.Millisecond) {
 		primaries := 0
@@ -145,7 +148,8 @@ func (w *world) awaitWhole() {
 	}
 }
 
-// serves reports whether every node of a cluster says that it is fine.
+// serves reports whether every node of a cluster reports a
+// healthy state.
 func (w *world) serves() bool {
 	for _, node := range w.redis {
 		if w.cluster == nil {
@@ -161,8 +165,8 @@ func (w *world) serves() bool {
 	return true
 }
 
-// plannedFailover has a replica take over from its primary, which waits until
-// the replica has everything.
+// plannedFailover promotes a replica in cooperation with its
+// primary, which waits until the replica has everything.
 func (w *world) plannedFailover(s *injection) {
 	old, key := w.primary(s)
 	for _, node := range w.redis {
@@ -177,12 +181,12 @@ func (w *world) plannedFailover(s *injection) {
 	w.Fatalf("the primary of %s has no replica", key)
 }
 
-// failoverWithin is after how long a replica has given up a planned failover: 5
-// s.
+// failoverWithin is when a replica has given up a planned
+// failover: after 5 s.
 const failoverWithin = 6 * time.Second
 
-// failOver asks a replica to take over until it has: on a busy machine it may
-// not get the votes in time.
+// failOver retries a replica's failover until done: on a busy
+// machine it may not get the votes in time.
 func (w *world) failOver(old, replica *testenv.RedisServer, key string) {
 	rdb := replica.Client()
 	defer func() { _ = rdb.Close() }()

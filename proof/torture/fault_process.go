@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// The leases of Dibs: a process that is silent for longer is taken for dead
-// while it is not.
+// The leases of Dibs: a process silent for longer is declared
+// dead while it is not.
 const (
-	leaderLease   = 10 * time.Second // of the syncer that leads
-	takeoverAfter = 5 * time.Second  // until another consumer takes what one has not acknowledged
+	leaderLease   = 10 * time.Second // of the leading syncer
+	takeoverAfter = 5 * time.Second  // until another consumer takes over unacknowledged entries
 )
 
-// processFaults are what befalls Dibs' own processes.
+// processFaults are the faults of Dibs' own processes.
 func processFaults() (all []*fault) {
 	for _, kind := range []struct {
 		name   string
@@ -40,7 +40,7 @@ func processFaults() (all []*fault) {
 	}})
 }
 
-// kill ends one of a kind, every third time all of them.
+// kill ends one of a kind, every third time all.
 func kill(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		struck := w.some(kind, s)
@@ -52,8 +52,8 @@ func kill(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// pause stops one of a kind in the middle of whatever it does, for longer than
-// its lease.
+// pause stops one of a kind at any point, for longer than its
+// lease.
 func pause(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		p := pick(w.of(kind), s.who)
@@ -65,8 +65,8 @@ func pause(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// startOne starts one more of a kind and stops it again. When nothing else is
-// wrong, it has to come up.
+// startOne starts one more of a kind and stops it again. Without
+// another fault, it must come up.
 func startOne(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		p := w.spare(kind)
@@ -85,7 +85,7 @@ func startOne(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// some are one of a kind or, every third time, all.
+// some picks one of a kind or, every third time, all.
 func (w *world) some(kind string, s *injection) []*part {
 	struck := w.of(kind)
 	if s.n%3 != 0 {
@@ -99,7 +99,7 @@ func (w *world) some(kind string, s *injection) []*part {
 	return struck
 }
 
-// toxics are ways in which a wire is bad.
+// toxics are ways in which a connection is bad.
 var toxics = []struct{ name, text string }{
 	{"answers lost", `{"name": "t", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`},
 	{"requests lost", `{"name": "t", "type": "limit_data", "stream": "upstream", "attributes": {"bytes": 0}}`},
@@ -110,7 +110,7 @@ var toxics = []struct{ name, text string }{
 
 const slow = `{"name": "t", "type": "latency", "stream": "downstream", "attributes": {"latency": 300, "jitter": 250}}`
 
-// wireFaults are what befalls connections between two.
+// wireFaults are the faults of connections.
 func wireFaults() []*fault {
 	return []*fault{
 		{name: "cut a wire", target: onWire, weight: 6, lasts: span(50, 2500), inject: func(w *world, s *injection) error {
@@ -160,7 +160,7 @@ func spoil(w *world, s *injection, how, toxic string, lines ...wire) (err error)
 	return wrap(err)
 }
 
-// wrap is for what goes wrong with the kit itself.
+// wrap is for errors of the kit itself.
 func wrap(err error) error {
 	if err != nil {
 		return fmt.Errorf("torture: %w", err)

@@ -14,7 +14,7 @@ import (
 	"dibs/lua"
 )
 
-// redisFaults befall a Redis that keeps its data.
+// redisFaults are for a Redis that keeps its data.
 func redisFaults() []*fault {
 	onlyAlone := only(Alone, "another fault kills nodes that have replicas")
 	return []*fault{
@@ -57,12 +57,12 @@ func redisFaults() []*fault {
 	}
 }
 
-// holdUp has each call wait for up to 30 ms.
+// holdUp delays each call by up to 30 ms.
 func holdUp(ctx context.Context, rdb *redis.Client) error {
 	return rdb.ClientPause(ctx, 30*time.Millisecond).Err()
 }
 
-// unlink deletes a key wherever it is.
+// unlink deletes a key on any node.
 func (w *world) unlink(key string) error {
 	return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error {
 		if err := rdb.Unlink(ctx, key).Err(); err != nil && !redis.HasErrorPrefix(err, "MOVED") {
@@ -72,12 +72,12 @@ func (w *world) unlink(key string) error {
 	})
 }
 
-// unlessFsync: a crash of Redis may lose what is neither on its disk nor in
-// MySQL.
+// unlessFsync: a crash of Redis may lose what is neither on its
+// disk nor in MySQL.
 func unlessFsync(o *Options) bool { return !o.Durability.IsFsync() && unlessMySQL(o) }
 
-// again does something to every primary, every 20 ms for as long as the fault
-// lasts.
+// again acts on every primary, every 20 ms for as long as the
+// fault lasts.
 func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
@@ -88,7 +88,7 @@ func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world,
 	}
 }
 
-// eachPrimary does something on every node that takes writes.
+// eachPrimary acts on every node that takes writes.
 func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
 	defer cancel()
@@ -100,8 +100,8 @@ func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) erro
 	return nil
 }
 
-// onPrimary does something if the node is a primary, over a connection of its
-// own: those of others may have been cut.
+// onPrimary acts on the node if it is a primary, over its own
+// connection: others may have been cut.
 func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do func(ctx context.Context, rdb *redis.Client) error) error {
 	rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
 	defer func() { _ = rdb.Close() }()
@@ -112,8 +112,8 @@ func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do fun
 	return do(ctx, rdb)
 }
 
-// without kills all processes of a kind, every second time, so that no one
-// saves what is about to be lost.
+// without kills all processes of a kind, every second time, so
+// that none saves what is about to be lost.
 func (w *world) without(s *injection, kind string) {
 	if s.n%2 == 0 {
 		for _, p := range w.of(kind) {
@@ -124,7 +124,7 @@ func (w *world) without(s *injection, kind string) {
 	wait(w.ctx, s.lasts)
 }
 
-// snapshotFaults put Redis back to what it was before.
+// snapshotFaults restore an earlier state of Redis.
 func snapshotFaults() []*fault {
 	cannot := only(Alone, "the nodes have no common moment to go back to")
 	return []*fault{{
@@ -145,7 +145,7 @@ func rollBackRedis(w *world, s *injection) error {
 	return w.restoreCopy(then)
 }
 
-// aofFolder is where Redis keeps its append-only file.
+// aofFolder is the folder of Redis' append-only file.
 func (w *world) aofFolder() (string, error) {
 	rdb := redis.NewClient(&redis.Options{Addr: w.redis[0].Addr()})
 	defer func() { _ = rdb.Close() }()
@@ -153,8 +153,8 @@ func (w *world) aofFolder() (string, error) {
 	return filepath.Join(dir["dir"], "appendonlydir"), wrap(err)
 }
 
-// copyAOF copies the append-only file as it is now. It only grows, so the copy
-// is its beginning.
+// copyAOF copies the append-only file. It only grows, so the
+// copy is its start.
 func (w *world) copyAOF() (string, error) {
 	from, err := w.aofFolder()
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *world) copyAOF() (string, error) {
 	return to, wrap(os.CopyFS(to, os.DirFS(from)))
 }
 
-// restoreCopy kills Redis and starts it with the copy.
+// restoreCopy kills Redis and restarts it with the copy.
 func (w *world) restoreCopy(copied string) error {
 	folder, err := w.aofFolder()
 	if err != nil {

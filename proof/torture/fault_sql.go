@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sqlFaults befall MariaDB or MySQL.
+// sqlFaults are for MariaDB or MySQL.
 func sqlFaults() []*fault {
 	return []*fault{
 		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second,
@@ -29,8 +29,8 @@ func sqlFaults() []*fault {
 	}
 }
 
-// rollBackSQL does what a failover to a replica does that lacks the last
-// commits, or a dump that is restored.
+// rollBackSQL acts like a failover to a replica without the last
+// commits, or a restored dump.
 func rollBackSQL(w *world, s *injection) error {
 	var data string
 	if err := w.db.QueryRowContext(w.ctx, "SELECT @@datadir").Scan(&data); err != nil {
@@ -41,7 +41,7 @@ func rollBackSQL(w *world, s *injection) error {
 		return wrap(err)
 	}
 	defer func() { _ = os.RemoveAll(then) }()
-	copied := func() error { // of a server that was killed: as it would find its data
+	copied := func() error { // of a killed server: as it would find its data
 		return wrap(os.CopyFS(then, os.DirFS(data)))
 	}
 	restored := func() error {
@@ -91,7 +91,7 @@ func killConnections(w *world, s *injection) error {
 			return err
 		}
 		for _, id := range ids {
-			_, _ = w.db.ExecContext(w.ctx, "KILL "+id) // it may have gone
+			_, _ = w.db.ExecContext(w.ctx, "KILL "+id) // it may have ended
 		}
 		if time.Now().After(till) || w.ctx.Err() != nil {
 			return wrap(w.ctx.Err())
@@ -108,11 +108,11 @@ func lockRow(w *world, s *injection) error {
 	})
 }
 
-// deadlocks takes rows of campaigns in the order opposite to Dibs', again and
-// again.
+// deadlocks repeatedly locks campaigns' rows in the opposite
+// order of Dibs.
 func deadlocks(w *world, s *injection) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
-		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
+		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it may be the victim
 			for _, l := range slices.Backward(w.inForce) {
 				query := "SELECT id FROM lots WHERE id = ? FOR UPDATE"
 				if _, err := tx.ExecContext(ctx, query, l.id); err != nil {
@@ -138,7 +138,7 @@ func (w *world) stranger(do func(ctx context.Context, tx *sql.Tx) error) error {
 	return wrap(do(ctx, tx))
 }
 
-// each runs a query and calls take for each of its rows.
+// each runs a query and calls take for each row.
 func (w *world) each(ctx context.Context, query string, args []any, take func(scan func(...any) error) error) error {
 	rows, err := w.db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *world) each(ctx context.Context, query string, args []any, take func(sc
 	return wrap(rows.Err())
 }
 
-// strings are the first column of a query.
+// strings returns a query's first column.
 func (w *world) strings(query string, args ...any) (all []string, err error) {
 	err = w.each(w.ctx, query, args, func(scan func(...any) error) error {
 		var one string

@@ -6,35 +6,36 @@ import (
 	"time"
 )
 
-// The features of Dibs that a campaign of a round has, or that an operator uses
-// on it while faults go on.
+// Features of a campaign, or of an operator's actions on it
+// during faults.
 const (
 	kindCoupon  = "coupon"  // claims of one unit each
 	kindUnits   = "units"   // claims of up to three units
 	kindPackets = "packets" // claims of an amount of money
 	withLimits  = "limits"
 	withHolds   = "holds"
-	withShards  = "shards" // of which one gets no claims while a fault lasts
+	withShards  = "shards" // one of which gets no claims during a fault
 	withWaves   = "waves"
-	withFinance = "finance" // in the end its sender is credited with what is left
-	// it is closed while faults go on, and `dibs archive` moves its claims
+	withFinance = "finance" // in the end its sender is credited with the rest
+	// it is closed during faults, and `dibs archive` moves its
+	// claims
 	withArchive  = "archive"
-	withEviction = "eviction" // it leaves Redis whenever it gets no claims for half a second
+	withEviction = "eviction" // it leaves Redis after half a second without claims
 	withChanges  = "changes"  // of total, limits, status and times; of packets: more of them
 	withRepair   = "repair"   // `dibs reconcile --repair`
 	withUpgrade  = "upgrade"  // every process is restarted, as docs/guides/upgrade.md says
 )
 
-// kinds are of which a campaign has one.
+// kinds are exclusive: a campaign has one.
 var kinds = []string{kindCoupon, kindUnits, kindPackets}
 
-// features are all that there are.
+// features lists all features.
 var features = []string{
 	kindCoupon, kindUnits, kindPackets, withLimits, withHolds, withShards, withWaves, withFinance, withArchive, withEviction, withChanges,
 	withRepair, withUpgrade,
 }
 
-// exclusions are the features that no campaign has together.
+// exclusions are features that can't be combined.
 var exclusions = []struct {
 	these, those []string
 	why          string
@@ -44,7 +45,8 @@ var exclusions = []struct {
 	{[]string{kindCoupon, kindUnits}, []string{withWaves, withFinance}, "only packets have waves and are credited"},
 }
 
-// excluded says why no campaign has both features; "" is that one may.
+// excluded says why features can't be combined; "" means they
+// can.
 func excluded(a, b string) string {
 	for _, e := range exclusions {
 		if slices.Contains(e.these, a) && slices.Contains(e.those, b) || slices.Contains(e.these, b) && slices.Contains(e.those, a) {
@@ -54,18 +56,19 @@ func excluded(a, b string) string {
 	return ""
 }
 
-// pair is a feature, and a fault or another feature of the same campaign.
+// pair is a feature, and a fault or another feature of the same
+// campaign.
 type pair struct{ feature, other string }
 
-// times stands between the two of a pair.
+// times separates the two of a pair.
 const times = " × "
 
 func (p pair) String() string { return p.feature + times + p.other }
 
-// pairs is a set of them.
+// pairs is a set of pairs.
 type pairs map[pair]bool
 
-// addFeatures adds the pairs of features that a campaign has together.
+// addFeatures adds the pairs of a campaign's features.
 func (p pairs) addFeatures(of []string) {
 	for i, a := range features {
 		for _, b := range features[i+1:] {
@@ -76,21 +79,21 @@ func (p pairs) addFeatures(of []string) {
 	}
 }
 
-// addFault adds the pairs of a fault and the features of the campaigns that it
-// befalls.
+// addFault adds the pairs of a fault with the features of the
+// campaigns it affects.
 func (p pairs) addFault(fault string, of []string) {
 	for _, f := range of {
 		p[pair{f, fault}] = true
 	}
 }
 
-// without lists the pairs of a table that are not in the set.
+// without lists a table's pairs missing in the set.
 func (p pairs) without(table []pair) []pair {
 	return slices.DeleteFunc(slices.Clone(table), func(one pair) bool { return p[one] })
 }
 
-// pairTable lists the pairs that a run with these faults can cover, and says
-// why others can't be covered.
+// pairTable lists the pairs that a run with these faults can
+// cover, and why others can't be.
 func pairTable(o *Options, chosen []*fault) (table []pair, never []string) {
 	mine := features
 	if o.Shards <= 1 {
@@ -112,8 +115,8 @@ func pairTable(o *Options, chosen []*fault) (table []pair, never []string) {
 	return table, never
 }
 
-// acting notes that an operator's use of a feature begins; what it returns
-// notes that it is over.
+// acting records the start of an operator's use of a feature;
+// the function it returns records the end.
 func (c *campaign) acting(feature string) (done func()) {
 	note := func(till time.Time) {
 		c.mu.Lock()
@@ -127,8 +130,8 @@ func (c *campaign) acting(feature string) (done func()) {
 	return func() { note(time.Now()) }
 }
 
-// had lists the features that a campaign had at some time since then: those of
-// an operator count when he used them.
+// had lists a campaign's features at some time since then; an
+// operator's count while used.
 func (c *campaign) had(since time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,11 +139,11 @@ func (c *campaign) had(since time.Time) []string {
 		if slices.Contains([]string{withArchive, withEviction, withChanges, withRepair, withUpgrade}, f) {
 			return !c.acted[f].After(since)
 		}
-		return c.closing.Load() && !since.IsZero() // it takes no claims any more
+		return c.closing.Load() && !since.IsZero() // it takes no more claims
 	})
 }
 
-// cover notes the pairs that a scenario covered.
+// cover records a scenario's pairs.
 func (rd *round) cover(b *scenario) {
 	for _, c := range rd.campaigns {
 		had := c.had(b.started)

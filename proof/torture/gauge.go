@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// gauge counts answers to claims, from reset to reset.
+// gauge counts replies to claims, from reset to reset.
 type gauge struct {
 	mu      sync.Mutex
 	answers int
 	sure    int
-	refused map[string]int       // answers that were none, by code
-	last    map[string]time.Time // of each campaign: its last certain answer
+	refused map[string]int       // uncertain replies, by code
+	last    map[string]time.Time // each campaign's last certain reply
 	longest time.Duration
 }
 
-// Cost is what a fault cost the clients.
+// Cost is a fault's effect on the clients.
 type Cost struct {
-	// to claims, from the fault's begin to the next one's
+	// to claims, from the fault's start to the next one's
 	Answers int `json:"answers"`
-	// of these, a claim or a refusal that reports what is so
+	// of these, a claim or a true refusal
 	Certain int            `json:"certain"`
 	Refused map[string]int `json:"refused,omitempty"` // the others, by code
-	// the longest time in which a campaign got no certain answer
+	// longest time in which a campaign got no certain reply
 	GapMs int64 `json:"longest_gap_ms"`
 }
 
-// reset begins to count for campaigns.
+// reset starts counting for campaigns.
 func (g *gauge) reset(all []*campaign) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -41,7 +41,7 @@ func (g *gauge) reset(all []*campaign) {
 	}
 }
 
-// note counts an answer.
+// note counts a reply.
 func (g *gauge) note(campaign, code string, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +59,7 @@ func (g *gauge) note(campaign, code string, at time.Time) {
 	g.last[campaign] = at
 }
 
-// cost is what was counted since reset.
+// cost returns the counts since reset.
 func (g *gauge) cost() Cost {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,7 +70,8 @@ func (g *gauge) cost() Cost {
 	return Cost{Answers: g.answers, Certain: g.sure, Refused: maps.Clone(g.refused), GapMs: longest.Milliseconds()}
 }
 
-// quietSince are the campaigns without a certain answer since then.
+// quietSince returns the campaigns without a certain reply since
+// then.
 func (g *gauge) quietSince(then time.Time) (ids []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

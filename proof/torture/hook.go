@@ -25,26 +25,26 @@ import (
 
 const (
 	hookKey   = "0123456789abcdef0123456789abcdef"
-	hookMood  = time.Second     // for so long the receiver is of one mood
-	hookHangs = 3 * time.Second // before it answers 500
+	hookMood  = time.Second     // how long the receiver keeps one behaviour
+	hookHangs = 3 * time.Second // before a reply of 500
 )
 
-// hook is a receiver of webhooks that dies, answers 500 and hangs, unless it is
-// calm.
+// hook is a webhook receiver that dies, replies 500 and stalls,
+// unless calm.
 type hook struct {
 	*httptest.Server
 
-	file string // of endpoints
+	file string // the endpoints file
 	calm atomic.Bool
 
 	mu    sync.Mutex
 	taken map[string]bool // ids of claims
-	// of the claims of a campaign and shard that were taken the first time
+	// of claims first received, by campaign and shard
 	last  map[[2]string]hookPlace
 	wrong []string // since the last check
 }
 
-// hookPlace is where a claim is in the order of its shard.
+// hookPlace is a claim's position in its shard's order.
 type hookPlace struct{ epoch, seq int64 }
 
 func newHook(on *testenv.Program) (*hook, error) {
@@ -60,7 +60,7 @@ func newHook(on *testenv.Program) (*hook, error) {
 func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the sender is gone
+		return // the sender has ended
 	}
 	if !h.calm.Load() {
 		switch time.Now().UnixNano() / int64(hookMood) % 8 {
@@ -89,8 +89,8 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 	h.take(&message.Data)
 }
 
-// take notes a claim that came the first time, and one that comes before
-// another that was made earlier.
+// take records a new claim, and a fault if an earlier one comes
+// after a later one.
 func (h *hook) take(e *models.Event) {
 	if h.taken[e.ID] {
 		return
@@ -104,15 +104,16 @@ func (h *hook) take(e *models.Event) {
 	h.last[shard] = is
 }
 
-// owesWebhooks reports whether the receiver gets every claim of the round:
-// where Redis or MySQL loses what was written, events may go with it.
+// owesWebhooks reports whether the receiver must get every claim
+// of the round: events may be lost with data of Redis or MySQL.
 func (rd *round) owesWebhooks() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	return len(rd.losses) == 0 && !rd.undoing
 }
 
-// undelivered counts the claims of a campaign that the receiver does not have.
+// undelivered counts a campaign's claims that the receiver
+// lacks.
 func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err error) {
 	err = rd.w.each(ctx, "SELECT id FROM "+everyClaim+" c WHERE campaign_id = ?", []any{c.id}, func(scan func(...any) error) error {
 		var id string
@@ -127,8 +128,8 @@ func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err
 	return missing, err
 }
 
-// checkWebhooks: what the receiver got was signed, under its own id, and the
-// claims of a shard in order.
+// checkWebhooks checks that each delivery was signed, under its
+// own id, and each shard's claims were in order.
 func (rd *round) checkWebhooks() {
 	rd.w.hook.mu.Lock()
 	wrong := rd.w.hook.wrong

@@ -10,21 +10,21 @@ import (
 	"dibs/models"
 )
 
-// extraLimit is a limit of a campaign beside per_user: of the user, or of a
-// device that several users share. A round is within one day, month and, but
-// for midnight of a Sunday, week.
+// extraLimit is a limit beside per_user: of the user, or of a
+// device shared by several users. A round is within one day,
+// month and, except for midnight of a Sunday, week.
 type extraLimit struct {
 	by  string
 	per models.Per
 	max int64
-	// gone is from when it may not be in force any more; zero: it is.
+	// from when it may no longer be in force; zero: it is.
 	gone time.Time
 }
 
-// devices is how many there are.
+// devices is the number of devices.
 const devices = 12
 
-// drawLimits gives a campaign limits.
+// drawLimits draws a campaign's limits.
 func (o *operator) drawLimits(c *campaign) {
 	if c.packets {
 		c.perUser = between(o.r, 1, 2)
@@ -32,29 +32,29 @@ func (o *operator) drawLimits(c *campaign) {
 		return
 	}
 	if o.r.IntN(2) == 0 {
-		c.perDay = 6 // by itself: who removes another limit removes this one as well
+		c.perDay = 6 // alone: removing another limit removes this one as well
 		return
 	}
 	c.perUser = between(o.r, 3, 30)
 	c.extra = o.drawLimit(c.shards)
 }
 
-// drawLimit is any limit that campaigns of so many shards can have.
+// drawLimit draws a limit allowed for the number of shards.
 func (o *operator) drawLimit(shards int) *extraLimit {
 	l := &extraLimit{by: "device", per: models.Pers[o.r.IntN(len(models.Pers))], max: between(o.r, 5, 60)}
-	if shards > 1 { // these have limits of one subject, which is the user
+	if shards > 1 { // sharded campaigns have limits of one subject only, the user
 		l.by = models.ByUser
 		l.per = models.PerHour
 	}
 	return l
 }
 
-// body is the limits of a request that makes a campaign.
+// body is the request's limits for a new campaign.
 func (l *extraLimit) body() []map[string]any {
 	return []map[string]any{{"by": l.by, "per": l.per, "max": l.max}}
 }
 
-// subjectOf is whom claims of a user count for.
+// subjectOf returns the subject that a user's claims count for.
 func (l *extraLimit) subjectOf(user string) string {
 	if l.by == models.ByUser {
 		return user
@@ -64,8 +64,8 @@ func (l *extraLimit) subjectOf(user string) string {
 	return fmt.Sprintf("device-%d", sum.Sum32()%devices)
 }
 
-// keyOf names what a claim counts for: whom, and in which window of Redis'
-// time. A window is the one that Redis counted the claim in, right or wrong.
+// keyOf identifies a claim's subject and window, by Redis' time:
+// right or wrong, Redis counted the claim in that window.
 func (l *extraLimit) keyOf(user string, at time.Time) string {
 	key := l.subjectOf(user)
 	if l.per == models.PerHour {
@@ -74,12 +74,13 @@ func (l *extraLimit) keyOf(user string, at time.Time) string {
 	return key
 }
 
-// inForce reports whether a limit surely was in force at a time.
+// inForce reports whether a limit was certainly in force at a
+// time.
 func (l *extraLimit) inForce(at time.Time) bool {
 	return l != nil && (l.gone.IsZero() || at.Before(l.gone))
 }
 
-// subjects are those that a claim must name.
+// subjects returns the subjects that a claim must name.
 func (c *campaign) subjects(user string) map[string]string {
 	if c.extra == nil || c.extra.by == models.ByUser {
 		return nil
@@ -87,7 +88,7 @@ func (c *campaign) subjects(user string) map[string]string {
 	return map[string]string{c.extra.by: c.extra.subjectOf(user)}
 }
 
-// removeExtra takes the limit away, which it insists on.
+// removeExtra removes the limit, retrying until done.
 func (o *operator) removeExtra(ctx context.Context, c *campaign) error {
 	if c.extra == nil || !c.extra.gone.IsZero() {
 		return nil
@@ -98,8 +99,8 @@ func (o *operator) removeExtra(ctx context.Context, c *campaign) error {
 	return o.insist(ctx, http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"limits": []any{}})
 }
 
-// checkExtra: no subject holds more units in a window than its limit, at any
-// instant (I3).
+// checkExtra checks that no subject ever holds more units in a
+// window than its limit (I3).
 func (rd *round) checkExtra(l *ledger) {
 	limit := l.extra
 	if limit == nil || l.Lossy {
@@ -114,7 +115,8 @@ func (rd *round) checkExtra(l *ledger) {
 	}
 }
 
-// extraWrong says what is wrong with a refusal for the limit; "" is nothing.
+// extraWrong says what is wrong with a refusal for the limit; ""
+// is nothing.
 func (l *ledger) extraWrong(one *request, from, till time.Time) string {
 	limit := l.extra
 	if limit == nil {

@@ -13,11 +13,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// edit replaces a text, which occurs once, of a file of the module.
+// edit replaces a text that occurs once in a module's file.
 type edit struct{ file, old, new string }
 
-// overlay writes copies of the files with the edits, for the toolchain's
-// -overlay.
+// overlay writes copies of the files with the edits, for the
+// toolchain's -overlay.
 func overlay(t *testing.T, root string, edits []edit) string {
 	t.Helper()
 	all := make([]mutants.Edit, len(edits))
@@ -29,7 +29,8 @@ func overlay(t *testing.T, root string, edits []edit) string {
 	return path
 }
 
-// build builds the dibs program with edits, without touching the files.
+// build builds the dibs program with edits, without changing the
+// files.
 func build(t *testing.T, edits ...edit) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -42,7 +43,8 @@ func build(t *testing.T, edits ...edit) string {
 	return path
 }
 
-// torture runs the kit and returns its report; lines go to the test's log.
+// torture runs the kit and returns its report; lines go to the
+// test's log.
 func torture(t *testing.T, o Options) *Report {
 	t.Helper()
 	o.Progress = func(line string) { t.Log(line) }

@@ -15,8 +15,7 @@ import (
 // operateEvery is the pause between two uses of a feature.
 const operateEvery = 300 * time.Millisecond
 
-// operate uses the features of the round that are not requests, each again and
-// again until ctx ends.
+// operate repeats the round's operator actions until ctx ends.
 func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 	every := func(do func()) {
 		wg.Go(func() {
@@ -32,7 +31,7 @@ func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 		if c.has(withRepair) {
 			every(func() {
 				done := c.acting(withRepair)
-				// it may fail, for what is away
+				// it may fail during a fault
 				_, _ = rd.w.dibs("reconcile", "--repair", "--campaign", c.id)
 				done()
 			})
@@ -59,9 +58,9 @@ func (rd *round) operate(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// upgrade does what docs/guides/upgrade.md says, with the same program: the
-// schema, then one process after the other. A process that does not come up,
-// for what is away, is not waited for.
+// upgrade does what docs/guides/upgrade.md says, with the same
+// program: the schema, then one process after the other. It does
+// not wait for a process that a fault keeps down.
 func (rd *round) upgrade(ctx context.Context, all []*campaign) {
 	for _, c := range all {
 		defer c.acting(withUpgrade)()
@@ -77,7 +76,7 @@ func (rd *round) upgrade(ctx context.Context, all []*campaign) {
 	}
 }
 
-// seeEvictions notes which campaigns have left Redis.
+// seeEvictions records which campaigns have left Redis.
 func (rd *round) seeEvictions(ctx context.Context, all []*campaign) {
 	for _, l := range rd.w.inForce {
 		n, err := rd.w.rdb.Exists(ctx, lua.KeysOf(l.id, l.partition).State).Result()
@@ -89,7 +88,8 @@ func (rd *round) seeEvictions(ctx context.Context, all []*campaign) {
 	}
 }
 
-// archive moves the claims of a closed campaign, but those with an open hold.
+// archive moves a closed campaign's claims, except those with an
+// open hold.
 func (w *world) archive(c *campaign) error {
 	before := time.Now().Add(2 * clockOff).UTC().Format(time.RFC3339)
 	out, err := w.dibs("archive", "--campaign", c.id, "--before", before)
@@ -99,15 +99,15 @@ func (w *world) archive(c *campaign) error {
 	return nil
 }
 
-// closeCampaign closes a campaign, which it insists on.
+// closeCampaign closes a campaign, retrying until done.
 func (o *operator) closeCampaign(ctx context.Context, c *campaign) error {
 	return o.insist(context.WithoutCancel(ctx), http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
 }
 
-// archiveAll closes a campaign and moves its claims, until none is left. Where
-// the clock of Redis lied some may stay.
+// archiveAll closes a campaign and moves its claims, until none
+// is left. If Redis' clock was wrong, some may stay.
 func (o *operator) archiveAll(ctx context.Context, c *campaign, lied bool) error {
-	if err := o.closeCampaign(ctx, c); err != nil { // once more: MySQL may have forgotten it
+	if err := o.closeCampaign(ctx, c); err != nil { // again: MySQL may have lost it
 		return err
 	}
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 100*time.Millisecond) {

@@ -17,34 +17,35 @@ import (
 	"dibs/internal/testenv"
 )
 
-// part is a process of Dibs that is started again whenever it ends, as an
-// orchestrator does.
+// part is a Dibs process that is restarted whenever it ends, as
+// by an orchestrator.
 type part struct {
 	kind, name string
 	binary     string
 	env        []string
 	url, probe string
-	log        string // file with the output of all its lives
+	log        string // output of all its runs
 
-	toRedis, toSQL, front *toxiproxy.Proxy // the wires to it; nil: there is none to act on
-	// of front, which changes its own copy when it starts again
+	toRedis, toSQL, front *toxiproxy.Proxy // its connections; nil: none to act on
+	// of front, which changes its own copy on a restart
 	frontURL string
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
-	exited   chan struct{} // closed when the life is over
-	down     time.Time     // not started again before
-	exits    []string      // crashes, and ends that no one had asked for
+	exited   chan struct{} // closed when the run has ended
+	down     time.Time     // not restarted before
+	exits    []string      // crashes and unexpected ends
 	isEnding bool          // it was signalled to end
 	ready    readiness     // of an API
 	leave    chan struct{}
 	left     chan struct{}
 }
 
-// startAgain is how long a process that ended by itself is waited with.
+// startAgain is the delay before a restart.
 const startAgain = 100 * time.Millisecond
 
-// keep starts the process and starts it again whenever it ends, until end.
+// keep starts the process and restarts it whenever it ends,
+// until end.
 func (p *part) keep() error {
 	p.leave = make(chan struct{})
 	p.left = make(chan struct{})
@@ -69,7 +70,7 @@ func (p *part) keep() error {
 				return
 			case <-time.After(max(startAgain, wait, time.Until(p.downTill()))):
 			}
-			_ = p.start() // what keeps it from starting shows as a process that never answers
+			_ = p.start() // a failed start shows as a process that never answers
 		}
 	}()
 	return nil
@@ -81,7 +82,7 @@ func (p *part) downTill() time.Time {
 	return p.down
 }
 
-// note remembers a life that ended by itself, or in a crash.
+// note records a run that crashed or ended unexpectedly.
 func (p *part) note() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,8 @@ func (p *part) start() error {
 	return nil
 }
 
-// kill ends the process as a crash would; it is started again after that long.
+// kill ends the process like a crash; it is restarted after that
+// time.
 func (p *part) kill(dead time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +131,7 @@ func (p *part) kill(dead time.Duration) {
 	_ = p.cmd.Process.Kill() // it may have ended
 }
 
-// signal is for SIGSTOP, SIGCONT and SIGTERM.
+// signal sends SIGSTOP, SIGCONT or SIGTERM.
 func (p *part) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,18 +139,19 @@ func (p *part) signal(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 
-// set sets a variable of its environment, NAME=value, for its next life.
+// set sets an environment variable, NAME=value, for its next
+// run.
 func (p *part) set(variable string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.env = append(p.env, variable)
 }
 
-// stopWithin is how long a process may take to stop.
+// stopWithin limits a process's stop.
 const stopWithin = 8 * time.Second
 
-// end ends the process for good. It is killed if it has not stopped by itself
-// within so long.
+// end ends the process permanently, and kills it if it does not
+// stop in time.
 func (p *part) end(within time.Duration) {
 	close(p.leave)
 	<-p.left
@@ -182,7 +185,7 @@ func (p *part) answers(ctx context.Context) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// awaitUp returns when the process answers.
+// awaitUp waits until the process answers.
 func (p *part) awaitUp(ctx context.Context, within time.Duration) error {
 	for deadline := time.Now().Add(within); !p.answers(ctx); wait(ctx, 20*time.Millisecond) {
 		if time.Now().After(deadline) || ctx.Err() != nil {

@@ -11,11 +11,11 @@ import (
 	"dibs/models"
 )
 
-// never is the end of a campaign that has none.
+// never is the end time of a campaign without one.
 const never = math.MaxInt64
 
-// noon is a zone where it is about noon: no day ends in a round, even while a
-// clock is off.
+// noon is a zone where it is now about noon: no day ends in a
+// round, even while a clock is wrong.
 func noon() string {
 	if ahead := 12 - time.Now().UTC().Hour(); ahead > 0 {
 		return fmt.Sprintf("Etc/GMT-%d", ahead)
@@ -23,14 +23,14 @@ func noon() string {
 	return fmt.Sprintf("Etc/GMT+%d", time.Now().UTC().Hour()-12)
 }
 
-// pause stops a campaign for a while, by its status or by one of its times, and
-// opens it again, which it insists on.
+// pause stops a campaign for a time, by its status or one of its
+// times, and reopens it, retrying until done.
 func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
 	at := time.Now().Add(lasts / 2).Truncate(time.Millisecond)
 	spells := &c.paused
 	value := int64(1)
 	body := map[string]any{"status": models.StatusPaused}
-	// nothing is drawn for it, so that the rest of a seed is what it was
+	// not drawn, so that existing seeds keep their meaning
 	switch lasts.Milliseconds() % 3 {
 	case 1:
 		spells = &c.starts
@@ -59,13 +59,14 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	})
 }
 
-// shut reports whether a refusal is that of a campaign that takes no claims
-// now.
+// shut reports whether a refusal means that a campaign takes no
+// claims now.
 func shut(code string) bool {
 	return slices.Contains([]string{"paused", "not_started", "ended", "closed"}, code)
 }
 
-// shutWrong says what is wrong with such a refusal; "" is nothing.
+// shutWrong says what is wrong with such a refusal; "" is
+// nothing.
 func (c *campaign) shutWrong(code string, from, till time.Time) string {
 	switch {
 	case code == "paused" && !slices.Contains(c.may(&c.paused, from, till), 1):
@@ -80,8 +81,8 @@ func (c *campaign) shutWrong(code string, from, till time.Time) string {
 	return ""
 }
 
-// surelyShut says why no claim can have been taken at any time of a stretch; ""
-// is that one may.
+// surelyShut says why no claim was possible at any time of a
+// span; "" if one was.
 func (c *campaign) surelyShut(from, till time.Time) string {
 	switch {
 	case !slices.Contains(c.may(&c.paused, from, till), 0):

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// plan is what happens in a round: it is drawn before the round begins, by the
-// seed and what was drawn for the rounds before it.
+// plan is a round, drawn before it starts, by the seed and the
+// previous rounds' draws.
 type plan struct {
 	lossy     bool
 	casts     []cast
 	scenarios []*scenario
 }
 
-// cast is what a campaign of a round is like.
+// cast describes a campaign of a round.
 type cast struct {
 	name     string
 	users    int
 	total    [2]int64 // units or packets, least and most
 	lowAt    int64
 	must     []string // features
-	may      []string // features that are drawn, beside eviction and upgrade
-	features []string // that were drawn
+	may      []string // features that may be drawn, beside eviction and upgrade
+	features []string // drawn features
 	claims   traffic
 }
 
-// traffic is how many claims a campaign gets while faults go on.
+// traffic is how many claims a campaign gets during faults.
 type traffic int
 
 const (
@@ -37,11 +37,11 @@ const (
 
 func (t traffic) String() string { return [...]string{"rush", "quiet", "no claims"}[t] }
 
-// quietOneIn is how many claims of a rush there are for one of a quiet
-// campaign.
+// quietOneIn is the number of claims of a rush for one of a
+// quiet campaign.
 const quietOneIn = 60
 
-// casts are the campaigns of every round.
+// casts returns the campaigns of every round.
 func casts() []cast {
 	return []cast{
 		{name: "-limits", users: 60, total: [2]int64{100, 400}, lowAt: 10, must: []string{withLimits}, may: []string{
@@ -57,8 +57,8 @@ func casts() []cast {
 	}
 }
 
-// planner draws plans. What it draws is a function of the options, the faults
-// that can happen, and the number of the round.
+// planner draws plans. Its draws depend only on the options, the
+// possible faults, and the round's number.
 type planner struct {
 	opt    *Options
 	chosen []*fault
@@ -74,17 +74,17 @@ func newPlanner(o *Options, chosen []*fault) *planner {
 	return p
 }
 
-// candidates is how many sets of campaigns are drawn for a round; the one with
-// most pairs that were not drawn before is taken.
+// candidates is the number of sets of campaigns drawn for a
+// round; the one with most new pairs is taken.
 const candidates = 20
 
-// plan draws the next round, of so many faults at most.
+// plan draws the next round, with at most so many faults.
 func (p *planner) plan(n, faults int) *plan {
 	r := chance(p.opt.Seed, n, chanceOfPlan)
 	lossy := slices.ContainsFunc(p.chosen, func(f *fault) bool { return f.lossy(p.opt) })
 	next := &plan{lossy: lossy && (p.opt.Seed+uint64(n))%lossyOneIn == 0}
 	if len(p.drawn.without(p.table)) == 0 {
-		clear(p.drawn) // from the start: a run may go on for longer
+		clear(p.drawn) // all were drawn: start over for a longer run
 	}
 	most := -1
 	for range candidates {
@@ -110,7 +110,7 @@ func (p *planner) plan(n, faults int) *plan {
 	return next
 }
 
-// drawCasts draws what the campaigns of a round are like.
+// drawCasts draws a round's campaigns.
 func (p *planner) drawCasts(r *rand.Rand) []cast {
 	all := casts()
 	evicts := r.IntN(2) == 0
@@ -131,7 +131,7 @@ func (p *planner) drawCasts(r *rand.Rand) []cast {
 		case c.name == endless:
 			c.claims = rush
 		case c.claims == none && slices.Contains(c.features, withArchive):
-			c.claims = quiet // there is something to archive
+			c.claims = quiet // so that there is something to archive
 		}
 		if evicts && c.claims != rush {
 			c.features = append(c.features, withEviction)
@@ -143,8 +143,8 @@ func (p *planner) drawCasts(r *rand.Rand) []cast {
 	return all
 }
 
-// news counts the pairs that were not drawn before and that a round of these
-// campaigns can have.
+// news counts the new pairs possible in a round of these
+// campaigns.
 func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	all := pairs{}
 	for _, c := range drawn {
@@ -156,7 +156,7 @@ func (p *planner) news(drawn []cast, lossy bool) (n int) {
 		}
 	}
 	if lossy && p.opt.Shards > 1 && !slices.ContainsFunc(drawn, func(c cast) bool { return slices.Contains(c.features, withShards) }) {
-		return 0 // what a rollback may do to shards is worth more
+		return 0 // the effect of a rollback on shards matters more
 	}
 	for one := range all {
 		if !p.drawn[one] {
@@ -166,12 +166,12 @@ func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	return n
 }
 
-// closeAfter is how many faults a campaign sees that is archived before it is
-// closed.
+// closeAfter is the number of faults before an archived campaign
+// is closed.
 const closeAfter = strokesARound / 4
 
-// featuresAt lists the features that campaigns have when so many faults of the
-// round have happened.
+// featuresAt lists the campaigns' features after so many faults
+// of the round.
 func (p *plan) featuresAt(struck int) (all []string) {
 	for _, c := range p.casts {
 		closed := slices.Contains(c.features, withArchive) && struck >= closeAfter
@@ -184,8 +184,7 @@ func (p *plan) featuresAt(struck int) (all []string) {
 	return all
 }
 
-// draw draws a fault of those that may happen, first of those that make a new
-// pair.
+// draw draws an allowed fault, preferring one with a new pair.
 func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *injection {
 	isNew := func(f *fault) bool {
 		return slices.ContainsFunc(with, func(feature string) bool { return !p.drawn[pair{feature, f.name}] })
@@ -200,7 +199,7 @@ func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *inje
 	return s
 }
 
-// lasts is how long the faults of a plan take, about.
+// lasts is the approximate duration of a plan's faults.
 func (p *plan) lasts() (sum time.Duration) {
 	for _, b := range p.scenarios {
 		sum += b.length()

@@ -11,10 +11,11 @@ import (
 	"dibs/lua"
 )
 
-// pairsWithin is how long the runs that cover every pair may take together.
+// pairsWithin limits the total time of the runs that cover every
+// pair.
 const pairsWithin = 4 * time.Hour
 
-// pairRuns are the runs that together cover every pair that there is.
+// pairRuns are runs that together cover every pair.
 func pairRuns() []Options {
 	return []Options{
 		{Pairs: true, Shards: 4, Topology: Alone}, {Pairs: true, Shards: 4, Topology: Alone, Durability: lua.Fsync, Serve: true},
@@ -23,8 +24,8 @@ func pairRuns() []Options {
 	}
 }
 
-// plannerOf is a planner of a run on a machine that can do everything, without
-// its servers.
+// plannerOf is a planner for a machine that can do everything,
+// without servers.
 func plannerOf(t *testing.T, o Options) *planner {
 	t.Helper()
 	w := &world{opt: &o, disks: disks{sql: &testenv.Disk{}}}
@@ -37,12 +38,13 @@ func plannerOf(t *testing.T, o Options) *planner {
 	return newPlanner(w.opt, chosen)
 }
 
-// overhead is how long a round takes beside its faults, about: to open,
-// recover, sell out, drain and check it.
+// overhead is the approximate time of a round beside its faults:
+// to open, recover, sell out, drain and check it.
 const overhead = 30 * time.Second
 
-// Every pair that a run can have is drawn within so many rounds, whatever the
-// seed, and the runs of `make soak` take less than four hours.
+// Each possible pair must be drawn within so many rounds,
+// whatever the seed, and `make soak`'s runs must take less than
+// four hours.
 func TestEveryPairIsDrawn(t *testing.T) {
 	t.Parallel()
 	const roundsMost = 24
@@ -70,8 +72,8 @@ func TestEveryPairIsDrawn(t *testing.T) {
 	require.Less(t, sum, pairsWithin)
 }
 
-// coverAsPlanned adds the pairs of a round in which everything happens as it
-// was drawn.
+// coverAsPlanned adds a round's pairs as if everything happened
+// as drawn.
 func coverAsPlanned(covered pairs, p *plan) *plan {
 	struck := 0
 	for _, c := range p.casts {
@@ -109,8 +111,8 @@ func TestPlansAreRepeatedByTheirSeed(t *testing.T) {
 	require.NotEqual(t, seven, drawn(8))
 }
 
-// A pair that no round covered is named, and so is one that can't be, with the
-// reason.
+// A pair that no round covered must be named, and so must an
+// impossible one, with the reason.
 func TestPairsThatAreMissingAreNamed(t *testing.T) {
 	t.Parallel()
 	p := plannerOf(t, Options{Topology: Alone, Shards: 4})
@@ -133,8 +135,8 @@ func TestPairsThatAreMissingAreNamed(t *testing.T) {
 	require.False(t, slices.ContainsFunc(p.table, func(one pair) bool { return one.other == "flush redis" }))
 }
 
-// A round that may put MySQL back has a campaign of several shards, of which
-// one is quiet, and goes back by up to a minute.
+// A round that may restore MySQL must have a campaign of several
+// shards, one of them quiet, and roll back by up to a minute.
 func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	t.Parallel()
 	p := plannerOf(t, Options{Topology: Cluster, Shards: 4})
@@ -167,8 +169,8 @@ func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	require.Less(t, resting, 10)
 }
 
-// What an operator does counts for the faults during which he did it, and a
-// campaign that is closed counts no more.
+// An operator's action must count for the concurrent faults
+// only, and a closed campaign must not count.
 func TestFeaturesCountWhileTheyAreInUse(t *testing.T) {
 	t.Parallel()
 	c := campaign{features: []string{kindUnits, withLimits, withRepair, withArchive, withUpgrade}}

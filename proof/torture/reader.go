@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// readEvery is the pause between two reads of the books of all campaigns.
+// readEvery is the pause between two reads of all campaigns.
 const readEvery = 50 * time.Millisecond
 
-// readBooks reads MySQL again and again while faults go on: rows and counters
-// of a campaign, with the sums that wait for a lock, agree at every instant
-// (I6).
+// readBooks reads MySQL repeatedly during faults: a campaign's
+// rows and counters, with the sums waiting for a lock, must
+// agree at all times (I6).
 func (rd *round) readBooks(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
@@ -21,8 +21,8 @@ func (rd *round) readBooks(ctx context.Context) {
 			if c.shards > 1 {
 				rd.readShards(ctx, c)
 			}
-			// the sums of several follow a load of one whose counters are put
-			// right
+			// a sum over several follows a load only after its counters are
+			// corrected
 			if c.shards == 1 || !rd.lossy {
 				rd.readCampaign(ctx, c)
 			}
@@ -31,17 +31,18 @@ func (rd *round) readBooks(ctx context.Context) {
 	}
 }
 
-// counted is the condition of a claim k whose units the counters have: of a
-// release until its entry is applied.
+// counted is the condition of a claim k whose units the counters
+// include: a released one until its entry is applied.
 const counted = "k.status IN ('claimed', 'redeemed') OR k.id IN (SELECT claim_id FROM outbox WHERE kind = 'release')"
 
-// readCampaign reads counters and rows in one statement, so of one moment.
+// readCampaign reads counters and rows in one statement, so at
+// one moment.
 func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	started := time.Now()
 	var total, remaining, claimed, synced, lostUnits, unitsWait, claimsWait, units, rows int64
-	var open bool // a change of total that Redis does not work by yet: remaining follows then
+	var open bool // a change of total is not in force in Redis: remaining follows then
 	err := rd.w.db.QueryRowContext(ctx, `SELECT c.applied_version < c.version, c.total, c.remaining, c.claimed, c.synced_seq, c.lost_units,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.id),
@@ -49,7 +50,7 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
 		Scan(&open, &total, &remaining, &claimed, &synced, &lostUnits, &unitsWait, &claimsWait, &units, &rows)
 	if err != nil {
-		return // no one is shown anything
+		return // nothing was read
 	}
 	rd.report.BooksRead++
 	remains := func(t int64) bool { return remaining == max(0, t-claimed-lostUnits) }
@@ -60,8 +61,8 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 			" beside %d rows of %d units", c.id, total, remaining, claimed, synced, lostUnits, claimsWait, unitsWait, rows, units)
 	}
 	if rd.undone() {
-		// releases are missing in MySQL until their entries are applied; the
-		// check at the end does not let that pass
+		// releases are missing in MySQL until their entries are applied;
+		// the final check does not allow that
 		return
 	}
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
@@ -69,12 +70,12 @@ func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	}
 }
 
-// readShards reads counters and rows of each shard of a campaign in one
-// statement.
+// readShards reads counters and rows of each shard of a campaign
+// in one statement.
 func (rd *round) readShards(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// Of a connection that broke nothing more is read.
+	// A broken connection ends the reading.
 	_ = rd.w.each(ctx, `SELECT c.id, c.claimed, c.synced_seq,
 		(SELECT COALESCE(SUM(f.units), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),
 		(SELECT COALESCE(SUM(f.claims), 0) FROM stock_flushes f WHERE f.waiting = 1 AND f.campaign_id = c.campaign_id AND f.shard = c.shard),

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Report is what a run did, what it cost, and what did not hold.
+// Report is what a run did, its cost, and its violations.
 type Report struct {
 	Seed       uint64 `json:"seed"`
 	Topology   string `json:"topology"`
@@ -21,17 +21,19 @@ type Report struct {
 	// ended by a failure of the kit's servers, and not checked
 	Void     int   `json:"void_rounds"`
 	Claims   int64 `json:"claims"`          // rows
-	Answered int64 `json:"claims_answered"` // claims that a client was notified of
+	Answered int64 `json:"claims_answered"` // claims known to a client
 	// of these, without a row, by a fault that may lose them
 	Lost int64 `json:"claims_lost"`
-	// claims that were lost and that the operator gave up
+	// lost claims that the operator gave up
 	GivenUp int64 `json:"seqs_given_up"`
-	Ghosts  int64 `json:"ghost_credits"` // credits of packets whose claim was lost so
-	// claims of packets without a credit, as their event was lost so
+	Ghosts  int64 `json:"ghost_credits"` // credits of packets whose claim was lost that way
+	// claims of packets without a credit, as their event was lost
+	// that way
 	Uncredited int64 `json:"uncredited"`
-	BooksRead  int64 `json:"books_read"` // how often, while faults went on
+	BooksRead  int64 `json:"books_read"` // number of reads during faults
 
-	// time in which /readyz of APIs said no, draining aside
+	// time in which APIs' /readyz reported not ready, without
+	// draining
 	UnreadyMs      int64 `json:"unready_ms"`
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
 	Exits          int   `json:"exits"`              // processes that ended by themselves
@@ -39,17 +41,18 @@ type Report struct {
 	// of a feature and a fault, or of two features of one campaign
 	Covered []string `json:"pairs_covered"`
 	Missing []string `json:"pairs_missing"` // that this run could have covered
-	// pairs of features that can't be covered, and why; those of faults are in
-	// Skipped
+	// pairs of features that can't be covered, and why; for faults
+	// see Skipped
 	Never   []string `json:"pairs_excluded"`
 	covered pairs
 
 	Faults  []FaultRecord `json:"faults"`
 	Skipped []string      `json:"skipped"` // what this machine or topology can't do, and why
-	Broken  []string      `json:"broken"`  // promises that did not hold
+	Broken  []string      `json:"broken"`  // violated promises
 }
 
-// pairsOf lists the pairs of a planner's table by whether the run covered them.
+// pairsOf splits a planner's table into covered and missing
+// pairs.
 func (r *Report) pairsOf(p *planner) {
 	r.Never = p.never
 	missing := r.covered.without(p.table)
@@ -62,7 +65,8 @@ func (r *Report) pairsOf(p *planner) {
 	}
 }
 
-// MissingByFeature lists the pairs that are missing, a line for each feature.
+// MissingByFeature lists the missing pairs, one line per
+// feature.
 func (r *Report) MissingByFeature() (lines []string) {
 	last := ""
 	for _, one := range r.Missing {
@@ -79,17 +83,17 @@ func (r *Report) MissingByFeature() (lines []string) {
 
 // FaultRecord is one fault that happened.
 type FaultRecord struct {
-	AtMs  int64  `json:"at_ms"` // since the run's begin
+	AtMs  int64  `json:"at_ms"` // since the run's start
 	Round int    `json:"round"`
 	Name  string `json:"name"`
 	What  string `json:"what"`
-	// what happened at the same time; the cost is that of all then
+	// concurrent faults; the cost is of all of them
 	Beside []string `json:"beside,omitempty"`
 	TookMs int64    `json:"took_ms"`
 	Cost
 }
 
-// head says what happened, without its cost.
+// head describes the fault, without its cost.
 func (s *FaultRecord) head() string {
 	what := s.Name
 	if s.What != "" {

@@ -20,8 +20,8 @@ const (
 	brokenMax     = 20
 )
 
-// round is a few faults that befall campaigns of its own, and the check behind
-// them.
+// round is a set of faults for its own campaigns, and the check
+// after them.
 type round struct {
 	w         *world
 	n         int
@@ -31,42 +31,43 @@ type round struct {
 	covered   pairs // by what happened so far
 	gauge     *gauge
 	struck    int         // faults so far
-	campaigns []*campaign // that clients claim from all the time
+	campaigns []*campaign // used by clients throughout
 	lossy     bool
 	losses    []loss
-	lied      bool      // the clock of Redis was off in this round, or is so
-	vanished  bool      // mode mysql: claims that Redis took and lost, and that nobody was told of
-	undoing   bool      // MySQL was restored in this round, or is being so
+	lied      bool      // Redis' clock was or is wrong in this round
+	vanished  bool      // mode mysql: claims that Redis accepted and lost, without a reply
+	undoing   bool      // MySQL was or is being restored in this round
 	open      time.Time // when its clients started
 
-	// held for reading while an operator does something, who waits until all is
-	// up again after a loss
+	// read-locked during an operator's action; actions wait until
+	// all is up after a loss
 	operating sync.RWMutex
 
 	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
 
-// loss is a stretch of time in which answered claims may have been lost; till
-// zero: it is not over.
+// loss is a time span in which answered claims may have been
+// lost; till zero: not over.
 type loss struct{ from, till time.Time }
 
-// Claims may be lost from before a fault and those beside it, when they were
-// not in MySQL yet, until Dibs has seen that Redis lost something. Where
-// several faults happened together no one may have been left to see it before
-// all processes are up.
+// Claims may be lost from before a fault and its neighbours, if
+// they were not in MySQL yet, until Dibs notices the loss. After
+// concurrent faults possibly no process can notice it before all
+// are up.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second
 )
 
-// rand is chance for one purpose; the same for each run of this round.
+// rand is a random source for one purpose, the same at each run
+// of this round.
 func (rd *round) rand(stream uint64) *rand.Rand { return chance(rd.w.opt.Seed, rd.n, stream) }
 
 func chance(seed uint64, round int, stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(round)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
 }
 
-// brokenf notes a promise that did not hold.
+// brokenf records a violated promise.
 func (rd *round) brokenf(format string, args ...any) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -83,7 +84,7 @@ func (rd *round) isBroken() bool {
 	return len(rd.report.Broken) > 0
 }
 
-// The streams of chance of a round.
+// A round's random streams.
 const (
 	chanceOfPlan     = 0
 	chanceOfOperator = 1
@@ -92,7 +93,7 @@ const (
 	chanceOfPauses   = 0x8000
 )
 
-// run lets the round happen and checks what it left.
+// run runs the round and checks the result.
 func (rd *round) run(ctx context.Context) (err error) {
 	rd.lossy = rd.plan.lossy
 	rd.w.evict(slices.ContainsFunc(rd.plan.casts, func(c cast) bool { return slices.Contains(c.features, withEviction) }))
@@ -142,8 +143,8 @@ func (rd *round) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// injectFaults has the faults happen while clients, the operator and a reader
-// go on.
+// injectFaults runs the faults while clients, the operator and a
+// reader are active.
 func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	if len(rd.plan.scenarios) == 0 {
 		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
@@ -177,12 +178,14 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	return errors.Join(err, operating)
 }
 
-// backWithin is how long a campaign may go without a certain answer once all
-// faults are over, while the crowd goes on and no person acts.
+// backWithin limits a campaign's time without a certain reply
+// once all faults are over, with claims going on and no
+// intervention.
 const backWithin = 15 * time.Second
 
-// awaitAnswers waits until each campaign is answered again. One that Redis lost
-// is loaded again while claims are released and expire.
+// awaitAnswers waits until each campaign gets a certain reply.
+// One lost by Redis is reloaded while claims are released and
+// expire.
 func (rd *round) awaitAnswers(ctx context.Context) {
 	over := time.Now()
 	for {
@@ -198,17 +201,17 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// rushing are the campaigns that get so many claims that an answer is due at
-// any time.
+// rushing returns the campaigns with so many claims that a reply
+// is due at any time.
 func (rd *round) rushing() []*campaign {
 	return slices.DeleteFunc(slices.Clone(rd.campaigns), func(c *campaign) bool { return c.claims != rush || c.closing.Load() })
 }
 
-// excused reports whether a claim that was answered then may be lost.
+// excused reports whether a claim answered then may be lost.
 func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
-	if rd.w.opt.Durability == lua.MySQL && !rd.undoing { // what Redis loses, MySQL has
+	if rd.w.opt.Durability == lua.MySQL && !rd.undoing { // MySQL has what Redis loses
 		return false
 	}
 	return slices.ContainsFunc(rd.losses, func(l loss) bool {
@@ -216,8 +219,8 @@ func (rd *round) excused(answered time.Time) bool {
 	})
 }
 
-// undone reports whether decisions of MySQL may be lost: what was redeemed,
-// released or changed.
+// undone reports whether MySQL's redeems, releases and changes
+// may be lost.
 func (rd *round) undone() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -12,23 +12,24 @@ import (
 	"dibs/lua"
 )
 
-// A scenario is what happens between two recoveries: mostly one fault by
-// itself, whose cost is measured then. Else faults of several targets at once,
-// one after the other of each target: process, wire, Redis and SQL server.
+// A scenario is what happens between two recoveries: mostly one
+// fault alone, whose cost is measured. Otherwise concurrent
+// faults of several targets (process, wire, Redis, SQL server),
+// in sequence for each target.
 type scenario struct {
-	lanes   [][]*injection // a lane is what happens to one target
+	lanes   [][]*injection // a lane is one target's faults
 	started time.Time
 }
 
 const (
 	togetherOneIn = 3               // scenarios
-	boutLasts     = 4 * time.Second // one of several targets, about; longer if its first fault is
+	boutLasts     = 4 * time.Second // of one with several targets, about; longer if its first fault is
 	minPause      = 100             // milliseconds between two faults of a lane
 	maxPause      = 500
 )
 
-// planBout draws a scenario of a round in which so many faults were drawn, and
-// so many are left.
+// planBout draws a scenario, given the number of faults drawn
+// and left in the round.
 func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	with := of.featuresAt(struck)
 	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
@@ -73,10 +74,10 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	return b
 }
 
-// length is how long the fault is expected to keep its lane.
+// length is the fault's expected time in its lane.
 func (s *injection) length() time.Duration { return s.lasts + s.takes + ms((minPause+maxPause)/2) }
 
-// length is how long the scenario is expected to last.
+// length is the scenario's expected time.
 func (b *scenario) length() (most time.Duration) {
 	for _, lane := range b.lanes {
 		sum := time.Duration(0)
@@ -88,12 +89,13 @@ func (b *scenario) length() (most time.Duration) {
 	return most
 }
 
-// lossy reports whether one of its faults may lose answered claims.
+// lossy reports whether one of its faults may lose answered
+// claims.
 func (b *scenario) lossy(o *Options) bool {
 	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *injection) bool { return s.lossy(o) })
 }
 
-// inject has a scenario happen, and reports what it cost.
+// inject runs a scenario and reports its cost.
 func (rd *round) inject(ctx context.Context, b *scenario, i int) error {
 	for _, c := range rd.campaigns {
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
@@ -123,7 +125,7 @@ func (rd *round) inject(ctx context.Context, b *scenario, i int) error {
 	return err
 }
 
-// happenAll has the faults of a lane happen.
+// happenAll runs a lane's faults.
 func (rd *round) happenAll(ctx context.Context, b *scenario, lane []*injection, pauses *rand.Rand) error {
 	for i, s := range lane {
 		if i > 0 {
@@ -139,8 +141,8 @@ func (rd *round) happenAll(ctx context.Context, b *scenario, lane []*injection, 
 	return nil
 }
 
-// happen has one fault happen, and remembers since when and until when it may
-// have lost claims.
+// happen runs one fault and records the time span in which it
+// may have lost claims.
 func (rd *round) happen(b *scenario, s *injection) error {
 	rd.mu.Lock()
 	rd.undoing = rd.undoing || s.undoes
@@ -162,8 +164,9 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends the losses of a scenario so long from now: of one fault by
-// itself when it is over, of several once all processes are up.
+// closeLosses ends a scenario's losses after a delay: for a
+// single fault once it is over, for several once all processes
+// are up.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -174,18 +177,19 @@ func (rd *round) closeLosses(later time.Duration) {
 	}
 }
 
-// maxRecoveryWait bounds a breath.
+// maxRecoveryWait limits the wait after a scenario.
 const maxRecoveryWait = 900 * time.Millisecond
 
-// waitForRecovery waits until each campaign was answered since then.
+// waitForRecovery waits until each campaign got a certain reply
+// since then.
 func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	for wait(ctx, 50*time.Millisecond); len(rd.gauge.quietSince(since)) > 0 && time.Since(since) < maxRecoveryWait && ctx.Err() == nil; {
 		wait(ctx, 10*time.Millisecond)
 	}
 }
 
-// reportFaults reports the faults of a scenario that happened. All of several
-// bear the cost of the whole.
+// reportFaults reports a scenario's faults. Each has the cost of
+// the whole.
 func (rd *round) reportFaults(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)
@@ -209,8 +213,8 @@ func (rd *round) reportFaults(b *scenario) {
 	rd.cover(b)
 }
 
-// beside names the faults that happened at the same time; if there were none,
-// the others of the scenario.
+// beside names the concurrent faults; if there were none, the
+// scenario's others.
 func (s *injection) beside(all []*injection) (names []string) {
 	var others []string
 	for _, other := range all {

@@ -15,12 +15,13 @@ import (
 	"dibs/models"
 )
 
-// cacheFor is how long an API process may go on saying that a campaign is sold
-// out: 50 ms, for a call that took its time.
+// cacheFor is how long an API process may still answer sold_out:
+// its cache of 50 ms, plus a slow call.
 const cacheFor = 150 * time.Millisecond
 
-// heal waits until every process answers. Claims go on without a person;
-// campaigns that a restored MySQL has forgotten the operator makes again.
+// heal waits until every process answers. Claims need no
+// intervention; the operator recreates campaigns that a restored
+// MySQL lost.
 func (rd *round) heal(ctx context.Context) error {
 	// a full disk may end it after there is space again
 	if err := rd.w.Try(rd.w.startSQL); err != nil {
@@ -44,12 +45,12 @@ func (rd *round) heal(ctx context.Context) error {
 	return nil
 }
 
-// repairTries is how often an operator repairs the books at least: one repair
-// may take longer than healWithin.
+// repairTries is an operator's least number of repairs: one
+// repair may take longer than healWithin.
 const repairTries = 3
 
-// giveUp does what an operator does after the rush if Redis lost something:
-// what is lost is for sale again, and the books agree.
+// giveUp does what an operator does after Redis lost data: lost
+// units are for sale again, and all data agree.
 func (rd *round) giveUp(ctx context.Context) error {
 	rd.mu.Lock()
 	lost := len(rd.losses) > 0
@@ -72,7 +73,7 @@ func (rd *round) giveUp(ctx context.Context) error {
 	}
 }
 
-// settle sells what is left and ends what is to end.
+// settle sells the rest and ends what must end.
 func (rd *round) settle(ctx context.Context) error {
 	all := rd.campaigns
 	failed := make([]error, len(all))
@@ -90,7 +91,7 @@ func (rd *round) settle(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// soldOutLate is after how long it is reported that a campaign takes its time.
+// soldOutLate is when a slow sell-out is reported.
 const soldOutLate = 4 * time.Second
 
 func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
@@ -101,7 +102,7 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 	case c.has(withArchive):
 		c.closing.Store(true)
 		return o.archiveAll(ctx, c, rd.lied)
-	case c.closed: // what is left returns
+	case c.closed: // the rest is returned
 		return o.closeCampaign(ctx, c)
 	}
 	if err := errors.Join(o.reopen(ctx, c), o.unlimit(ctx, c)); err != nil || strings.HasSuffix(c.id, endless) {
@@ -109,7 +110,7 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 	}
 	n := lastClients
 	if c.shards > 1 {
-		n = 1 // shards take units back and forth for several who want many
+		n = 1 // shards would move units back and forth for several large buyers
 	}
 	failed := make([]error, n)
 	var wg sync.WaitGroup
@@ -124,15 +125,15 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 	return errors.Join(failed...)
 }
 
-// lastClients is how many sell out a campaign at the same time.
+// lastClients is the number of clients that sell out a campaign.
 const lastClients = 4
 
-// soldOutWithin is how long what is left may take to be sold, for each shard:
-// their last units are gathered.
+// soldOutWithin limits a sell-out's time per shard: the last
+// units are gathered.
 const soldOutWithin = time.Minute
 
-// sellOut gives the last units to new users: with demand enough exactly total
-// go. Packets go to the users of their shard.
+// sellOut sells the last units to new users: with enough demand
+// exactly total must be sold. Packets go to their shard's users.
 func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 	if !of.packets || of.shards == 1 {
 		return c.sell(ctx, o, of)
@@ -160,20 +161,20 @@ func (c *client) sell(ctx context.Context, o *operator, of *campaign) error {
 			return fmt.Errorf("%w: %s is not sold out in time", errBroken, of.id)
 		}
 		if refused == 1 {
-			if n, err := c.w.undecided(of); err != nil || n > 0 { // units may come back yet
+			if n, err := c.w.undecided(of); err != nil || n > 0 { // units may still return
 				refused = 0
 				quantity = most
 				wait(ctx, 50*time.Millisecond)
 				continue
 			}
-			wait(ctx, cacheFor) // an API process may have heard before the last unit came back
+			wait(ctx, cacheFor) // an API process may have cached the state before the last return
 		}
 		one, err := c.buy(ctx, of, quantity, deadline)
 		switch {
 		case err != nil:
 			return err
 		case one.last().claim != nil:
-		case shut(one.last().code): // a request of before that no one heard of was done late
+		case shut(one.last().code): // an earlier request of unknown outcome was done late
 			if err := o.reopen(ctx, of); err != nil {
 				return err
 			}
@@ -192,19 +193,19 @@ func (c *client) sell(ctx context.Context, o *operator, of *campaign) error {
 	return nil
 }
 
-// undecided is how many claims and decisions of a campaign may bring units
-// back.
+// undecided counts a campaign's claims and decisions that may
+// return units.
 func (w *world) undecided(of *campaign) (n int64, err error) {
 	query := "SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?"
 	if of.hold > 0 {
 		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed'" +
-			// a later one is of a clock that was ahead, and stays
+			// a later one has a time of a clock that was ahead, and stays
 			" AND claimed_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)"
 	}
 	return n, w.db.QueryRowContext(w.ctx, query, of.id).Scan(&n)
 }
 
-// newUser is a user who has claimed nothing.
+// newUser returns a user without claims.
 func (c *client) newUser(of *campaign) string {
 	for i := 0; ; i++ {
 		user := fmt.Sprintf("%s-%d", c.name, c.made)
@@ -217,7 +218,8 @@ func (c *client) newUser(of *campaign) string {
 	}
 }
 
-// buy claims until the outcome is certain. What would expire is redeemed.
+// buy claims until the outcome is certain, and redeems what
+// would expire.
 func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*request, error) {
 	one := c.fresh(of)
 	one.quantity = quantity
@@ -242,7 +244,8 @@ func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline
 	return one, nil
 }
 
-// drain waits until MySQL and the finance service have everything.
+// drain waits until MySQL and the finance service have
+// everything.
 func (rd *round) drain(ctx context.Context, o *operator) error {
 	rd.w.hook.calm.Store(true)
 	defer rd.w.hook.calm.Store(false)
@@ -257,10 +260,10 @@ func (rd *round) drain(ctx context.Context, o *operator) error {
 	}
 }
 
-// everyClaim is the claims of MySQL, with those that were archived.
+// everyClaim selects MySQL's claims, including archived ones.
 const everyClaim = "(SELECT id, campaign_id, amount FROM claims UNION ALL SELECT id, campaign_id, amount FROM claims_archive)"
 
-// errUndrained says what is on its way.
+// errUndrained: something is in transit.
 var errUndrained = errors.New("torture: on its way")
 
 func (rd *round) drained(ctx context.Context, o *operator) error {
@@ -278,8 +281,8 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 			return wrap(err)
 		}
 		if len(rd.losses) > 0 {
-			// finance lost the event, MySQL had it already: docs/finance.md
-			// says how to credit these
+			// finance lost the event, MySQL had it: docs/finance.md says how
+			// to credit these
 			uncredited = 0
 		}
 		if untold+uncredited+unclosed+unreturned > 0 {
@@ -300,7 +303,7 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 	return nil
 }
 
-// stock is what the API says of a campaign.
+// stock returns a campaign's stock by the API.
 func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, err error) {
 	r := o.send(ctx, http.MethodGet, o.base()+"/v1/campaigns/"+c.id+"/stock", "", nil)
 	if r.code != "" {
@@ -309,10 +312,11 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 	return stock, wrap(json.Unmarshal(r.body, &stock))
 }
 
-// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0.
-// Of one that was closed early no claim notices a key that was deleted, but the
-// leader does when it compares the campaign in its turn. So it is with a lower
-// total that a server answered too late.
+// reconciled requires exit code 0 of `dibs reconcile` for the
+// round's campaigns. It retries for a campaign that was closed
+// early: no claim notices a deleted key there, but the leader
+// does at its next comparison. The same holds for a lower total
+// to which a server replied too late.
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)

@@ -14,35 +14,34 @@ import (
 )
 
 var (
-	// ErrOptions is wrapped by refusals of Options.
+	// ErrOptions is wrapped by every refusal of Options.
 	ErrOptions = errors.New("torture: bad options")
-	// errBroken says that a promise of Dibs did not hold. Any other error is
-	// one of the kit or of the machine.
+	// errBroken: a promise of Dibs was violated. Any other error is
+	// the kit's or the machine's.
 	errBroken = errors.New("torture: an invariant does not hold")
 )
 
-// healWithin is how long Dibs may take to be whole again once all faults are
-// over.
+// healWithin limits Dibs' recovery once all faults are over.
 const healWithin = time.Minute
 
-// Options say what to do to which Dibs.
+// Options configure a run.
 type Options struct {
-	Binary     string // the dibs to torture. Required
+	Binary     string // the dibs program. Required
 	Seed       uint64
-	For        time.Duration // no round begins after this; 0: only Faults ends the run
+	For        time.Duration // no round starts later; 0: only Faults ends the run
 	Faults     int           // or after so many; 0: only For ends the run
-	Pairs      bool          // or when every pair of features and faults was covered that can be
+	Pairs      bool          // or once every possible pair of features and faults was covered
 	Round      int           // the first round, to repeat one; 0 is the first
 	Topology   string        // Alone, Sentinel or Cluster; "": Alone
 	Durability lua.Durability
-	Shards     int      // of the campaigns that have several; 0: 1, none has
-	Serve      bool     // processes of all roles, two of them, instead of two of each
+	Shards     int      // of sharded campaigns; 0: 1, none is sharded
+	Serve      bool     // two processes with all roles, instead of two of each
 	Only       []string // names of faults; nil: all
 	Lossless   bool     // no fault that may lose an answered claim
-	// of the processes, in a folder that Progress names, when a promise did not
-	// hold
+	// after a violation, keep the processes' logs, in a folder that
+	// Progress names
 	KeepLogs bool
-	Progress func(line string) // is given what happens; nil: no one
+	Progress func(line string) // gets each line; nil: none
 }
 
 func (o *Options) check() error {
@@ -61,9 +60,9 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run tortures a Dibs until the time is up, enough faults have happened, or a
-// promise did not hold: see Report.Broken. The error is one of the kit or of
-// the machine.
+// Run tortures a Dibs until the time is up, enough faults
+// happened, or a promise was violated: see Report.Broken. An
+// error is the kit's or the machine's.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Topology == "" {
 		o.Topology = Alone
@@ -95,8 +94,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.report, err
 }
 
-// maxVoid is how many rounds may be void, because a server of the kit failed;
-// each costs new servers.
+// maxVoid limits the rounds voided by a failed server of the
+// kit; each costs new servers.
 const maxVoid = 10
 
 // run is the rounds of one call of Run.
@@ -104,12 +103,12 @@ type run struct {
 	opt     *Options
 	started time.Time
 	n       int      // the round
-	planner *planner // nil: there has been no world
+	planner *planner // nil: no world was started
 	report  *Report
 }
 
-// inWorld starts a world, and goes on until the options, a broken promise or a
-// failure end it.
+// inWorld starts a world, and runs rounds until the options, a
+// violation or a failure ends it.
 func (r *run) inWorld(ctx context.Context) (started bool, err error) {
 	w, err := newWorld(ctx, r.opt)
 	if err != nil {
@@ -127,7 +126,7 @@ func (r *run) inWorld(ctx context.Context) (started bool, err error) {
 	return true, errors.Join(err, w.Close())
 }
 
-// keepLogs copies what the processes said to where it outlives the run.
+// keepLogs copies the processes' logs to a permanent folder.
 func (w *world) keepLogs() {
 	folder, err := os.MkdirTemp("", "dibs-torture-logs-")
 	if err == nil {

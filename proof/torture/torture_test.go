@@ -11,9 +11,10 @@ import (
 	"dibs/lua"
 )
 
-// A whole Dibs under a few faults keeps every promise. The long form goes on
-// until every pair of features and faults was covered, on each topology and in
-// each mode, for four hours at most.
+// A whole Dibs under a few faults must keep every promise. The
+// long form runs until every pair of features and faults was
+// covered, on each topology and in each mode, for at most four
+// hours.
 func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 	t.Parallel()
 	binary := build(t)

@@ -32,41 +32,41 @@ const (
 	Cluster  = "cluster"
 )
 
-// deadAfter is how long a node is silent before the cluster or the Sentinels
-// take it for dead.
+// deadAfter is a node's silence before the cluster or the
+// Sentinels declare it dead.
 const deadAfter = 1500 * time.Millisecond
 
-// awayGroup is a consumer group that reads only at the end of a round: what it
-// finds then was kept for it in the meantime.
+// awayGroup is a consumer group that reads only at the end of a
+// round: Dibs must have kept the entries for it.
 const awayGroup = "audit"
 
-// world is a whole Dibs: servers, wires and processes.
+// world is a whole Dibs: servers, connections and processes.
 type world struct {
 	*testenv.Program
 
 	ctx        context.Context //nolint:containedctx // of the whole run
 	opt        *Options
 	partitions int
-	redis      []*testenv.RedisServer // all there are
+	redis      []*testenv.RedisServer // all nodes
 	cluster    *testenv.ReplicatedCluster
 	sentinels  *testenv.SentinelSet
 	redisURL   string
 	sql        *testenv.MySQLServer
 	maria      bool
-	rdb        redis.UniversalClient // straight to Redis
-	db         *sql.DB               // straight to MySQL, as root
+	rdb        redis.UniversalClient // direct to Redis
+	db         *sql.DB               // direct to MySQL, as root
 	parts      []*part
 	apis       []*part
-	spares     []*part // one of each kind, that a fault starts
+	spares     []*part // one of each kind, started by a fault
 	evicting   bool    // processes have a short DIBS_IDLE_EVICT
-	inForce    []lot   // the campaigns of the round, by id; several of one that has shards
+	inForce    []lot   // the round's lots, by id
 	disks      disks
-	clock      *testenv.Clock // of Redis; nil: it has the machine's
+	clock      *testenv.Clock // of Redis; nil: the machine's
 	noClock    error          // why
-	hook       *hook          // receiver of webhooks
+	hook       *hook          // webhook receiver
 }
 
-// newWorld starts everything and returns when it answers.
+// newWorld starts everything and waits until it answers.
 func newWorld(ctx context.Context, opt *Options) (*world, error) {
 	w := &world{Program: testenv.NewProgram(ctx), ctx: ctx, opt: opt, partitions: 2}
 	err := w.Try(w.startServers)
@@ -89,7 +89,7 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 
 func (w *world) startServers() {
 	w.disks = w.newDisks()
-	// a copy of the file is a snapshot as long as no one rewrites it
+	// a copy of the file is a snapshot while it is never rewritten
 	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"}
 	if w.opt.Durability.IsFsync() {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
@@ -130,8 +130,8 @@ func (w *world) startServers() {
 	w.sql = testenv.SQLServer(w.Program, options...)
 }
 
-// user is whom Dibs is in MySQL. It may write only while the server is not
-// read-only, which root always may.
+// user is Dibs' MySQL user. Unlike root, it can't write while
+// the server is read-only.
 const user = "dibs"
 
 // prepare makes clients, database and schema.
@@ -175,7 +175,8 @@ func (w *world) prepare() (err error) {
 	return nil
 }
 
-// dsnAt is Dibs' DSN of the database behind an address; "" is the server's own.
+// dsnAt is Dibs' DSN for the database behind an address; "" is
+// the server's own.
 func (w *world) dsnAt(addr string) string {
 	c := mysql.NewConfig()
 	c.User = user
@@ -191,10 +192,10 @@ func (w *world) dsnAt(addr string) string {
 	return c.FormatDSN()
 }
 
-// roles are the processes of a world, by command.
+// roles are a world's processes, by command.
 var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"webhooks", 1}, {"api", 2}}
 
-// rolesInOne are those of a world whose processes have all roles, beside
+// rolesInOne are a world's processes if one has all roles but
 // finance and webhooks.
 var rolesInOne = []role{{"finance", 1}, {"webhooks", 1}, {serve, 2}}
 
@@ -236,8 +237,8 @@ func (w *world) startParts() {
 	}
 }
 
-// newPart makes a process with wires of its own to Redis and to MySQL, and
-// before an API.
+// newPart makes a process with its own proxies to Redis and
+// MySQL, and in front of an API.
 func (w *world) newPart(kind, name, folder string) *part {
 	p := &part{kind: kind, name: name, binary: w.opt.Binary, log: filepath.Join(folder, name+".log"), probe: "/healthz"}
 	settings := maps.Clone(w.settings())
@@ -262,7 +263,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 	return p
 }
 
-// settings are those that all processes share.
+// settings are common to all processes.
 func (w *world) settings() map[string]string {
 	all := map[string]string{
 		"DIBS_PARTITIONS": strconv.Itoa(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
@@ -273,8 +274,8 @@ func (w *world) settings() map[string]string {
 	return all
 }
 
-// evict has campaigns leave Redis whenever no one claims for a moment, or stay
-// in it.
+// evict makes campaigns leave Redis after a moment without
+// claims, or stay.
 func (w *world) evict(on bool) {
 	if on == w.evicting {
 		return
@@ -290,8 +291,8 @@ func (w *world) evict(on bool) {
 	}
 }
 
-// environ is this process' environment without settings of Dibs, and with
-// these.
+// environ is this process' environment without settings of Dibs,
+// plus these.
 func environ(settings map[string]string) []string {
 	all := slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
 	for name, value := range settings {
@@ -300,10 +301,10 @@ func environ(settings map[string]string) []string {
 	return all
 }
 
-// dibsMax bounds a command that ends by itself.
+// dibsMax limits a command that ends by itself.
 const dibsMax = 2 * time.Minute
 
-// dibs runs a command of Dibs to its end, straight to the servers.
+// dibs runs a Dibs command to its end, directly on the servers.
 func (w *world) dibs(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.ctx, dibsMax)
 	defer cancel()
@@ -315,10 +316,11 @@ func (w *world) dibs(args ...string) (string, error) {
 	return string(out), err //nolint:wrapcheck // the caller checks the exit code
 }
 
-// of lists the processes of a kind, or that are of all.
+// of lists the processes of a kind, including those of all
+// roles.
 func (w *world) of(kind string) []*part { return ofKind(w.parts, kind) }
 
-// spare is the process of a kind that does not run.
+// spare returns the stopped process of a kind.
 func (w *world) spare(kind string) *part { return ofKind(w.spares, kind)[0] }
 
 func ofKind(parts []*part, kind string) []*part {
@@ -327,10 +329,10 @@ func ofKind(parts []*part, kind string) []*part {
 	})
 }
 
-// toSQL ends the names of wires to the SQL server.
+// toSQL ends the names of connections to the SQL server.
 const toSQL = "–sql"
 
-// wire is a connection between two that can be cut or slowed.
+// wire is a connection that can be cut or slowed.
 type wire struct {
 	name  string
 	proxy *toxiproxy.Proxy

@@ -17,7 +17,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// labRun is what the flags of `dibs lab` say.
+// labRun holds the flags of `dibs lab`.
 type labRun struct {
 	work     lab.Workload
 	json     bool
@@ -122,8 +122,7 @@ func listStrategies(env cmd.Env) error {
 	return err
 }
 
-// newLabWorker is what the lab starts this program as to have claimers in other
-// processes.
+// newLabWorker is the command of the lab's worker processes.
 func newLabWorker(env cmd.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: lab.WorkerCommand, Short: "Claim for a lab", Hidden: true, Args: cobra.NoArgs,

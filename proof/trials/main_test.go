@@ -17,10 +17,10 @@ import (
 	"dibs/proof/trials"
 )
 
-// within bounds a command of a test.
+// within limits a test's command.
 const within = time.Minute
 
-// TestMain is also the program itself, for the processes that the lab starts.
+// TestMain is also the program, for the lab's processes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == lab.WorkerCommand || os.Args[1] == "serve") {
 		cmd.Main(trials.Run)
@@ -50,7 +50,8 @@ func requireOK(t *testing.T, got ended) string {
 	return got.stdout
 }
 
-// requireRefusal expects one line on stderr that says all of these words.
+// requireRefusal expects one line on stderr that contains all
+// words.
 func requireRefusal(t *testing.T, got ended, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)
@@ -61,7 +62,7 @@ func requireRefusal(t *testing.T, got ended, code int, words ...string) {
 	}
 }
 
-// Every line of an example is a command that the program takes.
+// Every line of an example must be a valid command.
 func TestTrialsExplainThemselves(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^  dibs ([a-z].*?)(?:  +.*)?(?: > \S+)?$`)
@@ -83,8 +84,8 @@ func TestTrialsExplainThemselves(t *testing.T) {
 	require.NotContains(t, out, lab.WorkerCommand, "is for the lab alone")
 }
 
-// The program without them builds the one that has them, in a clone; elsewhere
-// it says where they are.
+// In a clone, the program without these commands must build the
+// one that has them; elsewhere it must say where they are.
 func TestDibsBuildsItsTrialsInAClone(t *testing.T) {
 	t.Parallel()
 	var out, problems bytes.Buffer

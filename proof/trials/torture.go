@@ -21,16 +21,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ErrTortured says that a promise did not hold under faults.
+// ErrTortured: a promise was violated under faults.
 var ErrTortured = errors.New("trials: an invariant does not hold")
 
-// ErrPairs says that a run ended before it had covered every pair.
+// ErrPairs: a run ended before it had covered every pair.
 var ErrPairs = errors.New("trials: pairs of features and faults were not covered")
 
-// pairsWithin bounds a run that is to cover every pair.
+// pairsWithin limits a run that must cover every pair.
 const pairsWithin = 4 * time.Hour
 
-// tortureRun is what the flags of `dibs torture` say.
+// tortureRun holds the flags of `dibs torture`.
 type tortureRun struct {
 	options torture.Options
 	json    bool
@@ -139,7 +139,8 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 	return err
 }
 
-// printTorture prints the counts, and last what this machine could not do.
+// printTorture prints the counts, and last what this machine
+// could not do.
 func printTorture(w io.Writer, r *torture.Report) {
 	_, _ = fmt.Fprintf(w, "seed %d, Redis %s, durability %s: %d faults in %d rounds and %s, %.1f a minute\n", r.Seed,
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),

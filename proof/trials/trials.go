@@ -1,5 +1,5 @@
-// Package trials has the commands that try Dibs, on servers that they start:
-// lab and torture.
+// Package trials has commands that test Dibs on servers of their
+// own: lab and torture.
 package trials
 
 import (

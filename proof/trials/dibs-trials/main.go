@@ -1,6 +1,6 @@
-// dibs-trials is dibs with the commands that try it, lab and torture: what they
-// link is no part of what serves. `dibs lab` and `dibs torture` build and run
-// it in a clone.
+// dibs-trials is dibs with the trial commands lab and torture,
+// whose dependencies must not be in the server. In a clone,
+// `dibs lab` and `dibs torture` build and run it.
 package main
 
 import (
