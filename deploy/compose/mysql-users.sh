@@ -1,4 +1,5 @@
-# Read by the image's own set-up, once, when the volume is new. The accounts of docs/security.md; the passwords come from the environment.
+# Run once by the image's set-up, when the volume is new. The accounts of
+# docs/security.md; passwords come from the environment.
 # shellcheck shell=bash
 docker_process_sql <<SQL
 CREATE USER 'dibs_migrate'@'%' IDENTIFIED BY '$MYSQL_MIGRATE_PASSWORD';

@@ -172,7 +172,7 @@ func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 		})
 	}
 	require.Eventually(t, func() bool { return says("aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0") }, time.Minute, 10*time.Millisecond)
-	go rdb.Do(t.Context(), "debug", "loadaof") // the client gives up before it answers
+	go rdb.Do(t.Context(), "debug", "loadaof") // the client gives up before the reply
 	require.Eventually(t, func() bool { return says("loading:1", "aof_enabled:0") }, time.Minute, 10*time.Millisecond)
 }
 

@@ -15,7 +15,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// replyError is what a server, or a proxy before it, answers.
+// replyError is a reply of a server, or of a proxy in front of
+// it.
 type replyError string
 
 func (a replyError) Error() string { return string(a) }
@@ -31,7 +32,7 @@ func TestMayPass_OnlyWhatAPersonMustMendDoesNot(t *testing.T) {
 	} {
 		require.Equal(t, passes, redisconn.MayPass(fmt.Errorf("wrapped: %w", text)), string(text))
 	}
-	// the former is an alert of TLS
+	// the former is a TLS alert
 	for op, passes := range map[string]bool{"remote error": false, "dial": true} {
 		require.Equal(t, passes, redisconn.MayPass(&net.OpError{Op: op, Err: errors.New("tls: certificate required")}), op)
 	}

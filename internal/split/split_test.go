@@ -164,8 +164,8 @@ func packets(t *testing.T, r split.Request) []int64 {
 	return got
 }
 
-// TestAMillionPackets is the largest request, with bounds that
-// leave it plenty, little and no capacity.
+// The largest request, with bounds that leave it plenty, little
+// and no capacity.
 func TestAMillionPackets(t *testing.T) {
 	t.Parallel()
 	mean := split.AmountMax / split.CountMax

@@ -16,8 +16,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// orphanMaker makes this test binary, run again, start servers, name their
-// addresses and wait to be killed.
+// orphanMaker makes a rerun of this test binary start servers,
+// print their addresses and wait to be killed.
 const orphanMaker = "DIBS_TESTENV_MAKE_ORPHANS"
 
 func TestServersDieWithAKilledTestBinary(t *testing.T) {
@@ -44,8 +44,8 @@ func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	}
 }
 
-// TestMakeOrphans does nothing unless TestServersDieWithAKilledTestBinary runs
-// it.
+// TestMakeOrphans runs only as a child of
+// TestServersDieWithAKilledTestBinary.
 func TestMakeOrphans(t *testing.T) { //nolint:paralleltest // runs alone, in a process of its own
 	if os.Getenv(orphanMaker) == "" {
 		return

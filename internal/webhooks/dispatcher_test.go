@@ -32,14 +32,15 @@ const (
 	newSecret = "whsec_YWJjZGVmZ2hpamFiY2RlZmdoaWphYmNkZWZnaGlqYWI="
 )
 
-// got is a delivery that a receiver took or refused.
+// got is an accepted or refused delivery.
 type got struct {
 	id   string
 	body webhooks.Body
 	seq  int64
 }
 
-// receiver is an endpoint. Every delivery is verified with the newer secret.
+// receiver is an endpoint that verifies every delivery with the
+// newer secret.
 type receiver struct {
 	*httptest.Server
 
@@ -90,7 +91,8 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(how func(got) int) { r.answer.Store(&how) }
 
-// seqs are the places of the claims that were taken, the first time of each.
+// seqs returns the seqs of accepted claims, in order of first
+// arrival.
 func (r *receiver) seqs(campaign string) (seqs []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +124,7 @@ func endpoints(t *testing.T, list ...string) webhooks.Endpoints {
 	return all
 }
 
-// post is a Dispatcher that runs.
+// post is a running Dispatcher.
 type post struct {
 	t *testing.T
 	*webhooks.Dispatcher
@@ -157,7 +159,7 @@ func start(t *testing.T, cfg webhooks.Config) *post {
 	return p
 }
 
-// submit submits claims of a campaign, from a place to a place.
+// submit submits a campaign's claims of a range of seqs.
 func (p *post) submit(campaign string, from, to int64) {
 	p.t.Helper()
 	var batch []models.RawEvent
@@ -212,8 +214,8 @@ func TestDispatcher_PassesOverWhatNobodyWants(t *testing.T) {
 	require.Equal(t, 1, r.count())
 }
 
-// A receiver that fails has its events in the table at once, so that nothing
-// else waits; what it gets in the end is in order.
+// Events of a failing receiver must go to the table at once, so
+// that nothing else waits, and must finally arrive in order.
 func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -242,8 +244,8 @@ func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
 	})
 }
 
-// One campaign that an endpoint refuses, or hangs on, does not hold up its
-// others.
+// A campaign that an endpoint refuses or stalls on must not
+// delay its others.
 func TestDispatcher_ACampaignDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -270,8 +272,8 @@ func TestDispatcher_ACampaignDoesNotHoldUpAnother(t *testing.T) {
 	require.Equal(t, upTo(1, 50), r.seqs("rain"))
 }
 
-// What is tried for too long is parked, the next delivery says so once, and
-// order goes on.
+// An event tried for too long must be parked, the next delivery
+// must report it once, and order must resume.
 func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -304,8 +306,8 @@ func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 	})
 }
 
-// Processes stop and start while a receiver is away: nothing is lost or out of
-// order, and what comes twice has one id.
+// Processes restart while a receiver is down: no event may be
+// lost or out of order, and repeated ones must keep their id.
 func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	db, r := syncertest.OpenServer(t), newReceiver(t)
@@ -313,7 +315,7 @@ func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	cfg := webhooks.Config{DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", r.URL)))}
 	for n := range int64(3) {
 		p := start(t, cfg)
-		p.submit("spring", max(1, 100*n-20), 100*n+100) // what was not acknowledged comes again
+		p.submit("spring", max(1, 100*n-20), 100*n+100) // unacknowledged events come again
 		want := int64(100)
 		if n > 0 {
 			want += 21
@@ -329,8 +331,8 @@ func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	eventually(t, "the table is empty", func() bool { return rows(t, db) == 0 })
 }
 
-// The event that was under way when the process ended comes before those behind
-// it, which wait in the table.
+// The event in progress when the process ended must come before
+// later ones in the table.
 func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
 	t.Parallel()
 	db, r := syncertest.OpenServer(t), newReceiver(t)
@@ -351,14 +353,15 @@ func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
 	<-stopped
 	p = start(t, cfg)
 	eventually(t, "what the table has is delivered", func() bool { return rows(t, db) == 0 })
-	p.submit("spring", 1, 1) // which was not acknowledged
+	p.submit("spring", 1, 1) // not acknowledged
 	eventually(t, "settled", func() bool { return p.settled.Load() == 1 })
 	seqs := r.seqs("spring")
 	require.Equal(t, upTo(1, 300), seqs[:300])
 }
 
-// While MySQL is away nothing is settled that a receiver does not have; a stop
-// settles it with an error, so that it comes again.
+// While MySQL is down no event may be settled unless its
+// receiver has it. A stop must settle it with an error, so that
+// it comes again.
 func TestDispatcher_SettlesNothingThatIsNowhere(t *testing.T) {
 	t.Parallel()
 	db, bad, good := syncertest.OpenServer(t), newReceiver(t), newReceiver(t)
@@ -435,9 +438,8 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// TestDispatcher_DeliversBatches: a receiver that takes its time gets many
-// events at once, in order, also those that went through the table, and again
-// after a failure.
+// A slow receiver must get many events at once, in order, also
+// those from the table, and again after a failure.
 func TestDispatcher_DeliversBatches(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Hurry has retries follow each other within milliseconds.
+// Hurry shortens retries to milliseconds.
 func (c Config) Hurry() Config {
 	c.initialBackoff, c.maxBackoff = time.Millisecond, 20*time.Millisecond
 	return c
 }
 
-// MayDial is mayDial.
+// MayDial exports mayDial.
 func MayDial(addr string, private bool) error { return mayDial(netip.MustParseAddr(addr), private) }
 
-// ErrAddress is errAddress.
+// ErrAddress exports errAddress.
 var ErrAddress = errAddress

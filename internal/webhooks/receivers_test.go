@@ -23,8 +23,8 @@ import (
 
 const examples = "../../docs/examples/webhooks"
 
-// The receivers of docs/webhooks.md take what is delivered, once, and nothing
-// that is forged or stale.
+// docs/webhooks.md's receivers must accept each delivery once,
+// and none that is forged or stale.
 func TestReceiver_Python(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -98,7 +98,7 @@ func tryReceiver(t *testing.T, name string, args ...string) {
 	url := "http://" + addr + "/hook"
 
 	db := syncertest.OpenServer(t)
-	require.NoError(t, db.Create(&models.WebhookEvent{ // given up by an earlier process
+	require.NoError(t, db.Create(&models.WebhookEvent{ // parked by an earlier process
 		Endpoint: "shop", CampaignID: "spring", No: 1, EventID: "spring-0", Type: models.EventClaimAccepted, At: time.Now().UTC(), Payload: []byte(`{}`),
 		CreatedAt: time.Now().UTC(), ParkedAt: new(time.Now().UTC()),
 	}).Error)

@@ -39,8 +39,8 @@ func TestMayDial(t *testing.T) {
 	require.ErrorIs(t, webhooks.MayDial("10.0.0.1", false), webhooks.ErrAddress)
 }
 
-// The check is where a connection is made, on the address that is dialed: a
-// name that resolves to another address later gains nothing.
+// The dialed address is checked, not the name: otherwise a later
+// DNS answer could bypass the check.
 func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -55,8 +55,9 @@ func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 	})
 }
 
-// Through a proxy the address is not dialed here: the proxy may have a private
-// one, and checks those behind it. This machine is never asked of it.
+// A proxy may have a private address, and checks those behind
+// it. This process must not dial them. Loopback endpoints never
+// use the proxy.
 func TestDispatcher_PostsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)

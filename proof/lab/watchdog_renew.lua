@@ -1,4 +1,4 @@
--- watchdog_renew.lua puts off the end of a lock, if it is still the owner's.
+-- watchdog_renew.lua extends a lock, if the owner still has it.
 --
 -- KEYS[1] lock  hash  owner -> times taken
 -- ARGV[1] owner · ARGV[2] lease in ms

@@ -1,4 +1,5 @@
--- watchdog_take.lua takes the lock for an owner, once more if the owner has it already.
+-- watchdog_take.lua takes the lock for an owner, again if the
+-- owner has it.
 --
 -- KEYS[1] lock  hash  owner -> times taken
 -- ARGV[1] owner · ARGV[2] lease in ms

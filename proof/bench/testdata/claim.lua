@@ -1,6 +1,8 @@
--- For wrk: POSTs a claim of a user of its own with each request, with an idempotency key of its own if asked to.
--- Arguments: prefix of the user ids; "keyed" or "unkeyed"; a file with a line "user token" for each of the users who claim by turns
--- instead, if there is one. Prints a line of JSON at the end.
+-- For wrk: POSTs claims, each of a new user, with its own
+-- idempotency key if requested. Arguments: prefix of the user
+-- ids; "keyed" or "unkeyed"; optionally a file with lines "user
+-- token", whose users claim in rotation instead. Prints a line
+-- of JSON at the end.
 local thread_count = 0
 function setup(thread)
   thread:set('thread_id', thread_count)
