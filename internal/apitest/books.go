@@ -211,7 +211,7 @@ func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 	})
 }
 
-// Reopen: see Redeem.
+// Reopen is like Redeem.
 func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
@@ -229,7 +229,7 @@ func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolu
 	})
 }
 
-// Extend: see Redeem.
+// Extend is like Redeem.
 func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
@@ -245,7 +245,7 @@ func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string
 	})
 }
 
-// Release: see Redeem.
+// Release is like Redeem.
 func (r *Fake) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch c.Status {

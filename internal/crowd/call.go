@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrUnsent: no byte of a request was sent.
+// ErrUnsent means that no byte of a request was sent.
 var ErrUnsent = errors.New("crowd: not sent")
 
 // answerMax limits the bytes read of a reply.

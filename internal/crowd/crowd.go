@@ -143,8 +143,8 @@ type run struct {
 	answered int
 }
 
-// ErrUnknown: a claim's outcome was still unknown after all
-// attempts.
+// ErrUnknown means that a claim's outcome was still unknown
+// after all attempts.
 var ErrUnknown = errors.New("crowd: outcome still unknown")
 
 // ask sends the claims of users from..to-1, singly or as one

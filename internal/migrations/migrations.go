@@ -41,13 +41,14 @@ const (
 )
 
 var (
-	// ErrOld: the schema is older than this program. The message has
-	// both versions and the command to run.
+	// ErrOld means that the schema is older than this program. The
+	// message has both versions and the command to run.
 	ErrOld = errors.New("migrations: old schema")
-	// ErrDevelopment: the schema is of a version before the first
-	// release. Nothing was changed.
+	// ErrDevelopment means that the schema is of a version before
+	// the first release. Nothing was changed.
 	ErrDevelopment = errors.New("migrations: schema of a development version")
-	// ErrDialect: there is no schema for that kind of database.
+	// ErrDialect means that there is no schema for that kind of
+	// database.
 	ErrDialect = errors.New("migrations: unknown dialect")
 )
 

@@ -16,7 +16,8 @@ import (
 )
 
 var (
-	// ErrEviction: a server may evict keys, which would lose claims.
+	// ErrEviction means that a server may evict keys, which would
+	// lose claims.
 	ErrEviction = errors.New("redisconn: redis evicts keys")
 
 	errClient  = errors.New("redisconn: this kind of client is not known")

@@ -16,11 +16,11 @@ import (
 )
 
 var (
-	// ErrUnchecked: MySQL can't be used yet, because its check has
-	// not passed.
+	// ErrUnchecked means that MySQL can't be used yet, because its
+	// check has not passed.
 	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
-	// ErrAway: MySQL does not answer, or refuses connections or
-	// writes for now.
+	// ErrAway means that MySQL does not answer, or refuses
+	// connections or writes for now.
 	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections or writes for now")
 )
 

@@ -10,9 +10,9 @@ import (
 // failures it returns.
 const PageSize = 100
 
-// ErrShort: the database returned fewer rows than it has, or a
-// second read lacks rows of the first. A proxy that limits
-// results may do this.
+// ErrShort means that the database returned fewer rows than it
+// has, or a second read lacks rows of the first. A proxy that
+// limits results may do this.
 var ErrShort = errors.New("sqlstore: the database returned fewer rows than there are, or some were deleted meanwhile: ask again")
 
 // Pages yields the rows of a query in key order, page by page.

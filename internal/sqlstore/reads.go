@@ -11,10 +11,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrStaleReads: a token just written can't be read back,
-// because a proxy or driver sends reads to a lagging replica.
-// Rows that seem missing may then exist, so MySQL must not be
-// treated as restored.
+// ErrStaleReads means that a token just written can't be read
+// back, because a proxy or driver sends reads to a lagging
+// replica. Rows that seem missing may then exist, so MySQL must
+// not be treated as restored.
 var ErrStaleReads = errors.New("sqlstore: reads do not see this process's own writes: DIBS_MYSQL_DSN must reach the primary for reads, too")
 
 // settingReadBack is the row of settings that holds the token.

@@ -15,7 +15,7 @@ import (
 // clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 16384
 
-// errClusterForming: the nodes have not agreed yet.
+// errClusterForming means that the nodes have not agreed yet.
 var errClusterForming = errors.New("testenv: cluster not formed yet")
 
 // RedisCluster starts a cluster of masters without replicas and

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoDisk: this machine does not permit mounting a disk.
+// errNoDisk means that this machine does not permit mounting a
+// disk.
 var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 

@@ -23,7 +23,7 @@ const (
 // dockerAskTimeout limits the wait for a Docker engine.
 const dockerAskTimeout = 10 * time.Second
 
-// errNoDocker: no Docker engine answers.
+// errNoDocker means that no Docker engine answers.
 var errNoDocker = errors.New("testenv: no Docker engine answers")
 
 // dockerAnswers checks once per test binary.

@@ -23,7 +23,7 @@ const (
 	portTries = 200
 )
 
-// errNoPort: portTries random ports were all in use.
+// errNoPort means that portTries random ports were all in use.
 var errNoPort = errors.New("testenv: no free port")
 
 // reservePort returns a free TCP port of 127.0.0.1 that no other

@@ -35,7 +35,7 @@ func (process) remove() {}
 // lacks the folders of servers.
 var programFolders = []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
 
-// errNoProgram: none of the programs is installed.
+// errNoProgram means that none of the programs is installed.
 var errNoProgram = errors.New("testenv: program not found")
 
 // findProgram returns the path of the first installed program.

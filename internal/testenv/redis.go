@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRedis: this machine has no Redis.
+// errNoRedis means that this machine has no Redis.
 var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
 	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
 

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRepair: the server is no local program, or its tool is
-// missing.
+// errNoRepair means that the server is no local program, or its
+// tool is missing.
 var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
 
 // StartRepaired is Start for a server with "aof-load-truncated

@@ -22,7 +22,7 @@ const (
 	logTailBytes  = 2000
 )
 
-// errNotRunning: the server was stopped or killed.
+// errNotRunning means that the server was stopped or killed.
 var errNotRunning = errors.New("testenv: the server is not running")
 
 // host runs a server: as a local process, or in a container.

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoSQLServer: this machine has neither MariaDB nor MySQL.
+// errNoSQLServer means that this machine has neither MariaDB nor
+// MySQL.
 var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
 	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
 

@@ -345,7 +345,7 @@ func settle(batch []spill, err error) {
 	}
 }
 
-// errGone: the file no longer has the endpoint.
+// errGone means that the file no longer has the endpoint.
 var errGone = errors.New("webhooks: no such endpoint any more")
 
 // send delivers events once the endpoint's request limit allows

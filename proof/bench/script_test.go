@@ -24,7 +24,7 @@ import (
 // benchmarks.
 const articlePath = "../../lua/testdata/article.lua"
 
-// errRefused: a claim should have been accepted.
+// errRefused means that a claim should have been accepted.
 var errRefused = errors.New("bench: a claim was refused")
 
 // articleClients is the number of connections in the article.

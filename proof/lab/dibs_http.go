@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// ErrDibs: Dibs sent a reply that the lab did not expect.
+// ErrDibs means that Dibs sent a reply that the lab did not
+// expect.
 var ErrDibs = errors.New("lab: unexpected answer of dibs")
 
 // dibsHTTP uses Dibs like a storefront: `dibs serve` in its own
@@ -158,7 +159,7 @@ func (s *dibsHTTP) Close() error {
 	return nil
 }
 
-// errNoServe: `dibs serve` did not start.
+// errNoServe means that `dibs serve` did not start.
 var errNoServe = errors.New("lab: dibs serve did not start")
 
 // serveDibs starts `dibs serve` on the lab's servers and waits

@@ -12,7 +12,8 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrLeaseLost: a claim lost its lock before it was done.
+// ErrLeaseLost means that a claim lost its lock before it was
+// done.
 var ErrLeaseLost = errors.New("lab: the lease ended before the claim did")
 
 // unlockFunc releases a lock.

@@ -13,7 +13,7 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrBooks: Redis and MySQL differ.
+// ErrBooks means that Redis and MySQL differ.
 var ErrBooks = errors.New("lab: the books differ")
 
 // lab_stock has a campaign's stock, lab_users the users with a

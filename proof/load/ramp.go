@@ -92,8 +92,8 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	return 0, steps, nil
 }
 
-// LowestPart: the lowest rate tried is the first divided by
-// this. A step of the first rate needs at least as many sends,
+// LowestPart divides the first rate to give the lowest one
+// tried. A step of the first rate needs at least as many sends,
 // or the lowest rate has none.
 const LowestPart = 64
 

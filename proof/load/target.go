@@ -14,7 +14,7 @@ import (
 	"dibs/client"
 )
 
-// ErrTarget: the service did not do what a run needs.
+// ErrTarget means that the service did not do what a run needs.
 var ErrTarget = errors.New("load: target")
 
 const (

@@ -137,8 +137,8 @@ func (o *operator) base() string {
 	return o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].frontURL
 }
 
-// errRefused: the API refuses a valid request. The kit is behind
-// the API, or a mutant is broken otherwise than meant.
+// errRefused means that the API refuses a valid request. The kit
+// is behind the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
 // insistFor is how long an operator retries: Redis may be killed

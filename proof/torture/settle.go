@@ -263,7 +263,7 @@ func (rd *round) drain(ctx context.Context, o *operator) error {
 // everyClaim selects MySQL's claims, including archived ones.
 const everyClaim = "(SELECT id, campaign_id, amount FROM claims UNION ALL SELECT id, campaign_id, amount FROM claims_archive)"
 
-// errUndrained: something is in transit.
+// errUndrained means that something is in transit.
 var errUndrained = errors.New("torture: on its way")
 
 func (rd *round) drained(ctx context.Context, o *operator) error {

@@ -16,8 +16,8 @@ import (
 var (
 	// ErrOptions is wrapped by every refusal of Options.
 	ErrOptions = errors.New("torture: bad options")
-	// errBroken: a promise of Dibs was violated. Any other error is
-	// the kit's or the machine's.
+	// errBroken means that a promise of Dibs was violated. Any other
+	// error is the kit's or the machine's.
 	errBroken = errors.New("torture: an invariant does not hold")
 )
 

@@ -21,10 +21,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ErrTortured: a promise was violated under faults.
+// ErrTortured means that a promise was violated under faults.
 var ErrTortured = errors.New("trials: an invariant does not hold")
 
-// ErrPairs: a run ended before it had covered every pair.
+// ErrPairs means that a run ended before it had covered every
+// pair.
 var ErrPairs = errors.New("trials: pairs of features and faults were not covered")
 
 // pairsWithin limits a run that must cover every pair.
