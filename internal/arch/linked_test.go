@@ -31,5 +31,5 @@ func TestTheServerLinksWhatTheListSays(t *testing.T) {
 	text, err := os.ReadFile("linked.txt")
 	require.NoError(t, err)
 	require.ElementsMatch(t, strings.Split(strings.TrimSpace(string(text)), "\n"), slices.Compact(modules),
-		"is it worth its bytes? `go tool nm -size -sort size` tells what it costs. Then give it its line in internal/arch/linked.txt")
+		"is it worth its bytes? `go tool nm -size -sort size` shows what it costs. Then give it its line in internal/arch/linked.txt")
 }

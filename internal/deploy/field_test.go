@@ -67,7 +67,7 @@ func placesOf(t *testing.T, db *gorm.DB) []place {
 		{name: "the view defined_lots", words: columnsOf(t, db, "defined_lots")},
 		{name: "the view campaigns", words: columnsOf(t, db, "campaigns")},
 		{name: "the view campaign_shards", words: columnsOf(t, db, "campaign_shards"), lacks: []string{"public"}},
-		{name: "models.DefinitionOf, which the claim stream is told", words: jsonOf(t, models.DefinitionOf(&c, ""))},
+		{name: "models.DefinitionOf, which the claim stream gets", words: jsonOf(t, models.DefinitionOf(&c, ""))},
 		{name: "Campaign.DefinitionJSON, the answers and the audit log", words: jsonOf(t, c.DefinitionJSON())},
 		{name: "the body of POST /v1/campaigns", words: bodyOf(t, document, "/v1/campaigns", "post"), lacks: []string{"status"}},
 		{name: "the body of PATCH /v1/campaigns/{id}", words: bodyOf(t, document, "/v1/campaigns/{id}", "patch"), lacks: fixed},

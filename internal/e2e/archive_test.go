@@ -19,7 +19,7 @@ import (
 func TestArchiveBesideARushAndKilled(t *testing.T) {
 	t.Parallel()
 	claims, rate := testenv.Pick(10_000, 1_000_000), testenv.Pick(500, 1_000)
-	s := newSystem(t, wishes{ownSQL: true})
+	s := newSystem(t, setup{ownSQL: true})
 	old := openCampaign(t, s.apis[0].url, campaign{Total: int64(claims), PerUser: 1})
 	made := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: old.ID, Users: claims, Connections: 8, Batch: 200}).wait()
 	require.Equal(t, claims, made.Accepted)

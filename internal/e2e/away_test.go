@@ -14,7 +14,7 @@ import (
 // data must end.
 func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{ownSQL: true})
+	s := newSystem(t, setup{ownSQL: true})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 10})
 	require.Equal(t, http.StatusCreated, claimOnce(t, s.apis[0].url, c.ID, "ada", 1, "k").status)
 	s.apis[0].stop()

@@ -17,7 +17,7 @@ import (
 // data must agree. Tests of package redisconn limit the outage.
 func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{
+	s := newSystem(t, setup{
 		masters: 3, replicated: true, partitions: 8, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
 		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})
@@ -32,7 +32,7 @@ func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 // The same for a primary watched by Sentinels.
 func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{
+	s := newSystem(t, setup{
 		sentinels: true, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
 		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})

@@ -12,7 +12,7 @@ import (
 func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 	t.Parallel()
 	kills, repairs := testenv.Pick(5, 50), 0
-	s := newSystem(t, wishes{apis: 2, redisConf: append([]string{"aof-load-truncated no"}, durable...), settings: map[string]string{"DIBS_DURABILITY": "fsync"}})
+	s := newSystem(t, setup{apis: 2, redisConf: append([]string{"aof-load-truncated no"}, durable...), settings: map[string]string{"DIBS_DURABILITY": "fsync"}})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
 	claims := startRush(t, crowd.Plan{
 		BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 50,

@@ -27,7 +27,7 @@ type pair struct {
 func newPair(t *testing.T, settings map[string]string) *pair {
 	t.Helper()
 	p := &pair{}
-	p.system = newSystem(t, wishes{
+	p.system = newSystem(t, setup{
 		apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"}, settings: settings,
 		allRedis: func(url string) string {
 			addr := strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0")

@@ -17,7 +17,7 @@ import (
 // load.
 func TestFaultsInMidRush(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})
+	s := newSystem(t, setup{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})
 	for _, fault := range []struct {
 		name   string
 		strike func(t *testing.T, s *system, r *rush, users int)

@@ -32,7 +32,7 @@ type ledger struct {
 	events []models.Event // published
 }
 
-func newLedger(t *testing.T, w wishes) *ledger {
+func newLedger(t *testing.T, w setup) *ledger {
 	t.Helper()
 	binary(t)
 	l := &ledger{servers: newServers(t, w), t: t}
@@ -143,7 +143,7 @@ func (l *ledger) reopen(dsn string) {
 // Dibs'.
 func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, wishes{})
+	l := newLedger(t, setup{})
 	dibs := l.settings["DIBS_MYSQL_DSN"]
 	delete(l.settings, "DIBS_MYSQL_DSN")
 	l.settings["DIBS_FINANCE_DSN"] = testenv.Database(t).DSN

@@ -257,7 +257,7 @@ func goEnv(t *testing.T, name string) string {
 // then rolled over under load. Only Helm's engine is real here.
 func TestGuide_Kubernetes(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{noSchema: true, partitions: 12})
+	s := newServers(t, setup{noSchema: true, partitions: 12})
 	charttest, err := filepath.Abs("../../deploy/charttest")
 	require.NoError(t, err)
 	g := openGuide(t, "kubernetes.md", &s, map[string]string{

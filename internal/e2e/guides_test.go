@@ -93,7 +93,7 @@ func hostPort(t *testing.T, redisURL string) (host, port string) {
 // First Redis is lost, with claims that MySQL lacks; then both.
 func TestGuide_BackupAndRestore(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	r := startRoles(t, &s)
 	whole := &system{servers: s, t: t}
 	c := openCampaign(t, r.api.url, campaign{Total: 100, PerUser: 1})
@@ -147,7 +147,7 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 
 func TestGuide_AnotherRedis(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	target := testenv.Redis(t)
 	r := startRoles(t, &s)
 	c := openCampaign(t, r.api.url, campaign{Total: 60, PerUser: 1})
@@ -184,7 +184,7 @@ func (r *roles) requireMoved(s *servers, c campaign, before map[string]models.Cl
 
 func TestGuide_OneRedisToACluster(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{partitions: 6})
+	s := newServers(t, setup{partitions: 6})
 	nodes := testenv.RedisCluster(t, 3)
 	r := startRoles(t, &s)
 	var campaigns []campaign
@@ -209,7 +209,7 @@ func TestGuide_OneRedisToACluster(t *testing.T) {
 
 func TestGuide_AGroup(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{partitions: 2})
+	s := newServers(t, setup{partitions: 2})
 	r := startRoles(t, &s)
 	c := openCampaign(t, r.api.url, campaign{Total: 100})
 	g := openGuide(t, "group.md", &s, map[string]string{"DIBS_URL": r.api.url, "DIBS_TOKEN": "any"})

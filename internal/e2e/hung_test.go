@@ -13,7 +13,7 @@ import (
 func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	t.Parallel()
 	const timeout, leeway = 3 * time.Second, 2 * time.Second
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_SHUTDOWN_TIMEOUT": timeout.String()}
 	var roles []*process
 	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance"} {

@@ -58,7 +58,7 @@ func noon() string {
 
 func TestOneUserHammeringGetsTheDayLimitAndNoMore(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{apis: 2})
+	s := newSystem(t, setup{apis: 2})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 1_000, PerUser: 3, PerUserPerDay: 2, TimeZone: noon()})
 	tally := hammer(t, s.urls(), c.ID, "hammer", 500)
 	require.Equal(t, 2, tally.Accepted)

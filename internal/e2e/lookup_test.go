@@ -27,7 +27,7 @@ func lookedUp(t testing.TB, url, id string) reply {
 func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 	t.Parallel()
 	claims := testenv.Pick(1_000, 10_000)
-	s := newSystem(t, wishes{masters: 3, partitions: 4, apis: 2, consumers: 2})
+	s := newSystem(t, setup{masters: 3, partitions: 4, apis: 2, consumers: 2})
 	var campaigns []campaign
 	for i := range 3 {
 		campaigns = append(campaigns, openCampaign(t, s.apis[0].url, campaign{ID: fmt.Sprint("sale-", i), Total: int64(claims)}))
@@ -78,7 +78,7 @@ func TestLookUpsWithoutMySQL(t *testing.T) {
 	} {
 		t.Run(away.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSystem(t, wishes{ownSQL: true, apis: 2})
+			s := newSystem(t, setup{ownSQL: true, apis: 2})
 			c := openCampaign(t, s.apis[0].url, campaign{Total: 100})
 			synced := claimOnce(t, s.apis[0].url, c.ID, "u", 1, "").claim(t)
 			s.awaitSynced(c.ID, 1)

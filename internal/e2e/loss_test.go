@@ -45,7 +45,7 @@ func TestRedisLosesDataInMidRush(t *testing.T) {
 		t.Run(loss.name, func(t *testing.T) {
 			t.Parallel()
 			users := testenv.Pick(1_500, 10_000)
-			s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_STREAM_KEEP": "1h"}})
+			s := newSystem(t, setup{apis: 2, settings: map[string]string{"DIBS_STREAM_KEEP": "1h"}})
 			if loss.isEarly {
 				s.consumers[0].kill9()
 			}
@@ -132,7 +132,7 @@ func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withhe
 // withheld until an operator gives them up.
 func TestLostUnitsAreWithheldUntilSomeoneGivesThemUp(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{})
+	s := newSystem(t, setup{})
 	api := s.apis[0].url
 	c := openCampaign(t, api, campaign{Total: 20})
 	took := func(prefix string, n int) {

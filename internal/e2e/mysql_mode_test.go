@@ -35,7 +35,7 @@ func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSystem(t, wishes{apis: 2, settings: inMySQLMode()})
+			s := newSystem(t, setup{apis: 2, settings: inMySQLMode()})
 			const total = 3_000
 			c := openCampaign(t, s.apis[0].url, campaign{Total: total})
 			var all []crowd.Tally
@@ -62,7 +62,7 @@ func TestMySQLAnswersOutliveAnyRedis(t *testing.T) {
 // same key must get the answer later. The API must not be ready.
 func TestMySQLModeWithoutMySQL(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{ownSQL: true, settings: inMySQLMode()})
+	s := newSystem(t, setup{ownSQL: true, settings: inMySQLMode()})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100})
 	url := s.apis[0].url
 	book := merged()
@@ -90,7 +90,7 @@ func TestMySQLModeWithoutMySQL(t *testing.T) {
 // Otherwise callers can't know what a grant guarantees.
 func TestProcessesOfDifferentDurabilitiesWarn(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn}
 	first := newProcess(t, "api", settings)
 	settings["DIBS_DURABILITY"] = "mysql"

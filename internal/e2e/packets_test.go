@@ -22,7 +22,7 @@ type rain struct {
 	audit                          *reader
 }
 
-func newRain(t *testing.T, w wishes) *rain {
+func newRain(t *testing.T, w setup) *rain {
 	t.Helper()
 	w.settings = map[string]string{"DIBS_GROUPS": "syncer,finance,audit", "DIBS_READ_AHEAD": "false"}
 	r := &rain{ledger: newLedger(t, w)}
@@ -109,7 +109,7 @@ func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tall
 func TestPacketsAreTakenOnceAndTheRestGoesBackToTheCent(t *testing.T) {
 	t.Parallel()
 	packets, users, connections := int64(testenv.Pick(800, 100_000)), testenv.Pick(1_200, 150_000), testenv.Pick(50, 200)
-	r := newRain(t, wishes{})
+	r := newRain(t, setup{})
 	for _, story := range []struct {
 		name  string
 		close int // number of answered users; 0 is after all

@@ -17,7 +17,7 @@ import (
 func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 	t.Parallel()
 	const partitions, campaigns = 4, 6
-	onEachRedis(t, func(t *testing.T, w wishes) {
+	onEachRedis(t, func(t *testing.T, w setup) {
 		users := testenv.Pick(400, 5_000)
 		w.partitions, w.apis, w.consumers = partitions, 2, 2
 		s := newSystem(t, w)

@@ -31,7 +31,7 @@ func readiness(t *testing.T, p *process) (status int, away []string, detail stri
 // is missing.
 func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{
+	s := newServers(t, setup{
 		masters: 3, replicated: true, partitions: 6, redisConf: []string{"cluster-require-full-coverage no", "repl-diskless-sync-delay 0"},
 	})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": "6"}
@@ -84,7 +84,7 @@ func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 // must end them once that is known.
 func TestEveryRoleWaitsForItsServers(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{ownSQL: true})
+	s := newServers(t, setup{ownSQL: true})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn}
 	evicting := testenv.Redis(t, "maxmemory-policy allkeys-lru")
 	s.redis.Kill()

@@ -146,7 +146,7 @@ func accountsIn(t testing.TB, db *sql.DB) map[string]string {
 // accounts must equal those of Dibs' own service.
 func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, wishes{partitions: 2})
+	l := newLedger(t, setup{partitions: 2})
 	s := newScript(t, l)
 	total := testenv.Pick(3000, 100_000)
 	l.publish(total / 2)
@@ -200,7 +200,7 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 // of the events without seeing a gap. It must not start.
 func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, wishes{partitions: 2})
+	l := newLedger(t, setup{partitions: 2})
 	s := newScript(t, l)
 	l.publish(9)
 	s.args = append(s.args, "--partitions", "1")
@@ -225,7 +225,7 @@ func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
 // claim has an entry: a gap must show in the report.
 func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, wishes{})
+	l := newLedger(t, setup{})
 	s := newScript(t, l)
 	l.publish(9) // seq 1 to 9, all of packets
 	s.start()
@@ -243,7 +243,7 @@ func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 // by ids or by seqs.
 func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, wishes{})
+	l := newLedger(t, setup{})
 	s := newScript(t, l)
 	tell := func() {
 		payload := `{"v":1,"type":"claims.given_up","id":"gone","campaign_id":"rain","epoch":2,"at":"2027-03-14T15:09:26.535Z",` +

@@ -17,7 +17,7 @@ const exitDrift = 3
 // The command runs beside other roles, with two syncers.
 func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	t.Parallel()
-	onEachRedis(t, func(t *testing.T, w wishes) {
+	onEachRedis(t, func(t *testing.T, w setup) {
 		w.syncers = 2
 		reconcileAndRepair(t, newSystem(t, w))
 	})

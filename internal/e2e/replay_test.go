@@ -22,7 +22,7 @@ var durable = []string{"appendonly yes", "appendfsync always"}
 // must always get the first reply.
 func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{apis: 2, redisConf: durable, ownSQL: true})
+	s := newSystem(t, setup{apis: 2, redisConf: durable, ownSQL: true})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100, PerUser: 2})
 	first, tally := parallelReplays(t, s, c)
 
@@ -81,7 +81,7 @@ func parallelReplays(t *testing.T, s *system, c campaign) (first string, tally c
 func behindProxy(t *testing.T) (*system, *toxiproxy.Proxy) {
 	t.Helper()
 	var proxy *toxiproxy.Proxy
-	s := newSystem(t, wishes{apiRedis: func(url string) string {
+	s := newSystem(t, setup{apiRedis: func(url string) string {
 		proxy = testenv.Proxy(t, strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0"))
 		return "redis://" + proxy.Listen
 	}})

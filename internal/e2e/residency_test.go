@@ -16,7 +16,7 @@ import (
 // units, keys' replies and the rest must be as if it had stayed.
 func TestIdleCampaignLeavesRedisAndComesBackExactly(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_IDLE_EVICT": "200ms"}})
+	s := newSystem(t, setup{apis: 2, settings: map[string]string{"DIBS_IDLE_EVICT": "200ms"}})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 600, PerUser: 2})
 	tallies := merged()
 	rushes := testenv.Pick(3, 10)

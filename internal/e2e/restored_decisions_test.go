@@ -70,7 +70,7 @@ func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
 	t.Parallel()
 	hook, file := openShop(t)
 	hook.down.Store(true) // so that events wait in MySQL
-	l := newLedger(t, wishes{
+	l := newLedger(t, setup{
 		ownSQL: true, sqlOptions: []string{"--log-bin=" + filepath.Join(t.TempDir(), "bin"), "--server-id=1"},
 		settings: map[string]string{"DIBS_READ_AHEAD": "false", "DIBS_STREAM_KEEP": "1h"},
 	})

@@ -117,7 +117,7 @@ func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			forward, log := strings.HasPrefix(how, "rolled"), filepath.Join(t.TempDir(), "bin")
-			s := newSystem(t, wishes{
+			s := newSystem(t, setup{
 				apis: 2, consumers: 2, ownSQL: true, sqlOptions: []string{"--log-bin=" + log, "--server-id=1"},
 				settings: map[string]string{"DIBS_STREAM_KEEP": "1h"},
 			})

@@ -158,7 +158,7 @@ func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop f
 // stuck until it goes on.
 func TestAStuckConsumerIsNotWell(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{})
+	s := newSystem(t, setup{})
 	const claims = 11_000 // more than a consumer holds
 	c := openCampaign(t, s.apis[0].url, campaign{Total: claims})
 	locked, err := s.db.Conn(t.Context())

@@ -15,7 +15,7 @@ import (
 func TestRushGivesEveryUnitOnceAndNotOneMore(t *testing.T) {
 	t.Parallel()
 	users, connections := testenv.Pick(4_000, 20_000), testenv.Pick(100, 200)
-	s := newSystem(t, wishes{apis: 2, consumers: 2, settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}})
+	s := newSystem(t, setup{apis: 2, consumers: 2, settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}})
 	audit := subscribeAlong(t, s.redisURL, "audit")
 	for _, story := range []struct {
 		name     string

@@ -43,7 +43,7 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200
-	s := newSystem(t, wishes{
+	s := newSystem(t, setup{
 		masters: 3, replicated: true, partitions: 12, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
 		settings: map[string]string{"DIBS_DURABILITY": "mysql"},
 	})
@@ -98,7 +98,7 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 func TestShardsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80
-	s := newSystem(t, wishes{partitions: shards, ownSQL: true})
+	s := newSystem(t, setup{partitions: shards, ownSQL: true})
 	sl := s.sell(t, total, shards, 1, evenly)
 	for shard := 1; shard <= shards; shard++ {
 		require.Equal(t, http.StatusCreated, sl.on(0, shard, 1).status)

@@ -26,7 +26,7 @@ func (sl *sale) on(api, shard int, quantity int64) reply {
 func TestAShardPutBackBehindAMove(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80
-	s := newSystem(t, wishes{apis: 2, partitions: shards})
+	s := newSystem(t, setup{apis: 2, partitions: shards})
 	sl := s.sell(t, total, shards, 1, evenly)
 	for shard := 1; shard <= shards; shard++ {
 		for api := range s.apis { // each process has seen each shard

@@ -16,7 +16,7 @@ const fourShards = 4
 // those of an unsharded one.
 func TestShardsKeepTheBooks(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{partitions: fourShards, settings: map[string]string{"DIBS_IDLE_EVICT": "10m"}})
+	s := newSystem(t, setup{partitions: fourShards, settings: map[string]string{"DIBS_IDLE_EVICT": "10m"}})
 	for name, test := range map[string]func(t *testing.T, s *system){
 		"batches cross shards": batchesCrossShards, "a damaged shard is repaired while others go on": aDamagedShardIsRepaired,
 	} {

@@ -56,7 +56,7 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 // on all primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
-	onEachRedis(t, func(t *testing.T, w wishes) {
+	onEachRedis(t, func(t *testing.T, w setup) {
 		w.partitions = packetShards
 		r := newRain(t, w)
 		sl := r.deal(nil)
@@ -93,7 +93,7 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 // shards must return to the sender once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
-	r := newRain(t, wishes{partitions: packetShards})
+	r := newRain(t, setup{partitions: packetShards})
 	sl := r.deal(evenly)
 	dice := rand.New(rand.NewPCG(1, 2))
 	ask := func(n int) reply {

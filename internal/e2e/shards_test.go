@@ -221,7 +221,7 @@ func scattered(n, shards int) string { return evenly(n*7919%100_003, shards) }
 // because units had to move.
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()
-	for name, w := range map[string]wishes{
+	for name, w := range map[string]setup{
 		"in memory": {},
 		"on disk": {
 			settings:  map[string]string{"DIBS_DURABILITY": "fsync"},
@@ -298,7 +298,7 @@ func (sl *sale) told(kind models.EventType) (n int) {
 // A sharded campaign must do all that an unsharded one can.
 func TestShardsAreOneCampaign(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{partitions: 4})
+	s := newSystem(t, setup{partitions: 4})
 	const shards = 4
 	one := func(n int) string { return onShard(n, shards, 1) }
 

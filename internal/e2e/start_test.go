@@ -27,7 +27,7 @@ func statusOf(p *process, path string) int {
 // ready. A stalled one must be reported within 2 s.
 func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	api := newProcess(t, "api", map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn})
 	require.Contains(t, api.output(), "appendonly no", "what a Redis of tests is not good for is said")
 	rdb := s.redis.Client()
@@ -53,7 +53,7 @@ func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 // starting then must go on once it does.
 func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{ownSQL: true})
+	s := newServers(t, setup{ownSQL: true})
 	for _, statement := range []string{"CREATE USER dibs@'%'", "GRANT ALL ON dibs.* TO dibs@'%'", "SET GLOBAL read_only = 1"} {
 		_, err := s.db.ExecContext(t.Context(), statement)
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 // campaign must stay, the other must end.
 func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
 	t.Parallel()
-	s := newServers(t, wishes{})
+	s := newServers(t, setup{})
 	settings := func(partitions string) map[string]string {
 		return map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": partitions}
 	}

@@ -26,10 +26,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wishes configure a test's system. The zero value is one Redis
+// setup configures a test's system. The zero value is one Redis
 // without persistence, a database on the shared SQL server, one
 // process of each role and a finance service as a reader.
-type wishes struct {
+type setup struct {
 	redisConf  []string // additional lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
 	replicated bool     // with a replica each
@@ -73,7 +73,7 @@ type system struct {
 	finance   *reader
 }
 
-func newServers(t *testing.T, w wishes) servers {
+func newServers(t *testing.T, w setup) servers {
 	t.Helper()
 	s := servers{partitions: max(w.partitions, 1)}
 	switch {
@@ -117,7 +117,7 @@ func newServers(t *testing.T, w wishes) servers {
 	return s
 }
 
-func newSystem(t *testing.T, w wishes) *system {
+func newSystem(t *testing.T, w setup) *system {
 	t.Helper()
 	binary(t) // before servers wait for it
 	s := &system{servers: newServers(t, w), t: t, settings: map[string]string{
@@ -146,9 +146,9 @@ func newSystem(t *testing.T, w wishes) *system {
 
 // onEachRedis runs a test on one Redis, and on a cluster whose
 // nodes share four partitions.
-func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
+func onEachRedis(t *testing.T, test func(t *testing.T, w setup)) {
 	t.Helper()
-	for name, w := range map[string]wishes{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
+	for name, w := range map[string]setup{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, w)

@@ -132,7 +132,7 @@ func TestGuide_Upgrade(t *testing.T) {
 }
 
 func tryUpgrade(t *testing.T, before string, order []string) {
-	s := newServers(t, wishes{noSchema: true, partitions: 2})
+	s := newServers(t, setup{noSchema: true, partitions: 2})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_NAME": "one", "DIBS_PARTITIONS": "2"}
 	oldDibs := func(args ...string) string {
 		old := exec.CommandContext(t.Context(), before, args...)

@@ -112,7 +112,7 @@ func (c *Check) compareBooks(ctx context.Context, is string) error {
 	of, err := campaigns.RecordSource(ctx, c.DB, is)
 	if err == nil && of != is {
 		err = config.Refuse("FINANCE_DSN", "and %sREDIS_URL are of two installations: the books are of %s, Redis is of %s",
-			config.Prefix, told(of), told(is))
+			config.Prefix, described(of), described(is))
 	}
 	if err == nil {
 		c.is = is
@@ -125,11 +125,11 @@ func refuse(wrong string, args ...any) error {
 }
 
 func whose(mine, is string) string {
-	return fmt.Sprintf("MySQL is of %s, Redis is of %s: give each installation a Redis and a MySQL of its own", told(mine), told(is))
+	return fmt.Sprintf("MySQL is of %s, Redis is of %s: give each installation a Redis and a MySQL of its own", described(mine), described(is))
 }
 
-// told describes an installation for people: id, time and maker.
-func told(installation string) string {
+// described describes an installation for people: id, time and maker.
+func described(installation string) string {
 	if installation == "" {
 		return "none"
 	}

@@ -111,9 +111,9 @@ func claimsOf(e *models.Event) int64 {
 	if e.ClaimID != "" {
 		return 1
 	}
-	var places int64 // includes claims with known ids
+	var seqs int64 // includes claims with known ids
 	for _, run := range e.Seqs {
-		places += run[1] - run[0] + 1
+		seqs += run[1] - run[0] + 1
 	}
-	return max(int64(len(e.IDs)), places)
+	return max(int64(len(e.IDs)), seqs)
 }

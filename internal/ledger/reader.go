@@ -87,11 +87,11 @@ func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, 
 			if e == nil || !e.At.Before(b.upto) {
 				return
 			}
-			place := models.LedgerPlaceOf(e)
-			if place == last {
+			position := models.LedgerPlaceOf(e)
+			if position == last {
 				continue // it was parked and got its row after all
 			}
-			last = place
+			last = position
 			if !yield(e, nil) {
 				return
 			}
@@ -106,7 +106,7 @@ func earliest(ctx context.Context, sources []*source) (*models.Event, error) {
 		if err := s.fill(ctx); err != nil {
 			return nil, err
 		}
-		if len(s.events) > 0 && (first == nil || s.place.Before(first.place)) {
+		if len(s.events) > 0 && (first == nil || s.position.Before(first.position)) {
 			first = s
 		}
 	}

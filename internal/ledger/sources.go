@@ -12,8 +12,8 @@ import (
 
 // source yields events in order.
 type source struct {
-	events []models.Event
-	place  models.LedgerPlace // of the first event
+	events   []models.Event
+	position models.LedgerPlace // of the first event
 	// returns no events at the end; nil: the end was reached
 	more func(ctx context.Context) (events []models.Event, err error)
 }
@@ -32,7 +32,7 @@ func (s *source) fill(ctx context.Context) error {
 		s.more = nil
 		return nil
 	}
-	s.place = models.LedgerPlaceOf(&events[0])
+	s.position = models.LedgerPlaceOf(&events[0])
 	return nil
 }
 
@@ -41,7 +41,7 @@ func (s *source) take() *models.Event {
 	e := &s.events[0]
 	s.events = s.events[1:]
 	if len(s.events) > 0 {
-		s.place = models.LedgerPlaceOf(&s.events[0])
+		s.position = models.LedgerPlaceOf(&s.events[0])
 	}
 	return e
 }
@@ -54,7 +54,7 @@ func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace,
 	}
 	all := []*source{{events: discardedAfter(b, after)}, {more: r.decisions(b, after, atOnce)}}
 	if len(all[0].events) > 0 {
-		all[0].place = models.LedgerPlaceOf(&all[0].events[0])
+		all[0].position = models.LedgerPlaceOf(&all[0].events[0])
 	}
 	for i, l := range b.lots {
 		claims := &lotSource{r: r, b: b, l: l, seq: from[i], before: from[i] - 1, after: after, atOnce: atOnce}

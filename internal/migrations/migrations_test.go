@@ -87,7 +87,7 @@ func brokenRule(text string) string {
 		case letOthersBe.MatchString(statement):
 			changes++
 		default:
-			return "neither may run twice nor lets others write to the table meanwhile: " + statement
+			return "neither may run twice nor lets others write to the table at the same time: " + statement
 		}
 	}
 	if changes > 0 && len(statements) > 1 {

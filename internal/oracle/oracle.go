@@ -138,7 +138,7 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 		byMark[b.Rows[i].Key] = &b.Rows[i]
 	}
 	asked := map[string]bool{}
-	told := map[string]bool{} // by id
+	granted := map[string]bool{} // by id
 	for _, a := range all {
 		asked[a.Mark] = true
 		made := byMark[a.Mark]
@@ -156,11 +156,11 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 					a.Claim.ID, b.ID, a.Claim.Seq, made)
 			}
 		default:
-			b.answer(&a, told, wrong)
+			b.answer(&a, granted, wrong)
 		}
 	}
 	for i := range b.Rows {
-		if r := &b.Rows[i]; !asked[r.Key] && !told[r.ID] {
+		if r := &b.Rows[i]; !asked[r.Key] && !granted[r.ID] {
 			wrong("I2: no one asked for claim %s of %s, seq %d", r.ID, b.ID, r.Seq)
 		}
 	}
@@ -169,17 +169,17 @@ func (b *Books) Answers(all []Answer, wrong Report) (lost []Answer) {
 
 // answer checks that the row equals the caller's answer and no
 // other caller got it.
-func (b *Books) answer(a *Answer, told map[string]bool, wrong Report) {
+func (b *Books) answer(a *Answer, granted map[string]bool, wrong Report) {
 	c := a.Claim
 	r := b.ByID[c.ID]
 	if r.User != a.User || c.UserID != a.User || r.Quantity != a.Quantity || c.Quantity != a.Quantity ||
 		r.Seq != c.Seq || !r.At.Equal(c.ClaimedAt.Time) || c.PacketID != r.Packet.String {
 		wrong("I2: claim %s of %s: %s wanted %d, was answered %+v, the row is %+v", c.ID, b.ID, a.User, a.Quantity, *c, *r)
 	}
-	if told[c.ID] {
+	if granted[c.ID] {
 		wrong("I2: two were answered claim %s of %s", c.ID, b.ID)
 	}
-	told[c.ID] = true
+	granted[c.ID] = true
 }
 
 // Counters checks that counters, flushes and rows agree and
@@ -248,7 +248,7 @@ func (b *Books) Stream(events []models.Event, wrong Report) {
 	events = slices.Clone(events)
 	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
 	if len(events) != len(b.Rows) {
-		wrong("I8: the stream told of %d claims of %s, MySQL has %d", len(events), b.ID, len(b.Rows))
+		wrong("I8: the stream has %d claims of %s, MySQL has %d", len(events), b.ID, len(b.Rows))
 		return
 	}
 	for i := range events {

@@ -93,7 +93,7 @@ func TestEveryLieIsTold(t *testing.T) {
 		"claims of stock_flushes":               func(s *story) { s.books.FlushedClaims++ },
 		"claim of eve has seq 9, the one":       func(s *story) { s.books.Rows[2].Seq = 9 },
 		"of eve is of shard 1, the user's is 0": func(s *story) { s.books.Rows[2].Shard, s.books.Rows[2].Seq = 1, 1 },
-		"the stream told of 2 claims":           func(s *story) { s.events = s.events[1:] },
+		"the stream has 2 claims":               func(s *story) { s.events = s.events[1:] },
 		"the stream says":                       func(s *story) { s.events[1].Quantity++ },
 		"eve has 3 units of 2":                  func(s *story) { s.perUser = 2 },
 		"units of 2 with seq 3":                 func(s *story) { s.perDay = 2 },

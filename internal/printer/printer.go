@@ -110,7 +110,7 @@ type List[T any] struct {
 	rows []table.Row
 	nums map[int]bool // columns of numbers
 
-	isBegun bool // the header is printed
+	isStarted bool // the header is printed
 }
 
 // New begins a list.
@@ -135,7 +135,7 @@ func (l *List[T]) Add(values ...T) error {
 		l.view.Rows(&values[i], l.row)
 	}
 	l.csv.Flush()
-	return l.csv.Error() //nolint:wrapcheck // a terminal that is gone
+	return l.csv.Error() //nolint:wrapcheck // a closed terminal
 }
 
 func (l *List[T]) row(cells ...any) {
@@ -164,19 +164,19 @@ func (l *List[T]) row(cells ...any) {
 func (l *List[T]) End() error {
 	l.csv.Flush()
 	if len(l.rows) == 0 {
-		return l.csv.Error() //nolint:wrapcheck // a terminal that is gone
+		return l.csv.Error() //nolint:wrapcheck // a closed terminal
 	}
 	t := NewTable()
 	t.SetColumnConfigs(l.columns())
-	if !l.isBegun {
+	if !l.isStarted {
 		t.AppendHeader(l.rows[0])
 		l.rows = l.rows[1:]
 	}
 	t.AppendRows(l.rows)
 	l.rows = nil
-	l.isBegun = true
+	l.isStarted = true
 	_, err := fmt.Fprintln(l.W, t.Render())
-	return err //nolint:wrapcheck // a terminal that is gone
+	return err //nolint:wrapcheck // a closed terminal
 }
 
 const (

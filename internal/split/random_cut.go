@@ -56,28 +56,28 @@ func cut(rng *rand.Rand, n int, sum int64) []int64 {
 	parts := make([]int64, n)
 	bars := int64(n - 1)
 	if sum < bars {
-		for i, place := range places(rng, int(sum), sum+bars) {
-			parts[place-int64(i)]++ // i.e. the number of bars before unit i
+		for i, position := range positions(rng, int(sum), sum+bars) {
+			parts[position-int64(i)]++ // i.e. the number of bars before unit i
 		}
 		return parts
 	}
 	before := int64(-1)
-	for i, place := range places(rng, n-1, sum+bars) {
-		parts[i] = place - before - 1
-		before = place
+	for i, position := range positions(rng, n-1, sum+bars) {
+		parts[i] = position - before - 1
+		before = position
 	}
 	parts[n-1] = sum + bars - before - 1
 	return parts
 }
 
-// places draws k distinct numbers below n, in rising order,
+// positions draws k distinct numbers below n, in rising order,
 // every set equally likely. k is at most half of n, so on
 // average every other draw is new.
 //
 // It keeps them sorted in a table. Numbers are spread evenly, so
 // a number's value determines its slot, or one nearby. This
 // takes a third of the time of a map and a sort.
-func places(rng *rand.Rand, k int, n int64) []int64 {
+func positions(rng *rand.Rand, k int, n int64) []int64 {
 	homes := 2 * k
 	// number + 1, 0 is free; no number is more than k slots from
 	// home

@@ -13,7 +13,7 @@ const PageSize = 100
 // ErrShort means that the database returned fewer rows than it
 // has, or a second read lacks rows of the first. A proxy that
 // limits results may do this.
-var ErrShort = errors.New("sqlstore: the database returned fewer rows than there are, or some were deleted meanwhile: ask again")
+var ErrShort = errors.New("sqlstore: the database returned fewer rows than there are, or some were deleted during the read: retry")
 
 // Pages yields the rows of a query in key order, page by page.
 // fetch returns any number of rows after a key; "" precedes all

@@ -89,7 +89,7 @@ func (r *RedisServer) Client() *redis.Client {
 // startRedis starts a server in a new folder. program "" is any;
 // busPort 0 is no cluster.
 func startRedis(program string, conf []string, busPort int, env ...string) (srv *server, addr string, closeAll func() error, err error) {
-	p, err := newPlace("redis")
+	p, err := newHome("redis")
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -113,7 +113,7 @@ func startRedis(program string, conf []string, busPort int, env ...string) (srv 
 
 // redisHost runs the program, for "" an installed redis-server,
 // else Docker.
-func redisHost(p place, program string, conf []string, busPort int) (host, error) {
+func redisHost(p home, program string, conf []string, busPort int) (host, error) {
 	var err error
 	if program == "" {
 		program, err = findProgram("redis-server", "valkey-server")

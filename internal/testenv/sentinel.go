@@ -35,7 +35,7 @@ func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Durat
 	host, port, err := net.SplitHostPort(primary.Addr())
 	require.NoError(t, err)
 	for range 3 {
-		p, err := newPlace("sentinel")
+		p, err := newHome("sentinel")
 		require.NoError(t, err)
 		t.Cleanup(p.remove)
 		program, err := findProgram("redis-server", "valkey-server")

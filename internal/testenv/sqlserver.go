@@ -63,7 +63,7 @@ func (s *MySQLServer) DSN(db string) string {
 }
 
 func startSQL(options []string) (srv *server, addr string, closeAll func() error, err error) {
-	p, err := newPlace("sql")
+	p, err := newHome("sql")
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -85,7 +85,7 @@ func startSQL(options []string) (srv *server, addr string, closeAll func() error
 
 // sqlHost picks an installed MariaDB, else MySQL, else Docker,
 // and creates the system tables.
-func sqlHost(p place, options []string) (host, error) {
+func sqlHost(p home, options []string) (host, error) {
 	program, err := findProgram("mariadbd", "mysqld")
 	if err != nil {
 		if dockerAnswers() != nil {
@@ -116,7 +116,7 @@ func sqlHost(p place, options []string) (host, error) {
 	return process{program: program, args: append(args, options...), folder: p.folder}, nil
 }
 
-func mariaDBContainer(p place, options []string) container {
+func mariaDBContainer(p home, options []string) container {
 	c := newContainer(p.folder, mariaDBImage, p.port)
 	c.inside = 3306
 	c.data = "/var/lib/mysql"

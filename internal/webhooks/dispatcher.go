@@ -74,7 +74,7 @@ type Dispatcher struct {
 	mu       sync.Mutex
 	lanes    map[laneKey]*lane
 	inMemory map[string]int                 // events in memory, by endpoint
-	turns    map[string]*semaphore.Weighted // requests in progress, by endpoint
+	slots    map[string]*semaphore.Weighted // requests in progress, by endpoint
 	lastNo   int64
 	spilling []spill // in the order of insertion
 	running  sync.WaitGroup
@@ -145,7 +145,7 @@ func (d *Dispatcher) begin(ctx, finishing context.Context) {
 	d.finishing = finishing
 	d.lanes = make(map[laneKey]*lane)
 	d.inMemory = make(map[string]int)
-	d.turns = make(map[string]*semaphore.Weighted)
+	d.slots = make(map[string]*semaphore.Weighted)
 	d.spilling = nil
 }
 
@@ -181,10 +181,10 @@ func (d *Dispatcher) warnStore(ctx context.Context) sqlstore.Notice {
 func (d *Dispatcher) lane(key laneKey) *lane {
 	l := d.lanes[key]
 	if l == nil {
-		if d.turns[key.endpoint] == nil {
-			d.turns[key.endpoint] = semaphore.NewWeighted(sendsMax)
+		if d.slots[key.endpoint] == nil {
+			d.slots[key.endpoint] = semaphore.NewWeighted(sendsMax)
 		}
-		l = &lane{d: d, key: key, turns: d.turns[key.endpoint]}
+		l = &lane{d: d, key: key, slots: d.slots[key.endpoint]}
 		d.lanes[key] = l
 	}
 	return l
@@ -345,25 +345,25 @@ func settle(batch []spill, err error) {
 	}
 }
 
-// errGone means that the file no longer has the endpoint.
-var errGone = errors.New("webhooks: no such endpoint any more")
+// errRemoved means that the file no longer has the endpoint.
+var errRemoved = errors.New("webhooks: no such endpoint any more")
 
 // send delivers events once the endpoint's request limit allows
 // it: one, or a batch if the endpoint takes batches.
 func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) error {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {
-		return errGone
+		return errRemoved
 	}
 	id, body, err := endpoint.messageOf(events, l.gap)
 	if err != nil {
 		return err
 	}
-	if err := l.turns.Acquire(d.ctx, 1); err != nil {
+	if err := l.slots.Acquire(d.ctx, 1); err != nil {
 		return err
 	}
 	err = d.sender.send(d.finishing, endpoint, id, body)
-	l.turns.Release(1)
+	l.slots.Release(1)
 	for i := range events {
 		d.metrics.sent(l.key.endpoint, events[i].At, err)
 	}

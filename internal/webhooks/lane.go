@@ -22,7 +22,7 @@ import (
 type lane struct {
 	d     *Dispatcher
 	key   laneKey
-	turns *semaphore.Weighted // of the endpoint
+	slots *semaphore.Weighted // of the endpoint
 
 	// Guarded by the Dispatcher's mu.
 	queue   []*item // to send from memory; the first are in progress
@@ -115,7 +115,7 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	failed := err != nil && !errors.Is(err, errGone)
+	failed := err != nil && !errors.Is(err, errRemoved)
 	l.d.mu.Lock()
 	behind := l.d.unqueue(l, 0)
 	l.sending = 0
@@ -181,7 +181,7 @@ func (l *lane) refused(ctx context.Context, since time.Time, err error) {
 	now := sqlstore.Now()
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, errGone):
+	case errors.Is(err, errRemoved):
 		_ = sleep.For(ctx, l.d.cfg.maxBackoff/10)
 	case now.Sub(since) < l.d.cfg.GiveUpAfter:
 		l.failed(ctx, err)

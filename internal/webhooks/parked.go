@@ -40,16 +40,16 @@ func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []mod
 
 // Discard deletes parked events permanently, and returns those
 // deleted.
-func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.WebhookEvent, err error) {
+func Discard(ctx context.Context, db *gorm.DB, which Which) (deleted []models.WebhookEvent, err error) {
 	rows, err := Parked(ctx, db, which, ParkedMax)
 	for i := range rows {
 		err = db.WithContext(ctx).Delete(&rows[i]).Error
 		if err != nil {
-			return gone, fmt.Errorf("webhooks: discard: %w", err)
+			return deleted, fmt.Errorf("webhooks: discard: %w", err)
 		}
-		gone = append(gone, rows[i])
+		deleted = append(deleted, rows[i])
 	}
-	return gone, err
+	return deleted, err
 }
 
 // Replay posts parked events again, in order, up to ParkedMax.

@@ -15,16 +15,16 @@ import (
 	"dibs/models"
 )
 
-// placesEvery is how often the stream positions are written to
+// positionsEvery is how often the stream positions are written to
 // MySQL.
-const placesEvery = time.Second
+const positionsEvery = time.Second
 
-// webhookPlaces prefixes the names of the settings with the
+// webhookPositions prefixes the names of the settings with the
 // webhooks' stream positions: from there on, MySQL may lack
 // waiting events.
-const webhookPlaces = "webhooks:"
+const webhookPositions = "webhooks:"
 
-func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(partition) }
+func webhookPosition(partition int) string { return webhookPositions + strconv.Itoa(partition) }
 
 // ReadAgainAfterRestores writes the stream positions to MySQL
 // and checks that they are still there, until ctx ends. A
@@ -34,16 +34,16 @@ func webhookPlace(partition int) string { return webhookPlaces + strconv.Itoa(pa
 func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts) {
 	written := make(map[string]string)
 	for ctx.Err() == nil {
-		if err := d.checkPlaces(ctx, scripts, written); err != nil && ctx.Err() == nil {
-			d.cfg.Logger.Warn("the places of the webhooks are not written to mysql yet, will try again", "error", err)
+		if err := d.checkPositions(ctx, scripts, written); err != nil && ctx.Err() == nil {
+			d.cfg.Logger.Warn("the stream positions of the webhooks are not written to mysql yet, will try again", "error", err)
 		}
-		_ = sleep.For(ctx, placesEvery)
+		_ = sleep.For(ctx, positionsEvery)
 	}
 }
 
-func (d *Dispatcher) checkPlaces(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
+func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
 	var rows []models.Setting
-	if err := d.cfg.DB.WithContext(ctx).Where("name LIKE ?", webhookPlaces+"%").Find(&rows).Error; err != nil {
+	if err := d.cfg.DB.WithContext(ctx).Where("name LIKE ?", webhookPositions+"%").Find(&rows).Error; err != nil {
 		return err
 	}
 	there := make(map[string]string, len(rows))
@@ -51,10 +51,10 @@ func (d *Dispatcher) checkPlaces(ctx context.Context, scripts *lua.Scripts, writ
 		there[rows[i].Name] = rows[i].Value
 	}
 	for p := range scripts.Partitions() {
-		name := webhookPlace(p)
+		name := webhookPosition(p)
 		if mine := written[name]; mine != "" && there[name] != mine {
-			_, place, _ := strings.Cut(there[name], " ")
-			from, err := lua.ParseEntryID(place)
+			_, position, _ := strings.Cut(there[name], " ")
+			from, err := lua.ParseEntryID(position)
 			if err == nil {
 				err = scripts.RewindGroup(ctx, p, Group, from)
 			}
@@ -64,15 +64,15 @@ func (d *Dispatcher) checkPlaces(ctx context.Context, scripts *lua.Scripts, writ
 			d.cfg.Logger.Warn("mysql was restored: events of the claim stream since then are posted again", "partition", p, "from", from.String())
 			written[name] = there[name]
 		}
-		if err := d.writePlace(ctx, scripts, p, written); err != nil {
+		if err := d.writePosition(ctx, scripts, p, written); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writePlace writes the position in a stream, if it changed.
-func (d *Dispatcher) writePlace(ctx context.Context, scripts *lua.Scripts, partition int, written map[string]string) error {
+// writePosition writes the position in a stream, if it changed.
+func (d *Dispatcher) writePosition(ctx context.Context, scripts *lua.Scripts, partition int, written map[string]string) error {
 	groups, err := scripts.Groups(ctx, partition)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *Dispatcher) writePlace(ctx context.Context, scripts *lua.Scripts, parti
 	if groups[at].Pending > 0 {
 		from = groups[at].Oldest
 	}
-	name := webhookPlace(partition)
+	name := webhookPosition(partition)
 	if strings.HasSuffix(written[name], " "+from.String()) {
 		return nil
 	}

@@ -80,23 +80,23 @@ func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan int)
-	begun := time.Now()
+	started := time.Now()
 	go func() {
 		rows := 0
 		for ctx.Err() == nil {
-			rows += w.readLedgerOnce(ctx, id, begun, rows)
+			rows += w.readLedgerOnce(ctx, id, started, rows)
 		}
 		done <- rows
 	}()
 	return func() {
 		cancel()
-		s.add("rows of the ledger that were read", "rows/s", float64(<-done)/time.Since(begun).Seconds())
+		s.add("rows of the ledger that were read", "rows/s", float64(<-done)/time.Since(started).Seconds())
 	}
 }
 
 // readLedgerOnce returns the number of rows read. before is the
 // number read since the start, for pacing.
-func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, before int) (rows int) {
+func (w *whole) readLedgerOnce(ctx context.Context, id string, started time.Time, before int) (rows int) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.api.addr+"/v1/campaigns/"+id+"/ledger", nil)
 	if err != nil {
 		return 0
@@ -110,7 +110,7 @@ func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, 
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 		rows++
 		if rows%500 == 0 {
-			due := begun.Add(time.Duration(before+rows) * time.Second / besideReadRate)
+			due := started.Add(time.Duration(before+rows) * time.Second / besideReadRate)
 			select {
 			case <-time.After(time.Until(due)):
 			case <-ctx.Done():

@@ -49,7 +49,7 @@ func benchClient(b *testing.B, s *sheet) {
 	s.ratio(b, "one caller: p50, shared requests / a request a claim", "one caller, shared requests: p50", "one caller, a request a claim: p50", 0)
 	s.note("`dibs api` and `dibs consumer` as built for production; Redis, SQL server and the callers share the cores with them.")
 	s.note("Each caller claims again as soon as it is answered, each time for a user of its own; only accepted claims count.")
-	s.note("One caller: claims by turns through the one client and the other, one at a time. The aim is at most 0.2 ms added.")
+	s.note("One caller: claims alternately through both clients, one at a time. The aim is at most 0.2 ms added.")
 }
 
 func (f *storefront) connect(b *testing.B, cfg client.Config) *client.Client {

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	roundsFlag = flag.Int("rounds", 3, "how often the sides of a comparison take turns")
+	roundsFlag = flag.Int("rounds", 3, "rounds of each comparison")
 	writeFlag  = flag.Bool("write", false, "put the figures into proof/bench/results.json and docs/bench.md")
 	jsonFlag   = flag.String("json", "", "a file to write the figures to")
 

@@ -59,7 +59,7 @@ func benchOverview(b *testing.B, s *sheet) {
 	})
 	s.goal(b, page+": p95", atMost, 300)
 	s.ratio(b, beside+" / "+alone, beside, alone, 0.97)
-	s.note("`dibs api`, `dibs consumer` and `dibs syncer` as built for production; Redis, SQL server, wrk and those who look share the cores with them.")
+	s.note("`dibs api`, `dibs consumer` and `dibs syncer` as built for production; Redis, SQL server, wrk and the page loads share the cores with them.")
 	s.note(fmt.Sprintf("An open overview reads its events, its health every 5 s and its table every 15 s; beside it the first page is loaded every %v.", overviewEvery))
 }
 

@@ -69,7 +69,7 @@ func benchShards(b *testing.B, s *sheet) {
 	})
 	w.compare(b, s, late, noop)
 	s.note("`dibs api` and `dibs consumer` as built for production; all servers share the cores with those who claim.")
-	s.note(fmt.Sprintf("A sale: %d units to %d connections that send batches of %d, each claim by a user of its own with a key, until all are gone.",
+	s.note(fmt.Sprintf("A sale: %d units to %d connections that send batches of %d, each claim by a user of its own with a key, until all are sold.",
 		amount(shardUnits), batchDrivers, batchClaims))
 	s.note("4 campaigns: of one shard each, on the primaries that the shards have: their servers share the cores as those of the shards do.")
 	s.note(fmt.Sprintf("%d primaries / one is a calculation: as many nodes, less what a claim costs more, and less what the busiest is above the mean.",
@@ -132,7 +132,7 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	}
 	s.goal(b, several("busiest primary / mean"), atMost, 1.3)
 	s.goal(b, "four primaries / one, calculated", atLeast, 3.4)
-	s.goal(b, several("held until 99 % was gone"), atMost, 1)
+	s.goal(b, several("held until 99 % was sold"), atMost, 1)
 	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
 	s.goal(b, several("answered 503 of the last 1 %"), atMost, 1)
 	// evenly spread users may need none
@@ -218,7 +218,7 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	if side == ofShards4 {
 		add("busiest primary / mean", "×", float64(slices.Max(nodes))*float64(len(nodes))/float64(redisTook))
 		add("moves for 500 claims", "moves", 500*float64(moves)/float64(total))
-		add("held until 99 % was gone", "% of claims", 100*float64(held)/(0.99*float64(total)))
+		add("held until 99 % was sold", "% of claims", 100*float64(held)/(0.99*float64(total)))
 		add("held in all", "claims", float64(w.metric(b, heldMetric)-heldBefore))
 		add("answered 503 of the last 1 %", "% of answers", 100*float64(sl.lastFailed.Load())/float64(sl.lastAnswers.Load()))
 	}

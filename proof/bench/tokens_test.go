@@ -63,7 +63,7 @@ func benchTokens(b *testing.B, s *sheet) {
 	s.ratio(b, "users' JWTs / none", "users' JWTs", "no token asked for", 0.85)
 	s.ratio(b, "users' JWTs / none: CPU of the server", "users' JWTs: CPU of the server", "no token asked for: CPU of the server", 0)
 	s.ratio(b, "users' JWTs, each new / none", "users' JWTs, each new", "no token asked for", 0)
-	s.note(fmt.Sprintf("wrk with one thread, %d connections, %s at a time. %d users claim by turns, each with an ES256 token of its own that the API has seen before;",
+	s.note(fmt.Sprintf("wrk with one thread, %d connections, %s at a time. %d users claim in rotation, each with an ES256 token of its own that the API has seen before;",
 		tokenConnections, wrkSpan(), tokenUsers))
 	s.note("the last side has a token that was never seen with each claim, for a second.")
 }

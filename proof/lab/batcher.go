@@ -18,8 +18,8 @@ type batcher struct {
 }
 
 type waiter struct {
-	req  lua.ClaimRequest
-	told chan<- verdict
+	req    lua.ClaimRequest
+	result chan<- verdict
 }
 
 type verdict struct {
@@ -29,16 +29,16 @@ type verdict struct {
 
 // ask makes one claim in a shared call.
 func (b *batcher) ask(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
-	told := make(chan verdict, 1)
+	result := make(chan verdict, 1)
 	b.mu.Lock()
-	b.waiting = append(b.waiting, waiter{req, told})
+	b.waiting = append(b.waiting, waiter{req, result})
 	if !b.busy {
 		b.busy = true
 		go b.call() //nolint:gosec // for all that wait, not for this caller
 	}
 	b.mu.Unlock()
 	select {
-	case v := <-told:
+	case v := <-result:
 		return v.reply, v.err
 	case <-ctx.Done():
 		return lua.ClaimReply{}, context.Cause(ctx)
@@ -66,7 +66,7 @@ func (b *batcher) call() {
 			if err == nil {
 				v.reply = replies[i]
 			}
-			all[i].told <- v
+			all[i].result <- v
 		}
 	}
 }

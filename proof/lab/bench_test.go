@@ -29,14 +29,14 @@ type bench struct {
 // shared servers.
 func newBench(t *testing.T, entry string, units int64) *bench {
 	t.Helper()
-	return newBenchAt(t, entry, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+	return newBenchAt(t, entry, units, lab.Servers{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 }
 
-func newBenchAt(t *testing.T, entry string, units int64, place lab.Place) *bench {
+func newBenchAt(t *testing.T, entry string, units int64, servers lab.Servers) *bench {
 	t.Helper()
 	r, ok := lab.StrategyNamed(entry)
 	require.True(t, ok, entry)
-	env, closeEnv, err := lab.OpenEnv(place, lab.Terms{
+	env, closeEnv, err := lab.OpenEnv(servers, lab.Terms{
 		Campaign: lab.Campaign{ID: testenv.UniqueID(t, "lab"), Units: units}, Connections: 8, Patience: longEnough,
 		RetryPause: 10 * time.Millisecond, Lease: lab.DefaultLease,
 	}, 8)

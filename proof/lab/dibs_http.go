@@ -193,7 +193,7 @@ func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error
 // awaitReady waits until the service at base is ready, or the
 // process ends.
 func (p *process) awaitReady(ctx context.Context, base string) error {
-	asker, err := openDibs(Env{Place: Place{Endpoint: base}})
+	asker, err := openDibs(Env{Servers: Servers{Endpoint: base}})
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrConfig is wrapped by every refusal of a Workload or a
-// Place. The message names the field.
+// ErrConfig is wrapped by every refusal of a Workload or of
+// Servers. The message names the field.
 var ErrConfig = errors.New("lab: bad configuration")
 
 // Campaign has units to hand out, one per user.
@@ -21,8 +21,8 @@ type Campaign struct {
 	Units int64  `json:"units"`
 }
 
-// Place has the servers' addresses.
-type Place struct {
+// Servers has the addresses of the servers.
+type Servers struct {
 	RedisURL string `json:"redis_url"`
 	MySQLDSN string `json:"mysql_dsn"` // with the lab's own database
 	Endpoint string `json:"endpoint"`  // of the strategy's Service
@@ -42,7 +42,7 @@ type Terms struct {
 // Env is a Strategy's environment. Redis and DB are shared; the
 // Strategy must not close them.
 type Env struct {
-	Place
+	Servers
 	Terms
 
 	Redis *redis.Client
@@ -84,9 +84,9 @@ const (
 	ioTimeout   = 30 * time.Second
 )
 
-// openEnv connects to a Place's servers, with a Redis connection
+// openEnv connects to the servers, with a Redis connection
 // for each claimer. closeAll closes both.
-func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), err error) {
+func openEnv(p Servers, t Terms, sqlConnections int) (env Env, closeAll func(), err error) {
 	opts, err := redis.ParseURL(p.RedisURL)
 	if err != nil {
 		return Env{}, nil, fmt.Errorf("%w: redis url: %w", ErrConfig, err)
@@ -119,7 +119,7 @@ func openEnv(p Place, t Terms, sqlConnections int) (env Env, closeAll func(), er
 	opts.ContextTimeoutEnabled = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	rdb := redis.NewClient(opts)
-	return Env{Place: p, Terms: t, Redis: rdb, DB: db}, func() {
+	return Env{Servers: p, Terms: t, Redis: rdb, DB: db}, func() {
 		_ = rdb.Close()
 		_ = db.Close()
 	}, nil

@@ -18,7 +18,7 @@ func Elsewhere(
 ) (map[Outcome]int64, error) {
 	env.Connections = 1
 	answers, err := work(ctx, self, order{
-		Place: env.Place, Terms: env.Terms, Strategy: entry, Of: 1, SQLPool: 1, DieAt: dieAt,
+		Servers: env.Servers, Terms: env.Terms, Strategy: entry, Of: 1, SQLPool: 1, DieAt: dieAt,
 		Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: user,
 	})
 	return answers[0].Outcomes, err

@@ -114,7 +114,7 @@ func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
 		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchAt(t, entry, 3, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			b := newBenchAt(t, entry, 3, lab.Servers{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 			one := b.claimer()
 			other := one // two of dibs-http in one process would have the same idempotency keys
 			if entry == "dibs-packages" {
@@ -153,7 +153,7 @@ func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 	}))
 	defer server.Close()
 	entry, _ := lab.StrategyNamed("dibs-http")
-	s, err := entry.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Terms: lab.Terms{Campaign: lab.Campaign{ID: "x"}}})
+	s, err := entry.New(lab.Env{Servers: lab.Servers{Endpoint: server.URL}, Terms: lab.Terms{Campaign: lab.Campaign{ID: "x"}}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	for what, do := range map[string]func() error{

@@ -109,7 +109,7 @@ func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
 		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchAt(t, entry, 5, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			b := newBenchAt(t, entry, 5, lab.Servers{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 			b.killed(lab.StepWritten)
 			require.NoError(t, b.claimer().(lab.Settler).Settle(t.Context()))
 			var remaining, claims int64

@@ -79,7 +79,7 @@ func (c *contest) campaign(
 func (c *contest) orders(env Env, from order) (all []order) {
 	for i := range c.w.Processes {
 		o := from
-		o.Place = env.Place
+		o.Servers = env.Servers
 		o.Terms = env.Terms
 		o.Strategy = c.entry.Name
 		o.Share = i

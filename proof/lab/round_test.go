@@ -26,12 +26,12 @@ func contestOf(t *testing.T, name string) (*contest, Env) {
 	t.Helper()
 	entry, ok := StrategyNamed(name)
 	require.True(t, ok)
-	place := Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN}
+	servers := Servers{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN}
 	terms := Terms{
 		Campaign: Campaign{ID: testenv.UniqueID(t, "lab"), Units: 10}, Connections: 2, Patience: time.Second,
 		RetryPause: 10 * time.Millisecond, Lease: DefaultLease,
 	}
-	env, closeAll, err := openEnv(place, terms, 2)
+	env, closeAll, err := openEnv(servers, terms, 2)
 	require.NoError(t, err)
 	t.Cleanup(closeAll)
 	s, err := entry.New(env)

@@ -41,12 +41,12 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 	}
 	host := testenv.NewProgram(ctx)
 	defer func() { err = errors.Join(err, host.Close()) }()
-	place, err := openServers(host, Place{RedisURL: opts.RedisURL, MySQLDSN: opts.MySQLDSN})
+	servers, err := openServers(host, Servers{RedisURL: opts.RedisURL, MySQLDSN: opts.MySQLDSN})
 	if err != nil {
 		return Report{}, err
 	}
 	r := &runner{opts: opts, w: opts.Workload, host: host, id: "lab-" + uuid.NewString()[:8]}
-	if err := r.open(ctx, place); err != nil {
+	if err := r.open(ctx, servers); err != nil {
 		return Report{}, err
 	}
 	return r.rounds(ctx)
@@ -56,7 +56,7 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 // keeps everything in memory, the least that Dibs' durability
 // "fast" assumes, and a MariaDB that syncs commits to disk
 // before it replies.
-func openServers(host *testenv.Program, p Place) (Place, error) {
+func openServers(host *testenv.Program, p Servers) (Servers, error) {
 	err := host.Try(func() {
 		if p.RedisURL == "" {
 			p.RedisURL = testenv.Redis(host).URL()
@@ -83,16 +83,16 @@ type runner struct {
 
 // open makes the lab's own database and refuses a Redis used by
 // a Dibs.
-func (r *runner) open(ctx context.Context, place Place) (err error) {
+func (r *runner) open(ctx context.Context, servers Servers) (err error) {
 	terms := Terms{
 		Connections: 4, Patience: r.w.Patience, RetryPause: r.w.RetryPause, Lease: DefaultLease,
 	}
-	given, closeGiven, err := openEnv(place, terms, 1)
+	given, closeGiven, err := openEnv(servers, terms, 1)
 	if err != nil {
 		return err
 	}
 	r.host.Cleanup(closeGiven)
-	cfg, _ := mysql.ParseDSN(place.MySQLDSN) // as openEnv did
+	cfg, _ := mysql.ParseDSN(servers.MySQLDSN) // as openEnv did
 	cfg.DBName = "dibs_" + strings.ReplaceAll(r.id, "-", "_")
 	if _, err := given.DB.ExecContext(ctx, "CREATE DATABASE "+cfg.DBName+" CHARACTER SET utf8mb4"); err != nil {
 		return fmt.Errorf("lab: the lab makes a database of its own, %s: %w", cfg.DBName, err)
@@ -104,9 +104,9 @@ func (r *runner) open(ctx context.Context, place Place) (err error) {
 			r.host.Errorf("%w", err)
 		}
 	})
-	place.MySQLDSN = cfg.FormatDSN()
+	servers.MySQLDSN = cfg.FormatDSN()
 	var closeEnv func()
-	r.env, closeEnv, err = openEnv(place, terms, 4)
+	r.env, closeEnv, err = openEnv(servers, terms, 4)
 	if err != nil {
 		return err
 	}

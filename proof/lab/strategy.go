@@ -91,10 +91,10 @@ func Strategies() []Entry { //nolint:funlen // a table
 			New:  direct((*counter).sellWatched, (*counter).prepareStock)},
 
 		{Name: "for-update", Title: "MySQL SELECT … FOR UPDATE", Sound: true, DieAt: StepRead,
-			Flaw: "everybody queues behind one row, whatever its holder waits for",
+			Flaw: "all claims queue behind one row, whatever its holder waits for",
 			New:  direct((*counter).sellLockedRow, (*counter).prepareRow)},
 		{Name: "skip-locked", Title: "MySQL FOR UPDATE SKIP LOCKED", Sound: true, DieAt: StepRead,
-			Flaw:   "a row for each unit; the last ones are waited for before anyone is told sold out",
+			Flaw:   "a row for each unit; claims wait for the last ones before they are refused as sold out",
 			Plenty: 50_000, New: direct((*counter).sellUnit, (*counter).prepareUnits)},
 		{Name: "conditional-update", Title: "MySQL conditional UPDATE", Sound: true, DieAt: StepWritten,
 			Flaw: "one commit after another on one row",

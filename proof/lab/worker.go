@@ -24,7 +24,7 @@ const WorkerCommand = "lab-worker"
 // for a time with a new user per claim, or this worker's share
 // of a sell-out.
 type order struct {
-	Place
+	Servers
 	Terms
 
 	Strategy string `json:"strategy"`
@@ -65,7 +65,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	if !ok {
 		return fmt.Errorf("%w: no strategy %q", ErrConfig, o.Strategy)
 	}
-	env, closeEnv, err := openEnv(o.Place, o.Terms, o.SQLPool)
+	env, closeEnv, err := openEnv(o.Servers, o.Terms, o.SQLPool)
 	if err != nil {
 		return err
 	}

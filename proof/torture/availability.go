@@ -83,7 +83,7 @@ func (r *readiness) sums() (unready, wrong time.Duration) {
 	return r.unready, r.wrong
 }
 
-// askReady polls an API's /readyz until ctx ends. A process told
+// askReady polls an API's /readyz until ctx ends. A process asked
 // to stop rightly reports not ready.
 func (p *part) askReady(ctx context.Context) {
 	client := &http.Client{Timeout: readyWithin, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -97,11 +97,11 @@ func (p *part) askReady(ctx context.Context) {
 			_ = res.Body.Close()
 			no = res.StatusCode == http.StatusServiceUnavailable
 		}
-		p.ready.said(no && !p.isToldToEnd(), time.Now())
+		p.ready.said(no && !p.isStopping(), time.Now())
 	}
 }
 
-func (p *part) isToldToEnd() bool {
+func (p *part) isStopping() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.isEnding

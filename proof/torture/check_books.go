@@ -66,8 +66,8 @@ func (rd *round) checkTimes(l *ledger) {
 	latest := map[int]time.Time{} // last request time of a claim, by shard
 	for i := range l.rows {
 		r := &l.rows[i]
-		ended, told := answered[r.ID]
-		if told && ended.Before(latest[r.Shard]) {
+		ended, known := answered[r.ID]
+		if known && ended.Before(latest[r.Shard]) {
 			rd.brokenf("I7: %s: claim %s, seq %d, was answered at %s, and one with a lower seq was asked for at %s", l.id, r.ID, r.Seq,
 				clock(ended), clock(latest[r.Shard]))
 		}

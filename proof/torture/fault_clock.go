@@ -47,15 +47,15 @@ func (rd *round) retime(l *ledger) {
 	if !rd.lied {
 		return
 	}
-	told := map[string]time.Time{}
+	learned := map[string]time.Time{}
 	for _, one := range l.requests {
 		for i := range one.tries {
 			t := &one.tries[i]
 			if t.claim == nil {
 				continue
 			}
-			if first, known := told[t.claim.ID]; !known || t.ended.Before(first) {
-				told[t.claim.ID] = t.ended
+			if first, known := learned[t.claim.ID]; !known || t.ended.Before(first) {
+				learned[t.claim.ID] = t.ended
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (rd *round) retime(l *ledger) {
 	for i := range slices.Backward(l.rows) {
 		r := &l.rows[i]
 		r.at = now
-		if first, known := told[r.ID]; known {
+		if first, known := learned[r.ID]; known {
 			r.at = first
 		}
 		if i+1 < len(l.rows) && l.rows[i+1].Shard == r.Shard && l.rows[i+1].at.Before(r.at) {

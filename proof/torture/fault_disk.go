@@ -121,7 +121,7 @@ func (w *world) requireCommitted(before []string) error {
 	}
 	lost := slices.DeleteFunc(before, func(row string) bool { return there[row] })
 	if len(lost) > 0 {
-		return fmt.Errorf("%w: its disk was full, and %d rows are gone that it had committed, among them %q; that is a fault of the SQL server,"+
+		return fmt.Errorf("%w: its disk was full, and it lost %d committed rows, among them %q; that is a fault of the SQL server,"+
 			" not of Dibs", testenv.ErrServer, len(lost), lost[0])
 	}
 	var corrupt []string

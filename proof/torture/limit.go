@@ -18,7 +18,7 @@ type extraLimit struct {
 	per models.Per
 	max int64
 	// from when it may no longer be in force; zero: it is.
-	gone time.Time
+	removed time.Time
 }
 
 // devices is the number of devices.
@@ -77,7 +77,7 @@ func (l *extraLimit) keyOf(user string, at time.Time) string {
 // inForce reports whether a limit was certainly in force at a
 // time.
 func (l *extraLimit) inForce(at time.Time) bool {
-	return l != nil && (l.gone.IsZero() || at.Before(l.gone))
+	return l != nil && (l.removed.IsZero() || at.Before(l.removed))
 }
 
 // subjects returns the subjects that a claim must name.
@@ -90,11 +90,11 @@ func (c *campaign) subjects(user string) map[string]string {
 
 // removeExtra removes the limit, retrying until done.
 func (o *operator) removeExtra(ctx context.Context, c *campaign) error {
-	if c.extra == nil || !c.extra.gone.IsZero() {
+	if c.extra == nil || !c.extra.removed.IsZero() {
 		return nil
 	}
 	c.mu.Lock()
-	c.extra.gone = time.Now().Add(-blur)
+	c.extra.removed = time.Now().Add(-blur)
 	c.mu.Unlock()
 	return o.insist(ctx, http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"limits": []any{}})
 }

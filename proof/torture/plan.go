@@ -98,7 +98,7 @@ func (p *planner) plan(n, faults int) *plan {
 		p.drawn.addFeatures(c.features)
 	}
 	for struck := 0; struck < faults; {
-		b := p.planBout(r, next, struck, faults-struck)
+		b := p.planScenario(r, next, struck, faults-struck)
 		if b == nil {
 			break
 		}
@@ -168,7 +168,7 @@ func (p *planner) news(drawn []cast, lossy bool) (n int) {
 
 // closeAfter is the number of faults before an archived campaign
 // is closed.
-const closeAfter = strokesARound / 4
+const closeAfter = faultsARound / 4
 
 // featuresAt lists the campaigns' features after so many faults
 // of the round.

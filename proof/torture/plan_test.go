@@ -59,7 +59,7 @@ func TestEveryPairIsDrawn(t *testing.T) {
 			rounds := 0
 			for ; len(covered.without(p.table)) > 0; rounds++ {
 				require.Less(t, rounds, roundsMost, "%s %s seed %d: %v", o.Topology, o.Durability, seed, covered.without(p.table))
-				takes += overhead + coverAsPlanned(covered, p.plan(rounds, strokesARound)).lasts()
+				takes += overhead + coverAsPlanned(covered, p.plan(rounds, faultsARound)).lasts()
 			}
 			longest = max(longest, takes)
 			if seed < 3 {
@@ -94,7 +94,7 @@ func TestPlansAreRepeatedByTheirSeed(t *testing.T) {
 	drawn := func(seed uint64) (all []string) {
 		p := plannerOf(t, Options{Topology: Alone, Shards: 4, Seed: seed})
 		for n := range 3 {
-			next := p.plan(n, strokesARound)
+			next := p.plan(n, faultsARound)
 			for _, c := range next.casts {
 				all = append(all, c.features...)
 			}
@@ -143,7 +143,7 @@ func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	least := time.Hour
 	most := time.Duration(0)
 	for n := range 60 {
-		next := p.plan(n, strokesARound)
+		next := p.plan(n, faultsARound)
 		for _, b := range next.scenarios {
 			for _, s := range slices.Concat(b.lanes...) {
 				if s.undoes {

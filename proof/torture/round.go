@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	strokesARound = 40
-	lossyOneIn    = 3 // rounds
-	brokenMax     = 20
+	faultsARound = 40
+	lossyOneIn   = 3 // rounds
+	brokenMax    = 20
 )
 
 // round is a set of faults for its own campaigns, and the check
@@ -120,7 +120,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 		name string
 		do   func() error
 	}{
-		{"suffered", func() error { return rd.injectFaults(ctx, o) }},
+		{"injected", func() error { return rd.injectFaults(ctx, o) }},
 		{"healed", func() error { return errors.Join(rd.heal(ctx), rd.giveUp(ctx)) }},
 		{"sold out", func() error { return rd.settle(ctx) }},
 		{"drained", func() error { return rd.drain(ctx, o) }},

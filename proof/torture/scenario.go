@@ -23,14 +23,14 @@ type scenario struct {
 
 const (
 	togetherOneIn = 3               // scenarios
-	boutLasts     = 4 * time.Second // of one with several targets, about; longer if its first fault is
+	scenarioLasts = 4 * time.Second // of one with several targets, about; longer if its first fault is
 	minPause      = 100             // milliseconds between two faults of a lane
 	maxPause      = 500
 )
 
-// planBout draws a scenario, given the number of faults drawn
+// planScenario draws a scenario, given the number of faults drawn
 // and left in the round.
-func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
+func (p *planner) planScenario(r *rand.Rand, of *plan, struck, left int) *scenario {
 	with := of.featuresAt(struck)
 	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
 	firstMay := may
@@ -53,7 +53,7 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	}
 	b := &scenario{}
 	left--
-	until := max(boutLasts, first.length())
+	until := max(scenarioLasts, first.length())
 	for _, target := range targets {
 		lane := []*injection(nil)
 		length := time.Duration(0)

@@ -149,14 +149,14 @@ func (r *run) prepare(w *world) error {
 	r.report.covered = pairs{}
 	r.planner = newPlanner(w.opt, chosen)
 	for n := range r.n {
-		r.planner.plan(n, strokesARound)
+		r.planner.plan(n, faultsARound)
 	}
 	return nil
 }
 
 func (r *run) rounds(ctx context.Context, w *world) error {
 	for ; len(r.report.Broken) == 0; r.n++ {
-		left := strokesARound
+		left := faultsARound
 		if r.opt.Faults > 0 {
 			left = min(left, r.opt.Faults-len(r.report.Faults))
 		}

@@ -41,7 +41,7 @@ first round a process is killed where that hurts most. The rounds go up and down
 Uses the servers of DIBS_REDIS_URL and DIBS_MYSQL_DSN (the user must be able to create a database; Redis must not be in use
 by a Dibs). For each that is not set it starts one of its own from PATH (redis-server, mariadbd) in a temporary folder.`,
 		Example: `  dibs lab                                                     the whole ladder, some three minutes
-  dibs lab --rounds 1 --duration 1s                            a first look
+  dibs lab --rounds 1 --duration 1s                            a first try
   dibs lab --list                                              the strategies and the flaw of each
   dibs lab --strategies lua-update,for-update,dibs-http
   dibs lab --strategies red-packet,dibs-packages,dibs-http --connections 20 --units 100000 --users 100000

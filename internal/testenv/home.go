@@ -5,27 +5,27 @@ import (
 	"testing"
 )
 
-// place is a server's own folder and reserved port.
-type place struct {
+// home is a server's own folder and reserved port.
+type home struct {
 	folder string
 	port   int
 	remove func() // frees both
 }
 
-func newPlace(name string) (place, error) {
+func newHome(name string) (home, error) {
 	folder, removeFolder, err := newFolder(name)
 	if err != nil {
-		return place{}, err
+		return home{}, err
 	}
 	port, releasePort, err := reservePort()
 	if err != nil {
 		removeFolder()
-		return place{}, err
+		return home{}, err
 	}
-	return place{folder: folder, port: port, remove: func() { removeFolder(); releasePort() }}, nil
+	return home{folder: folder, port: port, remove: func() { removeFolder(); releasePort() }}, nil
 }
 
-func (p place) log() string { return filepath.Join(p.folder, "server.log") }
+func (p home) log() string { return filepath.Join(p.folder, "server.log") }
 
 // closeChecked closes a server at the end of a test and fails
 // the test if it doesn't end.
