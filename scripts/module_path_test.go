@@ -40,7 +40,6 @@ func TestModulePath(t *testing.T) {
 	require.Error(t, err, text)
 }
 
-// root is the folder of the project.
 func root(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.Abs("..")

@@ -47,7 +47,6 @@ func (m machine) without(name string) machine {
 	return m
 }
 
-// root makes the user root, for the script.
 func (m machine) root() machine { return m.has("id", "echo 0") }
 
 // installer adds a program that appends its call to the file

@@ -116,7 +116,6 @@ func read(t *testing.T, valuesFile string) map[string]any {
 	return values
 }
 
-// render renders the chart with a values file.
 func render(t *testing.T, valuesFile string) map[string]any {
 	t.Helper()
 	return renderWith(t, read(t, valuesFile))
@@ -161,7 +160,6 @@ func renderWith(t *testing.T, values map[string]any) map[string]any {
 	return objects
 }
 
-// pods are the objects' pod templates, by role.
 func pods(objects map[string]any) map[string]corev1.PodTemplateSpec {
 	found := map[string]corev1.PodTemplateSpec{}
 	for key, object := range objects {
@@ -240,8 +238,6 @@ func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
 	require.Equal(t, volumes, mounts, role)
 }
 
-// requireProbesWhereItListens requires that a probe uses a port
-// the process listens on.
 func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container) {
 	t.Helper()
 	listens := map[string]string{}
@@ -277,7 +273,6 @@ func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
 	require.Greater(t, 5*soft.Value(), 4*c.Resources.Limits.Memory().Value(), role)
 }
 
-// settings are Dibs' variables, from its table.
 func settings(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../../internal/config/settings.go")
@@ -417,7 +412,6 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	require.GreaterOrEqual(t, scaled.Spec.MinReplicaCount, 1, "a stream without a reader has no lag to scale by")
 }
 
-// keyOf is the secret's key for a setting.
 func keyOf(t *testing.T, pod *corev1.PodTemplateSpec, setting string) string {
 	t.Helper()
 	for _, v := range pod.Spec.Containers[0].Env {

@@ -27,7 +27,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// rule is an alert.
 type rule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -51,7 +50,6 @@ func rules(t *testing.T) (all []rule) {
 	return all
 }
 
-// expressions are those of alerts and dashboards.
 func expressions(t *testing.T) (all []string) {
 	t.Helper()
 	for _, r := range rules(t) {

@@ -22,7 +22,6 @@ var (
 		"in the user and the password percent-encode each / ? # @ : , % and blank, as %2F for /")
 )
 
-// masked replaces a secret.
 const masked = "****"
 
 // isQuoted reports whether a value starts with a quotation mark,

@@ -11,7 +11,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// formDSN describes a valid DSN.
 const formDSN = "user:password@tcp(host:3306)/database, with the password as it is"
 
 var (
@@ -59,7 +58,6 @@ func ParseDSN(text string) (*mysql.Config, error) {
 	return nil, errOptions
 }
 
-// splitDSN splits the options off a DSN.
 func splitDSN(text string) (head string, options []string, err error) {
 	switch {
 	case isQuoted(text):

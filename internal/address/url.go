@@ -66,7 +66,6 @@ func splitURL(text string) (scheme, authority, tail string) {
 	return scheme, text, ""
 }
 
-// splitUser splits user:password@ from host:port.
 func splitUser(authority string) (info, address string) {
 	at := strings.LastIndex(authority, "@") + 1
 	return authority[:at], authority[at:]
@@ -118,7 +117,6 @@ func MaskURL(text string) string {
 	return strings.Join(hosts, ",")
 }
 
-// maskUser hides the password of user:password@.
 func maskUser(info string) string {
 	user, _, found := strings.Cut(info, ":")
 	if !found {

@@ -47,7 +47,6 @@ type schema struct {
 	Required    []string           `json:"required"`
 }
 
-// media are contents by type.
 type media map[string]struct {
 	Schema  schema          `json:"schema"`
 	Example json.RawMessage `json:"example"`
@@ -90,7 +89,6 @@ type page struct {
 
 func (p *page) linef(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
 
-// row writes a row of a table.
 func (p *page) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cell, "\n", " "), "|", "\\|")
@@ -262,7 +260,6 @@ func (p *page) events(all map[string]*schema) {
 	}
 }
 
-// said is a field's type and meaning.
 func (s *schema) said() string { return "(" + s.name() + ")" + colon(s.Description) }
 
 func colon(description string) string {
@@ -300,7 +297,6 @@ func must(is bool) string {
 	return ""
 }
 
-// name describes a schema in a few words.
 func (s *schema) name() string {
 	if s.Ref != "" {
 		name := s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]

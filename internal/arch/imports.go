@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// module is the import path of this module.
 const module = "dibs"
 
 // forTests may be imported by tests only: real servers, and code
@@ -146,7 +145,6 @@ func Names() (names []string) {
 	return names
 }
 
-// redisClients are libraries that access Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
 // redisPackages may import a Redis client. Only lua changes

@@ -60,7 +60,6 @@ type Tally struct {
 	Took    time.Duration
 }
 
-// faultsMax bounds Tally.Faults.
 const faultsMax = 20
 
 // Run sends the claims and returns the tally once every user has
@@ -133,7 +132,6 @@ func (p Plan) withDefaults() Plan {
 	return p
 }
 
-// run is a crowd in progress.
 type run struct {
 	plan   Plan
 	client *http.Client

@@ -52,7 +52,6 @@ type claimBody struct {
 	Subjects map[string]string `json:"subjects,omitempty"`
 }
 
-// subjects returns the subjects of a user's claim.
 func (r *run) subjects(user int) map[string]string {
 	if r.plan.Subjects == nil {
 		return nil
@@ -127,7 +126,6 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 	return answers
 }
 
-// post sends a claim.
 func (r *run) post(ctx context.Context, url, key string, body any) (Response, error) {
 	return Call(ctx, r.client, http.MethodPost, url, r.plan.Token, key, body)
 }

@@ -24,7 +24,6 @@ import (
 // operators.
 var ofTheProgram = []string{"campaign_id", "version", "changes", "told_line", "pause_id", "created_digest", "created_at", "closed_told_at"}
 
-// fixed are fields that can't be changed.
 var fixed = []string{"kind", "shards", "shard_by", "time_zone", "currency", "sender_id", "hold_for", "hold_max"}
 
 // place is where a campaign's field must appear.
@@ -131,7 +130,6 @@ func updated(t *testing.T) string {
 	return columns
 }
 
-// bodyOf is a request body's schema.
 func bodyOf(t *testing.T, document []byte, path, method string) string {
 	t.Helper()
 	var of struct {

@@ -31,7 +31,6 @@ type books struct {
 	refilled bool   // rows came back otherwise than by a flush
 }
 
-// report lists contradictions.
 type report []string
 
 func (r *report) addf(format string, args ...any) {
@@ -99,7 +98,6 @@ func (r *report) compare(rows *oracle.Books, c campaign, tally crowd.Tally) {
 	rows.Limits(c.PerUser, c.PerUserPerDay, zone, r.addf)
 }
 
-// answersOf converts a crowd's replies.
 func answersOf(tally crowd.Tally) (all []oracle.Answer) {
 	for _, c := range tally.Claims {
 		all = append(all, oracle.Answer{User: c.UserID, Quantity: c.Quantity, Claim: &c})
@@ -181,7 +179,6 @@ func (b books) stock(ctx context.Context, r *report) {
 	}
 }
 
-// merged sums several crowds' tallies.
 func merged(tallies ...crowd.Tally) crowd.Tally {
 	all := crowd.Tally{Refused: map[string]int{}, Claims: map[string]models.Claim{}, InDoubt: map[string]int64{}}
 	for _, one := range tallies {
@@ -197,7 +194,6 @@ func merged(tallies ...crowd.Tally) crowd.Tally {
 	return all
 }
 
-// booksOf reads a campaign from MySQL.
 func (s *system) booksOf(id string) *oracle.Books {
 	s.t.Helper()
 	books, err := oracle.Read(s.t.Context(), s.db, id)

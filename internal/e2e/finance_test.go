@@ -127,7 +127,6 @@ func (l *ledger) requireCredited() {
 	require.Empty(l.t, wrong)
 }
 
-// reopen switches to another database.
 func (l *ledger) reopen(dsn string) {
 	l.t.Helper()
 	db, err := sqlstore.Open(l.t.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})

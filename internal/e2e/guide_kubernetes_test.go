@@ -107,7 +107,6 @@ type cluster struct {
 	objects []object
 }
 
-// pod is a process with a pod's environment.
 type pod struct {
 	*process
 
@@ -230,7 +229,6 @@ func (c *cluster) pods(first int) (all map[string][]*pod) {
 	return all
 }
 
-// withToken is a proxy that adds a file's bearer token.
 func withToken(t *testing.T, to, file string) string {
 	t.Helper()
 	token, err := os.ReadFile(file)

@@ -22,7 +22,6 @@ import (
 // a test.
 var guideBlock = regexp.MustCompile("(?s)<!-- tested: ([a-z ]+) -->\n```sh\n(.*?)```")
 
-// guideTimeout limits a block's commands.
 const guideTimeout = 5 * time.Minute
 
 // guide is a page of docs/guides, with a shell that runs its

@@ -54,7 +54,6 @@ func (r *roles) stop() {
 	}
 }
 
-// claimEach claims a unit for each user, with a key.
 func (r *roles) claimEach(campaignID string, from, to int) map[string]models.Claim {
 	r.t.Helper()
 	claims := map[string]models.Claim{}

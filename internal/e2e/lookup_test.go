@@ -15,7 +15,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// lookedUp looks up a claim at one process.
 func lookedUp(t testing.TB, url, id string) reply {
 	t.Helper()
 	return call(t, http.MethodGet, url+"/v1/claims/"+id, "", nil)

@@ -12,7 +12,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// inMySQLMode are every process's settings.
 func inMySQLMode() map[string]string {
 	// long, as no claim waits for it
 	return map[string]string{"DIBS_DURABILITY": "mysql", "DIBS_FLUSH_INTERVAL": "1s"}

@@ -14,7 +14,6 @@ import (
 	"dibs/lua"
 )
 
-// readiness returns a process's /readyz reply.
 func readiness(t *testing.T, p *process) (status int, away []string, detail string) {
 	t.Helper()
 	got := call(t, http.MethodGet, p.url+"/readyz", "", nil)

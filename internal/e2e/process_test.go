@@ -113,7 +113,6 @@ func (p *process) awaitUp() {
 	}
 }
 
-// answers reports whether the process is up.
 func (p *process) answers() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), 5*time.Second)
 	defer cancel()
@@ -175,7 +174,6 @@ func (p *process) end() {
 	}
 }
 
-// output returns the output of all runs.
 func (p *process) output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

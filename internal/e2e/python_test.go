@@ -77,7 +77,6 @@ func (s *script) stop() {
 	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), s.log.String())
 }
 
-// report is the script's report on its accounts.
 func (s *script) report() (sum, entries int64, missing map[string]int64) {
 	s.t.Helper()
 	out, err := exec.CommandContext(s.t.Context(), s.python, append(s.args, "--report")...).Output()
@@ -124,7 +123,6 @@ func (s *script) eventuallyAcked() {
 	}, drainWithin, pollEvery)
 }
 
-// accountsIn returns the rows of an accounts table.
 func accountsIn(t testing.TB, db *sql.DB) map[string]string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT user_id, currency, amount, entries FROM accounts")

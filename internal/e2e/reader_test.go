@@ -27,7 +27,6 @@ type reader struct {
 	faults []string
 }
 
-// faultsMax limits reader.faults.
 const faultsMax = 20
 
 // take records one event. entry is its id in the stream, "" if
@@ -66,7 +65,6 @@ func (r *reader) faultf(format string, args ...any) {
 	}
 }
 
-// of returns a campaign's events, and all faults so far.
 func (r *reader) of(campaignID string) (events map[string]models.Event, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,10 +51,8 @@ func TestIdleCampaignLeavesRedisAndComesBackExactly(t *testing.T) {
 	s.checkBooks(c, tallies, true)
 }
 
-// keysOf names a campaign's keys.
 func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(id) }
 
-// keysIn lists a campaign's existing keys.
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {
 	k := s.keysOf(id)
 	for iter := s.rdb.Scan(ctx, 0, k.State+"*", 1000).Iterator(); iter.Next(ctx); err = iter.Err() {

@@ -49,7 +49,6 @@ func (s *shop) count() int {
 	return len(s.ids)
 }
 
-// openShop opens a webhook endpoint and returns its file.
 func openShop(t *testing.T) (*shop, string) {
 	t.Helper()
 	s := &shop{ids: map[string]bool{}}

@@ -11,7 +11,6 @@ import (
 	"dibs/models"
 )
 
-// on claims for a new user of a shard.
 func (sl *sale) on(api, shard int, quantity int64) reply {
 	sl.t.Helper()
 	user := onShard(int(sl.next.Add(1)), sl.shards, shard)

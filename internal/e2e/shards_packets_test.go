@@ -24,7 +24,6 @@ func (r *rain) deal(users shopper) *sale {
 	return &sale{t: r.t, s: &system{servers: r.servers, apis: []*process{r.api}}, id: id, shards: packetShards, quantity: 1, users: users}
 }
 
-// tally sums the replies of a sale.
 func (sl *sale) tally() crowd.Tally {
 	told := crowd.Tally{Claims: map[string]models.Claim{}}
 	for _, c := range sl.claims {

@@ -23,7 +23,6 @@ type shopper func(n, shards int) string
 // evenly spreads users over shards.
 func evenly(n, _ int) string { return fmt.Sprintf("u-%d", n) }
 
-// onShard chooses users of one shard.
 func onShard(n, shards, shard int) string {
 	for i := 0; ; i++ {
 		if user := fmt.Sprintf("s-%d-%d", n, i); models.ShardOfUser(user, shards) == shard {
@@ -64,7 +63,6 @@ type sale struct {
 	answered func(shard int, code string) // called with each reply unless nil; "" is a grant
 }
 
-// no is a sold_out reply.
 type no struct {
 	quantity int64
 	at       time.Time // of the reply
@@ -249,7 +247,6 @@ func TestShardsSellOutExactly(t *testing.T) {
 	}
 }
 
-// change changes the campaign and expects a status.
 func (sl *sale) change(status int, fields map[string]any) reply {
 	sl.t.Helper()
 	got := call(sl.t, http.MethodPatch, sl.s.apis[0].url+"/v1/campaigns/"+sl.id, "", fields)

@@ -62,7 +62,6 @@ type servers struct {
 	db      *sql.DB
 }
 
-// system is a whole Dibs.
 type system struct {
 	servers
 	t         *testing.T
@@ -166,7 +165,6 @@ func (s *system) launch(command, name string) *process {
 	return newProcess(s.t, command, settings)
 }
 
-// urls returns the API processes' addresses.
 func (s *system) urls() []string {
 	var all []string
 	for _, api := range s.apis {
@@ -187,7 +185,6 @@ type campaign struct {
 	HoldFor       string `json:"hold_for,omitempty"`
 }
 
-// openCampaign makes a coupon campaign through the API.
 func openCampaign(t testing.TB, url string, c campaign) campaign {
 	t.Helper()
 	c.ID, c.Kind = orID(t, c.ID), "coupon"
@@ -203,7 +200,6 @@ func orID(t testing.TB, id string) string {
 	return id
 }
 
-// reply is a request's reply.
 type reply struct {
 	status int
 	header http.Header
@@ -211,14 +207,12 @@ type reply struct {
 	err    error // no reply
 }
 
-// code returns a refusal's code.
 func (r reply) code() string {
 	var p struct{ Code string }
 	_ = json.Unmarshal([]byte(r.body), &p) // a claim has none
 	return p.Code
 }
 
-// claim returns the granted claim.
 func (r reply) claim(t testing.TB) models.Claim {
 	t.Helper()
 	var c models.Claim
@@ -230,13 +224,11 @@ func (r reply) claim(t testing.TB) models.Claim {
 // that calls reach a restarted process.
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// call sends a request and returns the reply.
 func call(t testing.TB, method, url, key string, body any) reply {
 	t.Helper()
 	return callOn(t, client, method, url, key, body)
 }
 
-// callOn is call with another client.
 func callOn(t testing.TB, client *http.Client, method, url, key string, body any) reply {
 	t.Helper()
 	encoded, err := json.Marshal(body)
@@ -277,7 +269,6 @@ func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int
 	}
 }
 
-// stockOf reads GET stock.
 func stockOf(ctx context.Context, url, campaignID string) (models.Stock, error) {
 	var stock models.Stock
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/campaigns/"+campaignID+"/stock", nil)
@@ -353,7 +344,6 @@ func (r *rush) reaches(users int) {
 	}
 }
 
-// wait waits for the crowd's end.
 func (r *rush) wait() crowd.Tally {
 	r.t.Helper()
 	select {

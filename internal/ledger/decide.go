@@ -55,7 +55,6 @@ func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Tim
 	return upto, nil
 }
 
-// kept reports whether Put stores an event type.
 func kept(t models.EventType) bool {
 	switch t {
 	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimReopened, models.EventClaimExtended,

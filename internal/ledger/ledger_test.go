@@ -62,7 +62,6 @@ func recorded(h *syncertest.Stack) {
 	h.Exec("UPDATE streams SET complete_at = ?", time.Now().UTC().Add(2*time.Second))
 }
 
-// read reads a ledger page by page.
 func read(h *syncertest.Stack, campaignID string, limit int) (events []models.Event) {
 	h.T.Helper()
 	var after models.LedgerPlace

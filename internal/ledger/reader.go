@@ -69,7 +69,6 @@ func (r *Reader) book(ctx context.Context, campaignID string) (*book, error) {
 	return b, nil
 }
 
-// events merges the sources of a campaign.
 func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) iter.Seq2[*models.Event, error] {
 	return func(yield func(*models.Event, error) bool) {
 		sources, err := r.sources(ctx, b, after, atOnce)

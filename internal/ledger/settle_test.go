@@ -51,7 +51,6 @@ func (d *day) recorded(at string) {
 	}
 }
 
-// event makes the next claim of a shard.
 func (d *day) event(shard int, at string, amount int64) models.Event {
 	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
@@ -67,7 +66,6 @@ func (d *day) event(shard int, at string, amount int64) models.Event {
 	}
 }
 
-// claim stores and credits a claim.
 func (d *day) claim(shard int, at string, amount int64) {
 	d.t.Helper()
 	e := d.event(shard, at, amount)

@@ -34,7 +34,6 @@ var (
 	aView  = regexp.MustCompile(`(?m)^CREATE OR REPLACE SQL SECURITY INVOKER VIEW (\w+)`)
 )
 
-// tables returns the schema's tables and views.
 func tables() (tables, views []string) {
 	names, _ := files.ReadDir("mysql")
 	tables = []string{"goose_db_version"}

@@ -110,7 +110,6 @@ func isThere(err error) bool {
 	return is && (refused.Number == duplicateColumn || refused.Number == duplicateKey)
 }
 
-// record records a migration in MySQL.
 func record(ctx context.Context, db *sql.DB, number int64) error {
 	store, err := database.NewStore(goose.DialectMySQL, goose.DefaultTablename)
 	if err != nil {
@@ -190,13 +189,11 @@ func folder(dialect string) (fs.FS, error) {
 	return dir, nil
 }
 
-// file is a migration and its number.
 type file struct {
 	name   string
 	number int64
 }
 
-// numbered lists the files of a dialect by number.
 func numbered(dialect string) (all []file, err error) {
 	dir, err := folder(dialect)
 	if err != nil {
@@ -217,7 +214,6 @@ func numbered(dialect string) (all []file, err error) {
 	return all, nil
 }
 
-// needed returns the number of the newest file.
 func needed(dialect string) (int64, error) {
 	all, err := numbered(dialect)
 	if err != nil || len(all) == 0 {

@@ -51,7 +51,6 @@ func scripts(t *testing.T) []string {
 	return names
 }
 
-// newest is the highest file number.
 func newest(t *testing.T) (n int) {
 	t.Helper()
 	names := scripts(t)

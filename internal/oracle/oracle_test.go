@@ -59,7 +59,6 @@ func (s *story) check() (found []string) {
 	return found
 }
 
-// change changes a user's answer.
 func change(user string, alter func(a *oracle.Answer)) func(s *story) {
 	return func(s *story) {
 		a := s.answers[user]

@@ -65,8 +65,6 @@ func (b *Books) Packets(ctx context.Context, db Querier, sender string, closed b
 	return m, err
 }
 
-// credited sums the credits that have a claim, and the sender's
-// returns.
 func (b *Books) credited(ctx context.Context, db Querier, sender string, m *Money) (sum int64, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT claim_id, user_id, amount FROM account_entries WHERE campaign_id = ?", b.ID)
 	if err != nil {

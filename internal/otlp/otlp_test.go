@@ -20,14 +20,12 @@ import (
 	"dibs/internal/otlp"
 )
 
-// posted is a request to a collector.
 type posted struct {
 	path   string
 	header http.Header
 	spans  *tracepb.TracesData
 }
 
-// collect is a collector that replies with a status.
 func collect(t *testing.T, status int) (*httptest.Server, chan posted) {
 	t.Helper()
 	got := make(chan posted, 10)
@@ -134,7 +132,6 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// pemOf is a server's certificate.
 func pemOf(server *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }

@@ -63,7 +63,6 @@ func (o *Form) Add(c *cobra.Command) {
 	_ = c.Flags().MarkHidden("json")
 }
 
-// cell formats a value for the form.
 func (o *Form) cell(value any) any {
 	isTable := *o == Table
 	switch v := value.(type) {

@@ -105,14 +105,12 @@ func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) e
 	return nil
 }
 
-// connecting configures new connections.
 type connecting struct {
 	isCluster   bool
 	credentials func() (user, password string) // nil: the URL's own
 	check       func(ctx context.Context, conn *redis.Conn) error
 }
 
-// open makes the client.
 func (t *target) open(how connecting) redis.UniversalClient {
 	u := t.options(how)
 	switch {

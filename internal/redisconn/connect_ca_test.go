@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// behindTLS returns the address of a TLS proxy to a Redis.
 func behindTLS(t *testing.T, addr, cert, key string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)

@@ -14,7 +14,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// detect returns the client that Detect makes.
 func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {
 	t.Helper()
 	rdb, err := redisconn.Detect(t.Context(), func() string { return url }, d)
@@ -23,7 +22,6 @@ func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {
 	return rdb
 }
 
-// requireAllSlots writes keys of many slots.
 func requireAllSlots(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	for i := range 50 {

@@ -28,7 +28,6 @@ func followFailovers(cluster *redis.ClusterClient) {
 	})
 }
 
-// nodeHook is the hook of one node's client.
 type nodeHook struct {
 	cluster *redis.ClusterClient
 	addr    string
@@ -37,7 +36,6 @@ type nodeHook struct {
 	open map[*nodeConn]struct{}
 }
 
-// nodeConn is a connection tracked by its node's hook.
 type nodeConn struct {
 	net.Conn
 

@@ -37,7 +37,6 @@ func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {
 	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
 }
 
-// claiming makes a campaign and a function that claims from it.
 func claiming(t *testing.T, rdb redis.UniversalClient, partitions int, patience time.Duration) (claim func() error, partition int) {
 	t.Helper()
 	scripts, err := lua.New(rdb, lua.Options{Partitions: partitions})

@@ -20,5 +20,4 @@ func connect(t testing.TB, url string) redis.UniversalClient {
 	return rdb
 }
 
-// fsyncing are lines of redis.conf.
 var fsyncing = []string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}

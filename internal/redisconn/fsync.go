@@ -31,7 +31,6 @@ const (
 // persistence. The error names the setting to change.
 var ErrFsync = errors.New("redisconn: fsync")
 
-// fsyncSettings are the required settings of a server.
 var fsyncSettings = []struct{ name, must, why string }{
 	{"appendonly", "yes", ""},
 	{"appendfsync", "always", ""},

@@ -176,7 +176,6 @@ func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	require.Eventually(t, func() bool { return says("loading:1", "aof_enabled:0") }, time.Minute, 10*time.Millisecond)
 }
 
-// fsyncingCluster is a cluster whose masters sync.
 func fsyncingCluster(t *testing.T, masters int) (addrs []string) {
 	t.Helper()
 	addrs = testenv.RedisCluster(t, masters)

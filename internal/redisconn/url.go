@@ -49,7 +49,6 @@ type ownOptions struct {
 	cluster, policy string
 }
 
-// target is a parsed URL.
 type target struct {
 	data  *redis.Options // of the first server; behind Sentinels, without its address
 	own   ownOptions
@@ -58,7 +57,6 @@ type target struct {
 	sentinels *sentinels // nil: the addresses are of Redis itself
 }
 
-// load parses a URL and loads its certificates.
 func load(url string) (*target, error) {
 	t, err := parse(url)
 	if err != nil || len(t.own.files) == 0 {
@@ -106,7 +104,6 @@ func parse(url string) (*target, error) {
 
 var errClusterDB = fmt.Errorf("%w: a cluster has only database 0", ErrURL)
 
-// isCluster reports whether the URL names a cluster.
 func (t *target) isCluster() bool {
 	return t.sentinels == nil && (t.own.cluster == optionTrue || len(t.addrs) > 1)
 }
@@ -167,7 +164,6 @@ func (t *target) readServer(url string, options neturl.Values) (err error) {
 	return err
 }
 
-// parseHost reads the URL of one host.
 func parseHost(url string) (*redis.Options, error) {
 	if !strings.HasPrefix(url, "redis://") && !strings.HasPrefix(url, "rediss://") {
 		return nil, fmt.Errorf("%w: must begin with redis://, rediss:// or redis+sentinel://", ErrURL)
@@ -232,7 +228,6 @@ const (
 
 var sentinelOptions = []string{"sentinel_password", "sentinel_username", "tls"}
 
-// sentinels are the servers that name the primary.
 type sentinels struct {
 	master, user, password string
 	inClear                bool // although the Redis servers use TLS

@@ -15,7 +15,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// eachRedis runs a test on the embedded Redis and on a real one.
 func eachRedis(t *testing.T, test func(t *testing.T, s *softstate.Store, scripts *lua.Scripts, rdb redis.UniversalClient)) {
 	t.Helper()
 	for name, url := range map[string]string{"embedded": "redis://" + miniredis.RunT(t).Addr(), "real": testenv.Redis(t).URL()} {

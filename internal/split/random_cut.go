@@ -23,7 +23,6 @@ func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	return parts
 }
 
-// trim reduces each part to capacity and returns the excess.
 func trim(parts []int64, capacity int64) int64 {
 	var over int64
 	for i, part := range parts {
@@ -35,7 +34,6 @@ func trim(parts []int64, capacity int64) int64 {
 	return over
 }
 
-// belowCapacity returns the indexes of parts below capacity.
 func belowCapacity(parts []int64, capacity int64) []int {
 	open := make([]int, 0, len(parts))
 	for i, part := range parts {

@@ -79,7 +79,6 @@ func Split(r Request) ([]int64, error) {
 	return parts, nil
 }
 
-// normal sets missing bounds.
 func (r Request) normal() Request {
 	r.Min = max(r.Min, 1)
 	if r.Max == 0 {

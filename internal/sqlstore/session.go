@@ -12,7 +12,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// variable is a session variable and its value as SQL.
 type variable struct{ name, value string }
 
 // Session variables that Dibs relies on, whatever the server's

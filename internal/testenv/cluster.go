@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 16384
 
 // errClusterForming means that the nodes have not agreed yet.

@@ -59,7 +59,6 @@ func dropDatabase(t testing.TB, server sqlAddress, name string) {
 	}
 }
 
-// sqlAddress is a SQL server's address and kind.
 type sqlAddress struct {
 	config *mysql.Config
 	flavor string

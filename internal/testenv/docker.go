@@ -20,7 +20,6 @@ const (
 	mariaDBImage = "mariadb:10.11"
 )
 
-// dockerAskTimeout limits the wait for a Docker engine.
 const dockerAskTimeout = 10 * time.Second
 
 // errNoDocker means that no Docker engine answers.

@@ -30,7 +30,6 @@ func (r *RedisServer) Dump(ctx context.Context) map[string]string {
 	}
 }
 
-// dumpKeys adds existing keys to all.
 func dumpKeys(ctx context.Context, c *redis.Client, keys []string, all map[string]string) error {
 	dumps := make([]*redis.StringCmd, len(keys))
 	expiries := make([]*redis.DurationCmd, len(keys))

@@ -48,8 +48,6 @@ func Folder() (string, error) {
 	return dir, err
 }
 
-// newFolder makes a server's folder and returns a function that
-// removes it.
 func newFolder(name string) (string, func(), error) {
 	parent, err := binaryFolder()
 	if err != nil {

@@ -63,7 +63,6 @@ func (p *Program) Errorf(format string, args ...any) {
 	p.said = append(p.said, fmt.Errorf("%w: "+format, append([]any{ErrServer}, args...)...))
 }
 
-// failed is panicked with by FailNow, for Try.
 type failed struct{}
 
 // FailNow aborts the function of Try.

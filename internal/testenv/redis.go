@@ -154,8 +154,6 @@ func redisConf(port, busPort int, bind, folder string, conf []string) string {
 	return strings.Join(append(lines, conf...), "\n") + "\n"
 }
 
-// dataFolder returns the data folder of a Redis with these
-// lines.
 func dataFolder(folder string, conf []string) string {
 	for _, line := range conf {
 		if dir, is := strings.CutPrefix(line, "dir "); is {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sentinelMaster is the primary's name in Sentinels.
 const sentinelMaster = "dibs"
 
 // SentinelSet is a set of Sentinels for one Redis and its

@@ -117,7 +117,6 @@ func (s *server) probeOnce(ctx context.Context) error {
 	return s.probe(ctx)
 }
 
-// signal sends sig to the running server.
 func (s *server) signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -217,8 +217,6 @@ func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle f
 	}
 }
 
-// perDelivery is the number of events in a delivery to an
-// endpoint.
 func (d *Dispatcher) perDelivery(endpoint string) int {
 	e := d.cfg.Endpoints()[endpoint]
 	if e == nil {

@@ -124,7 +124,6 @@ func endpoints(t *testing.T, list ...string) webhooks.Endpoints {
 	return all
 }
 
-// post is a running Dispatcher.
 type post struct {
 	t *testing.T
 	*webhooks.Dispatcher
@@ -159,7 +158,6 @@ func start(t *testing.T, cfg webhooks.Config) *post {
 	return p
 }
 
-// submit submits a campaign's claims of a range of seqs.
 func (p *post) submit(campaign string, from, to int64) {
 	p.t.Helper()
 	var batch []models.RawEvent

@@ -49,7 +49,6 @@ type Endpoint struct {
 	loopback bool // the URL names this machine
 }
 
-// wants reports whether an endpoint subscribes to an event.
 func (e *Endpoint) wants(event *models.Event) bool {
 	return slices.Contains(e.Events, event.Type) && (len(e.Campaigns) == 0 || slices.Contains(e.Campaigns, event.CampaignID))
 }

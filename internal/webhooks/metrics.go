@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the figures of a Dispatcher, by endpoint.
 type metrics struct {
 	d          *Dispatcher
 	deliveries *prometheus.CounterVec

@@ -102,7 +102,6 @@ func Sign(key []byte, id string, at time.Time, body []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// sender posts to endpoints.
 type sender struct {
 	outside, inside *http.Client // for remote endpoints, and on this machine
 
@@ -117,7 +116,6 @@ func newSender(private bool, proxy func(*url.URL) (*url.URL, error)) *sender {
 	return &sender{outside: newClient(private), inside: newClient(true), proxy: proxy, proxied: client(proxied)}
 }
 
-// to returns the client for an endpoint.
 func (s *sender) to(e *Endpoint, at *url.URL) *http.Client {
 	if e.loopback {
 		return s.inside

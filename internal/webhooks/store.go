@@ -16,10 +16,8 @@ const (
 	reasonMax  = 500 // bytes
 )
 
-// store accesses the table webhook_events.
 type store struct{ db *gorm.DB }
 
-// laneKey names a lane.
 type laneKey struct{ endpoint, campaignID string }
 
 func (s store) of(ctx context.Context, key laneKey) *gorm.DB {
@@ -85,7 +83,6 @@ type left struct {
 	gap     *Gap
 }
 
-// lanes returns all lanes with events.
 func (s store) lanes(ctx context.Context) (all []left, err error) {
 	var rows []models.WebhookEvent
 	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +

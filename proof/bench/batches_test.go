@@ -20,7 +20,6 @@ const (
 	batchClaims  = 256 // per request
 )
 
-// batchAnswer is the reply to a batch of claims.
 type batchAnswer struct {
 	Results []struct {
 		Status int `json:"status"`

@@ -41,7 +41,6 @@ func benchBooks(b *testing.B, s *sheet) {
 	s.note("The SQL server that is started here keeps its tables in memory where it can, and its redo log on the disk; every commit is synced.")
 }
 
-// bookClaims is the number of claims of one round.
 const bookClaims = 200_000
 
 // booksOn returns one server's sides, and ratios to call after
@@ -93,7 +92,6 @@ type pipelineRun struct {
 	cpu    cpuTimes
 }
 
-// cpuTimes are the CPU times of a pipeline's processes.
 type cpuTimes struct{ here, redis, sql time.Duration }
 
 func timesOf(b *testing.B, r *broker, st *store) cpuTimes {
@@ -169,7 +167,6 @@ func startReader(b *testing.B, reader *consumer.Applier) (ctx context.Context, s
 	}
 }
 
-// measure times run.
 func measure(claims int64, run func()) pipelineRun {
 	runtime.GC()
 	start := time.Now()

@@ -56,7 +56,6 @@ func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
 	return r.limited(b, total, 3, 2)
 }
 
-// limited is campaign with other limits of a user.
 func (r *broker) limited(b *testing.B, total, perUser, perDay int64) lua.Meta {
 	b.Helper()
 	c := models.Campaign{
@@ -71,7 +70,6 @@ func (r *broker) limited(b *testing.B, total, perUser, perDay int64) lua.Meta {
 	return meta
 }
 
-// taken returns the units taken, by Redis.
 func (r *broker) taken(b *testing.B, m lua.Meta) int64 {
 	b.Helper()
 	state, err := r.scripts.State(b.Context(), m.ID)
@@ -88,7 +86,6 @@ func (r *broker) forget(b *testing.B, m lua.Meta) {
 	require.NoError(b, r.rdb.Do(longAfter(b), "DEL", k.State, k.Users, k.Keys, k.Stream).Err())
 }
 
-// longAfter is a context for long commands.
 func longAfter(b *testing.B) context.Context {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	b.Cleanup(cancel)

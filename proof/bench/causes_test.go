@@ -23,7 +23,6 @@ type cause struct {
 
 const kernel = `(?s)^[a-z/]*syscall[a-z/]*\..*`
 
-// causes are those of the API and of the consumer.
 var causes = []cause{
 	{"kernel, HTTP connections", regexp.MustCompile(kernel + `\nnet/http\.\(\*(?:conn|connReader|response|checkConnErrorWriter)`)},
 	{"kernel, Redis connections", regexp.MustCompile(kernel + `\ngithub\.com/redis/go-redis`)},

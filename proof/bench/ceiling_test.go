@@ -24,7 +24,6 @@ const (
 		" updated_at = UTC_TIMESTAMP(3) WHERE id = ?"
 )
 
-// rowOf is a row as the writer writes it.
 func rowOf(m lua.Meta, seq int64) string {
 	const at = "2026-01-02 03:04:05.678"
 	return fmt.Sprintf("('%s','%s',0,%d,'user-1%d',1,'claimed','%s',1,NULL,NULL,'%s','%s')",

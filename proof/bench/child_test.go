@@ -43,13 +43,11 @@ const (
 	childRole = "role" // a role of the program
 )
 
-// childTimeout limits a child's start.
 const childTimeout = time.Minute
 
 // errChild is wrapped if a child can't run as requested.
 var errChild = errors.New("bench: bad child")
 
-// childSettings are a child's settings.
 type childSettings struct {
 	Profile string `json:"profile,omitempty"` // file for a CPU profile; "" is none
 
@@ -69,7 +67,6 @@ type childSettings struct {
 	Environ []string `json:"environ,omitempty"`
 }
 
-// child is a process that serves.
 type child struct {
 	addr string
 	pid  int
@@ -112,7 +109,6 @@ func startChild(b *testing.B, name string, settings childSettings) *child {
 	}
 }
 
-// cpu is the child's CPU time so far.
 func (c *child) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	return cpuOf(b, c.pid)
@@ -150,7 +146,6 @@ func runChild(name string) error {
 	return serve(ctx, ln)
 }
 
-// runRole runs the program in a role, with a profile.
 func runRole(ctx context.Context, settings childSettings) error {
 	done, err := profileInto(settings.Profile)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"dibs/lua"
 )
 
-// clientCallers is the number of goroutines sharing one client.
 const clientCallers = 200
 
 // storefront is a program with two clients of the whole: one

@@ -31,7 +31,6 @@ func cpuOf(b *testing.B, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// perClaim is a claim's share of a time, in microseconds.
 func perClaim(d time.Duration, claims int64) float64 {
 	return float64(d.Nanoseconds()) / 1000 / float64(claims)
 }

@@ -17,7 +17,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// buildDibs compiles the operators' program.
 func buildDibs(b *testing.B) string {
 	b.Helper()
 	program := filepath.Join(b.TempDir(), "dibs")
@@ -35,7 +34,6 @@ func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	return c
 }
 
-// runDibs is startDibs for a program that stop ends.
 func runDibs(b *testing.B, program, role string, settings ...string) (c *child, stop func()) {
 	b.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), program, role, "--log-format", "json")

@@ -79,7 +79,6 @@ func (w *whole) answered(b *testing.B, s *sheet, name string, connections int) {
 // here.
 const evenRate = 6000
 
-// batched sends claims in batches.
 func (w *whole) batched(b *testing.B, s *sheet, name string) {
 	b.Helper()
 	id := w.create(b)

@@ -61,7 +61,6 @@ func benchFinance(b *testing.B, s *sheet) {
 	s.note("Reading only: the same consumer.Consumer with a handler that returns nil. A transaction a credit: one INSERT and one UPDATE.")
 }
 
-// credit is the event of the n-th packet.
 func credit(n int) models.Event {
 	return models.Event{
 		V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("019c0000-0000-7000-8000-%012d", n), CampaignID: "rain",
@@ -147,7 +146,6 @@ func (s *sheet) credits(
 	s.add(name, "credits/s", float64(events)/took.Seconds())
 }
 
-// creditEach credits one event per transaction.
 func (s *store) creditEach(b *testing.B, events, connections int) float64 {
 	b.Helper()
 	s.clearAccounts(b)

@@ -61,7 +61,6 @@ func benchHolds(b *testing.B, s *sheet) {
 		amount(dueClaims)))
 }
 
-// held makes claims that are due.
 type held struct {
 	*whole
 

@@ -14,7 +14,6 @@ import (
 // API without sharing: its Redis client's connections.
 const callsInFlight = 64
 
-// counters are the servers of the HTTP part.
 type counters struct {
 	broker            *broker
 	noop, api, single *child
@@ -70,7 +69,6 @@ func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(
 	}, ratios
 }
 
-// load runs a load on a server and adds the result.
 func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkResult) wrkResult {
 	b.Helper()
 	before := server.cpu(b)

@@ -88,7 +88,6 @@ func BenchmarkDibs(b *testing.B) {
 	}
 }
 
-// span is a side's measured time in one round.
 func span(long time.Duration) time.Duration {
 	if testing.Short() {
 		return max(long/10, 200*time.Millisecond)

@@ -189,7 +189,6 @@ func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
 	s.add("idle: rows read", "a second", float64(m.status(b, "Handler_read%")-rows)/took.Seconds())
 }
 
-// status sums counters of the SQL server.
 func (m *many) status(b *testing.B, like string) (sum int64) {
 	b.Helper()
 	rows, err := m.store.sql.QueryContext(b.Context(), "SHOW GLOBAL STATUS LIKE '"+like+"'")

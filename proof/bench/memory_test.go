@@ -78,7 +78,6 @@ func (r *broker) carry(reqs []lua.ClaimRequest) []lua.ClaimRequest {
 	return reqs
 }
 
-// limits are the limits on the broker's subjects.
 func (r *broker) limits() (all models.Limits) {
 	for _, name := range r.subjects {
 		all = append(all, models.Limit{By: name, Per: models.PerDay, Max: plenty})

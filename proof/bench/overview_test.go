@@ -69,7 +69,6 @@ func percentile(took []time.Duration, part float64) float64 {
 	return float64(took[min(len(took)-1, int(part*float64(len(took))))].Microseconds()) / 1000
 }
 
-// load loads a page and returns the time it took.
 func (m *many) load(ctx context.Context, b *testing.B, path string) time.Duration {
 	start := time.Now()
 	text, err := m.page(ctx, path)
@@ -98,7 +97,6 @@ func (m *many) page(ctx context.Context, path string) (string, error) {
 	return string(text), err
 }
 
-// overviews are open pages.
 type overviews struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup

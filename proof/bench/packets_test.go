@@ -83,7 +83,6 @@ func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	c.broker.forgetPackets(b, m)
 }
 
-// packetCampaign loads a packet campaign and its packets.
 func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Duration) {
 	b.Helper()
 	c := models.Campaign{
@@ -180,7 +179,6 @@ func (s *sheet) articlePackets(b *testing.B, r *broker, name string, run func(*t
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 }
 
-// goBenchmark is redisBenchmark with Dibs' client.
 func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
 	b.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: r.server.Addr(), PoolSize: c.connections, MinIdleConns: c.connections})
@@ -206,7 +204,6 @@ func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls
 	return float64(c.calls) / took.Seconds()
 }
 
-// packetsOverHTTP takes packets from an inexhaustible campaign.
 func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connections int) {
 	m, _ := c.broker.packetCampaign(b, amount(packetsToLoad))
 	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, connections, true) })

@@ -10,7 +10,6 @@ import (
 	"dibs/lua"
 )
 
-// pipelineClaims is the number of claims of one round.
 const pipelineClaims = 200_000
 
 // benchPipeline sends claims in batches over HTTP until they are
@@ -57,8 +56,6 @@ func benchPipeline(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Space of a row: data and indexes of the table over its %d rows, as the load left them.", rows))
 }
 
-// claimsSize returns the rows of the table claims, and its size
-// by the server.
 func (s *store) claimsSize(b *testing.B) (rows, bytes int64) {
 	b.Helper()
 	s.exec(b.Context(), b, "ANALYZE TABLE claims")

@@ -69,7 +69,6 @@ func record(results, doc, picture string, sheets []*sheet) error {
 	return writeSummary(doc, picture, all)
 }
 
-// between replaces the text between a part's markers.
 func between(doc, part, body string) (string, error) {
 	first := "<!-- figures: " + part + " -->\n"
 	last := "<!-- end: " + part + " -->"

@@ -140,7 +140,6 @@ func (r *resident) apply(b *testing.B) {
 	}
 }
 
-// load loads a campaign and reports the time it took.
 func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	b.Helper()
 	started := time.Now()
@@ -181,7 +180,6 @@ func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
 	held(s, name)
 }
 
-// loadSmall repeatedly loads the small campaign and evicts it.
 func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
 	held := r.watchHeld(b)
 	var took []time.Duration
@@ -305,5 +303,4 @@ func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) flo
 	return float64(n) / time.Since(started).Seconds()
 }
 
-// residentUsers makes the users of each run distinct.
 var residentUsers atomic.Int64

@@ -27,10 +27,8 @@ const articlePath = "../../lua/testdata/article.lua"
 // errRefused means that a claim should have been accepted.
 var errRefused = errors.New("bench: a claim was refused")
 
-// articleClients is the number of connections in the article.
 const articleClients = 50
 
-// benchScript alternates both scripts on one Redis.
 func benchScript(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -99,7 +97,6 @@ func allTaken(replies []lua.ClaimReply) error {
 	return nil
 }
 
-// article runs the article's script with redis-benchmark.
 func (s *sheet) article(b *testing.B, r *broker, name string) {
 	ctx := longAfter(b)
 	keys := []string{"{a}:coupon", "{a}:count", "{a}:users", "{a}:days"}
@@ -162,7 +159,6 @@ func rateOf(b *testing.B, out string) float64 {
 	return rate
 }
 
-// version names the server.
 func (r *broker) version(b *testing.B) string {
 	b.Helper()
 	info, err := r.rdb.InfoMap(b.Context(), "server").Result()

@@ -117,7 +117,6 @@ func (w *spreads) four(b *testing.B) (ids []string) {
 	return ids
 }
 
-// compare adds the ratios and the goals.
 func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	b.Helper()
 	redisAndServer := "CPU of Redis and the SQL server"
@@ -144,7 +143,6 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	s.ratio(b, "sold-out, 4 shards / 1 shard", several(late), of(late, ofShards1), 0.9)
 }
 
-// spread makes a campaign over HTTP.
 func (w *spreads) spread(b *testing.B, total, shards int) string {
 	b.Helper()
 	id := fmt.Sprintf("bench-%d", w.broker.made.Add(1))
@@ -153,7 +151,6 @@ func (w *spreads) spread(b *testing.B, total, shards int) string {
 	return id
 }
 
-// sale is a campaign on sale.
 type sale struct {
 	ids                []string // used in rotation
 	total              int64
@@ -165,7 +162,6 @@ type sale struct {
 	almostAt, overAt   time.Time
 }
 
-// sellOut sells campaigns and reports the cost.
 func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	b.Helper()
 	total := amount(shardUnits)

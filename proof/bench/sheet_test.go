@@ -20,7 +20,6 @@ type sheet struct {
 	series map[string]*series
 }
 
-// series is one figure, round by round.
 type series struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
@@ -38,7 +37,6 @@ type ratio struct {
 	Unit   string    `json:"unit,omitempty"`
 }
 
-// side is the wanted side of a target.
 type side string
 
 const (
@@ -50,7 +48,6 @@ func newSheet(part, about string, rounds int) *sheet {
 	return &sheet{Part: part, About: about, rounds: rounds, series: make(map[string]*series)}
 }
 
-// add appends a value to its series.
 func (s *sheet) add(name, unit string, value float64) {
 	one := s.series[name]
 	if one == nil {
@@ -79,13 +76,11 @@ func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
 	s.compare(b, name, over, under, atLeast, target)
 }
 
-// ratioAtMost is ratio for a figure that should be small.
 func (s *sheet) ratioAtMost(b testing.TB, name, over, under string, target float64) {
 	b.Helper()
 	s.compare(b, name, over, under, atMost, target)
 }
 
-// goal gives a figure a target.
 func (s *sheet) goal(b testing.TB, name string, is side, target float64) {
 	b.Helper()
 	x := s.series[name]

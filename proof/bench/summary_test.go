@@ -119,7 +119,6 @@ func plotAt(share float64) int {
 	return int(plotSpan * math.Log2(share/plotLeast) / math.Log2(plotMost/plotLeast))
 }
 
-// plot draws the goals.
 func plot(all []goal) (string, error) {
 	view := struct {
 		Width, Height, Left, One int

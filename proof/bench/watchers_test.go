@@ -85,7 +85,6 @@ func (w *whole) watch(b *testing.B, id string) *watchers {
 	return all
 }
 
-// follow counts a campaign's events.
 func (a *watchers) follow(ctx context.Context, url, id string, heard func()) {
 	defer heard()
 	defer func() {

@@ -75,7 +75,6 @@ func (w *whole) accepted(b *testing.B, s *sheet, name string, connections int) {
 	w.acceptedOf(b, s, w.create(b), name, connections)
 }
 
-// acceptedOf is accepted for an existing campaign.
 func (w *whole) acceptedOf(b *testing.B, s *sheet, id, name string, connections int) {
 	b.Helper()
 	api, consumer, server := w.api.cpu(b), w.consumer.cpu(b), cpuOf(b, w.store.pid)
@@ -103,7 +102,6 @@ func (s *store) flushP99(b *testing.B, id string) (ms float64) {
 	return ms
 }
 
-// create makes a campaign over HTTP.
 func (w *whole) create(b *testing.B) string {
 	b.Helper()
 	id := fmt.Sprintf("bench-%d", w.broker.made.Add(1))

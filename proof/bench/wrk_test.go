@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wrkResult is the output of testdata/claim.lua.
 type wrkResult struct {
 	Requests int64 `json:"requests"`
 	TookUs   int64 `json:"took_us"`
@@ -67,7 +66,6 @@ func wrkSpan() string {
 	return strconv.Itoa(max(1, seconds)) + "s"
 }
 
-// wrkVersion is the start of wrk -v's output.
 func wrkVersion(b *testing.B) string {
 	b.Helper()
 	// it exits with 1

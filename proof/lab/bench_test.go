@@ -74,7 +74,6 @@ func at(hook func(lab.Step) error) func(*lab.Env) {
 	return func(e *lab.Env) { e.At = hook }
 }
 
-// claim claims in this goroutine.
 func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 	b.t.Helper()
 	outcome, err := s.Claim(b.t.Context(), user)
@@ -91,7 +90,6 @@ func (b *bench) elsewhere(user string) map[lab.Outcome]int64 {
 	return told
 }
 
-// killed makes a process claim and die at a step.
 func (b *bench) killed(dieAt lab.Step) {
 	b.t.Helper()
 	_, err := lab.Elsewhere(b.t.Context(), self, b.entry.Name, b.env, dieAt, "the-dead")
@@ -112,7 +110,6 @@ func (b *bench) awaitNoLock() {
 	require.Eventually(b.t, func() bool { return b.lock() == -2 }, longEnough, 5*time.Millisecond)
 }
 
-// stock is the rest by Redis.
 func (b *bench) stock() int64 {
 	b.t.Helper()
 	n, err := b.env.Redis.Get(b.t.Context(), lab.KeyOf(b.env, "stock")).Int64()
@@ -120,7 +117,6 @@ func (b *bench) stock() int64 {
 	return n
 }
 
-// row is the rest by MySQL.
 func (b *bench) row() (n int64) {
 	b.t.Helper()
 	q := "SELECT remaining FROM lab_stock WHERE campaign_id = ?"
@@ -153,7 +149,6 @@ func (g *gate) at(step lab.Step) error {
 	return nil
 }
 
-// verdict is the result of a background claim.
 type verdict struct {
 	outcome lab.Outcome
 	err     error

@@ -29,8 +29,6 @@ type function struct {
 	prepare []prepareFunc
 }
 
-// direct makes New for a strategy that is a function of one
-// claim.
 func direct(claim claimFunc, prepare ...prepareFunc) func(Env) (Strategy, error) {
 	return func(env Env) (Strategy, error) {
 		return &function{counter: counter{env}, claim: claim, prepare: prepare}, nil
@@ -126,7 +124,6 @@ func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	return Claimed, c.at(StepWritten)
 }
 
-// newMutex is sell under a mutex of this process.
 func newMutex(env Env) (Strategy, error) {
 	var mu sync.Mutex
 	return direct(func(c *counter, ctx context.Context, user string) (Outcome, error) {

@@ -82,7 +82,6 @@ func (s *dibsHTTP) Claim(ctx context.Context, user string) (Outcome, error) {
 	}
 }
 
-// refusalOf converts a problem to the lab's outcome.
 func refusalOf(status int, answer []byte) (Outcome, error) {
 	var problem struct {
 		Code string `json:"code"`

@@ -16,7 +16,6 @@ import (
 // done.
 var ErrLeaseLost = errors.New("lab: the lease ended before the claim did")
 
-// unlockFunc releases a lock.
 type unlockFunc func(context.Context) error
 
 // locked is a strategy that sells under a lock key in Redis.
@@ -38,7 +37,6 @@ func lockEntry(name, title, flaw string, l locked) Entry {
 		New: direct(claim, (*counter).prepareStock)}
 }
 
-// claim sells under the lock.
 func (l locked) claim(ctx context.Context, c *counter, user string) (outcome Outcome, err error) {
 	unlock, err := l.lock(ctx, c)
 	if err != nil || unlock == nil {

@@ -65,7 +65,6 @@ func (c *counter) prepareRow(ctx context.Context) error {
 	return err
 }
 
-// prepareUnits writes a row for each unit.
 func (c *counter) prepareUnits(ctx context.Context) error {
 	if _, err := c.DB.ExecContext(ctx, createUnits); err != nil {
 		return err
@@ -87,8 +86,6 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// changed executes a statement and reports whether it changed a
-// row.
 func changed(ctx context.Context, on execer, statement string, args ...any) (bool, error) {
 	res, err := on.ExecContext(ctx, statement, args...)
 	if err != nil {

@@ -19,10 +19,8 @@ import (
 // arguments.
 type Self func(args ...string) *exec.Cmd
 
-// stopMax limits a process's stop.
 const stopMax = 20 * time.Second
 
-// process is a child process and its output.
 type process struct {
 	cmd   *exec.Cmd
 	said  testenv.Buffer

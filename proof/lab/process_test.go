@@ -34,7 +34,6 @@ func TestAProcessThatWillNotEndIsKilled(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
-// worker runs a shell script instead of a worker.
 func worker(t *testing.T, script string) Self {
 	t.Helper()
 	return func(args ...string) *exec.Cmd {

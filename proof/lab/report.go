@@ -60,7 +60,6 @@ type Round struct {
 	lock    string // left by a killed claimer; of the first round
 }
 
-// newResult combines a strategy's rounds.
 func newResult(entry Entry, rounds []Round) Result {
 	res := Result{Name: entry.Name, Title: entry.Title, Flaw: entry.Flaw, Rounds: rounds}
 	var rates, statements, micros, sellOuts []float64

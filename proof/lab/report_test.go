@@ -16,7 +16,6 @@ func resultOf(name string, rounds ...lab.Round) lab.Result {
 	return lab.ResultOf(entry, rounds)
 }
 
-// full is a report with content in every part.
 func full() lab.Report {
 	w := lab.DefaultWorkload()
 	w.Users = 1_600

@@ -21,7 +21,6 @@ var (
 	errRanOut = errors.New("lab: the stock of a measurement ran out; give it a shorter --duration")
 )
 
-// contest is one strategy in one round.
 type contest struct {
 	*runner
 
@@ -133,7 +132,6 @@ func (c *contest) measure(ctx context.Context, one *Round) error {
 	})
 }
 
-// add sums the answers of a measurement.
 func (r *Round) add(answers []done, lasted time.Duration) error {
 	r.latency = newHistogram()
 	for _, d := range answers {
@@ -234,7 +232,6 @@ func (c *contest) kill(ctx context.Context, one *Round) error {
 	})
 }
 
-// lockLeft describes the campaign's lock and its expiry.
 func lockLeft(ctx context.Context, env Env) (string, error) {
 	ends, err := env.Redis.PTTL(ctx, env.lockKey()).Result()
 	switch {

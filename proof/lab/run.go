@@ -72,7 +72,6 @@ func openServers(host *testenv.Program, p Servers) (Servers, error) {
 	return p, err
 }
 
-// runner is a run in progress.
 type runner struct {
 	opts Options
 	w    Workload
@@ -120,7 +119,6 @@ func (r *runner) open(ctx context.Context, servers Servers) (err error) {
 	return err
 }
 
-// keys lists keys that match patterns.
 func (r *runner) keys(ctx context.Context, patterns []string) (keys []string, err error) {
 	for _, pattern := range patterns {
 		scan := r.env.Redis.Scan(ctx, 0, pattern, 1000).Iterator()
@@ -134,7 +132,6 @@ func (r *runner) keys(ctx context.Context, patterns []string) (keys []string, er
 	return keys, nil
 }
 
-// clean removes the keys of this run.
 func (r *runner) clean(ctx context.Context) error {
 	keys, err := r.keys(ctx, slices.Concat(dibsKeys, []string{KeyPrefix + "{" + r.id + "*"}))
 	for batch := range slices.Chunk(keys, 1000) {
@@ -178,7 +175,6 @@ func (r *runner) rounds(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// versions names the servers.
 func (r *runner) versions(ctx context.Context) []string {
 	info, _ := r.env.Redis.InfoMap(ctx, "server").Result() // a server that reports none has no version
 	redis := "Redis " + info["Server"]["redis_version"]

@@ -27,7 +27,6 @@ func small() lab.Workload {
 	return w
 }
 
-// quiet ignores progress.
 func quiet(int, int, string) {}
 
 // Every strategy in real processes: a sound one must sell each

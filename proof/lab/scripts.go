@@ -26,7 +26,6 @@ var (
 	prepareLua = []prepareFunc{(*counter).prepareRow, preload(luaUpdate), (*counter).prepareStock}
 )
 
-// take takes a unit in Redis by a script.
 func (c *counter) take(ctx context.Context, user string) (Outcome, error) {
 	reply, err := luaUpdate.Run(ctx, c.Redis, []string{c.stockKey(), c.usersKey()}, user).Text()
 	if err != nil {

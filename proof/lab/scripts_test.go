@@ -11,7 +11,6 @@ import (
 // never is longer than any test: the test triggers the flushes.
 const never = time.Hour
 
-// row is the rest by MySQL.
 func row(t *testing.T, env Env) (remaining int64) {
 	t.Helper()
 	require.NoError(t, env.DB.QueryRowContext(t.Context(), "SELECT remaining FROM lab_stock WHERE campaign_id = ?", env.Campaign.ID).Scan(&remaining))

@@ -41,7 +41,6 @@ type order struct {
 	Prefix string        `json:"prefix"`          // of user ids
 }
 
-// done is a worker's answer.
 type done struct {
 	Outcomes map[Outcome]int64 `json:"outcomes"`
 	InTime   int64             `json:"in_time"`           // claims answered within For
@@ -120,7 +119,6 @@ const latencyMax = 120_000_000
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, latencyMax, 3) }
 
-// crowd is a worker's claimers.
 type crowd struct {
 	order    order
 	strategy Strategy
@@ -151,7 +149,6 @@ func (c *crowd) run(ctx context.Context) (d done, err error) {
 	return c.done, err
 }
 
-// claims runs one claimer.
 func (c *crowd) claims(ctx context.Context) {
 	for ctx.Err() == nil {
 		user, ok := c.nextUser()

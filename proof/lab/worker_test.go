@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told is a Strategy with the test's answers.
 type told struct {
 	mu     sync.Mutex
 	asked  map[string]int

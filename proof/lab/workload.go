@@ -78,7 +78,6 @@ func (w *Workload) Validate() error {
 	return err
 }
 
-// within refuses a flag's value that is out of range.
 func within[T cmp.Ordered](flag string, value, least, most T) error {
 	if value < least || value > most {
 		return fmt.Errorf("%w: --%s must be %v to %v, not %v", ErrConfig, flag, least, most, value)
@@ -86,5 +85,4 @@ func within[T cmp.Ordered](flag string, value, least, most T) error {
 	return nil
 }
 
-// share is part i of n of a whole.
 func share(whole, i, n int) int { return whole/n + min(max(whole%n-i, 0), 1) }

@@ -14,7 +14,6 @@ type sample struct {
 	claimed, synced int64
 }
 
-// samplesMax limits Watch's samples.
 const samplesMax = 50_000
 
 // Lag is MySQL's lag during a run.

@@ -37,7 +37,6 @@ func TestTheLogOfAServiceIsReadToItsEnd(t *testing.T) {
 	require.Zero(t, in.Len(), "and then the rest is passed over, unread by nobody")
 }
 
-// child is a service that runs a shell script.
 func child(t *testing.T, script string) *Service {
 	t.Helper()
 	s := &Service{cmd: exec.Command("sh", "-c", script), exited: make(chan error, 1)}

@@ -419,7 +419,6 @@ func (r *rulesOne) start() one {
 	return s
 }
 
-// fold is a write's effect on Redis.
 func (r *rulesOne) fold(l *lotState, e *entry) {
 	switch e.Kind {
 	case kClaim:
@@ -558,7 +557,6 @@ func (s *one) lost() uint8 {
 	return 0
 }
 
-// apply applies one entry to MySQL.
 func (r *rulesOne) apply(s *one, e *entry, recovering bool) {
 	m := &s.M
 	switch e.Kind {

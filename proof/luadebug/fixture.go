@@ -99,7 +99,6 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	},
 }
 
-// lot loads a lot of a campaign of two shards.
 func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error) {
 	lot := *f.c
 	lot.ID = models.ShardID(f.c.ID, number)
@@ -152,7 +151,6 @@ func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error
 	return f, err
 }
 
-// token is a loader's token.
 const token = "loader"
 
 func (f *fixture) fence(ctx context.Context) error {

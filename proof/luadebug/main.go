@@ -23,10 +23,8 @@ import (
 	"dibs/lua"
 )
 
-// scripts is the scripts' folder, from the module's root.
 const scripts = "lua"
 
-// startWithin limits the loading of the fixture.
 const startWithin = 30 * time.Second
 
 var errUsage = errors.New("usage")
@@ -79,7 +77,6 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return nil
 }
 
-// scriptNames lists a module's scripts.
 func scriptNames(root string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(root, scripts, "*.lua"))
 	if err != nil || len(files) == 0 {

@@ -13,13 +13,11 @@ import (
 // errHeard replaces the reply of an intercepted call.
 var errHeard = errors.New("luadebug: heard")
 
-// call is a script call for redis-cli.
 type call struct {
 	path       string
 	keys, args []string
 }
 
-// cliArgs are redis-cli's arguments to debug the call.
 func (c *call) cliArgs() []string {
 	all := append([]string{"--ldb", "--eval", c.path}, c.keys...)
 	return append(append(all, ","), c.args...)

@@ -27,7 +27,6 @@ const (
 // triesAll reports whether each mutant is tried separately.
 func triesAll() bool { return testenv.Soak() || os.Getenv("DIBS_MUTANTS") != "" }
 
-// load returns every mutant of the folder.
 func load(t *testing.T) (all []mutant) {
 	t.Helper()
 	files, err := filepath.Glob("patches/*.patch")
@@ -43,7 +42,6 @@ func load(t *testing.T) (all []mutant) {
 	return all
 }
 
-// everyday returns the mutants of everyday runs by package.
 func everyday(t *testing.T) map[string][]mutant {
 	t.Helper()
 	byPackage := make(map[string][]mutant)

@@ -37,7 +37,6 @@ func (m *mutant) selects(test string) bool {
 	return false
 }
 
-// parse parses a patch.
 func parse(text string) (m mutant, err error) {
 	header, diff, found := strings.Cut(text, "\n\n")
 	if !found {
@@ -66,7 +65,6 @@ func parse(text string) (m mutant, err error) {
 	return m, err
 }
 
-// parseDiff parses the hunks of a unified diff.
 func parseDiff(diff string) (edits []mutants.Edit, err error) {
 	file := ""
 	for line := range strings.Lines(diff) {

@@ -31,7 +31,6 @@ type readiness struct {
 	wrong   time.Duration // of that, while claims were served
 }
 
-// claimed records a served claim of a campaign.
 func (r *readiness) claimed(campaignID string, started, ended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +75,6 @@ func (r *readiness) said(no bool, at time.Time) {
 	}
 }
 
-// sums returns the recorded times.
 func (r *readiness) sums() (unready, wrong time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +105,6 @@ func (p *part) isStopping() bool {
 	return p.isEnding
 }
 
-// ends reports whether a signal ends a process.
 func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == syscall.SIGKILL }
 
 // checkAvailability checks that no API reported not ready while

@@ -45,7 +45,6 @@ func certain(code string) bool {
 // without the caller's knowledge.
 func doubtful(code string) bool { return code == unheard || code == outcomeUnknown }
 
-// caller sends requests, one at a time.
 type caller struct{ client *http.Client }
 
 func newCaller() *caller {

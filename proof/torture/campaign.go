@@ -124,7 +124,6 @@ func (c *campaign) add(w *request) {
 	c.requests = append(c.requests, w)
 }
 
-// operator opens and changes campaigns.
 type operator struct {
 	*caller
 
@@ -168,7 +167,6 @@ func (o *operator) insistOn(ctx context.Context, method, path string, body any, 
 	}
 }
 
-// open makes the campaigns of a round.
 func (o *operator) open(ctx context.Context, round string, casts []cast) (all []*campaign, err error) {
 	for i := range casts {
 		k := &casts[i]

@@ -33,7 +33,6 @@ func (r *row) mayHoldAfter(from time.Time) bool {
 	return !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur))
 }
 
-// ledger is a campaign as MySQL has it.
 type ledger struct {
 	*campaign
 	*oracle.Books
@@ -84,7 +83,6 @@ func (rd *round) check(ctx context.Context) error {
 	return wrap(oracle.Accounts(ctx, rd.w.db, rd.brokenf))
 }
 
-// read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
 	books, err := oracle.Read(ctx, rd.w.db, c.id)
 	if err != nil {

@@ -24,7 +24,6 @@ type request struct {
 	ends     []ending
 }
 
-// try is one request for a claim and its reply.
 type try struct {
 	started, ended time.Time
 	code           string // of the refusal or of no reply; "" is a claim
@@ -113,7 +112,6 @@ func (c *client) pick() *campaign {
 	}
 }
 
-// asked returns the API of this client.
 func (c *client) asked() *part { return pick(c.w.apis, c.api) }
 
 func (c *client) base() string { return c.asked().frontURL }
@@ -162,7 +160,6 @@ func (c *client) ask(ctx context.Context, of *campaign) {
 	}
 }
 
-// body is the claim's request body.
 func (w *request) body() map[string]any {
 	body := map[string]any{"user_id": w.user, "quantity": w.quantity}
 	if subjects := w.c.subjects(w.user); subjects != nil {
@@ -203,7 +200,6 @@ func (c *client) book(one *request, t *try) {
 	one.tries = append(one.tries, *t)
 }
 
-// take decodes a reply's claim.
 func (t *try) take(body []byte) {
 	t.claim = new(models.Claim)
 	t.body = string(body)
@@ -273,7 +269,6 @@ func (c *client) endOne() {
 	}
 }
 
-// end sends one request to end an answered claim.
 func (c *client) end(one *request, base, claim string, wanted models.ClaimStatus) ending {
 	verb := "release"
 	body := map[string]any{"reason": "changed my mind"}

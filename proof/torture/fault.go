@@ -28,7 +28,6 @@ type fault struct {
 	undoes bool
 }
 
-// injection is one occurrence of a fault.
 type injection struct {
 	*fault
 
@@ -56,7 +55,6 @@ const (
 	onSQL   = "sql"
 )
 
-// faults returns all faults.
 func faults() []*fault {
 	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults(),
 		clockFaults())
@@ -97,7 +95,6 @@ func Names() (names []string) {
 	return names
 }
 
-// draw picks an allowed fault by weight.
 func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	sum := 0
 	for _, f := range from {

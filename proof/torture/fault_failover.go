@@ -80,7 +80,6 @@ func (w *world) primary(s *injection) (*testenv.RedisServer, string) {
 	return nil, ""
 }
 
-// replica picks a replica.
 func (w *world) replica(s *injection) *testenv.RedisServer {
 	for i := range w.redis {
 		if node := pick(w.redis, s.who+i); strings.Contains(w.replication(node), "role:slave") {

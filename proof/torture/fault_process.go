@@ -110,7 +110,6 @@ var toxics = []struct{ name, text string }{
 
 const slow = `{"name": "t", "type": "latency", "stream": "downstream", "attributes": {"latency": 300, "jitter": 250}}`
 
-// wireFaults are the faults of connections.
 func wireFaults() []*fault {
 	return []*fault{
 		{name: "cut a wire", target: onWire, weight: 6, lasts: span(50, 2500), inject: func(w *world, s *injection) error {

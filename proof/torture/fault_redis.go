@@ -14,7 +14,6 @@ import (
 	"dibs/lua"
 )
 
-// redisFaults are for a Redis that keeps its data.
 func redisFaults() []*fault {
 	onlyAlone := only(Alone, "another fault kills nodes that have replicas")
 	return []*fault{
@@ -62,7 +61,6 @@ func holdUp(ctx context.Context, rdb *redis.Client) error {
 	return rdb.ClientPause(ctx, 30*time.Millisecond).Err()
 }
 
-// unlink deletes a key on any node.
 func (w *world) unlink(key string) error {
 	return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error {
 		if err := rdb.Unlink(ctx, key).Err(); err != nil && !redis.HasErrorPrefix(err, "MOVED") {

@@ -138,7 +138,6 @@ func (w *world) stranger(do func(ctx context.Context, tx *sql.Tx) error) error {
 	return wrap(do(ctx, tx))
 }
 
-// each runs a query and calls take for each row.
 func (w *world) each(ctx context.Context, query string, args []any, take func(scan func(...any) error) error) error {
 	rows, err := w.db.QueryContext(ctx, query, args...)
 	if err != nil {

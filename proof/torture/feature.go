@@ -29,13 +29,11 @@ const (
 // kinds are exclusive: a campaign has one.
 var kinds = []string{kindCoupon, kindUnits, kindPackets}
 
-// features lists all features.
 var features = []string{
 	kindCoupon, kindUnits, kindPackets, withLimits, withHolds, withShards, withWaves, withFinance, withArchive, withEviction, withChanges,
 	withRepair, withUpgrade,
 }
 
-// exclusions are features that can't be combined.
 var exclusions = []struct {
 	these, those []string
 	why          string
@@ -60,15 +58,12 @@ func excluded(a, b string) string {
 // campaign.
 type pair struct{ feature, other string }
 
-// times separates the two of a pair.
 const times = " × "
 
 func (p pair) String() string { return p.feature + times + p.other }
 
-// pairs is a set of pairs.
 type pairs map[pair]bool
 
-// addFeatures adds the pairs of a campaign's features.
 func (p pairs) addFeatures(of []string) {
 	for i, a := range features {
 		for _, b := range features[i+1:] {
@@ -79,8 +74,6 @@ func (p pairs) addFeatures(of []string) {
 	}
 }
 
-// addFault adds the pairs of a fault with the features of the
-// campaigns it affects.
 func (p pairs) addFault(fault string, of []string) {
 	for _, f := range of {
 		p[pair{f, fault}] = true
@@ -143,7 +136,6 @@ func (c *campaign) had(since time.Time) []string {
 	})
 }
 
-// cover records a scenario's pairs.
 func (rd *round) cover(b *scenario) {
 	for _, c := range rd.campaigns {
 		had := c.had(b.started)

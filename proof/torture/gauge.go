@@ -41,7 +41,6 @@ func (g *gauge) reset(all []*campaign) {
 	}
 }
 
-// note counts a reply.
 func (g *gauge) note(campaign, code string, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +58,6 @@ func (g *gauge) note(campaign, code string, at time.Time) {
 	g.last[campaign] = at
 }
 
-// cost returns the counts since reset.
 func (g *gauge) cost() Cost {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,10 +21,8 @@ type extraLimit struct {
 	removed time.Time
 }
 
-// devices is the number of devices.
 const devices = 12
 
-// drawLimits draws a campaign's limits.
 func (o *operator) drawLimits(c *campaign) {
 	if c.packets {
 		c.perUser = between(o.r, 1, 2)
@@ -39,7 +37,6 @@ func (o *operator) drawLimits(c *campaign) {
 	c.extra = o.drawLimit(c.shards)
 }
 
-// drawLimit draws a limit allowed for the number of shards.
 func (o *operator) drawLimit(shards int) *extraLimit {
 	l := &extraLimit{by: "device", per: models.Pers[o.r.IntN(len(models.Pers))], max: between(o.r, 5, 60)}
 	if shards > 1 { // sharded campaigns have limits of one subject only, the user
@@ -49,12 +46,10 @@ func (o *operator) drawLimit(shards int) *extraLimit {
 	return l
 }
 
-// body is the request's limits for a new campaign.
 func (l *extraLimit) body() []map[string]any {
 	return []map[string]any{{"by": l.by, "per": l.per, "max": l.max}}
 }
 
-// subjectOf returns the subject that a user's claims count for.
 func (l *extraLimit) subjectOf(user string) string {
 	if l.by == models.ByUser {
 		return user
@@ -74,8 +69,6 @@ func (l *extraLimit) keyOf(user string, at time.Time) string {
 	return key
 }
 
-// inForce reports whether a limit was certainly in force at a
-// time.
 func (l *extraLimit) inForce(at time.Time) bool {
 	return l != nil && (l.removed.IsZero() || at.Before(l.removed))
 }

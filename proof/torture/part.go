@@ -147,7 +147,6 @@ func (p *part) set(variable string) {
 	p.env = append(p.env, variable)
 }
 
-// stopWithin limits a process's stop.
 const stopWithin = 8 * time.Second
 
 // end ends the process permanently, and kills it if it does not
@@ -169,7 +168,6 @@ func (p *part) end(within time.Duration) {
 	<-p.exited
 }
 
-// answers reports whether the process is up.
 func (p *part) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -14,7 +14,6 @@ type plan struct {
 	scenarios []*scenario
 }
 
-// cast describes a campaign of a round.
 type cast struct {
 	name     string
 	users    int
@@ -41,7 +40,6 @@ func (t traffic) String() string { return [...]string{"rush", "quiet", "no claim
 // quiet campaign.
 const quietOneIn = 60
 
-// casts returns the campaigns of every round.
 func casts() []cast {
 	return []cast{
 		{name: "-limits", users: 60, total: [2]int64{100, 400}, lowAt: 10, must: []string{withLimits}, may: []string{
@@ -110,7 +108,6 @@ func (p *planner) plan(n, faults int) *plan {
 	return next
 }
 
-// drawCasts draws a round's campaigns.
 func (p *planner) drawCasts(r *rand.Rand) []cast {
 	all := casts()
 	evicts := r.IntN(2) == 0

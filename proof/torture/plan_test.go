@@ -15,7 +15,6 @@ import (
 // pair.
 const pairsWithin = 4 * time.Hour
 
-// pairRuns are runs that together cover every pair.
 func pairRuns() []Options {
 	return []Options{
 		{Pairs: true, Shards: 4, Topology: Alone}, {Pairs: true, Shards: 4, Topology: Alone, Durability: lua.Fsync, Serve: true},

@@ -67,7 +67,6 @@ func chance(seed uint64, round int, stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(round)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
 }
 
-// brokenf records a violated promise.
 func (rd *round) brokenf(format string, args ...any) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -93,7 +92,6 @@ const (
 	chanceOfPauses   = 0x8000
 )
 
-// run runs the round and checks the result.
 func (rd *round) run(ctx context.Context) (err error) {
 	rd.lossy = rd.plan.lossy
 	rd.w.evict(slices.ContainsFunc(rd.plan.casts, func(c cast) bool { return slices.Contains(c.features, withEviction) }))

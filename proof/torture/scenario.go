@@ -74,10 +74,8 @@ func (p *planner) planScenario(r *rand.Rand, of *plan, struck, left int) *scenar
 	return b
 }
 
-// length is the fault's expected time in its lane.
 func (s *injection) length() time.Duration { return s.lasts + s.takes + ms((minPause+maxPause)/2) }
 
-// length is the scenario's expected time.
 func (b *scenario) length() (most time.Duration) {
 	for _, lane := range b.lanes {
 		sum := time.Duration(0)
@@ -95,7 +93,6 @@ func (b *scenario) lossy(o *Options) bool {
 	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *injection) bool { return s.lossy(o) })
 }
 
-// inject runs a scenario and reports its cost.
 func (rd *round) inject(ctx context.Context, b *scenario, i int) error {
 	for _, c := range rd.campaigns {
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
@@ -125,7 +122,6 @@ func (rd *round) inject(ctx context.Context, b *scenario, i int) error {
 	return err
 }
 
-// happenAll runs a lane's faults.
 func (rd *round) happenAll(ctx context.Context, b *scenario, lane []*injection, pauses *rand.Rand) error {
 	for i, s := range lane {
 		if i > 0 {
@@ -188,8 +184,6 @@ func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	}
 }
 
-// reportFaults reports a scenario's faults. Each has the cost of
-// the whole.
 func (rd *round) reportFaults(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)

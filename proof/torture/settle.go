@@ -303,7 +303,6 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 	return nil
 }
 
-// stock returns a campaign's stock by the API.
 func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, err error) {
 	r := o.send(ctx, http.MethodGet, o.base()+"/v1/campaigns/"+c.id+"/stock", "", nil)
 	if r.code != "" {

@@ -98,7 +98,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // kit; each costs new servers.
 const maxVoid = 10
 
-// run is the rounds of one call of Run.
 type run struct {
 	opt     *Options
 	started time.Time

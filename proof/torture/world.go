@@ -134,7 +134,6 @@ func (w *world) startServers() {
 // the server is read-only.
 const user = "dibs"
 
-// prepare makes clients, database and schema.
 func (w *world) prepare() (err error) {
 	w.rdb, err = redisconn.Connect(w.redisURL)
 	if err != nil {
@@ -192,7 +191,6 @@ func (w *world) dsnAt(addr string) string {
 	return c.FormatDSN()
 }
 
-// roles are a world's processes, by command.
 var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"webhooks", 1}, {"api", 2}}
 
 // rolesInOne are a world's processes if one has all roles but
@@ -263,7 +261,6 @@ func (w *world) newPart(kind, name, folder string) *part {
 	return p
 }
 
-// settings are common to all processes.
 func (w *world) settings() map[string]string {
 	all := map[string]string{
 		"DIBS_PARTITIONS": strconv.Itoa(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
@@ -320,7 +317,6 @@ func (w *world) dibs(args ...string) (string, error) {
 // roles.
 func (w *world) of(kind string) []*part { return ofKind(w.parts, kind) }
 
-// spare returns the stopped process of a kind.
 func (w *world) spare(kind string) *part { return ofKind(w.spares, kind)[0] }
 
 func ofKind(parts []*part, kind string) []*part {

@@ -122,7 +122,6 @@ func listStrategies(env cmd.Env) error {
 	return err
 }
 
-// newLabWorker is the command of the lab's worker processes.
 func newLabWorker(env cmd.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: lab.WorkerCommand, Short: "Claim for a lab", Hidden: true, Args: cobra.NoArgs,

@@ -17,7 +17,6 @@ import (
 	"dibs/proof/trials"
 )
 
-// within limits a test's command.
 const within = time.Minute
 
 // TestMain is also the program, for the lab's processes.
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// ended is how a command ended.
 type ended struct {
 	code           int
 	stdout, stderr string
