@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// What stands in audit_log.action.
+// Values of audit_log.action.
 const (
 	AuditCampaignCreated = "campaign.created"
 	AuditCampaignChanged = "campaign.changed"
 	AuditCampaignClosed  = "campaign.closed"
 	AuditCampaignDeleted = "campaign.deleted"
 	AuditPacketsAdded    = "packets.added"
-	AuditCampaignPaused  = "campaign.paused" // while MySQL was away
+	AuditCampaignPaused  = "campaign.paused" // while MySQL was unavailable
 	AuditGapAccepted     = "gap.accepted"
 	AuditClaimReopened   = "claim.reopened"
 	AuditClaimExtended   = "claim.extended"
@@ -31,12 +31,11 @@ const (
 	AuditTokenRefused    = "token.refused"
 )
 
-// AuditEntry is a row of audit_log: who changed what, and what was there
-// before.
+// AuditEntry is a row of audit_log: who changed what, and the values before.
 type AuditEntry struct {
 	ID         string          `json:"id"` // UUIDv7: sorts by time
 	At         Time            `json:"at"`
-	Actor      string          `json:"actor"` // "" of a token that is no one's
+	Actor      string          `json:"actor"` // "" for a token without a name
 	RequestID  string          `json:"request_id"`
 	Action     string          `json:"action"`
 	CampaignID string          `json:"campaign_id,omitempty"`
@@ -46,16 +45,16 @@ type AuditEntry struct {
 
 // AuditQuery selects entries of the audit log, the newest first.
 type AuditQuery struct {
-	CampaignID string    // "": of all
+	CampaignID string    // "": all campaigns
 	Since      time.Time // zero: from the beginning
-	Before     string    // entries older than that of this id; "": from the newest
+	Before     string    // entries older than this id; "": from the newest
 	Limit      int
 }
 
-// Change is the change in words, such as "total 100 -> 200, version 1 -> 2".
+// Change describes the change, such as "total 100 -> 200, version 1 -> 2".
 func (e *AuditEntry) Change() string {
 	var before, after map[string]json.RawMessage
-	_ = json.Unmarshal(e.Before, &before) // what can't be read, as there is none, says nothing
+	_ = json.Unmarshal(e.Before, &before) // missing or unreadable JSON counts as empty
 	_ = json.Unmarshal(e.After, &after)
 	names := make([]string, 0, len(after))
 	for name := range after {

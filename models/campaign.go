@@ -16,69 +16,67 @@ const (
 	KindPacket Kind = "packet" // a list of amounts
 )
 
-// Status is whether a campaign takes claims, apart from its window and its
+// Status says whether a campaign takes claims, apart from its window and
 // stock.
 type Status string
 
-// The states of a campaign. A closed campaign stays closed.
+// The states of a campaign. Closed is final.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
 	StatusClosed Status = "closed"
 )
 
-// Residency is where the stock of a campaign is.
+// Residency says where the stock of a campaign is.
 type Residency string
 
-// The states of residency, by the entries of the claim stream that MySQL has
-// applied.
+// The states of residency, as of the stream entries that MySQL has applied.
 const (
 	ResidencyNone     Residency = "none"     // never loaded into Redis
-	ResidencyResident Residency = "resident" // loaded into Redis, which decides
-	ResidencyEvicted  Residency = "evicted"  // taken out of Redis
+	ResidencyResident Residency = "resident" // in Redis, which decides
+	ResidencyEvicted  Residency = "evicted"  // removed from Redis
 )
 
 const (
-	// UnitsMax bounds total, limits and low_stock_at: well inside the 2^53 that
-	// Lua's numbers hold exactly.
+	// UnitsMax bounds total, limits and low_stock_at. Lua's numbers are exact
+	// up to 2^53, which is far above.
 	UnitsMax int64 = 1_000_000_000_000
 	// QuantityMax bounds the units of one claim.
 	QuantityMax int64 = 1_000_000
 	// HoldMax bounds hold_for.
 	HoldMax = 366 * 24 * time.Hour
-	// NameLength bounds the name of a campaign, in characters.
+	// NameLength bounds a campaign's name, in characters.
 	NameLength = 200
 )
 
-// What the public may read of a campaign, without a token; "" is nothing.
+// What anyone may read of a campaign without a token; "" is nothing.
 const (
 	PublicLevel = "level" // whether many, few or none are left
 	PublicCount = "count" // how many
 )
 
-// Campaign is the definition of a campaign and its books, or a shard of one
-// with its own: a row of MySQL's view defined_lots. MySQL is the authority for
-// the definition. Units are counted in units, times are UTC at millisecond
-// precision.
+// Campaign is a campaign's definition with its counters, or one shard with
+// its own counters: a row of MySQL's view defined_lots. MySQL is the
+// authority for the definition. Times are UTC, in milliseconds.
 type Campaign struct {
 	ID     string `gorm:"primaryKey"`
 	Kind   Kind
 	Name   string
 	Status Status
-	// which claim stream; from the id, see lua.PartitionOf
+	// the number of its claim stream, computed from the id by lua.PartitionOf
 	Partition int `gorm:"column:partition_no"`
-	// Shards is over how many shards the campaign is spread, 1 for most. Stored
-	// digests of campaigns of one shard lack it.
+	// Shards is the number of shards, 1 for most campaigns. It is omitted for
+	// one shard because older digests lack the field.
 	Shards int `gorm:"default:1" json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
 	Total         int64
 	PerUser       int64 // 0: no limit
 	PerUserPerDay int64 // 0: no limit
-	// Limits are the other limits, see AllLimits. Stored digests of campaigns
-	// without them lack the field.
+	// Limits are those beside PerUser and PerUserPerDay, see AllLimits. They
+	// are omitted when empty because older digests lack the field.
 	Limits Limits `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
-	// ShardBy is the subject whose value decides about the shard of a claim; ""
-	// is its user.
+	// ShardBy is the subject whose value selects a claim's shard; "" is the
+	// user.
 	ShardBy    string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 	TimeZone   string
 	StartsAt   *time.Time
@@ -87,79 +85,77 @@ type Campaign struct {
 	Currency   string
 	SenderID   string
 	HoldForMs  int64
-	PauseID    *string `json:"-"` // the last pause that Redis was told of while MySQL was away
-	// A hold lasts no longer than HoldMaxMs, however often it is extended; 0:
-	// there are none. Stored digests lack it where it is the usual.
+	PauseID    *string `json:"-"` // the last pause that was made in Redis while MySQL was unavailable
+	// HoldMaxMs bounds a hold with all its extensions; 0: campaign without
+	// holds. Stored digests lack it if it is the default.
 	HoldMaxMs int64 `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
-	// Public is what anybody may read: PublicLevel, PublicCount or nothing.
-	// Stored digests of campaigns without it lack the field.
+	// Public is what anyone may read: PublicLevel, PublicCount or "". Older
+	// digests lack the field.
 	Public string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
-	// Version identifies the last change of the definition: 1, then
-	// milliseconds since 1970, rising. AppliedVersion is the last version that
+	// Version identifies the last change of the definition: 1 at first, then
+	// rising milliseconds since 1970. AppliedVersion is the last version that
 	// Redis is known to hold.
 	Version        int64
 	AppliedVersion int64
-	// Changes counts the definitions that there were, from 1: people read it,
-	// nothing is decided by it. Digests that are stored lack it.
+	// Changes numbers the definitions from 1, for people only. Stored digests
+	// lack it.
 	Changes int64 `gorm:"default:1" json:"-"`
-	// Epoch is the number of the last load into Redis; 0 before the first.
+	// Epoch numbers the loads into Redis; 0 before the first.
 	Epoch int64
-	// LoadAttempts counts the loads that were started; the next epoch comes
-	// from it.
+	// LoadAttempts counts loads that were started. The next epoch comes from
+	// it.
 	LoadAttempts int64
 
 	Residency   Residency `gorm:"default:none"`
 	ResidencyAt *time.Time
-	// Generation is that of its partition when it was loaded last.
+	// Generation is that of the partition at the last load.
 	Generation int64 `json:"-"`
 
-	// What processes saw of the lot in Redis when its partition lost data, or
-	// when they found less there. They only rise.
+	// What processes had seen of the lot in Redis when its partition lost
+	// data, or when Redis held less than that. They only rise.
 	SeenEpoch, SeenSeq, SeenUnits int64 `json:"-"`
-	// What was sold and lost: it has no row. Its units are not for sale, unless
-	// an operator gives them up.
+	// What was sold and then lost, without a row. These units aren't for sale
+	// until an operator gives the lost claims up.
 	LostClaims                  int64
 	LostUnits                   int64 `json:"-"`
 	GivenUpClaims, GivenUpUnits int64 `json:"-"`
 
-	// The counters, moved by the writer in the transaction that inserts the
-	// claims. The database computes Remaining from Total, RedisTotal and
-	// Claimed. It is never below 0, and of a campaign of one shard never below
-	// what Redis says. Of several shards it shows a lowered total before they
-	// have it.
+	// Counters. The writer moves them in the transaction that inserts the
+	// claims. MySQL computes Remaining from Total, RedisTotal and Claimed. It
+	// is never negative. With one shard it is never below Redis' figure. With
+	// several, it shows a lowered total before the shards have it.
 	Remaining int64 `gorm:"->"` // units
 	Claimed   int64 // units of live claims
-	SyncedSeq int64 // accepted claims that have their row
-	Sold      int64 `json:"-"` // units of these, released or not
+	SyncedSeq int64 // accepted claims that have a row
+	Sold      int64 `json:"-"` // units of these, even if released
 
-	// claims that were released or expired, ever; moved in the transaction that
-	// did it
+	// claims ever released or expired; counted in the transaction that does
+	// it
 	ReleasedClaims int64
 
-	// What was moved out of claims; the counters above count it still. It is no
-	// part of the digests that are stored.
+	// Rows moved from claims to the archive. The counters above include them.
+	// Stored digests don't.
 	ArchivedClaims   int64 `json:"-"`
 	ArchivedUnits    int64 `json:"-"` // of live claims
 	ArchivedSold     int64 `json:"-"` // units of all of them
 	ArchivedReleased int64 `json:"-"` // claims
 
-	// RedisTotal is what Redis may still sell by while a lower Total is on its
-	// way to it; else 0.
+	// RedisTotal is the total that Redis still sells by until it has a
+	// lowered Total; else 0.
 	RedisTotal int64 `json:"-"`
 
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// TableName names the view for gorm. Its tables are written to by package
-// campaigns.
+// TableName names the view for gorm. Package campaigns writes its tables.
 func (Campaign) TableName() string { return "defined_lots" }
 
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
 
-// Location is the zone in which the windows of limits begin.
+// Location is the zone in which the limits' windows begin.
 func (c *Campaign) Location() (*time.Location, error) { return LoadZone(c.TimeZone) }
 
 // Definition is the part of a campaign that its creator chose.
@@ -175,8 +171,8 @@ func (c *Campaign) Definition() Campaign {
 	return d
 }
 
-// DefinitionJSON is what people have decided of a campaign, as JSON: in the
-// API, in the console and in the audit log.
+// DefinitionJSON is a campaign's definition in the API, the console and the
+// audit log.
 type DefinitionJSON struct {
 	Kind          Kind        `json:"kind" enum:"coupon,packet"`
 	Name          string      `json:"name,omitempty"`
@@ -199,7 +195,7 @@ type DefinitionJSON struct {
 	Version       int64       `json:"version" doc:"number of the change, from 1"`
 }
 
-// DefinitionJSON is the definition of the campaign as JSON.
+// DefinitionJSON returns the definition for the API.
 func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	d := DefinitionJSON{
 		Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
@@ -224,10 +220,10 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	return d
 }
 
-// Change is a change of a campaign's definition; nil leaves a field as it is.
+// Change changes a campaign's definition. A nil field stays as it is.
 type Change struct {
-	// IfVersion has the change made only to a campaign whose Version is among
-	// these; nil is any.
+	// IfVersion limits the change to campaigns whose Version is among these;
+	// nil is any.
 	IfVersion []int64
 
 	Name          *string
@@ -235,14 +231,14 @@ type Change struct {
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
-	Limits        *Limits    // replace all limits; PerUser and PerUserPerDay add to them
-	StartsAt      *time.Time // the zero time is none
-	EndsAt        *time.Time // the zero time is none
+	Limits        *Limits    // replace all limits; PerUser and PerUserPerDay then apply
+	StartsAt      *time.Time // the zero time removes it
+	EndsAt        *time.Time // the zero time removes it
 	LowStockAt    *int64
-	Status        *Status // open, paused; closed is for ever
+	Status        *Status // open, paused or closed; closed is final
 }
 
-// Pauses reports whether pausing is all that it does.
+// Pauses reports whether the change does nothing but pause.
 func (ch Change) Pauses() bool {
 	if ch.Status == nil || *ch.Status != StatusPaused {
 		return false
@@ -252,12 +248,12 @@ func (ch Change) Pauses() bool {
 	return reflect.DeepEqual(ch, Change{})
 }
 
-// Fits reports whether the change may be made to a campaign of this version.
+// Fits reports whether the change applies to this version.
 func (ch Change) Fits(version int64) bool {
 	return ch.IfVersion == nil || slices.Contains(ch.IfVersion, version)
 }
 
-// Apply changes c in place. The caller validates the result.
+// Apply changes c. The caller validates the result.
 func (ch Change) Apply(c *Campaign) {
 	set(&c.Name, ch.Name)
 	set(&c.Public, ch.Public)
@@ -289,7 +285,7 @@ func set[T any](field, value *T) {
 	}
 }
 
-// Validate returns nil, or a *FieldError for the first field that is not valid.
+// Validate returns nil, or a *FieldError for the first invalid field.
 func (c *Campaign) Validate() error {
 	if err := cmp.Or(CheckCampaignID(c.ID), CheckSegment(c.ID)); err != nil {
 		return refuse("id", "%s", reason(err))

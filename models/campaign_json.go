@@ -1,6 +1,6 @@
 package models
 
-// CampaignJSON is a campaign as the API shows it.
+// CampaignJSON is a campaign in the API.
 type CampaignJSON struct {
 	ID string `json:"id"`
 	DefinitionJSON
@@ -9,7 +9,7 @@ type CampaignJSON struct {
 	UpdatedAt Time `json:"updated_at"`
 }
 
-// JSON is the campaign as the API shows it.
+// JSON returns the campaign for the API.
 func (c *Campaign) JSON() CampaignJSON {
 	return CampaignJSON{ID: c.ID, DefinitionJSON: c.DefinitionJSON(), CreatedAt: NewTime(c.CreatedAt), UpdatedAt: NewTime(c.UpdatedAt)}
 }

@@ -6,7 +6,7 @@ type CampaignSort string
 // The orders of a list of campaigns.
 const (
 	SortByID      CampaignSort = "id"
-	SortByBusy    CampaignSort = "busy" // those with claims first, and of these the last that moved
+	SortByBusy    CampaignSort = "busy" // those with claims first, of these the most recently changed first
 	SortByLeft    CampaignSort = "left"
 	SortByTotal   CampaignSort = "total"
 	SortByClaimed CampaignSort = "claimed"
@@ -15,9 +15,9 @@ const (
 
 // CampaignQuery selects campaigns.
 type CampaignQuery struct {
-	Text   string // part of the id or the name, in any case; "": any
+	Text   string // part of the id or the name, ignoring case; "": any
 	Status Status // "": any
-	After  string // campaigns with ids above this; with SortByID only
+	After  string // only campaigns with greater ids; with SortByID only
 	Sort   CampaignSort
 	Offset int
 	Limit  int

@@ -17,7 +17,7 @@ func openCoupon(change func(*models.Campaign)) models.Campaign {
 	return c
 }
 
-// requireField expects a refusal of that field, or none for "".
+// requireField expects a refusal of this field, or none for "".
 func requireField(t *testing.T, field string, err error, what ...any) {
 	t.Helper()
 	if field == "" {
@@ -57,7 +57,7 @@ func TestAHoldLastsAYearAtMost(t *testing.T) {
 	for ms, refused := range map[int64]string{
 		0: "", 1: "", year: "", year + 1: "hold_for", -1: "hold_for", math.MaxInt64: "hold_for",
 		math.MaxInt64/1_000_000 + 1: "hold_for", // more than a time.Duration holds
-		// 2^64 ns and a little: cut to 64 bits it is less than a millisecond
+		// 2^64 ns and a little: as int64 it would be under a millisecond
 		18_446_744_073_710: "hold_for",
 	} {
 		c := openCoupon(func(c *models.Campaign) { c.HoldForMs = ms })

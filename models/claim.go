@@ -2,7 +2,7 @@ package models
 
 import "time"
 
-// ClaimStatus is what became of a claim. MySQL is the authority.
+// ClaimStatus is the state of a claim. MySQL is the authority.
 type ClaimStatus string
 
 // The states of a claim.
@@ -12,15 +12,15 @@ const (
 	ClaimReleased ClaimStatus = "released"
 	ClaimExpired  ClaimStatus = "expired"
 
-	// ClaimParked is a claim whose row MySQL refuses. It counts as claimed, and
-	// can't be redeemed or released before a person has decided.
+	// ClaimParked is a claim whose row MySQL refuses. It counts as claimed.
+	// It can't be redeemed or released until an operator decides.
 	ClaimParked ClaimStatus = "parked"
 )
 
 // Live reports whether a claim counts against stock and limits.
 func (s ClaimStatus) Live() bool { return s == ClaimClaimed || s == ClaimRedeemed }
 
-// Claim is one accepted claim as storefronts see it.
+// Claim is an accepted claim in the API.
 type Claim struct {
 	ID         string      `json:"id"`
 	CampaignID string      `json:"campaign_id"`
@@ -40,8 +40,7 @@ type Claim struct {
 	ReleaseReason string `json:"release_reason,omitempty" doc:"as sent with the release"`
 }
 
-// WithResolution returns the claim with the fields that tell what became of it,
-// from its row.
+// WithResolution adds what became of the claim, from its row.
 func (c Claim) WithResolution(r *ClaimRow) Claim {
 	if r.OrderID != nil {
 		c.OrderID = *r.OrderID
@@ -75,20 +74,20 @@ type Stock struct {
 	AsOf       Time   `json:"as_of"`
 }
 
-// TimeLayout is RFC 3339 in UTC with milliseconds, the form of every time in
-// the API and in events.
+// TimeLayout is RFC 3339 in UTC with milliseconds. All times of the API and
+// of events have it.
 const TimeLayout = "2006-01-02T15:04:05.000Z"
 
-// Time is a time that JSON shows in TimeLayout.
+// Time is a time whose JSON has TimeLayout.
 type Time struct{ time.Time }
 
-// NewTime cuts t to UTC milliseconds.
+// NewTime truncates t to UTC milliseconds.
 func NewTime(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
 
-// TimeFromMs makes a Time from milliseconds since 1970.
+// TimeFromMs converts milliseconds since 1970.
 func TimeFromMs(ms int64) Time { return Time{time.UnixMilli(ms).UTC()} }
 
-// MarshalJSON writes TimeLayout in quotes.
+// MarshalJSON writes TimeLayout.
 func (t Time) MarshalJSON() ([]byte, error) {
 	b := make([]byte, 0, len(TimeLayout)+2)
 	b = append(b, '"')
@@ -96,7 +95,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return append(b, '"'), nil
 }
 
-// UnmarshalJSON reads any RFC 3339 time and cuts it to UTC milliseconds.
+// UnmarshalJSON reads any RFC 3339 time and truncates it to UTC milliseconds.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	var std time.Time
 	if err := std.UnmarshalJSON(b); err != nil {

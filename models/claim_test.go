@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// rows is one claim of each status and kind.
+// rows has one claim of each status and kind.
 func rows() []models.ClaimRow {
 	resolved := at.Add(time.Minute)
 	claimed := models.ClaimRow{
@@ -30,8 +30,7 @@ func rows() []models.ClaimRow {
 	return []models.ClaimRow{claimed, redeemed, released, expired, packet}
 }
 
-// TestClaimsAreAnsweredAsStorefrontsReadThem: the JSON of the API, field for
-// field.
+// Storefronts read this JSON: names and forms of the fields must not change.
 func TestClaimsAreAnsweredAsStorefrontsReadThem(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -2,11 +2,12 @@ package models
 
 import "strings"
 
-// minorUnits are the codes of ISO 4217, at the number of digits of their minor
-// unit. They are those of the list of 2026-01-01, and some withdrawn ones that
-// are still in books. CLDR, and what follows it (golang.org/x/text/currency),
-// rounds many to whole units: IDR, IQD. Metals, baskets and test codes (XAU,
-// XDR, XXX) have no minor unit: there are no amounts of them.
+// minorUnits are ISO 4217 codes, indexed by the digits of their minor unit.
+// The list is that of 2026-01-01, with withdrawn codes that still occur in
+// accounts. CLDR, and golang.org/x/text/currency with it, was rejected: it
+// rounds many currencies to whole units, such as IDR and IQD. Metals, baskets
+// and test codes (XAU, XDR, XXX) have no minor unit, so there are no amounts
+// of them.
 var minorUnits = [...]string{
 	0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
 	2: "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW " +
@@ -20,9 +21,9 @@ var minorUnits = [...]string{
 	4: "CLF UYW",
 }
 
-// MinorDigits returns how many digits the minor unit of a currency has: 2 for
-// EUR, 0 for JPY. It is not ok for a code that ISO 4217 does not know, or that
-// has no minor unit. Older campaigns may have such a code: see IsCurrency.
+// MinorDigits returns the digits of a currency's minor unit: 2 for EUR, 0 for
+// JPY. ok is false if ISO 4217 lacks the code or the code has no minor unit.
+// Older campaigns may have such a code, see IsCurrency.
 func MinorDigits(code string) (digits int, ok bool) {
 	for n, codes := range minorUnits {
 		if IsCurrency(code) && strings.Contains(codes, code) {

@@ -11,7 +11,7 @@ import (
 	"dibs/models"
 )
 
-// TestMinorUnitsAreThoseOfISO4217 asks for every code that has the form of one.
+// Every code of three capital letters is tried.
 func TestMinorUnitsAreThoseOfISO4217(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/iso4217.csv")

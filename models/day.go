@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// StartOfDay is the first moment at which the clocks of a zone show a date, or
-// a later one. So a day whose midnight is skipped begins at the moment after
-// the gap, one whose midnight comes twice at the first of the two, and one that
-// the zone leaves out begins where the next one does.
+// StartOfDay is the first moment at which a zone's clocks show the date or a
+// later one.
+//   - If midnight is skipped, the day begins right after the gap.
+//   - If midnight occurs twice, it begins at the first.
+//   - If the zone skips the whole date, it begins where the next day does.
 func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	return firstShowing(time.Date(y, m, d, 0, 0, 0, 0, time.UTC), zone)
 }
 
-// firstShowing is the first moment at which the clocks of a zone show a time,
-// or a later one. wall has the time that they show as if it were UTC.
+// firstShowing is the first moment at which a zone's clocks show this time or
+// a later one. wall is that clock time, written as UTC.
 func firstShowing(wall time.Time, zone *time.Location) time.Time {
 	for s := range stretches(wall, zone) {
 		if s.at.Before(s.from) {
@@ -24,11 +25,11 @@ func firstShowing(wall time.Time, zone *time.Location) time.Time {
 			return s.at
 		}
 	}
-	return wall // not reached: no offset is longer than a day
+	return wall // unreachable: no offset is longer than a day
 }
 
-// showing are the moments at which the clocks of a zone show a time: none if
-// they skip it, two if they are set back over it.
+// showing returns the moments at which a zone's clocks show this time: none
+// if they skip it, two if they are set back over it.
 func showing(wall time.Time, zone *time.Location) (moments []time.Time) {
 	for s := range stretches(wall, zone) {
 		if !s.at.Before(s.from) && s.at.Before(s.to) {
@@ -38,21 +39,21 @@ func showing(wall time.Time, zone *time.Location) (moments []time.Time) {
 	return moments
 }
 
-// stretch is a time during which a zone has one offset.
+// stretch is a period in which a zone has one offset.
 type stretch struct {
 	from, to time.Time
-	at       time.Time // when the clocks would show the time by this offset; it may be outside
+	at       time.Time // when this offset would show the time; may be outside the stretch
 }
 
-// aroundTheEarth is longer than any offset, and than clocks were ever set back.
+// aroundTheEarth is longer than any offset and any change of clocks.
 const aroundTheEarth = 48 * time.Hour
 
-// quarter divides the times at which clocks change in years that have rules
-// alone.
+// quarter is the step past a wrong zone bound. All clock changes of years
+// that only have rules fall on its multiples.
 const quarter = 15 * time.Minute
 
-// stretches are those during which clocks may show a time. time.Date does not
-// say which side of a change of the clocks it takes.
+// stretches yields those that may show a time. time.Date is no help here: it
+// doesn't define which side of a clock change it takes.
 func stretches(wall time.Time, zone *time.Location) iter.Seq[stretch] {
 	return func(yield func(stretch) bool) {
 		last := wall.Add(aroundTheEarth)
@@ -62,7 +63,7 @@ func stretches(wall time.Time, zone *time.Location) iter.Seq[stretch] {
 			if end.IsZero() {
 				end = last
 			}
-			if !end.After(t) { // Go 1.26 says so on the last day of a leap year
+			if !end.After(t) { // seen in Go 1.26 on the last day of a leap year
 				end = t.Add(quarter)
 			}
 			at := wall.Add(-time.Duration(offset) * time.Second).In(zone)
@@ -81,11 +82,11 @@ type Day struct {
 	From, To time.Time // its first moment, and that of the next day
 }
 
-// Days that are added up. The columns of MySQL and the times of the API have no
-// later year.
+// The years for which days can be summed up. MySQL's columns and the API's
+// times end with them.
 const firstDayYear, lastDayYear = 1970, 9998
 
-// ParseDay reads a date of a zone. Errors: *FieldError of the field date.
+// ParseDay reads a date in a zone. Errors: *FieldError for the field date.
 func ParseDay(date string, zone *time.Location) (Day, error) {
 	at, err := time.Parse(time.DateOnly, date)
 	if err != nil || at.Year() < firstDayYear || at.Year() > lastDayYear {
@@ -101,12 +102,11 @@ func ParseDay(date string, zone *time.Location) (Day, error) {
 	return day, nil
 }
 
-// Twice is which of two moments is meant where the clocks are set back and show
-// a time twice.
+// Twice selects one of two moments when clocks are set back and show a time
+// twice.
 type Twice string
 
-// The moments that can be meant. Without one, a time that comes twice is
-// refused.
+// The moments to select. Without one, an ambiguous time is refused.
 const (
 	TwiceFirst  Twice = "first"
 	TwiceSecond Twice = "second"
@@ -115,9 +115,8 @@ const (
 // localMinutes is a local time without seconds, as browsers send it.
 const localMinutes = "2006-01-02T15:04"
 
-// ParseLocal reads a time of a field as people write it, such as
-// 2027-01-31T18:00: what the clocks of a zone show, or an RFC 3339 time, which
-// says its offset. Errors: *FieldError.
+// ParseLocal reads a time such as 2027-01-31T18:00 on the zone's clocks, or
+// an RFC 3339 time with its offset. Errors: *FieldError for the field.
 func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time, error) {
 	if at, err := ParseTime(text); err == nil {
 		return at, nil
@@ -144,7 +143,8 @@ func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time
 		zone, moments[0].Format(time.RFC3339), moments[1].Format(time.RFC3339))
 }
 
-// FormatLocal writes what ParseLocal reads, with the seconds if there are any.
+// FormatLocal is the reverse of ParseLocal. It writes seconds only if they
+// aren't zero.
 func FormatLocal(at time.Time, zone *time.Location) string {
 	at = at.In(zone)
 	if at.Second() == 0 {

@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// zonesOfGo are all zones of the IANA database that Go ships, which is the
-// embedded one.
+// zonesOfGo returns all zones of Go's own database, which the embedded copy
+// must equal.
 func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(build.Default.GOROOT, "lib/time/zoneinfo.zip"))
@@ -26,7 +26,7 @@ func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	require.True(t, bytes.Equal(content, embedded), "a new Go: cp $(go env GOROOT)/lib/time/zoneinfo.zip models/")
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	require.NoError(t, err)
-	known := map[uint32]bool{} // many names are of one zone
+	known := map[uint32]bool{} // many names share one zone
 	for _, file := range archive.File {
 		if strings.HasSuffix(file.Name, "/") || known[file.CRC32] {
 			continue
@@ -41,26 +41,26 @@ func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	return zones
 }
 
-// TestLoadZone_KnowsNoZoneOfTheMachine: localtime is a file of many machines.
+// localtime is a file on many machines, but not a zone.
 func TestLoadZone_KnowsNoZoneOfTheMachine(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Local", "localtime", "posix/Europe/Berlin", "right/UTC", "europe/berlin", "Europe", "Europe/", "/UTC", "../UTC"} {
 		_, err := models.LoadZone(name)
 		require.Error(t, err, name)
 	}
-	for range 2 { // of the database, then remembered
+	for range 2 { // from the database, then from the cache
 		berlin, err := models.LoadZone("Europe/Berlin")
 		require.NoError(t, err)
 		require.Equal(t, 18, time.Date(2027, 7, 1, 16, 0, 0, 0, time.UTC).In(berlin).Hour())
 	}
 }
 
-// shows reports whether the clocks of a zone show a date, or a later one.
+// shows reports whether this moment's date is the given one or a later one.
 func shows(at time.Time, date string) bool { return at.Format(time.DateOnly) >= date }
 
-// TestStartOfDay_AroundEveryChangeOfTheClocks: a day begins at the first
-// quarter of an hour that shows it or a later one, wherever a zone's clocks
-// change from 2020 to 2035, and around New Year.
+// A day must begin at the first quarter of an hour that shows its date or a
+// later one. Checked around every clock change from 2020 to 2035, and around
+// New Year.
 func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	t.Parallel()
 	changes := 0
@@ -81,8 +81,7 @@ func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	require.Greater(t, changes, 3000)
 }
 
-// clocksChange reports whether clocks of a zone change within a day after a
-// moment.
+// clocksChange reports whether the zone's clocks change within a day.
 func clocksChange(at time.Time, zone *time.Location) bool {
 	_, before := at.In(zone).Zone()
 	_, after := at.AddDate(0, 0, 1).In(zone).Zone()
@@ -119,8 +118,8 @@ func TestParseLocal(t *testing.T) {
 	}
 }
 
-// requireStartOfDay compares the first moment of a day with what a scan by
-// quarters of an hour finds.
+// requireStartOfDay compares the start of a day with a scan in quarters of an
+// hour.
 func requireStartOfDay(t *testing.T, zone *time.Location, day time.Time) {
 	t.Helper()
 	y, m, d := day.Date()

@@ -2,8 +2,8 @@ package models
 
 import "time"
 
-// Definition is all that people decided of a campaign: a row of MySQL's
-// definitions, and what the claim stream tells of it.
+// Definition is everything people decided about a campaign: a row of MySQL's
+// definitions, and part of events in the claim stream.
 type Definition struct {
 	CampaignID    string     `gorm:"primaryKey" json:"-"`
 	Kind          Kind       `json:"kind"`
@@ -22,7 +22,7 @@ type Definition struct {
 	SenderID      string     `json:"sender_id,omitempty"`
 	HoldForMs     int64      `json:"hold_for_ms,omitempty"`
 	HoldMaxMs     int64      `json:"hold_max_ms,omitempty"`
-	// the last campaign.paused that it knows of
+	// the last campaign.paused that it includes
 	PauseID       *string   `json:"pause_id,omitempty"`
 	Public        string    `json:"public,omitempty"`
 	Version       int64     `json:"version"`
@@ -30,13 +30,13 @@ type Definition struct {
 	CreatedDigest string    `json:"created_digest"` // of what the campaign's creator chose
 	CreatedAt     time.Time `json:"created_at"`
 
-	Total int64 `gorm:"->" json:"total"` // units; it stands in lots
+	Total int64 `gorm:"->" json:"total"` // units; a column of lots
 }
 
 // TableName names the table for gorm.
 func (Definition) TableName() string { return "definitions" }
 
-// DefinitionOf is the definition of a campaign that nothing has happened to.
+// DefinitionOf is the definition of a new campaign.
 func DefinitionOf(c *Campaign, createdDigest string) Definition {
 	return Definition{
 		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,

@@ -1,4 +1,4 @@
-// Package models defines what several packages share: campaigns, claims, events
-// and outcomes, which ids are valid, and the rows of MySQL. It imports no other
-// package of this module.
+// Package models defines what several packages share: campaigns, claims,
+// events, outcomes, valid ids and MySQL's rows. It imports no other package
+// of this module.
 package models

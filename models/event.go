@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// GroupSyncer is the consumer group that applies the claim streams to MySQL,
-// which keeps the offset.
+// GroupSyncer is the consumer group that applies the claim streams to MySQL.
+// MySQL keeps its offset.
 const GroupSyncer = "syncer"
 
-// EventVersion is the `v` of the events this code writes and reads.
+// EventVersion is the `v` of events that this code writes and reads.
 const EventVersion = 1
 
 // EventType is the type of an event.
@@ -22,8 +22,8 @@ const (
 	EventClaimAccepted    EventType = "claim.accepted"
 	EventClaimReleased    EventType = "claim.released"
 	EventClaimRedeemed    EventType = "claim.redeemed"
-	EventClaimReopened    EventType = "claim.reopened" // a redeem was taken back
-	EventClaimExtended    EventType = "claim.extended" // its hold lasts longer
+	EventClaimReopened    EventType = "claim.reopened" // a redeem was undone
+	EventClaimExtended    EventType = "claim.extended" // its hold was extended
 	EventCampaignLowStock EventType = "campaign.low_stock"
 	EventCampaignSoldOut  EventType = "campaign.sold_out"
 	EventCampaignClosed   EventType = "campaign.closed"
@@ -32,8 +32,8 @@ const (
 	EventUnitsDebited     EventType = "units.debited"
 	EventUnitsCredited    EventType = "units.credited"
 
-	EventCampaignChanged     EventType = "campaign.changed" // a lot works by a definition
-	EventCampaignPaused      EventType = "campaign.paused"  // in Redis, while MySQL was away
+	EventCampaignChanged     EventType = "campaign.changed" // a lot applies a new definition
+	EventCampaignPaused      EventType = "campaign.paused"  // in Redis, while MySQL was unavailable
 	EventCampaignDeleted     EventType = "campaign.deleted" // it had no claims
 	EventPacketsPushed       EventType = "packets.pushed"
 	EventLotLoaded           EventType = "lot.loaded"
@@ -42,43 +42,41 @@ const (
 	EventPartitionGeneration EventType = "partition.generation" // of no campaign
 )
 
-// ModeMySQL is the mode of claims that are answered only once MySQL has their
-// row.
+// ModeMySQL marks claims that are answered only after MySQL has their row.
 const ModeMySQL = "mysql"
 
-// EventTypes are the types of event that a webhook endpoint can subscribe to.
-// Moves are Dibs' own.
+// EventTypes are the types that a webhook endpoint can subscribe to. The
+// others are internal.
 var EventTypes = []EventType{
 	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended,
 	EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
 	EventClaimsGivenUp, EventClaimsDropped,
 }
 
-// Event is the payload of an entry of a claim stream. The id of a
-// claim.accepted is the claim's id. Readers must ignore fields and types that
-// they do not know.
+// Event is the payload of a claim stream entry. The id of a claim.accepted is
+// the claim's id. Readers must ignore unknown fields and types.
 type Event struct {
 	V          int       `json:"v"`
 	Type       EventType `json:"type"`
-	ID         string    `json:"id"` // what to deduplicate on
+	ID         string    `json:"id"` // for deduplication
 	CampaignID string    `json:"campaign_id"`
 	UserID     string    `json:"user_id,omitempty"`
 	Quantity   int64     `json:"quantity,omitempty"` // units
-	// Subjects are those of the claim beside its user, as they are stored.
+	// Subjects are the claim's subjects beside its user, as stored.
 	Subjects Subjects `json:"subjects,omitempty"`
 	// Key is the digest of the client's idempotency key, base64url without
-	// padding; empty if it sent none.
+	// padding; "" if it sent none.
 	Key string `json:"key,omitempty"`
-	// Mode is ModeMySQL of a claim.accepted that is answered only once MySQL
-	// has its row; else "".
+	// Mode is ModeMySQL in a claim.accepted whose answer waits for its row;
+	// else "".
 	Mode string `json:"mode,omitempty"`
-	// Epoch is the load of the campaign into Redis that this event comes from.
+	// Epoch is the load of the campaign that this event comes from.
 	Epoch int64 `json:"epoch,omitempty"`
 	Seq   int64 `json:"seq,omitempty"`
-	// Shard is the shard of the campaign that the claim was made in, from 1; 0
-	// in a campaign of one shard. Seq counts in it.
+	// Shard is the claim's shard, from 1; 0 in a campaign of one shard. Seq
+	// counts within it.
 	Shard int `json:"shard,omitempty"`
-	// Remaining is the units left after a change of the stock.
+	// Remaining is what a change of stock left, in units.
 	Remaining *int64 `json:"remaining,omitempty"`
 	At        Time   `json:"at"`
 	PacketID  string `json:"packet_id,omitempty"`
@@ -86,65 +84,65 @@ type Event struct {
 	Currency  string `json:"currency,omitempty"`
 
 	// Only in claim.released, claim.redeemed, claim.reopened and
-	// claim.extended: which claim, when it was made, and what became of it.
+	// claim.extended: the claim, when it was made, and what was decided.
 	ClaimID   string `json:"claim_id,omitempty"`
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
 	// ExpiresAt is when the hold ends, in claim.reopened and claim.extended.
-	// ExtendKey is the digest of the idempotency key of an extension.
+	// ExtendKey is the digest of an extension's idempotency key.
 	ExpiresAt *Time  `json:"expires_at,omitempty"`
 	ExtendKey string `json:"extend_key,omitempty"`
-	// Decision counts the decisions of the claim, from 1.
+	// Decision counts the claim's decisions, from 1.
 	Decision int64  `json:"decision,omitempty"`
-	Reason   string `json:"reason,omitempty"` // "expired", or the words of who released it
+	Reason   string `json:"reason,omitempty"` // "expired", or the reason sent with the release
 
-	// Only in units.debited and units.credited: Quantity units went from Shard
-	// to shard Peer, or came from it, as the two halves of one Move, which is a
-	// row of stock_moves. Peer 0 is the campaign's total.
+	// Only in units.debited and units.credited, the two halves of one Move, a
+	// row of stock_moves. Quantity units went from Shard to shard Peer, or
+	// came from it. Peer 0 is the campaign's total.
 	Peer int    `json:"peer,omitempty"`
 	Move string `json:"move,omitempty"`
 
-	// Only in lot.loaded and lot.resumed: the units that were ever sold of the
-	// lot, and the claims that MySQL had of it, with their Quantity units. Seq
-	// is the highest that was used. Version is that of the definition, also in
-	// campaign.changed.
+	// Only in lot.loaded and lot.resumed: all units ever sold of the lot, and
+	// its claims in MySQL with their Quantity units. Seq is the highest that
+	// was used. Version is that of the definition, also in campaign.changed.
 	Sold    int64 `json:"sold,omitempty"`
 	Claims  int64 `json:"claims,omitempty"`
 	Version int64 `json:"version,omitempty"`
-	// Definition is that of the campaign, also in campaign.changed.
+	// Definition is the campaign's, also in campaign.changed.
 	Definition *Definition `json:"definition,omitempty"`
-	// Only in campaign.paused: its id, the same for all lots of a campaign, and
-	// who paused it, by which request. Ids of later ones are greater.
+	// Only in campaign.paused: the pause's id, the user who paused, and the
+	// request. All lots of a campaign have the same id. Later ids are
+	// greater.
 	PauseID   string `json:"pause_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
-	// Pushed is in packets.pushed alone.
+	// Pushed is only in packets.pushed.
 	Pushed *PushedPackets `json:"pushed,omitempty"`
-	// Generation is how often Redis lost data of the partition; also of
+	// Generation counts how often Redis lost data of the partition. Also in
 	// partition.generation.
 	Generation int64 `json:"generation,omitempty"`
 
-	// Only in claims.given_up: the claims, as far as their ids are known, and
-	// the places of the others, first to last. In claims.dropped: the claims,
+	// In claims.given_up: the claims whose ids are known, and the ranges of
+	// Seq of the others, both ends included. In claims.dropped: the claims,
 	// which were never answered.
 	IDs  []string   `json:"ids,omitempty"`
 	Seqs [][2]int64 `json:"seqs,omitempty"`
-	// GivenUp is in claims.given_up alone: all that was given up of the lot so
+	// GivenUp is only in claims.given_up: all that the lot has given up so
 	// far.
 	GivenUp *GivenUp `json:"given_up,omitempty"`
 }
 
-// GivenUp counts lost claims that operators gave up, and their units.
+// GivenUp counts the lost claims that operators gave up, and their units.
 type GivenUp struct {
 	Claims int64 `json:"claims"`
 	Units  int64 `json:"units"`
 }
 
-// pauseIDLength is that of a UUID.
+// pauseIDLength is the length of a UUID.
 const pauseIDLength = 36
 
-// ErrEvent is wrapped by every refusal of an event; the message says what is
-// wrong with it.
+// ErrEvent is wrapped by every refusal of an event. The message names the
+// fault.
 var ErrEvent = errors.New("models: bad event")
 
 // DecodeEvent reads and checks the payload of a stream entry. An unknown type
@@ -164,8 +162,8 @@ func DecodeEvent(payload []byte) (Event, error) {
 	return e, nil
 }
 
-// unmarshalEvent is a function of its own because json.Unmarshal moves its
-// event to the heap, and the usual event does without.
+// unmarshalEvent is separate because json.Unmarshal moves its event to the
+// heap. The usual event avoids that.
 func unmarshalEvent(payload []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -205,11 +203,10 @@ func (e *Event) validate() error {
 // IsAwaited reports whether the answer to a claim waits for its row in MySQL.
 func (e *Event) IsAwaited() bool { return e.Mode == ModeMySQL && e.Type == EventClaimAccepted }
 
-// IsMove reports whether an event is half of a move of units from one shard of
-// a campaign to another.
+// IsMove reports whether the event is half of a move of units between shards.
 func (e *Event) IsMove() bool { return e.Type == EventUnitsDebited || e.Type == EventUnitsCredited }
 
-// IsDecision reports whether an event says what was decided of a claim.
+// IsDecision reports whether the event decides a claim.
 func (e *Event) IsDecision() bool {
 	switch e.Type {
 	case EventClaimReleased, EventClaimRedeemed, EventClaimReopened, EventClaimExtended:
@@ -219,7 +216,7 @@ func (e *Event) IsDecision() bool {
 	}
 }
 
-// IsOfLot reports whether an event says what became of a lot.
+// IsOfLot reports whether the event changes a lot.
 func (e *Event) IsOfLot() bool {
 	switch e.Type {
 	case EventLotLoaded, EventLotResumed, EventLotEvicted, EventCampaignChanged, EventCampaignPaused, EventPacketsPushed:
@@ -261,11 +258,10 @@ func (e *Event) validateClaim() error {
 	return nil
 }
 
-// RawEvent is an event with the JSON that it was read from, which holds fields
-// that Event lacks.
+// RawEvent is an event with its JSON, which may hold fields that Event lacks.
 type RawEvent struct {
 	Event
 	Payload     []byte
-	TraceParent string // of W3C, when the claim is traced; else ""
-	Unreadable  string // why the entry holds no event; "" is that it holds one
+	TraceParent string // W3C trace context if the claim is traced; else ""
+	Unreadable  string // why the entry holds no event; "" if it holds one
 }

@@ -11,8 +11,8 @@ import (
 const plainEvent = `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"spring",` +
 	`"user_id":"ada","quantity":2,"key":"glTDKakoUPbVOd03b0gW7g","seq":17,"epoch":1,"at":"2026-11-21T04:47:02.663Z"}`
 
-// agrees holds scanEvent to encoding/json: what it takes it must read just the
-// same.
+// agrees compares scanEvent with encoding/json: what it accepts it must read
+// the same way.
 func agrees(t *testing.T, payload []byte) (scanned bool) {
 	t.Helper()
 	var quick, slow Event

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// requireGolden holds text to a file of testdata.
+// requireGolden compares text with a file of testdata.
 func requireGolden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -31,7 +31,7 @@ func requireGolden(t *testing.T, name, text string) {
 
 var at = models.TimeFromMs(1_795_236_422_663)
 
-// events is one of each type, with every field that it may have.
+// events has one of each type, with every field that it may have.
 func events() []models.Event {
 	claim := models.Event{
 		V: 1, Type: models.EventClaimAccepted, ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2c", CampaignID: "spring", UserID: "ada", Quantity: 2,
@@ -94,8 +94,8 @@ func events() []models.Event {
 		models.Event{V: 1, Type: models.EventPartitionGeneration, ID: "generation-2", Generation: 2, At: at})
 }
 
-// TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for
-// field.
+// Consumers read these payloads: names and forms of the fields must not
+// change.
 func TestEventsAreWrittenAsOthersReadThem(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -115,7 +115,7 @@ func TestEventsEndAtTheirBounds(t *testing.T) {
 	moment := func(year int) models.Time { return models.NewTime(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)) }
 	for name, one := range map[string]struct {
 		change func(*models.Event)
-		words  string // of the refusal; "" is none
+		words  string // of the refusal; "" if accepted
 	}{
 		"v 0":                      {func(e *models.Event) { e.V = 0 }, "v is 0, this reader knows 1"},
 		"v 2":                      {func(e *models.Event) { e.V = 2 }, "v is 2"},
@@ -151,7 +151,7 @@ func TestEventsEndAtTheirBounds(t *testing.T) {
 		"no time of a claim":       {func(e *models.Event) { e.ClaimedAt = nil }, "claimed_at"},
 		"a claim of 1969":          {func(e *models.Event) { e.ClaimedAt = new(moment(1969)) }, "claimed_at"},
 	} {
-		for _, kind := range []int{0, 2, 3} { // what holds of a claim holds of what became of it
+		for _, kind := range []int{0, 2, 3} { // decisions obey the same rules as claims
 			e := events()[kind]
 			if kind == 0 && strings.HasPrefix(one.words, "claim") {
 				continue
@@ -162,8 +162,8 @@ func TestEventsEndAtTheirBounds(t *testing.T) {
 	}
 }
 
-// requireDecoded expects that an event is read as it was written, or refused in
-// these words.
+// requireDecoded expects an event to be read as written, or to be refused
+// with these words.
 func requireDecoded(t *testing.T, e *models.Event, refused, what string, args ...any) {
 	t.Helper()
 	payload, err := json.Marshal(e)
@@ -179,7 +179,7 @@ func requireDecoded(t *testing.T, e *models.Event, refused, what string, args ..
 	require.Zero(t, got)
 }
 
-// Readers of today pass over what writers of tomorrow add.
+// Readers of this version must ignore what later writers add.
 func TestWhatNobodyKnowsYetIsPassedOver(t *testing.T) {
 	t.Parallel()
 	for _, e := range events() {
@@ -196,7 +196,7 @@ func TestWhatNobodyKnowsYetIsPassedOver(t *testing.T) {
 	}
 }
 
-// drawEvent is any event that Dibs may write.
+// drawEvent draws an event that Dibs may write.
 func drawEvent(t *rapid.T) models.Event {
 	user := rapid.StringOfN(rapid.RuneFrom([]rune("aZ0 ~\"\\<é日💥")), 1, 128, -1)
 	id := rapid.StringMatching(`[A-Za-z0-9._-]{1,64}`)
@@ -227,8 +227,8 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 	})
 }
 
-// FuzzDecodeEvent: whatever is in a stream, it is read or refused, and what is
-// read stays the same when it is written again.
+// Whatever a stream holds is read or refused. What is read stays the same
+// when written again.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, e := range events() {
 		payload, err := json.Marshal(e)

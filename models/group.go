@@ -2,8 +2,7 @@ package models
 
 import "time"
 
-// GroupNameLength is the most bytes of a consumer group's name that MySQL
-// records.
+// GroupNameLength bounds a consumer group's name in MySQL, in bytes.
 const GroupNameLength = 255
 
 // ConsumerGroup is a row of consumer_groups: a group whose unread events are
@@ -16,13 +15,13 @@ type ConsumerGroup struct {
 // TableName names the table for gorm.
 func (ConsumerGroup) TableName() string { return "consumer_groups" }
 
-// GroupLag is how far behind a consumer group is.
+// GroupLag is the lag of a consumer group.
 type GroupLag struct {
 	Name       string         `json:"name"`
 	Partitions []PartitionLag `json:"partitions" nullable:"false"`
 }
 
-// PartitionLag is how far behind a consumer group is in one claim stream, in
+// PartitionLag is the lag of a consumer group in one claim stream, in
 // entries.
 type PartitionLag struct {
 	Partition int   `json:"partition"`

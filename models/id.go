@@ -10,28 +10,27 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Lengths of the ids that outsiders choose.
+// Lengths of ids that come from outside.
 const (
-	// CampaignIDLength is the longest id of a campaign or a packet, in
-	// characters of A-Z a-z 0-9 . _ -.
+	// CampaignIDLength bounds the id of a campaign or a packet, in characters
+	// of A-Z a-z 0-9 . _ -.
 	CampaignIDLength = 64
-	// ReasonLength bounds the reasons that MySQL keeps, in characters: the
-	// width of the column.
+	// ReasonLength bounds reasons in MySQL, in characters: the column's
+	// width.
 	ReasonLength = 500
-	// UserIDLength is the longest id of a user or an order, in printable
+	// UserIDLength bounds the id of a user or an order, in printable
 	// characters.
 	UserIDLength = 128
-	// IdempotencyKeyLength is the longest idempotency key, in printable
+	// IdempotencyKeyLength bounds an idempotency key, in printable
 	// characters.
 	IdempotencyKeyLength = 255
 )
 
-// ErrID is wrapped by every refusal of an id; the message says what is wrong
-// with it.
+// ErrID is wrapped by every refusal of an id. The message names the fault.
 var ErrID = errors.New("models: bad id")
 
-// CheckCampaignID returns nil, or ErrID wrapped, for the id of a campaign or a
-// packet.
+// CheckCampaignID checks the id of a campaign or a packet. Errors: ErrID,
+// wrapped.
 func CheckCampaignID(id string) error {
 	if id == "" || len(id) > CampaignIDLength {
 		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, CampaignIDLength)
@@ -48,17 +47,17 @@ func isCampaignIDByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
 }
 
-// CheckClaimID returns nil, or ErrID wrapped, for the id of a claim. Dibs makes
-// these ids, but callers may ask for any.
+// CheckClaimID checks the id of a claim. Dibs makes these ids, but a request
+// may hold any text. Errors: ErrID, wrapped.
 func CheckClaimID(id string) error { return CheckCampaignID(id) }
 
-// CheckUserID returns nil, or ErrID wrapped, for the id of a user in an event,
-// and for other names. It is laxer than UserID: a claim that was answered is
-// not dropped over its user's id.
+// CheckUserID checks a user's id in an event, and other names. It is laxer
+// than UserID: an answered claim must not be dropped over its user's id.
+// Errors: ErrID, wrapped.
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 
-// UserID returns the id of a user or an order in the form in which it is kept,
-// see visible. Errors: ErrID, wrapped.
+// UserID returns a user's or an order's id in the form that is stored, see
+// visible. Errors: ErrID, wrapped.
 func UserID(id string) (string, error) {
 	if err := CheckSegment(id); err != nil {
 		return "", err
@@ -66,8 +65,8 @@ func UserID(id string) (string, error) {
 	return visible(id, UserIDLength)
 }
 
-// CheckSegment returns nil, or ErrID wrapped, for what stands in paths: clients
-// and proxies take two names for something else.
+// CheckSegment refuses "." and "..", which clients and proxies resolve in
+// paths. Errors: ErrID, wrapped.
 func CheckSegment(id string) error {
 	if id == "." || id == ".." {
 		return fmt.Errorf("%w: must not be . or .., which no path can carry", ErrID)
@@ -75,16 +74,15 @@ func CheckSegment(id string) error {
 	return nil
 }
 
-// IdempotencyKey returns a key in the form in which it is compared, see
-// visible. Errors: ErrID, wrapped. The caller decides whether a key may be
-// missing.
+// IdempotencyKey returns a key in the form that is compared, see visible.
+// Errors: ErrID, wrapped. The caller decides whether a key may be missing.
 func IdempotencyKey(key string) (string, error) { return visible(key, IdempotencyKeyLength) }
 
-// visible returns what others name a thing by in Unicode's normal form C, so
-// that two ways to write a name are one name. Two names that look the same are
-// not two names: it refuses characters that cannot be seen, and a blank at
-// either end, which is a mistake and is not trimmed silently. Letter case, and
-// letters of two scripts that look alike, are the caller's business.
+// visible returns a name in Unicode's normal form C, so that different
+// encodings of a name are equal. It refuses invisible characters: names that
+// seem identical must be identical. It refuses a blank at either end, a
+// mistake that silent trimming would hide. Letter case and similar letters of
+// two scripts are the caller's concern.
 func visible(text string, most int) (string, error) {
 	if !isASCII(text) {
 		text = norm.NFC.String(text)
@@ -103,13 +101,13 @@ func visible(text string, most int) (string, error) {
 	return text, nil
 }
 
-// isUnseen reports whether a printable character cannot be seen: it is of
-// Unicode's Default_Ignorable_Code_Point, or a letter or symbol without ink. Of
-// the former (DerivedCoreProperties.txt says what it is made of) two properties
-// are asked for here. The third, format characters, are not printable.
+// isUnseen reports whether a printable character is invisible: it has
+// Unicode's Default_Ignorable_Code_Point, or is a letter or symbol without
+// ink. The former derives from three properties (DerivedCoreProperties.txt).
+// Two are checked here. The third, format characters, is not printable.
 func isUnseen(r rune) bool {
 	switch r {
-	case 0x2800, 0x13441, 0x13442, 0x16fe4, 0x1d159: // of braille, hieroglyphs, Khitan and music
+	case 0x2800, 0x13441, 0x13442, 0x16fe4, 0x1d159: // braille, hieroglyphs, Khitan, music
 		return true
 	}
 	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

@@ -40,7 +40,7 @@ func TestEveryIDHasItsOwnLength(t *testing.T) {
 	}
 }
 
-// checkOf is what is wrong with an id.
+// checkOf drops the parsed id and keeps the error.
 func checkOf(parse func(string) (string, error)) func(string) error {
 	return func(text string) error {
 		_, err := parse(text)
@@ -68,8 +68,7 @@ func TestARefusedIDSaysWhatIsWrongWithIt(t *testing.T) {
 	require.ErrorContains(t, models.CheckCampaignID("a b"), "only A-Z a-z 0-9 . _ - are allowed")
 }
 
-// Every byte, at every place: what CheckCampaignID takes is what the contract
-// says.
+// Every byte is tried at every position. The contract names the allowed ones.
 func TestCampaignIDsAreOfTheirCharacters(t *testing.T) {
 	t.Parallel()
 	legal := regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
@@ -80,7 +79,7 @@ func TestCampaignIDsAreOfTheirCharacters(t *testing.T) {
 	}
 }
 
-// FuzzCheckUserID holds the quick way for plain text to the slow one for all.
+// FuzzCheckUserID compares the fast path for ASCII with the general one.
 func FuzzCheckUserID(f *testing.F) {
 	for _, id := range []string{"ada", "", "a b", "日本", "\x7f", "\u00a0", strings.Repeat("x", 128) + "é", "\xff", " "} {
 		f.Add(id)
@@ -110,8 +109,8 @@ func TestOneNameIsOneUser(t *testing.T) {
 	}
 }
 
-// isIgnorable is Default_Ignorable_Code_Point, as the head of its list in
-// DerivedCoreProperties.txt derives it.
+// isIgnorable is Default_Ignorable_Code_Point, derived as in the head of its
+// list in DerivedCoreProperties.txt.
 func isIgnorable(r rune) bool {
 	if !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Cf, unicode.Variation_Selector) {
 		return false
@@ -120,13 +119,13 @@ func isIgnorable(r rune) bool {
 		(r < 0xfff9 || r > 0xfffb) && (r < 0x13430 || r > 0x13440)
 }
 
-// Every character, inside an id and at its ends.
+// Every character is tried, inside an id and at its ends.
 func TestCharactersThatCannotBeSeenAreRefused(t *testing.T) {
 	t.Parallel()
 	blank := []rune{0x2800, 0x13441, 0x13442, 0x16fe4, 0x1d159}
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
-			continue // UTF-8 has no halves of pairs
+			continue // UTF-8 has no surrogates
 		}
 		seen := strconv.IsPrint(r) && !isIgnorable(r) && !slices.Contains(blank, r)
 		requireAccepted(t, seen, "a"+string(r)+"b")
@@ -154,8 +153,8 @@ func seenAs(text string) string {
 	return strings.TrimSpace(norm.NFC.String(text))
 }
 
-// TestTwoNamesThatLookTheSameAreOne: of names that a person cannot tell apart,
-// those that are accepted are kept as one.
+// If two accepted names appear identical to a person, they must be stored as
+// one.
 func TestTwoNamesThatLookTheSameAreOne(t *testing.T) {
 	t.Parallel()
 	parts := []string{
@@ -169,7 +168,7 @@ func TestTwoNamesThatLookTheSameAreOne(t *testing.T) {
 		}
 		one := draw("one")
 		other := draw("other")
-		if rapid.Bool().Draw(t, "alike") { // else two texts hardly ever look the same
+		if rapid.Bool().Draw(t, "alike") { // else two texts are rarely identical to the eye
 			at := rapid.IntRange(0, len([]rune(one))).Draw(t, "at")
 			runes := []rune(norm.NFD.String(one))
 			at = min(at, len(runes))

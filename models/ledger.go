@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// LedgerPlace is the place of an event in a ledger, which is ordered by At,
-// then by ID. The zero place is before all.
+// LedgerPlace is an event's position in a ledger, which is ordered by At,
+// then by ID. The zero value precedes all events.
 type LedgerPlace struct {
 	At time.Time // UTC, milliseconds
 	ID string
 }
 
-// LedgerPlaceOf is the place of an event.
+// LedgerPlaceOf returns an event's position.
 func LedgerPlaceOf(e *Event) LedgerPlace { return LedgerPlace{At: e.At.Time, ID: e.ID} }
 
-// Before reports whether p comes before o.
+// Before reports whether p precedes o.
 func (p LedgerPlace) Before(o LedgerPlace) bool {
 	return p.At.Before(o.At) || p.At.Equal(o.At) && p.ID < o.ID
 }
 
-// String is the place as a cursor: the time, a comma, and the id.
+// String is the position as a cursor: time, comma, id.
 func (p LedgerPlace) String() string { return p.At.Format(TimeLayout) + "," + p.ID }
 
-// ParseLedgerPlace reads what String wrote; "" is the zero place. Errors:
+// ParseLedgerPlace reads what String wrote; "" is the zero value. Errors:
 // ErrID.
 func ParseLedgerPlace(text string) (LedgerPlace, error) {
 	if text == "" {
@@ -37,7 +37,7 @@ func ParseLedgerPlace(text string) (LedgerPlace, error) {
 	return LedgerPlace{At: when, ID: id}, nil
 }
 
-// Settlement is the sums of one day's events.
+// Settlement sums up one day's events.
 type Settlement struct {
 	Date     string              `json:"date"`
 	TimeZone string              `json:"time_zone"`
@@ -48,13 +48,13 @@ type Settlement struct {
 	Sums     []SettlementSum     `json:"sums" nullable:"false" doc:"by campaign, then by type"`
 }
 
-// SettlementMissing is a campaign whose day is not complete.
+// SettlementMissing is a campaign whose day is incomplete.
 type SettlementMissing struct {
 	CampaignID string `json:"campaign_id,omitempty" doc:"absent if the day itself is not over"`
 	Reason     string `json:"reason"`
 }
 
-// SettlementSum is the sum of the events of one type of a campaign.
+// SettlementSum sums up a campaign's events of one type.
 type SettlementSum struct {
 	CampaignID string    `json:"campaign_id"`
 	Currency   string    `json:"currency" doc:"ISO 4217; empty when the campaign names none"`

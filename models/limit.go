@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// ByUser is the subject that every claim has: its user.
+// ByUser is the subject that every claim has.
 const ByUser = "user"
 
-// Per is the window of time over which a limit counts. Windows are those of the
-// campaign's time zone.
+// Per is the window of time over which a limit counts, in the campaign's time
+// zone.
 type Per string
 
 // The windows of a limit.
 const (
 	PerAll   Per = "all"
-	PerHour  Per = "hour" // counted from the first moment of the day, so a day of 25 hours has 25
+	PerHour  Per = "hour" // counted from the start of the day, so a day of 25 hours has 25
 	PerDay   Per = "day"
 	PerWeek  Per = "week" // from Monday
 	PerMonth Per = "month"
@@ -29,31 +29,30 @@ const (
 // Pers are all windows.
 var Pers = []Per{PerAll, PerHour, PerDay, PerWeek, PerMonth}
 
-// LimitsMax is the most limits of a campaign, including its per_user and
+// LimitsMax bounds a campaign's limits, including per_user and
 // per_user_per_day.
 const LimitsMax = 8
 
-// Limit bounds the units that one subject may take of a campaign in each
-// window.
+// Limit bounds the units that one subject may claim in each window.
 type Limit struct {
 	By  string `json:"by"` // ByUser, or the name of a subject that claims carry
 	Per Per    `json:"per"`
 	Max int64  `json:"max"` // units
 
 	// Added is the number of the definition that added the limit, see
-	// Campaign.Changes; 0 is the first. A limit that is removed and added later
-	// counts from zero.
+	// Campaign.Changes; 0 is the first. A limit that is removed and added
+	// again counts from zero.
 	Added int64 `json:"added,omitempty"`
-	// FromMs is the time of the first claim that may count, in milliseconds
-	// since 1970; 0 counts all claims.
+	// FromMs is when counting starts, in milliseconds since 1970; 0 counts
+	// all claims.
 	FromMs int64 `json:"from_ms,omitempty"`
 }
 
-// String is the limit as people write it, see ParseLimit.
+// String is the form that ParseLimit reads.
 func (l LimitJSON) String() string { return fmt.Sprintf("%s:%s:%d", l.By, l.Per, l.Max) }
 
-// ParseLimit reads a limit such as device:day:1. Whether it is one that a
-// campaign may have is for Validate.
+// ParseLimit reads a limit such as device:day:1. Validate checks whether a
+// campaign may have it.
 func ParseLimit(text string) (LimitJSON, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
@@ -66,11 +65,11 @@ func ParseLimit(text string) (LimitJSON, error) {
 	return LimitJSON{By: parts[0], Per: Per(parts[1]), Max: units}, nil
 }
 
-// Limits are the limits of a campaign but those that per_user and
-// per_user_per_day hold, see Campaign.AllLimits.
+// Limits are a campaign's limits without per_user and per_user_per_day, see
+// Campaign.AllLimits.
 type Limits []Limit
 
-// LimitJSON is a limit as the API shows it.
+// LimitJSON is a limit in the API.
 type LimitJSON struct {
 	By          string `json:"by" doc:"user, or the name of a subject that claims carry" pattern:"^[a-z_]{1,32}$"`
 	Per         Per    `json:"per" enum:"all,hour,day,week,month" doc:"in the campaign's time_zone; a week starts on Monday"`
@@ -78,7 +77,7 @@ type LimitJSON struct {
 	CountedFrom *Time  `json:"counted_from,omitempty" doc:"earlier claims do not count; absent: all claims count"`
 }
 
-// JSON is the limits as the API shows them.
+// JSON returns the limits for the API.
 func (ls Limits) JSON() []LimitJSON {
 	var all []LimitJSON
 	for _, l := range ls {
@@ -91,7 +90,7 @@ func (ls Limits) JSON() []LimitJSON {
 	return all
 }
 
-// Value writes the limits as MySQL keeps them.
+// Value writes the limits as MySQL stores them.
 func (ls Limits) Value() (driver.Value, error) {
 	if len(ls) == 0 {
 		return "", nil
@@ -106,7 +105,7 @@ func (ls *Limits) Scan(value any) error {
 	return scanJSON(value, ls)
 }
 
-// scanJSON reads a column of JSON; NULL and an empty text leave into as it is.
+// scanJSON reads a JSON column. NULL and "" leave into unchanged.
 func scanJSON(value, into any) error {
 	var text []byte
 	switch v := value.(type) {
@@ -130,8 +129,7 @@ func scanJSON(value, into any) error {
 // isSame reports whether two limits bound the same thing.
 func (l Limit) isSame(other Limit) bool { return l.By == other.By && l.Per == other.Per }
 
-// AllLimits are all limits of the campaign, those of per_user and
-// per_user_per_day first.
+// AllLimits returns all limits, those of per_user and per_user_per_day first.
 func (c *Campaign) AllLimits() Limits {
 	var all Limits
 	if c.PerUser > 0 {
@@ -143,8 +141,8 @@ func (c *Campaign) AllLimits() Limits {
 	return append(all, c.Limits...)
 }
 
-// SetLimits replaces all limits. Those for which per_user and per_user_per_day
-// are shorthand are kept there.
+// SetLimits replaces all limits. Those that per_user and per_user_per_day
+// stand for go to those fields.
 func (c *Campaign) SetLimits(all Limits) {
 	c.PerUser = 0
 	c.PerUserPerDay = 0
@@ -164,7 +162,7 @@ func (c *Campaign) SetLimits(all Limits) {
 	})
 }
 
-// ContinueFrom makes limits that existed before keep counting. New ones count
+// ContinueFrom lets limits that existed before keep counting. New ones count
 // claims from fromMs on.
 func (ls Limits) ContinueFrom(before Limits, definition, fromMs int64) {
 	for i := range ls {
@@ -180,7 +178,7 @@ func (ls Limits) ContinueFrom(before Limits, definition, fromMs int64) {
 	}
 }
 
-// definition is the limits as their creator chose them.
+// definition returns the limits as their creator chose them.
 func (ls Limits) definition() Limits {
 	own := slices.Clone(ls)
 	for i := range own {

@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// ClaimPlace is the place of a claim among its user's claims, newest first: by
-// ClaimedAt, then by ID. The zero place is before all.
+// ClaimPlace is a claim's position among its user's claims, newest first: by
+// ClaimedAt, then by ID. The zero value precedes all claims.
 type ClaimPlace struct {
 	ClaimedAt time.Time // UTC, milliseconds
 	ID        string
 }
 
-// PlaceOf is the place of a claim.
+// PlaceOf returns a claim's position.
 func PlaceOf(c *Claim) ClaimPlace { return ClaimPlace{ClaimedAt: c.ClaimedAt.Time, ID: c.ID} }
 
-// Compare is below 0 when p comes before o, newest first.
+// Compare is negative if p precedes o, newest first.
 func (p ClaimPlace) Compare(o ClaimPlace) int {
 	return cmp.Or(o.ClaimedAt.Compare(p.ClaimedAt), cmp.Compare(o.ID, p.ID))
 }
 
-// ClaimsQuery asks for claims of one user, newest first.
+// ClaimsQuery selects one user's claims, newest first.
 type ClaimsQuery struct {
 	UserID     string
 	CampaignID string     // "": of all campaigns
-	After      ClaimPlace // zero: from the newest on
+	After      ClaimPlace // zero: from the newest
 	Limit      int
 }
 
-// CampaignClaimsQuery asks for the claims of a campaign that have their row.
+// CampaignClaimsQuery selects a campaign's claims that have a row.
 type CampaignClaimsQuery struct {
 	CampaignID string
 	Status     ClaimStatus // "": any
-	After      string      // the id of the last claim of the page before; "": from the newest on
+	After      string      // the last id of the previous page; "": from the newest
 	Limit      int
 }
 
-// Claim returns the claim of a claim.accepted; holdForMs is its campaign's.
+// Claim returns the claim of a claim.accepted. holdForMs is the campaign's.
 func (e *Event) Claim(holdForMs int64) Claim {
 	c := Claim{
 		ID: e.ID, CampaignID: e.CampaignID, UserID: e.UserID, Quantity: e.Quantity, Seq: e.Seq, Status: ClaimClaimed, ClaimedAt: e.At,
@@ -45,7 +45,7 @@ func (e *Event) Claim(holdForMs int64) Claim {
 	return c.WithHold(holdForMs)
 }
 
-// Claim returns the row as storefronts see it; currency and holdForMs are its
+// Claim returns the row for the API. currency and holdForMs are the
 // campaign's.
 func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 	c := Claim{
@@ -61,7 +61,7 @@ func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 	return c.WithHold(holdForMs).withHoldOf(r, holdForMs).WithResolution(r)
 }
 
-// withHoldOf has the hold of a claim end by what became of it.
+// withHoldOf sets the end of the hold if it was extended or reopened.
 func (c Claim) withHoldOf(r *ClaimRow, forMs int64) Claim {
 	switch {
 	case forMs == 0:
@@ -74,8 +74,7 @@ func (c Claim) withHoldOf(r *ClaimRow, forMs int64) Claim {
 	return c
 }
 
-// WithHold returns the claim with the time at which its hold ends; a hold of 0
-// never ends.
+// WithHold sets the end of the hold; 0 is no hold.
 func (c Claim) WithHold(forMs int64) Claim {
 	if forMs > 0 {
 		expires := NewTime(c.ClaimedAt.Add(time.Duration(forMs) * time.Millisecond))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What can be changed was chosen once: each field of a change is part of the
-// definition.
+// A change can only hold fields that the definition has. Otherwise the change
+// would be lost.
 func TestADefinitionHoldsWhateverCanBeChanged(t *testing.T) {
 	t.Parallel()
 	var c Campaign

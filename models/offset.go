@@ -1,29 +1,29 @@
 package models
 
-// NoEntry is the id before the first entry of any stream.
+// NoEntry is the id before a stream's first entry.
 const NoEntry = "0-0"
 
-// Offset is how far a claim stream has been read or applied.
-// An id alone names no entry: Redis may give it again after it lost the entry.
+// Offset is the position up to which a claim stream was read or applied. An
+// entry id alone is not enough: after losing data, Redis may assign it again.
 type Offset struct {
-	EntryID string // of the last entry, as Redis writes it; NoEntry is none
+	EntryID string // the last entry's id in Redis; NoEntry is none
 	EventID string // of that entry's event
-	Read    int64  // entries up to here since the stream began
+	Read    int64  // entries up to here, counted from the stream's first
 
 	Generation int64          // of the partition there
 	State      PartitionState // of the partition
 }
 
-// NoOffset is where a stream begins.
+// NoOffset is the start of a stream.
 func NoOffset() Offset { return Offset{EntryID: NoEntry, State: PartitionOK} }
 
 // IsStart reports whether nothing was read or applied yet.
 func (o *Offset) IsStart() bool { return o.EntryID == NoEntry }
 
-// StreamRead is what one read of a claim stream returned.
+// StreamRead is the result of one read of a claim stream.
 type StreamRead struct {
 	Partition int
 	Turn      int64      // of the reader, see writer.Begin
-	Events    []RawEvent // one an entry
+	Events    []RawEvent // one per entry
 	Upto      Offset     // the last entry
 }

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// AmountMax bounds the amount of a packet, of a batch and of all packets of
-	// a campaign, in minor units. It has 15 digits: Lua and every reader of
-	// JSON hold so many exactly.
+	// AmountMax bounds the amount of a packet, of a batch and of all packets
+	// of a campaign, in minor units. Lua and JSON readers hold its 15 digits
+	// exactly.
 	AmountMax int64 = 999_999_999_999_999
 	// PacketsMax bounds the packets of a campaign.
 	PacketsMax int64 = 10_000_000
 	// PacketListMax bounds the packets of a list.
 	PacketListMax = 100_000
-	// WavesMax bounds the release times of a campaign: a claim may have to look
-	// at all of them.
+	// WavesMax bounds a campaign's release times. A claim may have to check
+	// all of them.
 	WavesMax = 256
 )
 
 var (
-	// ErrClosed says that the campaign is closed.
+	// ErrClosed means the campaign is closed.
 	ErrClosed = errors.New("models: campaign is closed")
-	// ErrKeyMismatch says that the idempotency key belongs to another request.
+	// ErrKeyMismatch means the idempotency key belongs to another request.
 	ErrKeyMismatch = errors.New("models: idempotency key used for another request")
 )
 
@@ -34,7 +34,7 @@ type Packet struct {
 	Amount int64 // minor units, 1 to AmountMax
 }
 
-// Split asks for packets that are made from one amount, in minor units.
+// Split requests packets made from one amount, in minor units.
 type Split struct {
 	Count    int64
 	Amount   int64
@@ -42,25 +42,25 @@ type Split struct {
 	Min, Max int64  // of a packet; a Min of 0 is 1, a Max of 0 is no bound
 }
 
-// PacketBatch asks for packets to be added to a campaign, all or none: those of
-// List, or those that Split makes.
+// PacketBatch requests packets for a campaign, all or none: those of List, or
+// those that Split makes.
 type PacketBatch struct {
 	List      []Packet
 	Split     *Split
-	ReleaseAt *time.Time // no packet of the batch can be claimed before; nil: at once
+	ReleaseAt *time.Time // none can be claimed earlier; nil: at once
 	Key       string     // the client's idempotency key; "": none
 }
 
-// PushedPackets are packets of one lot that one request added, as the claim
-// stream has them.
+// PushedPackets are the packets of one lot that one request added, as in the
+// claim stream.
 type PushedPackets struct {
 	Batch PacketBatchRow `json:"batch"`
-	// the stream has the packets of the lot up to this position
+	// the stream has the lot's packets up to this position
 	Upto    int64          `json:"upto"`
 	Packets []PushedPacket `json:"packets"`
 }
 
-// PushedPacket is a packet of PushedPackets.
+// PushedPacket is one packet of PushedPackets.
 type PushedPacket struct {
 	Position int64  `json:"position"`
 	ID       string `json:"id"`
@@ -83,11 +83,11 @@ func (p *PushedPackets) isValid() bool {
 type AddedPackets struct {
 	Count    int64
 	Amount   int64 // the sum, in minor units
-	Replayed bool  // the packets were added by an earlier request with the same key
+	Replayed bool  // an earlier request with the same key added them
 }
 
-// CheckList returns nil, or a *FieldError for the first packet of List that is
-// not valid. It does not know the campaign's packets.
+// CheckList returns nil, or a *FieldError for the first invalid packet of
+// List. It doesn't check against the campaign's packets.
 func (b *PacketBatch) CheckList() error {
 	if len(b.List) == 0 || len(b.List) > PacketListMax {
 		return refuse("packets", "must be 1 to %d", PacketListMax)
@@ -117,14 +117,14 @@ func (b *PacketBatch) CheckList() error {
 	return nil
 }
 
-// PacketField is the name of a field of a packet in a list, for a FieldError.
+// PacketField names a field of a packet in a list, for a FieldError.
 func PacketField(i int, name string) string { return "packets[" + strconv.Itoa(i) + "]." + name }
 
-// splitDigits are as many as PacketsMax has.
+// splitDigits is the number of digits of PacketsMax.
 const splitDigits = 8
 
-// SplitPacketID is the id of the packet that a split put at a position of its
-// campaign. These ids sort by position.
+// SplitPacketID is the id of the packet that a split made at this position.
+// The ids sort by position.
 func SplitPacketID(position int64) string { return fmt.Sprintf("_%0*d", splitDigits, position) }
 
 func isSplitPacketID(id string) bool {

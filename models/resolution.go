@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// Resolved is the result of an attempt to redeem or release a claim.
+// Resolved is the result of a decision about a claim.
 type Resolved string
 
-// The results. The first two are a success.
+// The results. The first two are successes.
 const (
 	ResolvedNow    Resolved = "resolved" // it was done now
-	ResolvedBefore Resolved = "repeated" // the very same was done before
+	ResolvedBefore Resolved = "repeated" // the same was done before
 	// by another order, or before it could be released
 	ResolvedAlreadyRedeemed Resolved = "already_redeemed"
 	ResolvedAlreadyReleased Resolved = "already_released" // or expired
-	// a packet is credited when it is claimed: nothing is left to decide
+	// a packet is credited when claimed, so there is no later decision
 	ResolvedPacket      Resolved = "packet"
-	ResolvedNotRedeemed Resolved = "not_redeemed" // there is no redeem to take back
-	ResolvedNoHold      Resolved = "no_hold"      // it may stay unredeemed for ever
+	ResolvedNotRedeemed Resolved = "not_redeemed" // there is no redeem to undo
+	ResolvedNoHold      Resolved = "no_hold"      // it never expires
 )
 
-// Resolution is the answer to an attempt to redeem or release a claim.
+// Resolution is the answer to a decision about a claim.
 type Resolution struct {
 	Resolved Resolved
 	Claim    Claim // as it is now
 }
 
-// ReleaseReasonLength bounds the reason of a release, in characters.
+// ReleaseReasonLength bounds a release's reason, in characters.
 const ReleaseReasonLength = 200
 
-// CheckReleaseReason returns nil, or ErrID wrapped, for the reason of a
-// release. The caller decides whether a reason may be missing.
+// CheckReleaseReason checks a release's reason. Errors: ErrID, wrapped. The
+// caller decides whether it may be missing.
 func CheckReleaseReason(reason string) error { return checkPrintable(reason, ReleaseReasonLength) }
 
-// ParseHold reads a duration of holds such as 15m. Errors name what it must be.
+// ParseHold reads a hold's duration such as 15m. Errors say what it must be.
 func ParseHold(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d%time.Millisecond != 0 || d < 0 || d > HoldMax {
@@ -43,6 +43,5 @@ func ParseHold(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ReasonExpired is the reason in the event of a claim that was not redeemed in
-// time.
+// ReasonExpired is the reason in the event of a claim that expired.
 const ReasonExpired = "expired"

@@ -2,8 +2,8 @@ package models
 
 import "time"
 
-// ClaimRow is a row of MySQL's claims table: one per accepted claim. Its key is
-// the claim's id, so that a redelivered event finds its row.
+// ClaimRow is a row of claims: one per accepted claim. The claim's id is the
+// key, so a redelivered event finds its row.
 type ClaimRow struct {
 	ID         string      `gorm:"primaryKey" json:"id"`
 	CampaignID string      `json:"campaign_id"`
@@ -23,13 +23,13 @@ type ClaimRow struct {
 
 	ResolvedAt    *time.Time `json:"resolved_at"` // when it was redeemed, released or expired
 	ReleaseReason string     `json:"release_reason"`
-	Decisions     *int64     `json:"decisions,omitempty"`   // how often it was decided; nil: never
-	ReopenedAt    *time.Time `json:"reopened_at,omitempty"` // when its hold began anew
-	// when its hold ends, if it was extended
+	Decisions     *int64     `json:"decisions,omitempty"`   // number of decisions; nil: none
+	ReopenedAt    *time.Time `json:"reopened_at,omitempty"` // when its hold started again
+	// when its hold ends, if extended
 	HeldUntil *time.Time `json:"held_until,omitempty"`
 }
 
-// DecisionsMade is how often it was decided what becomes of a claim.
+// DecisionsMade is the number of decisions about the claim.
 func (c *ClaimRow) DecisionsMade() int64 {
 	if c.Decisions == nil {
 		return 0
@@ -59,29 +59,28 @@ type StockFlush struct {
 // TableName names the table for gorm.
 func (StockFlush) TableName() string { return "stock_flushes" }
 
-// StockMove is a row of stock_moves: units on their way from one shard to
-// another, or out of the campaign.
+// StockMove is a row of stock_moves: units moving between shards, or out of
+// the campaign.
 type StockMove struct {
 	ID         string `gorm:"primaryKey"` // UUIDv7
 	CampaignID string
 	FromShard  int // 0: the campaign's total
-	ToShard    int // likewise
+	ToShard    int // 0: the campaign's total
 	Units      int64
 	DebitedAt  time.Time
-	CreditedAt *time.Time // nil: they are in no shard
+	CreditedAt *time.Time // nil: the units are in no shard
 }
 
 // TableName names the table for gorm.
 func (StockMove) TableName() string { return "stock_moves" }
 
-// HoldCursor is a row of hold_cursors: how far the holds of a lot have been
-// gone over.
+// HoldCursor is a row of hold_cursors: how far a lot's holds were checked.
 type HoldCursor struct {
 	CampaignID string `gorm:"primaryKey"`
 	Shard      int    `gorm:"primaryKey;autoIncrement:false"` // 0 in a campaign of one shard
-	Seq        int64  // holds of claims up to here have ended
-	// when the next one ends, since 1970, by the clock of Redis; nil: no claim
-	// is behind Seq
+	Seq        int64  // holds of claims up to this Seq have ended
+	// when the next one ends, since 1970, by Redis' clock; nil: no claim
+	// after Seq
 	DueMs *int64
 }
 
@@ -92,7 +91,7 @@ func (HoldCursor) TableName() string { return "hold_cursors" }
 type ClaimOrder struct {
 	OrderID  string `gorm:"primaryKey"`
 	ClaimID  string `gorm:"primaryKey"`
-	Reopened *int   // 1: that was taken back
+	Reopened *int   // 1: the redeem was undone
 }
 
 // TableName names the table for gorm.
@@ -107,17 +106,18 @@ type HoldExtension struct {
 // TableName names the table for gorm.
 func (HoldExtension) TableName() string { return "hold_extensions" }
 
-// HoldDue is a row of hold_dues: a claim whose hold ends at a time of its own.
+// HoldDue is a row of hold_dues: a claim whose hold ends at a time of its
+// own.
 type HoldDue struct {
 	ClaimID string `gorm:"primaryKey"`
-	DueMs   int64  // since 1970, by the clock of Redis
+	DueMs   int64  // since 1970, by Redis' clock
 }
 
 // TableName names the table for gorm.
 func (HoldDue) TableName() string { return "hold_dues" }
 
-// ParkedEvent is a row of parked_events: an event that MySQL refuses for good,
-// kept with its payload until a person decides.
+// ParkedEvent is a row of parked_events: an event that MySQL refuses
+// permanently, kept with its payload until an operator decides.
 type ParkedEvent struct {
 	ID         string `gorm:"primaryKey"` // the event's id
 	CampaignID string
@@ -130,28 +130,27 @@ type ParkedEvent struct {
 // TableName names the table for gorm.
 func (ParkedEvent) TableName() string { return "parked_events" }
 
-// OutboxKind says what Redis has to be told.
+// OutboxKind is what Redis has to do.
 type OutboxKind string
 
 // The kinds of outbox rows.
 const (
 	OutboxEvent OutboxKind = "event" // add an event to the claim stream
-	// give back the units of a released claim, and add its event to the claim
-	// stream
+	// return a released claim's units, and add its event to the claim stream
 	OutboxRelease OutboxKind = "release"
 )
 
-// OutboxRow is a row of outbox: something that Redis has to be told at least
-// once, written in the transaction that caused it.
+// OutboxRow is a row of outbox: something that Redis must do at least once,
+// written in the transaction that caused it.
 type OutboxRow struct {
 	ID         string `gorm:"primaryKey"` // UUIDv7, and the id of the event
 	CampaignID string
 	Kind       OutboxKind
-	ClaimID    *string // the claim that it is about, if any
+	ClaimID    *string // the claim concerned, if any
 	Payload    []byte  // the event, see Event
 	CreatedAt  time.Time
 
-	Event *Event `gorm:"-"` // that Payload holds; nil in a row that was read
+	Event *Event `gorm:"-"` // the event in Payload; nil in a row that was read
 }
 
 // TableName names the table for gorm.
@@ -166,7 +165,7 @@ type Setting struct {
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
 
-// PartitionState is how a partition is.
+// PartitionState is the state of a partition.
 type PartitionState string
 
 // The states of a partition.
@@ -174,7 +173,7 @@ const (
 	PartitionOK PartitionState = "ok"
 	// Redis lost data: entries that MySQL lacks are read first
 	PartitionRecovering PartitionState = "recovering"
-	PartitionGap        PartitionState = "gap" // MySQL is older than the claim stream begins
+	PartitionGap        PartitionState = "gap" // MySQL's offset is older than the stream's first entry
 )
 
 // StreamRecord is a row of streams: how far a claim stream is applied.
@@ -183,12 +182,11 @@ type StreamRecord struct {
 	State      PartitionState
 	Generation int64 // how often Redis lost data of the partition
 
-	OffsetID      string     // entry that was applied last, see Offset
+	OffsetID      string     // the last applied entry, see Offset
 	OffsetEventID string     // its event
-	OffsetRead    int64      // entries up to it
-	OffsetAt      *time.Time // when it moved last
-	// by the clock of Redis: every claim that was made before has its row or is
-	// parked
+	OffsetRead    int64      // entries up to that one
+	OffsetAt      *time.Time // when the offset last moved
+	// by Redis' clock: every earlier claim has its row or is parked
 	CompleteAt time.Time
 }
 
@@ -200,8 +198,7 @@ func (r *StreamRecord) Offset() Offset {
 	return Offset{EntryID: r.OffsetID, EventID: r.OffsetEventID, Read: r.OffsetRead, Generation: r.Generation, State: r.State}
 }
 
-// PacketRow is a row of MySQL's packets table: one red packet, written before
-// Redis knows it.
+// PacketRow is a row of packets: one red packet, written before Redis has it.
 type PacketRow struct {
 	CampaignID string `gorm:"primaryKey"`
 	ID         string `gorm:"primaryKey"`
@@ -218,41 +215,40 @@ type PacketRow struct {
 // TableName names the table for gorm.
 func (PacketRow) TableName() string { return "packets" }
 
-// PacketBatchRow is a row of MySQL's packet_batches: a request that added
-// packets.
+// PacketBatchRow is a row of packet_batches: a request that added packets.
 type PacketBatchRow struct {
 	CampaignID    string     `gorm:"primaryKey" json:"-"`
 	FirstPosition int64      `gorm:"primaryKey;autoIncrement:false" json:"first_position"`
 	Packets       int64      `json:"packets"`
-	Amount        int64      `json:"amount"` // of all of them, minor units
+	Amount        int64      `json:"amount"` // sum of all, minor units
 	ReleaseAt     *time.Time `json:"release_at,omitempty"`
 	RequestKey    string     `json:"request_key"`
-	Digest        string     `json:"digest"` // of what was asked for
+	Digest        string     `json:"digest"` // of the request
 	CreatedAt     time.Time  `json:"created_at"`
 }
 
 // TableName names the table for gorm.
 func (PacketBatchRow) TableName() string { return "packet_batches" }
 
-// Trouble counts what needs a person.
+// Trouble counts what an operator must decide.
 type Trouble struct {
 	Parked     int64      // claims that MySQL refuses
 	Drifting   int64      // campaigns whose last comparison found a drift
-	ComparedAt *time.Time // when the last comparison was recorded; nil: none was
+	ComparedAt *time.Time // time of the last recorded comparison; nil: none
 }
 
-// Wave is the packets of a campaign that are released at one time.
+// Wave is a campaign's packets with one release time.
 type Wave struct {
 	ReleaseAt *time.Time // nil: at once
 	Packets   int64
-	Taken     int64 // have their claim
+	Taken     int64 // claimed
 	Returned  int64 // returned to the sender
 	Amount    int64 // of all, minor units
 }
 
-// ClaimStory is what MySQL holds of one claim.
+// ClaimStory is everything that MySQL holds of one claim.
 type ClaimStory struct {
 	Row    *ClaimRow    // nil: it has none
 	Parked *ParkedEvent // nil: it is not parked
-	Outbox []OutboxRow  // what Redis and the stream are notified of its end
+	Outbox []OutboxRow  // rows that report its end to Redis and the stream
 }

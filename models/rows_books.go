@@ -10,7 +10,7 @@ type Reconciliation struct {
 	RedisRemaining *int64 // units; nil when Redis did not hold the campaign
 	MySQLRemaining int64  `gorm:"column:mysql_remaining"` // units
 	Backlog        *int64 // accepted claims without a row; nil when Redis did not hold the campaign
-	Drift          *int64 // units, Redis less MySQL; nil while there was no common watermark
+	Drift          *int64 // units, Redis less MySQL; nil without a common watermark
 	At             time.Time
 }
 

@@ -14,8 +14,7 @@ import (
 	"dibs/models"
 )
 
-// TestEveryRowHasItsTable: each struct is read from and written to a table that
-// the migrations make, field for column.
+// Each field of each struct needs its column in the migrations' tables.
 func TestEveryRowHasItsTable(t *testing.T) {
 	t.Parallel()
 	db, err := gorm.Open(sqlite.Open(filepath.Join(t.TempDir(), "dibs.db")), &gorm.Config{})
@@ -47,7 +46,7 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	}
 }
 
-// keysOf lists the columns of a table's primary key, in its order.
+// keysOf returns the columns of a table's primary key, in order.
 func keysOf(t *testing.T, db *gorm.DB, table string) (keys []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", table).Scan(&keys).Error)

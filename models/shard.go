@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// A campaign of several shards is spread over as many places in Redis. Its
-// total is dealt out to them. Each shard works like a campaign of its own under
-// the id that ShardID makes: it is loaded, claimed from and evicted by itself.
-// Units move to where they are asked for. A user has one shard, which knows all
-// that the user holds.
+// A campaign of several shards has as many lots in Redis, each under the id
+// that ShardID makes. Its total is divided among them. Each shard is loaded,
+// claimed from and evicted like a campaign of its own. Units move to the
+// shards that need them. A user's claims are all in one shard, which can
+// therefore enforce limits.
 
 // ShardsMax bounds the shards of a campaign.
 const ShardsMax = 64
 
-// shardMark stands between the id of a campaign and the number of a shard. No
-// id of a campaign holds it.
+// shardMark separates a campaign's id from a shard's number. No campaign's id
+// contains it.
 const shardMark = "#"
 
-// shardedIDLength bounds the id of a campaign of several shards: those of its
-// shards are no longer than an id may be.
+// shardedIDLength bounds the id of a sharded campaign, so that shard ids fit
+// CampaignIDLength.
 const shardedIDLength = CampaignIDLength - len("#64")
 
-// ShardID is the id of a shard, from 1 on, wherever a campaign of one shard has
-// its own: in keys, and as the id of its books. Shard 0 is the campaign itself.
+// ShardID is the id of a shard, from 1, in keys and in rows of lots. Shard 0
+// is the campaign itself.
 func ShardID(campaignID string, shard int) string {
 	if shard == 0 {
 		return campaignID
@@ -34,7 +34,7 @@ func ShardID(campaignID string, shard int) string {
 	return campaignID + shardMark + strconv.Itoa(shard)
 }
 
-// SplitShardID takes apart what ShardID made.
+// SplitShardID is the reverse of ShardID.
 func SplitShardID(id string) (campaignID string, shard int) {
 	campaignID, number, isShard := strings.Cut(id, shardMark)
 	if isShard {
@@ -46,21 +46,20 @@ func SplitShardID(id string) (campaignID string, shard int) {
 // IsShardID reports whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
-// ShardOfUser is the shard of a user, or of another subject of limits, from 1
-// on. The function never changes, as users are where it put them.
+// ShardOfUser is the shard of a user, or of another subject, from 1. The
+// function must never change: users' claims stay in the shard it chose.
 func ShardOfUser(userID string, shards int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(userID))
 	sum := h.Sum64()
-	sum ^= sum >> 32 // FNV's low bits hang on the last letters
+	sum ^= sum >> 32 // FNV's low bits depend mostly on the last letters
 	return 1 + int(sum%uint64(shards))
 }
 
-// ShardIDs are the ids of all shards of a campaign; of a campaign of one shard
-// it is its own.
+// ShardIDs are the ids of all shards. A campaign of one shard has its own id.
 func (c *Campaign) ShardIDs() []string { return ShardIDs(c.ID, c.Shards) }
 
-// ShardIDs is Campaign.ShardIDs of a campaign of which only that is known.
+// ShardIDs is Campaign.ShardIDs without a Campaign.
 func ShardIDs(campaignID string, shards int) []string {
 	if shards <= 1 {
 		return []string{campaignID}
@@ -72,8 +71,8 @@ func ShardIDs(campaignID string, shards int) []string {
 	return ids
 }
 
-// DealtTo is how much of an amount that is dealt out to shards goes to one of
-// them, from 1: all get the same, the first ones a unit more.
+// DealtTo is the part of an amount that a shard receives, from 1. All get the
+// same, the first ones one more.
 func DealtTo(shard, shards int, amount int64) int64 {
 	units := amount / int64(shards)
 	if int64(shard) <= amount%int64(shards) {
@@ -82,8 +81,8 @@ func DealtTo(shard, shards int, amount int64) int64 {
 	return units
 }
 
-// ShardOfPacket is the shard that a packet is dealt to by its position in the
-// campaign; 0 in a campaign of one shard.
+// ShardOfPacket is the shard of a packet by its position in the campaign; 0
+// in a campaign of one shard.
 func ShardOfPacket(position int64, shards int) int {
 	if shards <= 1 {
 		return 0
@@ -91,19 +90,17 @@ func ShardOfPacket(position int64, shards int) int {
 	return 1 + int((position-1)%int64(shards))
 }
 
-// IsSharded reports whether the campaign is spread over several shards. A shard
-// is not.
+// IsSharded reports whether the campaign has several shards. False for a
+// shard.
 func (c *Campaign) IsSharded() bool { return c.Shards > 1 && !IsShardID(c.ID) }
 
-// LotID is the id of the books that a claim belongs to: those of its shard, or
-// of its campaign.
+// LotID is the id of the claim's lot: its shard or its campaign.
 func (e *Event) LotID() string { return ShardID(e.CampaignID, e.Shard) }
 
-// LotID is the id of the books that a claim belongs to: those of its shard, or
-// of its campaign.
+// LotID is the id of the claim's lot: its shard or its campaign.
 func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
 
-// ShardSubject is the subject whose value decides about the shard of a claim.
+// ShardSubject is the subject whose value selects a claim's shard.
 func (c *Campaign) ShardSubject() string { return cmp.Or(c.ShardBy, ByUser) }
 
 func (c *Campaign) validateShards() error {
@@ -122,8 +119,8 @@ func (c *Campaign) validateShards() error {
 	return nil
 }
 
-// ShardFigures are one shard of a campaign as operators see it. Free and Seq
-// are Redis' while it holds the shard, else MySQL's.
+// ShardFigures describes one shard for operators. Free and Seq come from
+// Redis while it holds the shard, else from MySQL.
 type ShardFigures struct {
 	Shard     int   `json:"shard" doc:"from 1"`
 	Partition int   `json:"partition"`
@@ -134,27 +131,28 @@ type ShardFigures struct {
 	SyncedSeq int64 `json:"synced_seq" doc:"of these, those in MySQL"`
 }
 
-// Need is what a shard of a campaign lacks.
+// Need is what a shard lacks.
 type Need struct {
 	Shard  int   // from 1
 	Shards int   // of the campaign
-	Units  int64 // that are to be free there
-	Ahead  bool  // no one waits yet
+	Units  int64 // to be free there
+	Ahead  bool  // no claim waits yet
 
-	// Within is how long anybody waits; 0 is as long as it takes. No move
-	// begins later.
+	// Within is the longest wait of a claim; 0 is unlimited. No move starts
+	// after it.
 	Within time.Duration
 }
 
 // PaceSpan is about as long as a move takes: MySQL has to apply the debit. A
-// shard is refilled before it has less than it gives away in two of them.
+// shard is refilled before it has less than it sells in two of them.
 const PaceSpan = 150 * time.Millisecond
 
-// NeedAhead is what a shard needs before it is dry, by the units that it has
-// left after a call that took some, and those that it gives away in a PaceSpan.
-// Every process sees the shard run low, so if each of them asked, most requests
-// would find nothing to move. Only the process whose call crosses a line asks;
-// the later lines are there in case that one is slow.
+// NeedAhead returns what a shard needs before it is dry. remaining is what a
+// call left after taking taken units. pace is what the shard sells in a
+// PaceSpan. Every process sees the shard run low. If each requested a refill,
+// most requests would find nothing to move. So only the process whose call
+// crosses a line requests one. The lower lines are for when the first request
+// is slow.
 func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 	for _, line := range []int64{2 * pace, pace, pace / 2} {
 		lacks = lacks || remaining <= line && remaining+taken > line
@@ -162,15 +160,14 @@ func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 	return Need{Units: 2*pace + 1, Ahead: true}, lacks
 }
 
-// Refill is what came of a Need. There was a moment at which the units were
-// there, and someone may have taken them since; or there was a moment at which
-// a claim of SoldOutFrom units or more was too large for all that the campaign
-// had.
+// Refill is the result of a Need. Either the units were there at one moment,
+// and may have been claimed since. Or at one moment the whole campaign had
+// too few for a claim of SoldOutFrom units or more.
 type Refill struct {
-	SoldOutFrom int64 // units; 0 is unless the units were there
+	SoldOutFrom int64 // units; 0: the units were there
 }
 
-// ShardsOf are the shards of a campaign as operators see them.
+// ShardsOf describes a campaign's shards for operators.
 type ShardsOf struct {
 	CampaignID string         `json:"campaign_id"`
 	Total      int64          `json:"total"`
@@ -179,5 +176,5 @@ type ShardsOf struct {
 
 	LowStockAt int64 `json:"-"`
 	Released   int64 `json:"-"` // claims
-	Sold       int64 `json:"-"` // units of all claims so far, lost ones included
+	Sold       int64 `json:"-"` // units of all claims ever, including lost ones
 }

@@ -13,7 +13,7 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	t.Parallel()
 	const pace = 100
 	asked := 0
-	// calls of all processes, one after the other
+	// calls of all processes, in sequence
 	for remaining := int64(1000); remaining > 0; remaining -= 7 {
 		need, lacks := models.NeedAhead(remaining-7, 7, pace)
 		require.Equal(t, models.Need{Units: 2*pace + 1, Ahead: true}, need)
@@ -42,8 +42,8 @@ func TestUsersAreOnAllShards(t *testing.T) {
 	}
 }
 
-// What is dealt out to shards is all of it, in parts that differ by one at
-// most; packets go to the shards that have their number.
+// The parts must add up to the whole and differ by one at most. Packets go to
+// the shard of their number.
 func TestWhatIsDealtOutIsAllOfIt(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{2, 3, 7, models.ShardsMax} {

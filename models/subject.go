@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// SubjectsMax is the most subjects of a claim, and of a campaign's limits,
+	// SubjectsMax bounds the subjects of a claim, and of a campaign's limits,
 	// beside the user.
 	SubjectsMax = 4
-	// SubjectNameLength is the longest name of a subject.
+	// SubjectNameLength bounds a subject's name.
 	SubjectNameLength = 32
-	// SubjectLength is the longest value of a subject, in characters.
+	// SubjectLength bounds a subject's value, in characters.
 	SubjectLength = 128
 )
 
-// Subjects are what limits count a claim under beside its user, such as a
-// device: values by name.
+// Subjects are what limits count beside the user, such as a device: values by
+// name.
 type Subjects map[string]string
 
-// IsSubjectName reports whether a limit may be by this name.
+// IsSubjectName reports whether a subject may have this name.
 func IsSubjectName(name string) bool {
 	return name != "" && len(name) <= SubjectNameLength && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// Subject returns the value of a subject of a claim in the form in which it is
-// kept, see UserID. Errors: ErrID, wrapped.
+// Subject returns a subject's value in the form that is stored, see UserID.
+// Errors: ErrID, wrapped.
 func Subject(name, value string) (string, error) {
 	if err := checkSubjectName(name); err != nil {
 		return "", err
@@ -53,11 +53,10 @@ func checkSubjectName(name string) error {
 	return nil
 }
 
-// Names are the names of the subjects, sorted.
+// Names returns the subjects' names, sorted.
 func (s Subjects) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// JSON is the subjects as a JSON object, the same for the same subjects; "" is
-// none.
+// JSON is the subjects as a JSON object in a fixed order; "" is none.
 func (s Subjects) JSON() string {
 	if len(s) == 0 {
 		return ""
@@ -69,7 +68,7 @@ func (s Subjects) JSON() string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// Value writes the subjects as MySQL keeps them.
+// Value writes the subjects as MySQL stores them.
 func (s Subjects) Value() (driver.Value, error) {
 	if len(s) == 0 {
 		return nil, nil //nolint:nilnil // NULL
@@ -83,11 +82,10 @@ func (s *Subjects) Scan(value any) error {
 	return scanJSON(value, s)
 }
 
-// digestOfSubject is how many bytes of a digest are kept: enough that no two
-// values meet.
+// digestOfSubject is the bytes kept of a digest: enough to avoid collisions.
 const digestOfSubject = 18
 
-// Hide returns the subjects as they are stored: with a secret their values are
+// Hide returns the subjects as they are stored. With a secret, values become
 // digests.
 func (s Subjects) Hide(secret string) Subjects {
 	if secret == "" || len(s) == 0 {
@@ -100,7 +98,7 @@ func (s Subjects) Hide(secret string) Subjects {
 	return hidden
 }
 
-// SecretFingerprint tells secrets apart without showing them; "" is of no
+// SecretFingerprint distinguishes secrets without revealing them; "" for no
 // secret.
 func SecretFingerprint(secret string) string {
 	if secret == "" {
@@ -115,7 +113,7 @@ func digest(secret, text string) []byte {
 	return mac.Sum(nil)[:digestOfSubject]
 }
 
-// validate checks the subjects of an event, see CheckUserID.
+// validate checks an event's subjects, see CheckUserID.
 func (s Subjects) validate() error {
 	if len(s) > SubjectsMax {
 		return fmt.Errorf("%w: must be at most %d", ErrID, SubjectsMax)

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// rfc3339 is what time.Parse is too lenient for: hours of one digit, commas,
+// rfc3339 rejects what time.Parse lets through: one-digit hours, commas,
 // offsets of a day.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 var errTime = errors.New("models: no RFC 3339 time")
 
-// ParseTime reads an RFC 3339 time as it is written there, t and z in either
-// case.
+// ParseTime reads exactly RFC 3339, with t and z in either case.
 func ParseTime(text string) (time.Time, error) {
 	if !rfc3339.MatchString(text) {
 		return time.Time{}, errTime

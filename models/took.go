@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Durations of claims are counted in TookBuckets buckets, four for each
-// doubling from 64 µs on: a percentile is right within some 10 %.
+// Claims' durations are counted in TookBuckets buckets, four for each
+// doubling from 64 µs. Percentiles are within about 10 %.
 const (
 	TookBuckets = 72
 	tookLeastLg = 6
 
-	// TookPrefix begins the name of a bucket among the counts of a campaign;
-	// its number follows.
+	// TookPrefix begins a bucket's name among a campaign's counts. Its number
+	// follows.
 	TookPrefix = "took_"
 )
 
-// TookBucket is the bucket of a duration.
+// TookBucket returns a duration's bucket.
 func TookBucket(took time.Duration) int {
 	us := uint64(max(0, took.Microseconds()))
 	lg := bits.Len64(us) - 1
@@ -26,7 +26,7 @@ func TookBucket(took time.Duration) int {
 	return min(4*(lg-tookLeastLg)+int(us>>(lg-2)&3), TookBuckets-1)
 }
 
-// TookBound is the upper bound of a bucket.
+// TookBound is a bucket's upper bound.
 func TookBound(bucket int) time.Duration {
 	lg := tookLeastLg + bucket/4
 	quarter := int64(bucket % 4)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// FieldError is a refusal of one field of a request. Field is its JSON name,
-// Reason a phrase that follows the name.
+// FieldError refuses one field of a request. Field is its JSON name. Reason
+// is a phrase that follows the name.
 type FieldError struct{ Field, Reason string }
 
 // Error reads "total: must be …".
@@ -52,7 +52,7 @@ func IsCurrency(code string) bool {
 	return len(code) == 3 && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// reason is the part of an error's message that follows the text of ErrID.
+// reason is the message without the text of ErrID.
 func reason(err error) string {
 	if errors.Is(err, ErrID) {
 		return err.Error()[len(ErrID.Error())+2:]

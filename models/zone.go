@@ -9,15 +9,13 @@ import (
 	"time"
 )
 
-// zoneinfo is the IANA database as Go has it in lib/time. time.LoadLocation
-// prefers the database of the machine: a zone that one process knows, another
-// would not, or by other rules.
+// zoneinfo is the IANA database from Go's lib/time. time.LoadLocation would
+// prefer the machine's: processes could differ in their zones and rules.
 //
 //go:embed zoneinfo.zip
 var zoneinfo []byte
 
-// zones are the zones that were asked for, by name. There are as many as the
-// database has.
+// zones caches the zones by name. It is bounded by the database.
 var zones sync.Map //nolint:gochecknoglobals // what is in it is the same for everybody
 
 // zoneFiles opens the database.
@@ -25,9 +23,8 @@ var zoneFiles = sync.OnceValues(func() (*zip.Reader, error) {
 	return zip.NewReader(bytes.NewReader(zoneinfo), int64(len(zoneinfo)))
 })
 
-// LoadZone is time.LoadLocation with the names and rules of the embedded
-// database alone: neither "", nor Local, nor what else this machine has is a
-// zone.
+// LoadZone is time.LoadLocation with the embedded database only. Neither ""
+// nor Local is a zone, nor anything else that this machine has.
 func LoadZone(name string) (*time.Location, error) {
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil //nolint:forcetypeassert // nothing else is in it
