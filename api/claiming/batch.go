@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// replayedClaimsHeader reports which claims of a batch are the first
-// answer to their key, given again, when some are and some are not.
+// replayedClaimsHeader marks a batch's replayed claims if only some are
+// replays.
 const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 
 // PostBatch is POST /v1/claims:batch.
@@ -54,23 +54,23 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 		h[replayedClaimsHeader] = []string{string(replays)}
 	}
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body) // a client that is gone asks again with its keys
+	_, _ = w.Write(body) // a disconnected client retries with its keys
 	return http.StatusOK
 }
 
-// batchPart is the claims of a batch for one campaign, in order, and the
-// lane that takes them, or why there is none.
+// batchPart is a batch's claims for one campaign, in order. lane is the
+// campaign's, or err says why there is none.
 type batchPart struct {
 	campaignID string
 	claims     []*batchClaim
-	tickets    []*ticket // of the claims that are sent
+	tickets    []*ticket // of the claims to send
 	lane       *lane
-	shard      *lane // that the claims are sent by, see Routes.shardOf
+	shard      *lane // sends the claims, see Routes.shardOf
 	err        error
 }
 
-// claimAll makes all claims of a batch. Each gets a refusal or a ticket
-// with its answer.
+// claimAll makes all claims. Each gets a refusal, or a ticket with its
+// answer.
 func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	parts := byCampaign(claims)
 	s.findLanes(ctx, parts)
@@ -112,13 +112,11 @@ func byCampaign(claims []batchClaim) []batchPart {
 	return parts
 }
 
-// batchLookupsMax bounds the campaigns of one batch that are looked up at
-// once.
+// batchLookupsMax bounds a batch's concurrent look-ups of campaigns.
 const batchLookupsMax = 64
 
-// findLanes finds the lanes of all parts, within the time of one look-up:
-// campaigns that can't be found must not keep the others from being
-// claimed.
+// findLanes finds the lanes of all parts within the time of one look-up.
+// Campaigns that can't be found must not stop the other claims.
 func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -162,9 +160,9 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer, and counts what took a time. replays
-// has a 1 for each claim that is a replay and a 0 for each other; nil is
-// no replay.
+// appendResults writes the answer, and counts the claims with the time they
+// took. replays has a 1 for each replay and a 0 for each other claim; nil
+// means no replays.
 func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Duration) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {

@@ -8,10 +8,10 @@ import (
 	"dibs/models"
 )
 
-// Bounds of bodies, in bytes.
+// Limits of bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
-	// 1,000 claims whose ids, keys and first subject are as long as they may be
+	// 1,000 claims with ids, keys and the first subject at their longest
 	BatchBodyMax = 4 << 20
 )
 
@@ -29,7 +29,8 @@ func (b *claimBody) fields() []wire.Field {
 	}
 }
 
-// decodeClaim takes whose token sent the body; "" when it is of no user.
+// decodeClaim reads a body. user is the user of the token; "" if it has
+// none.
 func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	var b claimBody
 	p := wire.ReadObject(body, b.fields())
@@ -58,8 +59,8 @@ type batchClaim struct {
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as in NewClaim"`
 
 	refused *wire.Problem
-	lane    *lane   // nil when the campaign was not found
-	ticket  *ticket // unless the claim was refused before it was sent
+	lane    *lane   // nil if the campaign wasn't found
+	ticket  *ticket // nil if refused before sending
 }
 
 func (c *batchClaim) fields() []wire.Field {
@@ -79,7 +80,8 @@ func (b *batchBody) fields() []wire.Field {
 	return []wire.Field{wire.Each("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
 }
 
-// check keeps what is wrong with a claim, and the others go on.
+// check records a claim's fault with the claim, so that the others
+// continue.
 func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	switch {
 	case p != nil && p.Field == "":
@@ -93,8 +95,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch refuses a batch that can't be read, or has no claims or too
-// many. A claim that can't be accepted has its own refusal.
+// decodeBatch refuses a batch that is unreadable, empty or too large. A
+// faulty claim has its own refusal.
 func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
 	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())

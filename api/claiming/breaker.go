@@ -13,18 +13,16 @@ import (
 )
 
 const (
-	// slowCall is how long a call may take before its Redis is asked
-	// whether it answers at all.
+	// slowCall is how long a call may take before its Redis is probed.
 	slowCall = 250 * time.Millisecond
-	// probeTimeout is how long a Redis may take for a plain read before it
-	// counts as one that hangs.
+	// probeTimeout bounds a probe, a plain read. After it, Redis counts as
+	// hanging.
 	probeTimeout = 500 * time.Millisecond
-	// probeEvery is the pause between two questions to a Redis that hangs.
+	// probeEvery is the pause between probes of a hanging Redis.
 	probeEvery = 100 * time.Millisecond
 )
 
-// errAway refuses a claim of a partition whose Redis is known to hang. It
-// was not sent.
+// errAway refuses a claim, unsent, because its partition's Redis hangs.
 var errAway = fmt.Errorf("%w: redis hangs", lua.ErrUnavailable)
 
 type breakers struct {
@@ -47,9 +45,9 @@ func (b *breakers) of(partition int) *breaker {
 	return b.all[partition]
 }
 
-// breaker refuses the claims of a partition at once while its Redis hangs:
-// they would wait for as long as a call may take. A read that is not
-// answered either opens it, one that is answered closes it.
+// breaker refuses a partition's claims at once while its Redis hangs.
+// Otherwise each would wait for the full call timeout. An unanswered probe
+// opens it, an answered one closes it.
 type breaker struct {
 	states StateReader
 	group  *workers.Group
@@ -57,16 +55,14 @@ type breaker struct {
 	isOpen, isProbing atomic.Bool
 }
 
-// watch has the Redis of a campaign asked if what begins now takes long.
-// done ends that.
+// watch starts a probe if the call starting now is slow. done cancels that.
 func (b *breaker) watch(campaignID string) (done func() bool) {
 	return time.AfterFunc(slowCall, func() { b.probe(campaignID) }).Stop
 }
 
 func (b *breaker) refuses() bool { return b.isOpen.Load() }
 
-// probe asks the Redis of a campaign for a state, unless somebody does,
-// and again until it answers.
+// probe reads a campaign's state until Redis answers, one probe at a time.
 func (b *breaker) probe(campaignID string) {
 	if !b.isProbing.CompareAndSwap(false, true) {
 		return
@@ -82,7 +78,7 @@ func (b *breaker) probe(campaignID string) {
 			time.AfterFunc(probeEvery, func() { b.probe(campaignID) })
 		}
 	})
-	if !begun { // the process ends
+	if !begun { // the process is stopping
 		b.isProbing.Store(false)
 	}
 }

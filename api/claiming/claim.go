@@ -35,7 +35,7 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	}
 	buf.Reset()
 	w.WriteHeader(http.StatusCreated)
-	// a client that is gone asks again with its key
+	// a disconnected client retries with its key
 	_, _ = w.Write(appendClaim(buf.AvailableBuffer(), &reply.Claim))
 	return http.StatusCreated
 }
@@ -87,8 +87,8 @@ func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
 	return string(reply.Outcome)
 }
 
-// refuseUnknown is the refusal of a campaign that was not found. It logs
-// the error.
+// refuseUnknown refuses a claim whose campaign wasn't found, and logs the
+// error.
 func (s *Routes) refuseUnknown(ctx context.Context, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeCampaignNotFound)

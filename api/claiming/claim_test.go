@@ -239,7 +239,7 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 	require.Len(t, room.Calls, 2, "one call a campaign")
 }
 
-// One key for the whole would be ignored, and a retry claim twice.
+// A key for the whole batch would be ignored, so a retry would claim twice.
 func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))
@@ -249,8 +249,8 @@ func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	require.Zero(t, room.Sent())
 }
 
-// TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for
-// byte.
+// The replays are named in a header because a replayed body is byte for
+// byte the first one.
 func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})
@@ -271,8 +271,7 @@ func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	require.Empty(t, batch(fresh).Get("Idempotent-Replayed-Claims"))
 }
 
-// TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has
-// to say so itself.
+// A batch has one status and no Retry-After, so each claim carries its own.
 func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

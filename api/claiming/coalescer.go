@@ -14,8 +14,8 @@ import (
 	"dibs/lua"
 )
 
-// ticket is one claim on its way. The coalescer owns it from submit until
-// its waiter is notified.
+// ticket is one queued claim. The coalescer owns it from submit until its
+// waiter is notified.
 type ticket struct {
 	req    lua.ClaimRequest
 	waiter *waiter
@@ -23,35 +23,36 @@ type ticket struct {
 	answer answer
 }
 
-// answer is what became of a claim. err is as Claimer says, and
-// lua.ErrUnavailable for a claim that was not sent.
+// answer is a claim's result. err is as Claimer says, or lua.ErrUnavailable
+// if the claim wasn't sent.
 type answer struct {
 	reply lua.ClaimReply
 	err   error
 }
 
-// waiter is a caller with its tickets. It waits until all are answered,
-// which takes QueueWait and two calls at most. Claims of a caller that
-// leaves are dropped, unless they are sent already.
+// waiter is a caller with its tickets. It waits for all answers, at most
+// for QueueWait and two calls. If the caller leaves, unsent claims are
+// dropped.
 type waiter struct {
 	ctx     context.Context //nolint:containedctx // the caller's, asked before its claims are sent
 	tickets []ticket
 	open    atomic.Int32  // tickets without an answer
-	done    chan struct{} // receives once, when the last ticket is answered
+	done    chan struct{} // receives once, after the last answer
 }
 
 func newWaiter(ctx context.Context, tickets int) *waiter {
 	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
 }
 
-// add makes a ticket. There must be space: tickets never move.
+// add makes a ticket. It must not exceed the capacity: tickets must not
+// move.
 func (w *waiter) add(req lua.ClaimRequest) *ticket {
 	w.open.Add(1)
 	w.tickets = append(w.tickets, ticket{req: req, waiter: w})
 	return &w.tickets[len(w.tickets)-1]
 }
 
-// answered says that n tickets have their answers. Each ticket is counted
+// answered records that n tickets have answers. Each ticket is counted
 // once.
 func (w *waiter) answered(n int32) {
 	if w.open.Add(-n) == 0 {
@@ -66,36 +67,36 @@ var (
 	errStopping  = fmt.Errorf("%w: the service is stopping", lua.ErrUnavailable)
 )
 
-// queueMax bounds the claims that wait for one campaign: at 25,000 claims
-// a second they wait for a third of a second.
+// queueMax bounds a campaign's waiting claims: a third of a second at
+// 25,000 claims a second.
 const queueMax = 8192
 
-// coalescer puts the claims that come while a script call is in flight into the
-// next one. The first claim of an idle campaign is sent at once. An idle
-// coalescer has no goroutine: workers exist while claims are queued.
+// coalescer puts claims that arrive during a script call into the next
+// call. An idle campaign's first claim is sent at once. Workers exist only
+// while claims are queued, so an idle coalescer has no goroutine.
 //
-//	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ notify every waiter
+//	submit ─▶ bounded queue ─▶ worker: take ≤ perCall ─▶ call ─▶ notify
 type coalescer struct {
 	call       func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
 	breaker    *breaker
 	group      *workers.Group
 	perCall    int
-	inFlight   int // calls at once
+	inFlight   int // concurrent calls
 	queueMax   int
 	waitMax    time.Duration
 	clock      func() time.Time
 	metrics    *metrics
 	tracer     *tracing.Tracer
 	campaignID string    // for spans
-	singles    sync.Pool // waiters of one claim, which are used again
+	singles    sync.Pool // reused waiters of one claim
 
 	mu      sync.Mutex
 	queue   []*ticket
-	head    int // of queue
+	head    int // start of the queue
 	workers int
 }
 
-// claim sends one claim, waits for its answer and returns its ticket.
+// claim sends one claim, waits, and returns its ticket.
 func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	w, used := c.singles.Get().(*waiter)
 	if !used {
@@ -112,12 +113,12 @@ func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	<-w.done
 	answered := *t
 	w.ctx = nil
-	*t = ticket{} // keep nothing of the caller's alive
+	*t = ticket{} // don't retain the caller's data
 	return answered
 }
 
-// submit queues tickets of one waiter in order. Tickets that do not fit
-// are answered at once.
+// submit queues one waiter's tickets in order. Those beyond queueMax are
+// answered at once.
 func (c *coalescer) submit(tickets []*ticket) {
 	if c.breaker.refuses() {
 		for _, t := range tickets {
@@ -138,7 +139,7 @@ func (c *coalescer) submit(tickets []*ticket) {
 		switch {
 		case c.group.Go(c.work):
 			c.workers++
-		case c.workers == 0: // the tickets are alone in the queue, and no worker will come
+		case c.workers == 0: // no other tickets are queued, and no worker will come
 			queued = 0
 			err = errStopping
 			c.queue = c.queue[:0]
@@ -155,8 +156,8 @@ func (c *coalescer) submit(tickets []*ticket) {
 
 func (c *coalescer) waiting() int { return len(c.queue) - c.head }
 
-// scratch is the memory of a worker. Workers come and go with each lull,
-// their scratch is used again.
+// scratch is a worker's memory. Workers end with each lull, so it is
+// reused.
 type scratch struct {
 	sending, dropped []*ticket
 	reqs             []lua.ClaimRequest
@@ -164,8 +165,7 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// release clears a scratch, so that it keeps no claim alive, and gives it
-// back.
+// release clears the scratch, so that no claim is retained, and returns it.
 func (s *scratch) release() {
 	clear(s.sending[:cap(s.sending)])
 	clear(s.dropped[:cap(s.dropped)])
@@ -184,9 +184,9 @@ func (c *coalescer) work() {
 	}
 }
 
-// take moves tickets from the queue: to sending for the next call, and to
-// dropped when they must not be sent any more. False says that the queue
-// was empty and the worker is over.
+// take moves tickets from the queue: to sending for the next call, or to
+// dropped if they must not be sent any more. It returns false if the queue
+// was empty and the worker ends.
 func (c *coalescer) take(s *scratch) bool {
 	s.sending = s.sending[:0]
 	s.dropped = s.dropped[:0]
@@ -217,7 +217,7 @@ func (c *coalescer) take(s *scratch) bool {
 	return taken > 0
 }
 
-// compact keeps the queue's array from growing without end.
+// compact bounds the queue's array.
 func (c *coalescer) compact() {
 	switch {
 	case c.waiting() == 0:
@@ -252,8 +252,8 @@ func (c *coalescer) send(s *scratch) {
 	notify(s.sending)
 }
 
-// trace starts the span of a call, if some of its claims are traced, and
-// has their events carry on their traces.
+// trace starts a call's span if any claim is traced, and sets the trace
+// parent of the claims' events.
 func (c *coalescer) trace(s *scratch) *tracing.Span {
 	if c.tracer == nil {
 		return nil
@@ -262,7 +262,7 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 	var last *waiter
 	parent := ""
 	for i, t := range s.sending {
-		if t.waiter != last { // the claims of a batch have one span
+		if t.waiter != last { // a batch's claims share one span
 			last = t.waiter
 			span := c.tracer.Sampled(last.ctx)
 			parent = span.Parent()
@@ -276,7 +276,8 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 		attribute.String("dibs.campaign_id", c.campaignID), attribute.Int("dibs.claims", len(s.reqs)))
 }
 
-// callRecovering turns a panic into an error: waiters need an answer.
+// callRecovering converts a panic to an error, so that waiters get an
+// answer.
 func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -287,9 +288,9 @@ func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.Claim
 	return c.call(reqs)
 }
 
-// notify tells waiters that tickets have their answers. A waiter may be
-// gone once its last ticket is counted, so tickets of one waiter that lie
-// side by side are counted together.
+// notify counts answered tickets at their waiters. A waiter may be reused
+// once its last ticket is counted. So adjacent tickets of one waiter are
+// counted together.
 func notify(tickets []*ticket) {
 	for i := 0; i < len(tickets); {
 		w := tickets[i].waiter

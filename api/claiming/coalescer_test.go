@@ -24,8 +24,7 @@ func request(user string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1}
 }
 
-// echo answers each request with its own user and the place in the order of
-// all.
+// echo answers each request with its user and its index among all.
 type echo struct {
 	seq   atomic.Int64
 	mu    sync.Mutex
@@ -55,7 +54,7 @@ func (e *echo) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 
 func newEcho() *echo { return &echo{seen: map[uuid.UUID]int{}} }
 
-// gated holds every call until it is let go.
+// gated holds every call until it is released.
 type gated struct {
 	*echo
 	entered chan int
@@ -317,8 +316,7 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	require.Len(t, gate.seen, last)
 }
 
-// A reply that is not there must not be taken for another claim's: with a wrong
-// number of them no claim has its own.
+// With a wrong number of replies, no reply can be assigned to its claim.
 func TestCoalescer_AWrongNumberOfRepliesIsNobodysAnswer(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{-3, -1, 1} {

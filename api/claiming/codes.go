@@ -9,7 +9,7 @@ import (
 	"dibs/models"
 )
 
-// codeOf is the refusal of an outcome; "" when the user holds a claim.
+// codeOf is the refusal for an outcome; "" if the user holds a claim.
 func codeOf(o models.Outcome) wire.Code {
 	switch o {
 	case models.OutcomeClaimed, models.OutcomeReplayed:
@@ -24,8 +24,8 @@ func codeOf(o models.Outcome) wire.Code {
 	}
 }
 
-// codeOfError is the refusal of an error of Claimer. Only
-// lua.ErrUnavailable says that no claim was made.
+// codeOfError is the refusal for an error of Claimer. Only
+// lua.ErrUnavailable proves that no claim was made.
 func codeOfError(err error) wire.Code {
 	if errors.Is(err, lua.ErrUnavailable) && !errors.Is(err, lua.ErrOutcomeUnknown) {
 		return wire.CodeUnavailable
@@ -33,9 +33,8 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusal is the refusal of a claim that went through a coalescer; nil
-// when the user holds it. Without a key the client learns which claim to
-// look for when the outcome is unknown.
+// refusal is the refusal of a sent claim; nil if the user holds it. If the
+// outcome is unknown and the claim had no key, it names the claim to check.
 func (t *ticket) refusal() *wire.Problem {
 	code := codeOf(t.answer.reply.Outcome)
 	if t.answer.err != nil {
@@ -58,7 +57,7 @@ func (t *ticket) refusal() *wire.Problem {
 	}
 }
 
-// soldOutWith refuses a claim that asks for more than is left.
+// soldOutWith refuses a claim for more units than are left.
 func soldOutWith(left int64) *wire.Problem {
 	if left == 0 {
 		return wire.Refuse(wire.CodeSoldOut)
@@ -69,8 +68,8 @@ func soldOutWith(left int64) *wire.Problem {
 	}
 }
 
-// limitRefusal names the limit that refuses a claim, or the subject that
-// the claim lacks for it.
+// limitRefusal names the limit that refuses, or the subject that the claim
+// lacks for it.
 func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	if code == wire.CodeInvalid {
 		return lacks(limit.By)

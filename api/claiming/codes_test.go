@@ -11,7 +11,7 @@ import (
 	"dibs/models"
 )
 
-// TestCodes_AreThoseOfTheContract: storefronts' programs read these words.
+// Storefronts' programs compare these codes.
 func TestCodes_AreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	contract := map[int]string{

@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// appendClaim writes a claim as it was made. It writes what encoding/json
-// writes, in a fraction of its time; a test compares the two.
+// appendClaim writes a new claim exactly as encoding/json does, but much
+// faster. A test compares the two.
 func appendClaim(b []byte, c *models.Claim) []byte {
 	b = append(b, `{"id":`...)
 	b = appendString(b, c.ID)
@@ -53,8 +53,8 @@ func appendTime(b []byte, t models.Time) []byte {
 	return append(b, '"')
 }
 
-// appendString writes s as a JSON string; what needs no escape goes over
-// as it is.
+// appendString writes s as a JSON string. Text that needs no escape is
+// copied.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

@@ -11,7 +11,7 @@ import (
 	"dibs/models"
 )
 
-// What tests outside of the package may see of its inside.
+// Internals that external tests may use.
 var (
 	AppendClaim  = appendClaim
 	CodeOf       = codeOf
@@ -22,15 +22,13 @@ var (
 	ErrStopping  = errStopping
 )
 
-// Constants that tests measure against.
 const (
 	CodesMax   = codesMax
 	SoldOutFor = soldOutFor
 	LookupsMax = lookupsMax
 )
 
-// RequestFields are the fields that are decoded, by the schema that describes
-// them.
+// RequestFields are the decoded fields, by the schema that describes them.
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{
@@ -49,14 +47,12 @@ type Coalescer struct {
 	group workers.Group
 }
 
-// CoalescerConfig of a Coalescer.
 type CoalescerConfig struct {
 	PerCall, InFlight, QueueMax int
 	WaitMax                     time.Duration
 	Clock                       func() time.Time
 }
 
-// NewCoalescer makes one that calls call.
 func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.ClaimReply, error)) *Coalescer {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -70,7 +66,6 @@ func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.Clai
 	return c
 }
 
-// Claim sends one claim and waits.
 func (c *Coalescer) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
 	t := c.c.claim(ctx, req)
 	return t.answer.reply, t.answer.err
@@ -92,36 +87,29 @@ func (c *Coalescer) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.C
 	return replies, errs
 }
 
-// Queued is how many claims wait.
 func (c *Coalescer) Queued() int {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
 	return c.c.waiting()
 }
 
-// Workers is how many work.
 func (c *Coalescer) Workers() int {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
 	return c.c.workers
 }
 
-// Stop is the group's.
 func (c *Coalescer) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 
-// SoldOut is a soldOut on its own.
 type SoldOut struct{ s soldOut }
 
-// Refuses reports whether a claim is refused.
 func (s *SoldOut) Refuses(now time.Time) bool { return s.s.covers(1, now) != nil }
 
-// Invalidate is invalidate.
 func (s *SoldOut) Invalidate() { s.s.invalidate() }
 
-// Round is when a call begins.
 func (s *SoldOut) Round() int64 { return s.s.round.Load() }
 
-// Learn is learnFrom, of outcomes.
+// Learn is learnFrom for these outcomes.
 func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ...models.Outcome) {
 	replies := make([]lua.ClaimReply, len(outcomes))
 	for i := range outcomes {
@@ -130,20 +118,19 @@ func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ..
 	s.s.learnFrom(round, now, replies, remaining)
 }
 
-// KeepInMemory sets how many campaigns are kept in memory, and for how long
+// KeepInMemory bounds the campaigns in memory, and how long they stay
 // without claims.
 func (s *Routes) KeepInMemory(campaigns int, idle time.Duration) {
 	s.lanes.campaignsMax, s.lanes.campaignIdle = campaigns, idle
 }
 
-// Campaigns is how many campaigns are in memory.
 func (s *Routes) Campaigns() int {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
 	return len(s.lanes.byID)
 }
 
-// UserLimiter reports whether a user may claim now, at one process that may
+// UserLimiter reports whether a user may claim now, in a process that may
 // share its counts with others.
 func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID string) bool, stop func(ctx context.Context) error) {
 	var group workers.Group
@@ -151,8 +138,8 @@ func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID st
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
 
-// RefusedWhileRowsAreFull is the refusal of a claim while as many as may wait
-// for their rows.
+// RefusedWhileRowsAreFull is the refusal of a claim while rowsMax others
+// wait.
 func RefusedWhileRowsAreFull(known Rows) wire.Code {
 	cfg := Config{Rows: known, Clock: time.Now}
 	s := New(cfg)

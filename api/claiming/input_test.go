@@ -139,8 +139,8 @@ func TestBadBatches(t *testing.T) {
 	}
 }
 
-// One claim that the script does not take would have it refuse the whole call,
-// and others' claims with it.
+// The script refuses a whole call for one such claim, and so other users'
+// claims.
 func TestBadClaims_APacketClaimIsOfOne(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})

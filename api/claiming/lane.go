@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// lane takes the claims of one campaign in this process.
+// lane handles one campaign's claims in this process.
 type lane struct {
 	cfg       *Config
 	metrics   *metrics
@@ -27,7 +27,7 @@ type lane struct {
 	tally     tally
 	userMax   userMax
 	used      atomic.Int64   // nanoseconds since 1970
-	logSome   rate.Sometimes // a Redis that is away fails every call
+	logSome   rate.Sometimes // an unreachable Redis fails every call
 
 	loading  sync.Mutex
 	loadedAt time.Time // the last attempt
@@ -44,8 +44,8 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
 }
 
 // admit refuses a claim that need not be sent, or gives it its id. It
-// checks the sold-out memory last: a claim that it lets through must be
-// sent.
+// checks soldOut after the other refusals: a claim that it lets through
+// must be sent.
 func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Problem {
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
@@ -69,8 +69,8 @@ func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Prob
 	return nil
 }
 
-// call makes one script call for the coalescer. It has its own time: a
-// caller that leaves must not take the others along.
+// call makes one script call for the coalescer. It has its own timeout: a
+// caller that leaves must not cancel the others' claims.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
@@ -86,7 +86,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		})
 		return nil, err
 	}
-	if l.cfg.Rows == nil { // see heldClaim.answer
+	if l.cfg.Rows == nil { // see rows.leave
 		l.latest.advance(view.Position)
 	}
 	if l.meta.IsShard() {
@@ -111,8 +111,8 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 
-// handleMissing reports whether Redis lacks the campaign, or a part of it.
-// All replies of a call say so, or none.
+// handleMissing reports whether Redis lacks the campaign or a part of it.
+// Either all replies of a call say so, or none.
 func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false
@@ -120,7 +120,7 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 	switch replies[0].Outcome {
 	case models.OutcomeAbsent:
 		return true
-	case models.OutcomeDamaged: // a lost part damages the whole call, which has no view then; a user's broken record does not
+	case models.OutcomeDamaged: // a lost part damages the whole call, which then has no view; a user's broken record does not
 		return view == lua.CampaignView{}
 	case models.OutcomeRolledBack:
 		l.metrics.rolledBack.Inc()
@@ -136,12 +136,11 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 	}
 }
 
-// loadEvery bounds how often MySQL is asked for a campaign that it can't
+// loadEvery limits the load attempts for a campaign that MySQL can't
 // restore.
 const loadEvery = 100 * time.Millisecond
 
-// load has the campaign loaded into Redis and reports whether to call
-// again.
+// load loads the campaign into Redis and reports whether to call again.
 func (l *lane) load() bool {
 	l.loading.Lock()
 	defer l.loading.Unlock()
@@ -163,8 +162,7 @@ func (l *lane) load() bool {
 	return l.loaded
 }
 
-// latest is the latest position of a campaign that this process saw in
-// Redis.
+// latest is the last position of a campaign in Redis that this process saw.
 type latest struct {
 	mu sync.Mutex
 	at lua.Position

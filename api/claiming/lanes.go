@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	lookupTimeout = 2 * time.Second // of finding a campaign on its first claim
-	lookupsMax    = 64              // at once
+	lookupTimeout = 2 * time.Second // of a look-up on a campaign's first claim
+	lookupsMax    = 64              // concurrent look-ups
 	// definitionWait bounds how long a campaign's first claim waits for
-	// MySQL when Redis has the campaign.
+	// MySQL while Redis has the campaign.
 	definitionWait = 250 * time.Millisecond
 
 	campaignsMax = 10_000
 	campaignIdle = 10 * time.Minute
 )
 
-// lanes are the campaigns that this process saw claims of. A campaign is
-// looked up on its first claim, in Redis or else in MySQL. What is found
-// never changes, see lua.Meta. That a campaign does not exist is not
-// remembered.
+// lanes holds the campaigns that this process got claims for. A campaign's
+// first claim looks it up, in Redis or else in MySQL. The result never
+// changes, see lua.Meta. Missing campaigns are not cached.
 type lanes struct {
 	cfg          Config
 	metrics      *metrics
 	campaignsMax int           // in memory
-	campaignIdle time.Duration // a lane without claims for this long is dropped
+	campaignIdle time.Duration // lanes without claims for this long are dropped
 
-	lookups *semaphore.Weighted // look-ups that run
+	lookups *semaphore.Weighted // running look-ups
 	flights singleflight.Group
 
 	breakers breakers
@@ -52,8 +51,8 @@ func newLanes(cfg Config, m *metrics) *lanes {
 	}
 }
 
-// get finds the lane of a campaign. Errors: models.ErrNotFound; any other
-// means that the campaign is not available now.
+// get finds a campaign's lane. Errors: models.ErrNotFound; any other means
+// that the campaign is unavailable now.
 func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, error) {
 	if l := ls.known(id, now); l != nil {
 		return l, nil
@@ -61,8 +60,7 @@ func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, erro
 	return ls.open(ctx, id)
 }
 
-// known is the lane of a campaign, nil when this process saw no claim of
-// it.
+// known is a campaign's lane, or nil if there was no claim for it.
 func (ls *lanes) known(id string, now time.Time) *lane {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()
@@ -73,7 +71,7 @@ func (ls *lanes) known(id string, now time.Time) *lane {
 	return l
 }
 
-// open looks a campaign up, once for all that ask at the same time.
+// open looks a campaign up, once for all concurrent requests.
 func (ls *lanes) open(ctx context.Context, id string) (*lane, error) {
 	flight := ls.flights.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
@@ -97,7 +95,7 @@ func (ls *lanes) open(ctx context.Context, id string) (*lane, error) {
 	}
 }
 
-// lookUp finds a campaign and the position that Redis must not be behind.
+// lookUp finds a campaign, and the position that Redis must have reached.
 func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.Position, err error) {
 	if err := ls.lookups.Acquire(ctx, 1); err != nil {
 		return meta, at, fmt.Errorf("claiming: too many campaigns are looked up at once: %w", err)
@@ -120,14 +118,14 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
 	defer cancel()
 	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)
-	if err != nil { // claims go on without MySQL
+	if err != nil { // claims continue without MySQL
 		return state.Meta, at, nil
 	}
 	return state.Meta, at.Later(knownOf(&c)), nil
 }
 
-// knownOf is what MySQL knows of a lot: what was sold has a row, was lost,
-// or was seen by some process.
+// knownOf is MySQL's latest position of a lot: sold units have a row, were
+// lost, or were seen by a process.
 func knownOf(c *models.Campaign) lua.Position {
 	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
@@ -146,9 +144,9 @@ func (ls *lanes) add(meta lua.Meta) *lane {
 	return l
 }
 
-// drop makes space for a lane. Now and then it drops the idle lanes, and
-// the one that is idle for longest when there are too many. A lane that is
-// in use somewhere goes on working; it is only not found again.
+// drop frees space for a lane. Periodically it drops idle lanes, and always
+// the longest idle one when all are in use. A dropped lane that still has
+// claims continues with them, but isn't found again.
 func (ls *lanes) drop(now time.Time) {
 	full := len(ls.byID) >= ls.campaignsMax
 	if !full && now.Sub(ls.swept) < ls.campaignIdle {

@@ -106,8 +106,7 @@ func TestLanes_LookUpsAreBounded(t *testing.T) {
 	})
 }
 
-// A caller that leaves must not take along the others that wait for the same
-// look-up.
+// A caller that leaves must not cancel the look-up for the others.
 func TestLanes_WhoLeavesALookUpLeavesAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,8 +132,8 @@ func TestLanes_WhoLeavesALookUpLeavesAlone(t *testing.T) {
 	})
 }
 
-// Damage of the whole campaign brings it back, damage of one user's record is
-// that user's alone.
+// Damage to the campaign causes a reload. Damage to one user's record
+// affects only that user.
 func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

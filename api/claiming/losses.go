@@ -9,26 +9,27 @@ import (
 )
 
 const (
-	// how often the signals are read; a load waits longer than that for reports
+	// interval of reading signals; a load waits longer than this for
+	// reports
 	signalsEvery  = 200 * time.Millisecond
-	reportTimeout = 10 * time.Second // of all campaigns of all partitions
+	reportTimeout = 10 * time.Second // for all campaigns of all partitions
 )
 
-// Losses learns of partitions that lost data and of lots that were
-// stopped, and takes reports of what was answered before.
+// Losses reads which partitions lost data and which lots were stopped. It
+// accepts reports of what was answered before.
 type Losses interface {
-	// Signals are those of the partitions that answer.
+	// Signals returns those of the partitions that answer.
 	Signals(ctx context.Context) map[int]lua.Signals
-	// Report records the positions that lots had in Redis when this
-	// process last claimed from them.
+	// Report records each lot's position at this process' last claim from
+	// it.
 	Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
-// ReportLosses reads the signals until ctx ends. When a partition has a
-// new generation, or a lot of it was stopped, it reports the positions of
-// all lots of that partition that this process has claimed from: no one
-// else may know of the last claims, and perhaps no other claim comes. It
-// returns false when the process stops.
+// ReportLosses reads the signals until ctx ends. If a partition has a new
+// generation, or one of its lots was stopped, it reports the positions of
+// all lots of the partition that this process claimed from. No other
+// process may know of the last claims, and there may be no further claim to
+// show the loss. It returns false if the process is stopping.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {
 		reporter := reporter{routes: s, losses: losses, known: make(map[int]lua.Signals)}
@@ -72,9 +73,9 @@ func (r *reporter) check(ctx context.Context) {
 	}
 }
 
-// signals asks Redis until ctx ends. A command that a stalled Redis does
-// not answer ends at its own timeout, whatever becomes of its context, and
-// a stop does not wait for it.
+// signals reads the signals, or gives up when ctx ends. A command to a
+// stalled Redis ends only at its own timeout, not with its context.
+// Stopping must not wait for that.
 func (r *reporter) signals(ctx context.Context) map[int]lua.Signals {
 	answer := make(chan map[int]lua.Signals, 1)
 	go func() { answer <- r.losses.Signals(ctx) }()
@@ -94,8 +95,8 @@ func (r *reporter) report(ctx context.Context, partition int) error {
 	return r.losses.Report(ctx, seen)
 }
 
-// positions are the latest positions of the campaigns of a partition that
-// this process has claimed from.
+// positions are the latest positions of the partition's campaigns that this
+// process claimed from.
 func (ls *lanes) positions(partition int) map[string]lua.Position {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

@@ -63,9 +63,9 @@ func (l *losses) reported() map[string]lua.Position {
 	return maps.Clone(l.reports)
 }
 
-// A process reports what it answered as soon as a partition has another
-// generation, or a lot of it was stopped, though no other claim comes, and
-// until MySQL takes it.
+// Reports must not need another claim, and must be retried until MySQL has
+// them. Otherwise claims that only this process answered could be sold
+// again.
 func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	t.Parallel()
 	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})

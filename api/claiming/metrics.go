@@ -11,7 +11,7 @@ import (
 	"dibs/models"
 )
 
-// metrics are those of the claim routes. Label values are closed lists.
+// metrics of the claim routes. Label values are closed lists.
 type metrics struct {
 	claims     map[string]prometheus.Counter // by outcome
 	perCall    prometheus.Histogram

@@ -8,17 +8,16 @@ import (
 	"dibs/models"
 )
 
-// Path is the path of a claim. A rush consists of its requests, and the
-// ServeMux takes as long to find it as all the rest of a sold-out refusal
-// takes.
+// Path is the path of a claim, by far the most frequent request in a rush.
+// The ServeMux takes as long to match it as the rest of a sold-out refusal.
 const (
 	Path      = pathStart + "{id}" + pathEnd
 	pathStart = "/v1/campaigns/"
 	pathEnd   = "/claims"
 )
 
-// FastPath gives each request that is certainly a POST of Path to claim,
-// and all others to mux, which finds the same.
+// FastPath sends each request that is certainly a POST of Path to claim,
+// and all others to mux. The mux would choose the same handler.
 func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && campaignInPath(r.URL) != "" {
@@ -29,8 +28,8 @@ func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	})
 }
 
-// campaignInPath is the campaign id in a Path that needs neither
-// unescaping nor cleaning; "" for any other path.
+// campaignInPath is the campaign id in a Path that needs neither unescaping
+// nor cleaning; "" for any other path.
 func campaignInPath(u *url.URL) string {
 	id, start := strings.CutPrefix(u.Path, pathStart)
 	id, end := strings.CutSuffix(id, pathEnd)
@@ -40,7 +39,7 @@ func campaignInPath(u *url.URL) string {
 	return id
 }
 
-// campaignOf is the campaign of a POST of Path. It may be no id at all.
+// campaignOf is the campaign of a POST of Path. The id may be invalid.
 func campaignOf(r *http.Request) string {
 	if id := campaignInPath(r.URL); id != "" {
 		return id

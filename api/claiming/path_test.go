@@ -14,8 +14,8 @@ import (
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
 
-// routed reports which handler a request comes to and with what campaign: of a
-// ServeMux alone, or behind the fast path.
+// routed returns the handler and the campaign of a request: from a ServeMux
+// alone, or behind the fast path.
 func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
 	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }
@@ -30,8 +30,7 @@ func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string)
 	return handler, campaign
 }
 
-// What takes the fast path would have come to the same place by the mux, with
-// the same campaign.
+// The fast path must choose the handler and campaign that the mux would.
 func TestFastPathIsTheMux(t *testing.T) {
 	t.Parallel()
 	ids := []string{
@@ -64,7 +63,7 @@ func TestFastPathIsTheMux(t *testing.T) {
 	require.Positive(t, fasts, "something must take the fast path")
 }
 
-// isFast reports whether FastPath takes a request itself.
+// isFast reports whether FastPath handles a request itself.
 func isFast(r *http.Request) (short bool) {
 	claim := func(http.ResponseWriter, *http.Request) { short = true }
 	claiming.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)

@@ -17,8 +17,8 @@ import (
 	"dibs/models"
 )
 
-// watchful is a loader that can't bring anything back, and remembers what it
-// was told.
+// watchful is a loader that can't load anything. It records the positions
+// it got.
 type watchful struct {
 	*apitest.Definitions
 	mu   sync.Mutex
@@ -32,8 +32,8 @@ func (w *watchful) Recover(_ context.Context, _ string, seen lua.Position) (lua.
 	return lua.Meta{}, apitest.ErrLost
 }
 
-// A process that was notified of a claim takes no other from a Redis that has
-// forgotten it, and says how far it was.
+// A process must not claim from a Redis that lost a claim it has seen. It
+// must report its position.
 func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
@@ -64,8 +64,7 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	require.Equal(t, lua.Position{Epoch: 1, Seq: 2, Units: 2}, w.told[0])
 }
 
-// A process that is new to a campaign learns from MySQL what Redis must not be
-// behind of.
+// A process without claims of a campaign must take the position from MySQL.
 func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -102,8 +101,8 @@ func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	}
 }
 
-// realServer is an API over the scripts of definitions, with other parts if
-// change says so.
+// realServer is an API with the scripts of definitions. change replaces
+// other parts.
 func realServer(t *testing.T, d *apitest.Definitions, change func(*api.Deps)) *api.Server {
 	t.Helper()
 	deps := d.Deps()

@@ -21,7 +21,6 @@ import (
 	"dibs/models"
 )
 
-// hanging is a Redis that can hang.
 type hanging struct {
 	*apitest.Fake
 
@@ -65,7 +64,7 @@ func newRoom(campaigns ...models.Campaign) (*hanging, func(path, body string) (i
 	return room, ask, func() error { return group.Stop(context.Background()) }
 }
 
-// servers are what claims ask of Redis and MySQL.
+// servers is all of Redis and MySQL that claims need.
 type servers interface {
 	claiming.Claimer
 	claiming.StateReader
@@ -73,7 +72,7 @@ type servers interface {
 	claiming.Campaigns
 }
 
-// routes are the paths of claims without the rest of a server.
+// routes are the claim routes without the rest of a server.
 func routes(room servers, clock func() time.Time) (*claiming.Routes, http.Handler, *workers.Group) {
 	group := &workers.Group{}
 	s := claiming.New(claiming.Config{
@@ -128,8 +127,8 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	})
 }
 
-// TestARedisThatHangsIsKnown: who comes once that is known waits for nothing,
-// and a Redis that answers again is known, too.
+// Once a hanging Redis is known, claims must be refused without waiting.
+// Once it answers again, they must succeed.
 func TestARedisThatHangsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,22 +13,22 @@ import (
 	"dibs/models"
 )
 
-// Config is what the claim routes need. The API's own Config has the
-// meaning of the settings, and has checked them.
+// Config is what the claim routes need. The API's own Config documents the
+// settings and validates them.
 type Config struct {
 	Claimer   Claimer
 	States    StateReader
 	Loader    Loader
 	Campaigns Campaigns
 	Mover     Mover
-	Rows      Rows // nil: claims are answered without asking MySQL
+	Rows      Rows // nil: claims are answered without waiting for MySQL
 	Workers   *workers.Group
 
 	ClaimsPerCall, ClaimsInFlight int
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
 	SubjectSecret                 string
-	Attempts                      AttemptCounter // nil: UserRate is of this process alone
+	Attempts                      AttemptCounter // nil: UserRate is per process
 
 	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger
@@ -44,7 +44,7 @@ type Routes struct {
 	users   *userLimiter
 	rows    *rows
 	metrics *metrics
-	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
+	logSome rate.Sometimes // an unreachable Redis or MySQL fails every request
 }
 
 // New makes Routes.
@@ -56,7 +56,7 @@ func New(cfg Config) *Routes {
 	}
 }
 
-// Changed makes what is remembered of a campaign's stock invalid. It is
+// Changed invalidates what is remembered of a campaign's stock. It is
 // called after each change of a campaign by this process.
 func (s *Routes) Changed(campaignID string) {
 	now := s.cfg.Clock()

@@ -17,53 +17,49 @@ import (
 )
 
 const (
-	// rowWait is how long a claim is held for its row.
+	// rowWait is how long an answer waits for its row.
 	rowWait = 2 * time.Second
-	// rowsMax bounds the claims that wait, and so the ids of one question.
-	// Those that are on their way when it is reached come on top.
+	// rowsMax bounds the waiting claims, and so the ids of one query.
+	// Claims already sent when it is reached may exceed it.
 	rowsMax = 10_000
-	// While claims wait, signals are read so often: soon after a question,
-	// and then less often.
+	// Signals are read at these intervals while claims wait: fast after a
+	// query, then slower.
 	signalFirst   = 2 * time.Millisecond
 	signalSlowest = 10 * time.Millisecond
-	// askAnyway is when the next question comes without a signal.
+	// askAnyway is the time to the next query without a signal.
 	askAnyway = 100 * time.Millisecond
-	// askTimeout bounds a question.
+	// askTimeout bounds a query.
 	askTimeout = time.Second
 )
 
-// errNoRow says that a claim was made, and that MySQL is not known to have
-// it.
+// errNoRow means the claim was made, but MySQL isn't known to have it.
 var errNoRow = fmt.Errorf("%w: mysql has not committed the claim's row in time", lua.ErrOutcomeUnknown)
 
 // Rows knows which claims MySQL has.
 type Rows interface {
-	// Committed returns those of some claims whose row MySQL has
-	// committed.
+	// Committed returns those of ids whose row MySQL has committed.
 	Committed(ctx context.Context, ids []string) (there []string, err error)
-	// Signaled returns for partitions what changes when MySQL has applied
-	// more. It is a hint when to ask.
+	// Signaled returns, for each partition, a value that changes when MySQL
+	// has applied more. It only hints when to query.
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows holds the answers to claims until MySQL has committed their rows.
-// One question after each flush asks for all that wait. A nil one holds
-// nothing.
+// rows delays answers until MySQL has committed the claims' rows. One query
+// after each flush covers all waiting claims. A nil rows delays nothing.
 type rows struct {
 	cfg     *Config
 	metrics *metrics
-	logSome rate.Sometimes // a MySQL that is away fails every question
+	logSome rate.Sometimes // an unreachable MySQL fails every query
 
 	mu       sync.Mutex
-	waiting  map[string]*row // by the claim's id
+	waiting  map[string]*row // by claim id
 	isAsking bool
-	signaled map[int]string // by partition, when MySQL was asked last; only ask uses it
+	signaled map[int]string // by partition, as of the last query; only ask uses it
 }
 
-// row is the row of a claim that is waited for, by each request for the
-// claim.
+// row is a claim's row that one or more requests wait for.
 type row struct {
-	committed chan struct{} // closed when it is
+	committed chan struct{} // closed when committed
 	partition int
 	waiters   int
 }
@@ -86,8 +82,7 @@ func newRows(cfg *Config, m *metrics) *rows {
 	}
 }
 
-// isFull reports whether so many claims wait that another need not be
-// sent.
+// isFull reports whether too many claims wait to send another.
 func (r *rows) isFull() bool {
 	if r == nil {
 		return false
@@ -97,8 +92,8 @@ func (r *rows) isFull() bool {
 	return len(r.waiting) >= rowsMax
 }
 
-// await waits until MySQL has the claims that were taken. Those that it is
-// not known to have in time get the outcome unknown.
+// await waits until MySQL has the accepted claims. Claims whose rows aren't
+// known in time get the outcome unknown.
 func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	if r == nil {
 		return
@@ -125,7 +120,7 @@ func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	}
 }
 
-// enter has claims asked for.
+// enter registers claims to wait for.
 func (r *rows) enter(sent []sentClaim) []*row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +141,8 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	return entered
 }
 
-// leave ends a wait. A process has seen only what it answered: a claim
-// that Redis lost and nobody was told of is not missing.
+// leave ends a wait. Only an answered claim advances the position that this
+// process has seen. An unanswered claim that Redis loses isn't missing.
 func (r *rows) leave(c *sentClaim, w *row) {
 	reply := &c.ticket.answer.reply
 	switch {
@@ -166,13 +161,13 @@ func (r *rows) leave(c *sentClaim, w *row) {
 	c.ticket.answer = answer{err: errNoRow}
 }
 
-// ask asks for all claims that wait, whenever MySQL has applied more,
-// until none waits.
+// ask queries for all waiting claims whenever MySQL has applied more, until
+// none waits.
 func (r *rows) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
 	for pause := signalFirst; ; pause = min(pause+time.Millisecond, signalSlowest) {
-		_ = sleep.For(ctx, pause) // ctx does not end
+		_ = sleep.For(ctx, pause) // ctx never ends
 		partitions := r.partitions()
 		if len(partitions) == 0 {
 			return
@@ -187,8 +182,7 @@ func (r *rows) ask() {
 	}
 }
 
-// partitions are those with claims that wait. If there are none, nobody
-// asks.
+// partitions are those with waiting claims. If there are none, ask ends.
 func (r *rows) partitions() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +194,8 @@ func (r *rows) partitions() []int {
 	return slices.Collect(maps.Keys(found))
 }
 
-// hasMoved reports whether MySQL has applied more of some partition since
-// it was asked last.
+// hasMoved reports whether MySQL applied more of a partition since the last
+// query.
 func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
 	for i, partition := range partitions {
 		moved = moved || r.signaled[partition] != signaled[i]

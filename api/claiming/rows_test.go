@@ -30,9 +30,9 @@ type table struct {
 	has      map[string]bool
 	applied  int // counts commits
 	isAway   bool
-	isFast   bool // it has the row of each claim that is in the stream
-	isSilent bool // nobody signals
-	asked    int  // questions
+	isFast   bool // has the row of each claim in the stream at once
+	isSilent bool // sends no signals
+	asked    int  // queries
 }
 
 func (m *table) Committed(ctx context.Context, ids []string) (there []string, err error) {
@@ -63,7 +63,7 @@ func (m *table) Signaled(_ context.Context, partitions []int) []string {
 	return []string{fmt.Sprint(m.applied)}
 }
 
-// commit has the rows of all claims that are in the stream.
+// commit adds the rows of all claims in the stream.
 func (m *table) commit(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +114,6 @@ func (s *shop) claim(user string, headers ...string) *httptest.ResponseRecorder 
 	return apitest.Ask(s.h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`, headers...)
 }
 
-// A yes is told once MySQL has the row, and not before.
 func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -133,8 +132,8 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	require.Equal(t, http.StatusConflict, no.Code, "a no waits for nothing")
 }
 
-// While MySQL is away or late the outcome is unknown. The same key gets the
-// answer later.
+// While MySQL is unreachable or late, the outcome is unknown. The same key
+// must get the answer later.
 func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(m *table){
@@ -161,7 +160,7 @@ func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 	}
 }
 
-// The claims of a batch wait together, and each is answered by its own row.
+// A batch's claims wait together, but each must be answered by its own row.
 func TestRows_OfABatch(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -179,8 +178,8 @@ func TestRows_OfABatch(t *testing.T) {
 	require.Contains(t, body, "sold_out")
 }
 
-// A process has seen only what it answered: when Redis is restored to before a
-// claim whose outcome is unknown, nothing is missing.
+// Only answered claims count as seen. If Redis is restored to before a
+// claim of unknown outcome, it must not count as rolled back.
 func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 	t.Parallel()
 	for name, isAnswered := range map[string]bool{"answered": true, "not answered": false} {
@@ -202,7 +201,7 @@ func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 	}
 }
 
-// A claim that could not be waited for is not sent.
+// A claim whose row couldn't be waited for must not be sent.
 func TestRows_TooManyWait(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, wire.CodeUnavailable, claiming.RefusedWhileRowsAreFull(&table{}))

@@ -16,28 +16,28 @@ import (
 	"dibs/models"
 )
 
-// A campaign is a router over the lanes of its shards. The one shard of
-// most campaigns is the lane of the campaign itself; the lane of a
-// campaign of several makes no calls. A user has one shard, or in a
-// campaign with another shard_by the value of that subject has. Of several
-// shards, one that has fewer units free than a claim asks for is dry,
-// which is no refusal: the claim is held while the mover searches for the
-// units in the other shards. It is sold out only if the mover has proven
-// so. Packets stay with their shard: it says itself that they are gone.
+// A campaign routes claims to the lanes of its shards. If it has one shard,
+// its own lane is that shard's. If it has several, its own lane makes no
+// calls. The shard follows from the user, or from the value of the
+// campaign's shard_by. One of several shards is dry if it has fewer free
+// units than a claim needs. That is no refusal: the claim is held while the
+// mover searches the other shards. The campaign is sold out only if the
+// mover has proven it. Packets stay in their shard, so a shard without
+// packets refuses by itself.
 
 const (
-	maxRefillWait = 300 * time.Millisecond // that a claim is held for a dry shard
-	// of one refill: units that were debited are credited though no one waits
-	// any more
+	maxRefillWait = 300 * time.Millisecond // of a claim held for a dry shard
+	// of one refill: debited units are credited even if no claim waits any
+	// more
 	refillTimeout = 5 * time.Second
-	holdPause     = 5 * time.Millisecond // before a refill that failed is tried again
+	holdPause     = 5 * time.Millisecond // before a failed refill is retried
 )
 
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
 	lua.ErrUnavailable)
 
-// byShard finds out from a shard that a campaign is spread over several,
-// while MySQL can't be asked. why is why not.
+// byShard learns from a shard that the campaign has several, while MySQL is
+// unreachable. why is the error if it doesn't.
 func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
 	if models.IsShardID(id) {
 		return lua.Meta{}, why
@@ -51,8 +51,8 @@ func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, e
 	return meta, nil
 }
 
-// shardOf finds the lane of a shard, which makes the calls. The one shard
-// of a campaign is the campaign itself.
+// shardOf finds the lane of a shard, which makes the calls. A campaign's
+// only shard is the campaign itself.
 func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane, error) {
 	if !campaign.meta.IsSharded() {
 		return campaign, nil
@@ -77,7 +77,7 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	return t
 }
 
-// unavailable is the error of a claim whose shard was not found. It logs
+// unavailable is the error of a claim whose shard wasn't found. It logs
 // why.
 func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	l.logSome.Do(func() {
@@ -87,7 +87,8 @@ func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	return fmt.Errorf("%w: %w", lua.ErrUnavailable, err)
 }
 
-// mayBeDry reports whether others may have units when this lane has none.
+// mayBeDry reports whether other shards may have units when this lane has
+// none.
 func (l *lane) mayBeDry() bool { return l.meta.IsShard() && l.meta.Kind != models.KindPacket }
 
 func (t *ticket) isDry() bool {
@@ -141,8 +142,8 @@ func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {
 	s.hold(ctx, dry)
 }
 
-// hold has shards refilled and sends their claims again, until they have
-// an answer or maxRefillWait is over.
+// hold refills shards and sends their claims again, until they have an
+// answer or maxRefillWait is over.
 func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	if len(dry) == 0 {
 		return
@@ -159,11 +160,11 @@ func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	}
 }
 
-// refillsMax is how many shards one call of claims has refilled at once.
+// refillsMax bounds the concurrent refills of one call of claims.
 const refillsMax = 8
 
-// refillAll has the shards of claims refilled, and returns the claims that
-// are worth being sent again. The others have their answer.
+// refillAll refills the claims' shards and returns the claims to send
+// again. The others have their answer.
 func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
@@ -174,7 +175,7 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 			return nil
 		})
 	}
-	_ = refills.Wait() // each has its own
+	_ = refills.Wait() // each has its own error
 	var few *tooFewError
 	for i := range dry {
 		answer := &dry[i].ticket.answer
@@ -192,7 +193,7 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 }
 
 // sendAgain sends claims again under the same ids, and returns those whose
-// shards are dry still.
+// shards are still dry.
 func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentClaim) {
 	if len(claims) == 0 {
 		return nil
@@ -214,17 +215,17 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 	return dry
 }
 
-// tooFewError says that a campaign was proven to have fewer units than a claim
-// asks for.
+// tooFewError means the campaign was proven to have fewer units than a claim
+// needs.
 type tooFewError struct{ left int64 }
 
 func (e *tooFewError) Error() string {
 	return fmt.Sprintf("claiming: sold out, %d units are left", e.left)
 }
 
-// refill has units brought to the shard of a claim: once for all that need
-// as many there at the same time. It returns nil when there were some, a
-// tooFewError, or errDry.
+// refill moves units to a claim's shard, once for all concurrent claims
+// that need as many there. It returns nil if there were some, else tooFewError
+// or errDry.
 func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
@@ -274,21 +275,21 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 
-// pace is how many units a shard gives away lately, through all processes:
-// what this one does not see it knows by the shard's seq.
+// pace is how many units a shard sells lately, through all processes. The
+// shard's seq reveals the claims of the others.
 type pace struct {
 	mu            sync.Mutex
 	since         time.Time
-	seq           int64 // of the shard then
+	seq           int64 // the shard's, at since
 	claims, units int64 // through this process since then
 	perSpan       atomic.Int64
-	isAsking      atomic.Bool // the mover has been asked ahead
+	isAsking      atomic.Bool // a refill ahead is under way
 }
 
 func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 
-// add takes the claims of a call, their units, and the seq of the shard
-// after it.
+// add records the claims of a call, their units, and the shard's seq after
+// it.
 func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,8 +312,8 @@ func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.units = 0
 }
 
-// refillAhead has a shard refilled that will soon be dry, before a claim
-// has to wait for it.
+// refillAhead refills a shard that will soon be dry, before a claim has to
+// wait.
 func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.CampaignView) {
 	claims := int64(0)
 	units := int64(0)
@@ -332,7 +333,7 @@ func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.Cam
 	}
 	started := l.cfg.Workers.Go(func() {
 		defer l.pace.isAsking.Store(false)
-		_, _ = l.refill(need) // who waits later asks again, and says what went wrong
+		_, _ = l.refill(need) // a claim that waits later retries it and logs the error
 	})
 	if !started {
 		l.pace.isAsking.Store(false)

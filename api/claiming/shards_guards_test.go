@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// twoShards is a campaign of two shards, whose claims are answered by answer,
-// and the claims that each shard was sent, by user.
+// twoShards is a campaign of two shards. answer answers its claims. shardOf
+// has the shard that each user's claim was sent to.
 func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fake, shardOf map[string]string) {
 	room = apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
@@ -39,8 +39,8 @@ func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fak
 	return room, shardOf
 }
 
-// A proof of sold out that took long says what was so when it started, or units
-// that came back would be hidden for as long.
+// A slow proof of sold out holds from its start. Otherwise returned units
+// would be hidden for as long as it took.
 func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -59,7 +59,7 @@ func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	require.Equal(t, 3, proofs)
 }
 
-// A claim that is sent again after a refill may have been made when that call
+// A claim that is sent again after a refill may have been made if that call
 // fails.
 func TestShards_TheSecondCallMayEndUnknown(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestShards_TheSecondCallMayEndUnknown(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
 }
 
-// A dry shard whose mover finds out nothing is not sold out.
+// If a refill fails, a dry shard must not count as sold out.
 func TestShards_DryIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	room, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
@@ -83,8 +83,8 @@ func TestShards_DryIsNotSoldOut(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
-// Limits and keys are a shard's, so a batch and a single request find the same
-// one.
+// Limits and keys are per shard, so a batch and a single claim must choose
+// the same one.
 func TestShards_ABatchFindsTheSameShards(t *testing.T) {
 	t.Parallel()
 	room, shardOf := twoShards(func(int) (models.Outcome, error) { return models.OutcomePaused, nil })

@@ -9,18 +9,17 @@ import (
 	"dibs/models"
 )
 
-// soldOutFor is how long a campaign is remembered as sold out. A restock
-// by another process is seen within this time.
+// soldOutFor is how long a campaign is remembered as sold out. A restock by
+// another process is noticed within this time.
 const soldOutFor = 50 * time.Millisecond
 
-// soldOut remembers that a claim of so many units or more is too large for
-// what a campaign has left, so that a crowd that came too late costs Redis
-// nothing. When the time is over all claims are let through: those that
-// come while the first call is on its way share the next one, and a Redis
-// that hangs is not taken for one that said no.
+// soldOut remembers that claims of a given size or larger exceed what the
+// campaign has left. So a crowd that is too late costs Redis nothing. When
+// the time is over, all claims pass: those that arrive during the first
+// call share the next, and a hanging Redis isn't mistaken for a refusal.
 type soldOut struct {
 	known atomic.Pointer[knownSoldOut]
-	round atomic.Int64 // counts invalidate, so that what was asked for before it refuses nothing
+	round atomic.Int64 // counts invalidate: replies to earlier calls refuse nothing
 }
 
 type knownSoldOut struct {
@@ -28,11 +27,10 @@ type knownSoldOut struct {
 	until time.Time
 	round int64
 
-	isAsked atomic.Bool // a claim was let through to find out again
+	isAsked atomic.Bool // one claim was let through to check again
 }
 
-// covers returns what is known that refuses a claim at a time; nil is
-// nothing.
+// covers returns the knowledge that refuses a claim at this time, or nil.
 func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 	if k := s.known.Load(); k != nil && quantity >= k.from && at.Before(k.until) && k.round == s.round.Load() {
 		return k
@@ -40,21 +38,21 @@ func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 	return nil
 }
 
-// invalidate is called when the stock may have changed by another way than
-// a claim of this process, or is not known.
+// invalidate is called when the stock is unknown, or may have changed other
+// than by a claim of this process.
 func (s *soldOut) invalidate() { s.round.Add(1) }
 
 func (s *soldOut) learn(round int64, began time.Time, from int64) {
 	s.known.Store(&knownSoldOut{from: from, until: began.Add(soldOutFor), round: round})
 }
 
-// proveAfter is when it is proven again that a campaign of several shards
-// is sold out: while that holds, so that a crowd need not wait.
+// proveAfter is when the proof that a sharded campaign is sold out is
+// renewed: before it ends, so that no claim waits for it.
 const proveAfter = soldOutFor / 2
 
-// refuse says why a claim without a key need not be sent; nil is send it.
-// Of a campaign of several shards, one claim is let through in time, and
-// finds out again whether the campaign is open among the rest.
+// refuse refuses a claim without a key that need not be sent; nil means
+// send it. In a sharded campaign it lets one claim through early, to check
+// again whether the campaign is still sold out, paused or closed.
 func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	k := l.soldOut.covers(quantity, now)
 	switch {
@@ -66,12 +64,11 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	return soldOutWith(k.from - 1)
 }
 
-// learnFrom takes the replies of a call that started in the given round at
-// the given time. The stock is the reason of a refusal only where a claim
-// passed the status and the window; a replay says nothing about them.
-// Replies are as old as the begin of their call: a unit that came back
-// since then is hidden for soldOutFor at most, however late the replies
-// are read.
+// learnFrom takes the replies of a call that started in this round at this
+// time. Stock is the reason of a refusal only if a claim passed status and
+// window. A replay shows neither. Replies are as old as their call's start.
+// So a returned unit is hidden for at most soldOutFor, however late the
+// replies are read.
 func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimReply, remaining int64) {
 	known := false
 	sold := false

@@ -56,8 +56,8 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	require.False(t, s.Refuses(apitest.Now))
 }
 
-// A reply that is read late says what was so when the call started, or a stall
-// would hide a unit that came back.
+// A late reply holds from the start of its call. Otherwise a stall would
+// hide a unit that was returned.
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -117,7 +117,7 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
 }
 
-// A claim of many that found too few says nothing of a claim of fewer.
+// A refusal of a large claim must not refuse smaller ones.
 func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	t.Parallel()
 	room, _ := twoShards(func(call int) (models.Outcome, error) {
@@ -132,8 +132,8 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	}
 }
 
-// Of several shards a crowd that came too late waits for no proof: one claim
-// finds out again while the others are refused.
+// In a sharded campaign a crowd that is too late must not wait for a proof:
+// one claim checks again while the others are refused.
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -159,7 +159,7 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 		refused("sold_out")
 	}
 	require.Equal(t, []int{1, 1}, []int{proofs, room.Sent()})
-	for range 4 { // each time half of what it lasts
+	for range 4 { // every half of its lifetime
 		now.Add(lasts / 2)
 		before := proofs
 		for range 5 {

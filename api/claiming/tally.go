@@ -11,12 +11,11 @@ import (
 	"dibs/models"
 )
 
-// accepted is the place of claims that were answered with yes, replays
-// apart, in a tally; refusals follow in the order of wire.ClaimCodes.
+// accepted is the index of accepted claims in a tally, without replays.
+// Refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
-// places are where each outcome has its count in a tally, and outcomes
-// what is counted there.
+// places maps an outcome to its index in a tally; outcomes is the reverse.
 var places, outcomes = makePlaces() //nolint:gochecknoglobals // nothing writes to them
 
 func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
@@ -32,18 +31,18 @@ func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
 // codesMax bounds wire.ClaimCodes.
 const codesMax = 24
 
-// tally counts the claims of one campaign in this process: by what became
-// of them, and by how long they took.
+// tally counts one campaign's claims in this process, by outcome and by
+// duration.
 type tally struct {
 	byPlace [1 + codesMax]atomic.Int64
 	byTime  [models.TookBuckets]atomic.Uint32
 
-	// What Answered has told of them. Its caller alone uses these.
+	// What Answered has reported. Only its caller uses these.
 	toldByPlace [1 + codesMax]int64
 	toldByTime  [models.TookBuckets]uint32
 }
 
-// count counts a claim. Replays are no news and count nowhere.
+// count counts a claim. Replays are not counted.
 func (t *tally) count(outcome string, took time.Duration) {
 	if place, counts := places[outcome]; counts {
 		t.byPlace[place].Add(1)
@@ -51,10 +50,10 @@ func (t *tally) count(outcome string, took time.Duration) {
 	}
 }
 
-// Answered is how many claims this process answered since the call before:
-// by campaign, and then "claimed", by the code of a refusal, and by how
-// long they took. Those of campaigns beyond most wait for the next call.
-// It is for one caller.
+// Answered is the number of claims that this process answered since the
+// last call: by campaign, then by "claimed", a refusal's code, or a bucket
+// of duration. Campaigns beyond most wait for the next call. It must have a
+// single caller.
 func (s *Routes) Answered(most int) map[string]map[string]int64 {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
@@ -70,7 +69,7 @@ func (s *Routes) Answered(most int) map[string]map[string]int64 {
 	return all
 }
 
-// news is what was counted since the call before, nil if that is nothing.
+// news is what was counted since the last call, or nil.
 func (t *tally) news() (news map[string]int64) {
 	add := func(name string, n int64) {
 		if news == nil {
@@ -95,17 +94,17 @@ func (t *tally) news() (news map[string]int64) {
 	return news
 }
 
-// Tally is what became of the claims of a campaign at this process,
-// replays apart.
+// Tally is the outcomes of a campaign's claims in this process, without
+// replays.
 type Tally struct {
 	CampaignID string
-	Shards     int              // above 1: the campaign is spread over so many
-	Claims     int64            // asked for
+	Shards     int              // above 1: the campaign is sharded
+	Claims     int64            // including refused ones
 	ByOutcome  map[string]int64 // only those above 0
 }
 
-// Busiest are the campaigns of which this process was asked for the most
-// claims, up to most.
+// Busiest returns the campaigns with the most claims in this process, up to
+// most.
 func (s *Routes) Busiest(most int) []Tally {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()

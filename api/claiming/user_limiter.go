@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// usersMax bounds the users whose rate is remembered. Those that were
-	// not seen for longest are forgotten first, and start over.
+	// usersMax bounds the users whose rate is remembered. The least
+	// recently seen are dropped and start over.
 	usersMax = 100_000
-	// exchangePause lies between two exchanges with other processes, so
-	// that no claim waits for one.
+	// exchangePause is the time between two exchanges with other processes.
+	// No claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// maxExchange bounds the users of one exchange. Others are limited by
-	// their process alone in the meantime.
+	// maxExchange bounds the users of one exchange. Until the next, the
+	// others are limited by their process alone.
 	maxExchange = 10_000
 )
 
-// AttemptCounter is where API processes tell each other how often users
-// tried to claim. lua.Scripts implements it.
+// AttemptCounter lets API processes share how often users tried to claim.
+// lua.Scripts implements it.
 type AttemptCounter interface {
 	AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
-// userLimiter bounds the claims a second of each user, in this process,
-// and with tries in all of them. A nil one has no limit.
+// userLimiter limits each user's claims a second, in this process, and with
+// tries across all of them. A nil one has no limit.
 type userLimiter struct {
 	perSecond float64
 	users     *lru.Cache[string, *limitedUser]
-	tries     AttemptCounter // nil: other processes are not asked
+	tries     AttemptCounter // nil: not shared with other processes
 	workers   *workers.Group
 	clock     func() time.Time
 
 	mu        sync.Mutex
-	untold    map[string]*limitedUser // who tried since the last exchange
-	exchanges bool                    // one is under way
+	untold    map[string]*limitedUser // users who tried since the last exchange
+	exchanges bool                    // an exchange is running
 }
 
 type limitedUser struct {
 	*rate.Limiter
-	tried int64 // here, since the last exchange; the limiter's mu guards it
-	known int64 // at all processes, at the last exchange
+	tried int64 // here, since the last exchange; guarded by the limiter's mu
+	known int64 // in all processes, as of the last exchange
 }
 
 func newUserLimiter(cfg *Config) *userLimiter {
@@ -58,7 +58,7 @@ func newUserLimiter(cfg *Config) *userLimiter {
 		return nil
 	}
 	users, err := lru.New[string, *limitedUser](usersMax)
-	if err != nil { // of a size below 1
+	if err != nil { // for a size below 1
 		panic(err)
 	}
 	return &userLimiter{
@@ -87,8 +87,8 @@ func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 	}
 }
 
-// note has the other processes told of a try, in a moment and not by the
-// claim's own goroutine.
+// note has a later exchange report a try. The claim's own goroutine doesn't
+// wait for it.
 func (u *userLimiter) note(userID string, user *limitedUser) {
 	if u.tries == nil {
 		return
@@ -104,7 +104,7 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	}
 }
 
-// exchangeAll goes on until there is no one to tell of.
+// exchangeAll runs until there is nothing to report.
 func (u *userLimiter) exchangeAll() {
 	ctx := context.Background()
 	for {
@@ -127,7 +127,7 @@ func (u *userLimiter) exchangeAll() {
 		all, err := u.tries.AddAttempts(callCtx, byUser)
 		cancel()
 		if err != nil {
-			continue // Redis is away: each process keeps to the limit by itself
+			continue // Redis is unreachable: each process limits by itself
 		}
 		now := u.clock()
 		for id, total := range all {
@@ -136,8 +136,7 @@ func (u *userLimiter) exchangeAll() {
 	}
 }
 
-// charge takes from a user what other processes let through since the last
-// exchange.
+// charge deducts what other processes let through since the last exchange.
 func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time) {
 	others := total - user.known - here
 	if others < 0 { // the count started over

@@ -17,7 +17,7 @@ import (
 	"dibs/lua"
 )
 
-// tries stands in for Redis where the clock is not its own.
+// tries replaces Redis where a test has its own clock.
 type tries struct {
 	mu     sync.Mutex
 	byUser map[string]int64
@@ -45,8 +45,8 @@ func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[str
 	return all, nil
 }
 
-// A user who goes from process to process gets the rate once; without the
-// exchange, once at each.
+// A user who switches processes must get the rate once in total. Without
+// the exchange it is once per process.
 func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const processes, perSecond, seconds = 4, 2, 30
@@ -90,8 +90,8 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	}
 }
 
-// Redis adds up what processes tell, forgets a user who stays away, and the
-// processes notice that the count started over.
+// Redis sums up the processes' counts and drops idle users. Processes must
+// notice that a count started over.
 func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// userMaxFor is how old the limits may be that refusals tell.
+	// userMaxFor bounds the age of the limits that refusals name.
 	userMaxFor = time.Second
-	// userMaxTimeout bounds the question for them. A refusal without them
-	// is as good.
+	// userMaxTimeout bounds reading them. A refusal is valid without them.
 	userMaxTimeout = 200 * time.Millisecond
 )
 
-// userMax remembers what per_user and per_user_per_day of a campaign are,
-// which the replies of claims do not say.
+// userMax caches a campaign's per_user and per_user_per_day, which replies
+// to claims lack.
 type userMax struct {
 	mu              sync.Mutex
 	readAt          time.Time
 	perUser, perDay int64
 }
 
-// nameLimit has a refusal by one of these limits say what a refusal by
-// another limit says; nil stays nil.
+// nameLimit names the limit in refusals by per_user and per_user_per_day,
+// as other limits' refusals do. nil stays nil.
 func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
 	if p == nil || p.Code != wire.CodeUserLimit && p.Code != wire.CodeUserDayLimit {
 		return p
@@ -60,7 +59,7 @@ func (l *lane) readUserMax(m *userMax, now time.Time) {
 	}
 }
 
-// anyLot is a lot of the campaign: its shards have the same definition.
+// anyLot is a lot of the campaign. All its shards have the same definition.
 func (l *lane) anyLot() string {
 	if l.meta.IsSharded() && !models.IsShardID(l.meta.ID) {
 		return models.ShardID(l.meta.ID, 1)
