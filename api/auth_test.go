@@ -36,7 +36,7 @@ func TestScopes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		method, path, body string
-		allowed            string // initials of who may
+		allowed            string // initials of the allowed roles
 	}{
 		{"POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "a"},
 		{"PATCH", "/v1/campaigns/c1", `{"total":5}`, "a"},

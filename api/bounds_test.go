@@ -14,7 +14,7 @@ import (
 	"dibs/models"
 )
 
-// beyond are values that a schema does not allow, by what they break.
+// beyond returns values that a schema forbids, by the violated keyword.
 func beyond(s *openapi3.Schema) map[string]any {
 	all := map[string]any{}
 	if s.MaxLength != nil {
@@ -35,7 +35,7 @@ func beyond(s *openapi3.Schema) map[string]any {
 	if s.Min != nil {
 		all["minimum"] = *s.Min - 1
 	}
-	if s.MaxItems != nil && *s.MaxItems < 2000 { // more take a body of megabytes
+	if s.MaxItems != nil && *s.MaxItems < 2000 { // more need a body of megabytes
 		all["maxItems"] = make([]map[string]any, *s.MaxItems+1)
 	}
 	switch {
@@ -47,8 +47,7 @@ func beyond(s *openapi3.Schema) map[string]any {
 	return all
 }
 
-// TestOpenAPI_WhatABodyMayHoldIsEnforced breaks each bound of each field of
-// each body: all are 422, and never what a server refuses.
+// Every limit in the document must be enforced: each violation is 422.
 func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 	t.Parallel()
 	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))

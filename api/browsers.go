@@ -19,7 +19,7 @@ import (
 	"dibs/models"
 )
 
-// allowOrigins lets pages of the configured origins call the API, and read
+// allowOrigins lets pages of the configured origins call the API and read
 // the headers that a client needs.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
@@ -44,7 +44,7 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// toConsole leads a browser that asks for / to the console.
+// toConsole redirects a browser from / to the console.
 func (s *Server) toConsole(w http.ResponseWriter, r *http.Request) int {
 	if s.console == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return wire.Refuse(wire.CodeNotFound).Write(w)
@@ -54,9 +54,9 @@ func (s *Server) toConsole(w http.ResponseWriter, r *http.Request) int {
 }
 
 const (
-	// ticketFor is how long a ticket may be used, once.
+	// ticketFor is how long a ticket is valid, for one use.
 	ticketFor = time.Minute
-	// ticketTimeout bounds the question whether a ticket was used.
+	// ticketTimeout bounds the check whether a ticket was used.
 	ticketTimeout = time.Second
 )
 
@@ -66,8 +66,8 @@ type ticketBody struct {
 	CampaignID string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" doc:"the campaign that the ticket is for"`
 }
 
-// ticket stands in for an Authorization header where a browser's
-// EventSource can't send one.
+// ticket replaces an Authorization header for a browser's EventSource,
+// which can't send one.
 type ticket struct {
 	ID            string    `json:"id"`
 	CampaignID    string    `json:"campaign_id"`
@@ -94,7 +94,7 @@ func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
 	sealed, err := s.tickets.Seal(ticket{
 		ID: rand.Text(), CampaignID: sent.CampaignID, Authorization: r.Header.Get("Authorization"), Until: until,
 	})
-	if err != nil { // texts and times always marshal
+	if err != nil { // strings and times always marshal
 		return wire.Refuse(wire.CodeInternal).Write(w)
 	}
 	body, err := json.Marshal(ticketAnswer{Ticket: sealed, ExpiresAt: models.NewTime(until)})
@@ -109,8 +109,8 @@ func documentTicket(oapi *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentAnswer(op, "200", "A ticket", wire.JSONContentType[0], wire.SchemaOf[ticketAnswer](oapi))
 }
 
-// byTicket lets a request with a ticket in its query pass as the request
-// for the ticket would.
+// byTicket handles a request with a ticket in its query like the request
+// that created the ticket.
 func (s *Server) byTicket(path string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
@@ -135,7 +135,7 @@ func (s *Server) byTicket(path string, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// useTicket opens a ticket and has Redis remember that it was used.
+// useTicket opens a ticket and records its use in Redis.
 func (s *Server) useTicket(r *http.Request, text string) (t ticket, p *wire.Problem) {
 	if !s.tickets.Open(text, &t) || s.cfg.Clock().After(t.Until) {
 		return t, &wire.Problem{Code: wire.CodeUnauthorized, Detail: "The ticket is not known here, or older than a minute. Ask for another."}

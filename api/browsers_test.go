@@ -44,8 +44,7 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 	require.Empty(t, ask("GET", "/healthz", shop).Get("Access-Control-Allow-Origin"), "of the API alone")
 }
 
-// TestCORS_PagesCanReadEveryHeaderOfTheDocument: a header of an answer that is
-// not exposed is none for them.
+// Pages can't read a header that isn't exposed.
 func TestCORS_PagesCanReadEveryHeaderOfTheDocument(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})

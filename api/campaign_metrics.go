@@ -35,16 +35,16 @@ func newCampaignMetrics(busiest func(int) []claiming.Tally, redis live.Redis, bo
 	}
 }
 
-// Describe reports the names.
+// Describe sends the descriptors.
 func (m *campaignMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.claims, m.total, m.remaining, m.low} {
 		to <- d
 	}
 }
 
-// Collect reads the counts, and the stock from Redis in one round trip;
-// that of campaigns of several shards from both servers. What a server
-// that is away should answer is left out.
+// Collect reads the counts, and the stock from Redis in one round trip. The
+// stock of sharded campaigns comes from both servers. Series of an
+// unreachable server are left out.
 func (m *campaignMetrics) Collect(to chan<- prometheus.Metric) {
 	all := m.busiest(m.most)
 	var whole, spread []string

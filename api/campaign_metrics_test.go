@@ -15,7 +15,6 @@ import (
 	"dibs/models"
 )
 
-// TestTheBusiestCampaignsHaveSeries: as many as are wanted, whatever there are.
 func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "busy", Total: 5, PerUser: 1, LowStockAt: 4}, apitest.Coupon("calm", 9), apitest.Coupon("idle", 9))
@@ -49,8 +48,8 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	require.NotContains(t, apitest.Ask(none, "GET", "/metrics", "").Body.String(), "dibs_campaign_claims")
 }
 
-// TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and
-// what its shards did is told by their number.
+// A sharded campaign's stock is the sum of its shards. Its claims are
+// counted by shard number.
 func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})

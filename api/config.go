@@ -19,66 +19,66 @@ import (
 const (
 	DefaultAddr  = "127.0.0.1:8080"
 	DefaultConns = 10_000
-	// some balancers send a request on what was idle for 600 s
+	// some load balancers reuse connections that were idle for 600 s
 	DefaultIdleTimeout    = 620 * time.Second
 	DefaultClaimsInFlight = 1
-	DefaultQueueWait      = 2 * time.Second // longer, and the user has pressed the button again
-	// a script call takes a millisecond; this is for a Redis that hangs
+	DefaultQueueWait      = 2 * time.Second // after that, users have retried
+	// a script call takes a millisecond; this is for a hanging Redis
 	DefaultCallTimeout      = 3 * time.Second
 	DefaultShutdownTimeout  = 15 * time.Second
 	DefaultMetricsCampaigns = 50
 )
 
-// Tokens are the bearer tokens that are taken.
+// Tokens are the accepted bearer tokens.
 type Tokens = auth.Tokens
 
 // Config of the API. Zero fields take the defaults above.
 type Config struct {
-	Addr    string // host:port that Serve's listener has
+	Addr    string // host:port of Serve's listener
 	Version string // of the program, for the OpenAPI document
-	Info    Info   // what GET /v1/info answers
+	Info    Info   // answer of GET /v1/info
 	Tokens  Tokens
 	TLS     TLS
-	// Insecure says that plain HTTP beyond loopback is meant.
+	// Insecure allows plain HTTP beyond loopback.
 	Insecure  bool
-	AccessLog bool // a line for each request
-	Conns     int  // connections at once; more wait to be accepted
-	// IdleTimeout is for how long a connection may wait for its next
-	// request.
+	AccessLog bool // log each request
+	Conns     int  // concurrent connections; more wait to be accepted
+	// IdleTimeout is how long a connection may wait for its next request.
 	IdleTimeout time.Duration
 
 	TrustedProxies Proxies
-	// scheme://host[:port] of sites whose pages may call the API from a
-	// browser; "*" is refused
+	// scheme://host[:port] of sites whose pages may call the API; "*" is
+	// refused
 	CORSOrigins []string
 
-	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
-	// ClaimsInFlight is script calls at once for one campaign. 2 measured
-	// no faster than 1, and claims of one batch may change places.
+	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, the default
+	// ClaimsInFlight is the concurrent script calls for one campaign. 2
+	// measured no faster than 1, and may reorder the claims of a batch.
 	ClaimsInFlight int
-	// a claim that waited longer is refused as unavailable and not sent
+	// claims that waited longer are refused as unavailable, unsent
 	QueueWait   time.Duration
 	CallTimeout time.Duration // of one call to Redis
-	// campaigns that have series of their own, the busiest; below 0: none
+	// the number of campaigns with their own series, the busiest; below 0:
+	// none
 	MetricsCampaigns int
-	// claims a second of one user, in this process or with Deps.Attempts in
-	// all; 0 is no limit
+	// claims a second of one user: in this process, or with Deps.Attempts
+	// in all processes; 0 is no limit
 	UserRate float64
 
-	SubjectSecret string // by which subjects of claims are stored as digests; "": as they are
+	SubjectSecret string // subjects are stored as digests by this secret; "": unchanged
 
-	ShutdownTimeout time.Duration // of a stop, from beginning to end
+	ShutdownTimeout time.Duration // of the whole shutdown
 
 	Tracer *tracing.Tracer // nil: no traces
 	Logger *slog.Logger
-	// with Gatherer: both or neither; neither is a registry of its own
+	// set both or neither with Gatherer; neither means a new registry
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
-	// of the claims' path: for how long things are known; default time.Now
+	// of the claim path's caches; default time.Now
 	Clock func() time.Time
 }
 
-// WithDefaults returns a copy whose zero fields hold the defaults.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	c.Addr = cmp.Or(c.Addr, DefaultAddr)
 	c.Version = cmp.Or(c.Version, "dev")
@@ -104,11 +104,11 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// ErrConfig is wrapped by every refusal of a Config; the message names the
+// ErrConfig is wrapped by every refusal of a Config. The message names the
 // field.
 var ErrConfig = errors.New("api: bad config")
 
-// Validate checks a Config that has its defaults.
+// Validate checks a Config with defaults.
 func (c Config) Validate() error {
 	if c.ClaimsPerCall < 1 || c.ClaimsPerCall > lua.ClaimsMax {
 		return fmt.Errorf("%w: ClaimsPerCall must be 1 to %d, not %d", ErrConfig, lua.ClaimsMax, c.ClaimsPerCall)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Serve serves srv on ln, with TLS if config is one, with so many
-// connections at once; more wait until one ends. Who keeps them busy is a
-// matter for the proxy in front.
+// Serve serves srv on ln, with TLS if config isn't nil. At most so many
+// connections are open. More wait until one ends. Preventing abuse of
+// connections is the proxy's job.
 func Serve(srv *http.Server, ln net.Listener, most int, config *tls.Config) error {
 	ln = netutil.LimitListener(ln, most)
 	if config != nil {

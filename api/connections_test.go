@@ -13,7 +13,7 @@ import (
 	"dibs/api"
 )
 
-// More connections than there may be wait, and are served when others go.
+// Connections over the limit must wait, and be served when others close.
 func TestServe_BoundsConnections(t *testing.T) {
 	t.Parallel()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -10,8 +10,8 @@ import (
 	"dibs/api/wire"
 )
 
-// makeConsole makes the console, if there is to be one. It asks the routes
-// of this process with the token of who is signed in.
+// makeConsole makes the console if it is configured. It calls this process'
+// routes with the user's own token.
 func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	if deps == nil {
 		return nil
@@ -28,9 +28,9 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	return err
 }
 
-// SignInPath makes the path of a link that signs in to the console of a
-// service with these tokens by one of them, once and for a short time, and
-// leads to a page of it.
+// SignInPath returns the path of a link that signs in to the console by a
+// token, once and for a short time, and redirects to a page. The service
+// must have these tokens.
 func SignInPath(tokens Tokens, token, to string) (string, error) {
 	return console.SignInPath(sharedSecret(&tokens), token, to)
 }
@@ -55,13 +55,13 @@ func (s *Server) who(r *http.Request) console.Who {
 	return console.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
 }
 
-// sharedSecret is what all API processes of a deployment know and no one
-// else: its tokens. "" when it has none, or JWTs only.
+// sharedSecret is what only a deployment's API processes know: its tokens.
+// "" if there are none, or only JWTs.
 func sharedSecret(t *auth.Tokens) string {
 	known := []string{t.Admin, t.Storefront, t.Viewer}
 	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {
 		text, err := os.ReadFile(path) //nolint:gosec // the operator's setting
-		if err == nil {                // the gate has read it, so but for "" there is one
+		if err == nil {                // only "" fails: the gate has read the others
 			known = append(known, string(text))
 		}
 	}

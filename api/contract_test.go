@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// TestOpenAPI_TheDocumentIsHeldTo: the check above can fail.
+// The check above must be able to fail.
 func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 3)), api.Config{})
@@ -87,8 +87,7 @@ func TestOpenAPI_EveryOperationIsDescribedAndShown(t *testing.T) {
 	require.Nil(t, doc.Components.Schemas["NewClaim"].Value.Properties["quantity"].Value.Default, "a default makes generated clients require it")
 }
 
-// What is answered may grow: programs that read it pass over what they don't
-// know.
+// Answers may get new fields: clients must ignore unknown ones.
 func TestOpenAPI_AnswersMayGrowAndRequestsMayNot(t *testing.T) {
 	t.Parallel()
 	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))

@@ -14,36 +14,35 @@ import (
 	"dibs/lua"
 )
 
-// Deps is what the API needs from other packages. All fields are required,
-// except where a comment says what nil means.
+// Deps is what the API needs from other packages. Fields are required
+// unless nil is documented.
 type Deps struct {
 	Claimer   claiming.Claimer
 	States    claiming.StateReader
 	Shared    Shared
 	Loader    Loader
 	Campaigns Campaigns
-	// nil: shards of campaigns are not refilled, for servers that have none
+	// nil: shards aren't refilled, for servers without sharded campaigns
 	Mover    claiming.Mover
-	Rows     claiming.Rows // nil: claims are answered without asking MySQL
+	Rows     claiming.Rows // nil: claims are answered without waiting for MySQL
 	Claims   claimed.Claims
 	Resolver claimed.Resolver
 	Applied  claimed.Applied
 	Audit    Audit
 	Groups   operator.Groups
 	Ledger   operator.Ledger
-	Attempts claiming.AttemptCounter // nil: Config.UserRate is of this process alone
-	Console  *ConsoleDeps            // nil: there is no console
-	// Losses takes reports of claims that Redis lost; nil: none are made.
+	Attempts claiming.AttemptCounter // nil: Config.UserRate is per process
+	Console  *ConsoleDeps            // nil: no console
+	// Losses receives reports about claims that Redis lost; nil: no
+	// reports.
 	Losses claiming.Losses
-	// Ready says why no claims can be taken now; nil when some can.
+	// Ready returns why no claims can be made now, or nil.
 	Ready func(ctx context.Context) error
-	// Away names the servers that are away, for /readyz; nil: none are
-	// named.
+	// Away names unreachable servers for /readyz; nil: it names none.
 	Away func(ctx context.Context) []string
 }
 
-// ConsoleDeps is what the console shows and does beyond what the API has
-// routes for.
+// ConsoleDeps is what the console needs beyond the API's routes.
 type ConsoleDeps struct {
 	Redis     console.Redis
 	MySQL     func(ctx context.Context) (console.Pool, error)
@@ -55,35 +54,35 @@ type ConsoleDeps struct {
 	Settings  []console.Setting
 }
 
-// Shared is what API processes share beside claims.
+// Shared is state that API processes share, except claims.
 type Shared interface {
-	// UseOnce reports whether an id was not used before by any API
-	// process, and remembers it for a time.
+	// UseOnce records an id for a time, and reports whether no API process
+	// had used it.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 	live.Redis
 }
 
-// Loader loads campaigns into Redis, and deletes them.
+// Loader loads campaigns into Redis and deletes them.
 type Loader interface {
 	claiming.Loader
 	// Delete deletes a campaign. Errors: see operator.Config.
 	Delete(ctx context.Context, campaignID string) error
 }
 
-// Campaigns keeps campaigns in MySQL.
+// Campaigns stores campaigns in MySQL.
 type Campaigns interface {
 	operator.Campaigns
 	live.Books
 }
 
-// Audit keeps who changed what.
+// Audit stores who changed what.
 type Audit interface {
 	operator.Audit
-	// Note writes what changes nothing.
+	// Note records an event that changes no data.
 	Note(ctx context.Context, action string, after any) error
 }
 
-// away is Away, or names nothing.
+// away is Away, or a function that names none.
 func (d *Deps) away() func(ctx context.Context) []string {
 	if d.Away == nil {
 		return func(context.Context) []string { return nil }

@@ -16,8 +16,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// A client on a kept-alive connection must hear of a stop from an answer, not
-// from a connection that closes under its request.
+// A client must learn of a shutdown from an answer. Otherwise its
+// connection closes under its next request.
 func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
@@ -30,7 +30,7 @@ func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	go func() { served <- srv.Serve(ctx, ln) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	get := func(path string) *http.Response { // with its body read and closed
+	get := func(path string) *http.Response { // reads and closes the body
 		res, err := client.Get("http://" + ln.Addr().String() + path)
 		require.NoError(t, err)
 		_, _ = io.Copy(io.Discard, res.Body)

@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// SetReadTimeouts sets how long the headers and the whole of a request may
-// take.
+// SetReadTimeouts bounds reading a request's headers, and the whole
+// request.
 func (s *Server) SetReadTimeouts(headers, whole time.Duration) {
 	s.headerTimeout, s.readTimeout = headers, whole
 }

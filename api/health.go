@@ -22,8 +22,8 @@ func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) int {
 	return writeJSON(w, `{"status":"ok"}`)
 }
 
-// getReady is GET /readyz: claims can be taken, of some campaigns at
-// least. A process that stops says no before it does anything else.
+// getReady is GET /readyz: at least some campaigns' claims can be made. A
+// stopping process first answers no here.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	if s.stopping.Load() {
 		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "The service is stopping. Send claims to another process."}).Write(w)
@@ -43,7 +43,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 
 func writeReady(w http.ResponseWriter, away []string) int {
 	body, err := json.Marshal(health{Status: "ready", Away: away})
-	if err != nil { // it has nothing that JSON lacks
+	if err != nil { // it marshals always
 		body = []byte(`{"status":"ready"}`)
 	}
 	return writeJSON(w, string(body))
@@ -51,7 +51,7 @@ func writeReady(w http.ResponseWriter, away []string) int {
 
 func writeJSON(w http.ResponseWriter, body string) int {
 	w.Header()["Content-Type"] = wire.JSONContentType
-	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+	_, _ = w.Write([]byte(body)) // a disconnected client needs no answer
 	return http.StatusOK
 }
 

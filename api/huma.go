@@ -17,25 +17,24 @@ import (
 	"dibs/api/wire"
 )
 
-// operation is a handler that huma calls with its input read from path,
-// query and body.
+// operation is a handler whose input huma reads from path, query and body.
 type operation[I, O any] = func(ctx context.Context, in *I) (*O, error)
 
-// humaHandlers are huma's handlers, by pattern. huma takes them for its
-// mux; the table of routes puts them on the real one.
+// humaHandlers collects huma's handlers by pattern, in place of a mux. The
+// table of routes then registers them.
 type humaHandlers map[string]http.HandlerFunc
 
-// HandleFunc keeps a handler by its pattern.
+// HandleFunc stores a handler.
 func (c humaHandlers) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	c[pattern] = h
 }
 
-// ServeHTTP is not used; huma's adapter asks for it.
+// ServeHTTP is unused, but huma's adapter requires it.
 func (c humaHandlers) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// newHuma makes a huma API without its hooks, which put $schema into
-// bodies, and without its documentation page, which loads from a CDN.
-// Bodies decode themselves; refusals of huma become ours.
+// newHuma makes a huma API. It lacks huma's hooks, which add $schema to
+// bodies, and the documentation page, which loads from a CDN. Bodies decode
+// themselves. huma's refusals become ours.
 func newHuma(version string, into humaHandlers) huma.API {
 	config := huma.DefaultConfig("Dibs", version)
 	config.CreateHooks = nil
@@ -61,8 +60,7 @@ func marshal(w io.Writer, v any) error {
 	return err
 }
 
-// strictBody is a body that decodes itself and keeps its refusal for the
-// handler.
+// strictBody decodes itself, and keeps a refusal for the handler.
 type strictBody interface{ Decode(body []byte) }
 
 func unmarshal(body []byte, v any) error {
@@ -74,14 +72,14 @@ func unmarshal(body []byte, v any) error {
 	return nil
 }
 
-// ourWords says what huma says of parameters as our own refusals do.
+// ourWords rewrites huma's refusals of parameters in the words of ours.
 var ourWords = strings.NewReplacer( //nolint:gochecknoglobals // nothing writes to it
 	"expected number <= ", "must be at most ", "expected number >= ", "must be at least ", "expected value to be one of ", "must be one of ",
 	"expected ", "must be of ", "invalid ", "must be an ",
 )
 
-// ourProblem makes a problem of a refusal that huma made: of a parameter,
-// or because there is no body.
+// ourProblem converts a refusal by huma, of a parameter or an empty body,
+// to a problem.
 func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	theirs, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -98,8 +96,8 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	}
 }
 
-// viaHuma makes an endpoint of a handler of huma. It reads the body
-// itself, by the same rules as that of a claim.
+// viaHuma makes an endpoint of a huma handler. It reads the body by the
+// same rules as a claim's.
 func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if bodyMax == 0 && r.Method != http.MethodGet {
@@ -115,13 +113,14 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			r = r.WithContext(r.Context())
 			r.Body = io.NopCloser(&body)
 			r.Header = r.Header.Clone()
-			// checked above; huma would check again, by other rules
+			// checked above; huma's own check has other rules
 			r.Header["Content-Type"] = wire.JSONContentType
 		}
-		// Each operation has a time limit of its own. A client that closed
-		// its sending half may be reading still, and net/http would cancel
-		// its request as if the client were gone. A deadline is the
-		// console's, whose pages wait for no server.
+		// Each operation has its own timeout. net/http cancels the request
+		// of a client that closed only its sending half, though it may
+		// still read. So the cancellation is dropped, and a deadline is
+		// kept. Only the console sets one, so that its pages don't wait for
+		// a server.
 		ctx := context.WithoutCancel(r.Context())
 		if deadline, is := r.Context().Deadline(); is {
 			limited, cancel := context.WithDeadline(ctx, deadline)

@@ -9,19 +9,19 @@ import (
 	"dibs/api/auth"
 )
 
-// Info is the answer of GET /v1/info: what a reader of the claim streams
-// needs to know of the service.
+// Info answers GET /v1/info: what a reader of the claim streams needs to
+// know about the service.
 type Info struct {
 	Version    string   `json:"version" doc:"of the program"`
 	Partitions int      `json:"partitions" minimum:"1" doc:"claim streams: dibs:{p0}:claims, dibs:{p1}:claims and so on"`
 	Durability string   `json:"durability" doc:"what holds of a claim that is answered: fast, Redis has it in memory; fsync, on disk; mysql, MySQL has committed its row"`
 	Groups     []string `json:"groups" doc:"registered consumer groups; while MySQL is away, the groups of DIBS_GROUPS"`
 
-	// Registered reads Groups; nil: they are what they are.
+	// Registered reads Groups; nil: they are fixed.
 	Registered func(ctx context.Context) ([]string, error) `json:"-"`
 }
 
-// now is the info with the groups that are registered.
+// now returns the info with the registered groups.
 func (i Info) now(ctx context.Context) Info {
 	if i.Registered == nil {
 		return i
@@ -34,7 +34,7 @@ func (i Info) now(ctx context.Context) Info {
 	return i
 }
 
-// infoScope are those who may read the info: everybody who has a token.
+// infoScope is any role.
 const infoScope = auth.Viewer | auth.Storefront | auth.User
 
 type infoOutput struct{ Body Info }

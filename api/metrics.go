@@ -22,8 +22,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// routeTimer observes the requests of one route by class of status, 1xx to
-// 5xx. A class that never was is no series.
+// routeTimer observes one route's requests by class of status, 1xx to 5xx.
+// A class gets a series on its first request.
 type routeTimer struct {
 	metrics *metrics
 	route   string

@@ -12,26 +12,25 @@ import (
 	"dibs/api/wire"
 )
 
-// Side is what a role that has no other HTTP serves: /metrics, /healthz,
-// /readyz and /v1/info.
+// Side is the HTTP of a role without an API: /metrics, /healthz, /readyz
+// and /v1/info.
 type Side struct {
 	Addr     string
 	Tokens   Tokens
 	Logger   *slog.Logger
 	Gatherer prometheus.Gatherer
 	Info     Info
-	// Live reports why the process should be started again; nil: it should
-	// not.
+	// Live returns why the process should be restarted, or nil.
 	Live func() error
-	// Ready says why the role can't do its work now; nil: it can, or waits
-	// for a server that is away.
+	// Ready returns why the role can't work now. nil: it can, or it waits
+	// for an unreachable server.
 	Ready func(ctx context.Context) error
-	// Away names the servers that are away.
+	// Away names the unreachable servers.
 	Away func(ctx context.Context) []string
 }
 
-// Handler serves it. As on the API, /metrics needs the viewer's token when
-// tokens are set, and /v1/info any. Errors: as of New.
+// Handler serves Side. As in the API, if tokens are set, /metrics needs the
+// viewer's and /v1/info any. Errors: as of New.
 func (s Side) Handler() (http.Handler, error) {
 	gate, err := auth.New(auth.Config{Addr: s.Addr, Tokens: s.Tokens, Logger: s.Logger})
 	if err != nil {
@@ -57,20 +56,20 @@ func (s Side) Handler() (http.Handler, error) {
 	return mux, nil
 }
 
-// Probes is what of a handler an orchestrator asks.
+// Probes serves only a handler's paths for orchestrators.
 func Probes(all http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/healthz", "/readyz"} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			r.Host = "127.0.0.1" // a probe names the pod: it is no page of another site
+			r.Host = "127.0.0.1" // a probe's Host is the pod's, which is no page of another site
 			all.ServeHTTP(w, r)
 		})
 	}
 	return mux
 }
 
-// probe answers that all is well, or why it is not. Who may ask may know:
-// it names loops and servers, no secrets.
+// probe answers that all is well, or why not. It needs no token: it names
+// loops and servers, no secrets.
 func probe(check func(ctx context.Context) error, well func(ctx context.Context, w http.ResponseWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)

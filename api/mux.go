@@ -20,8 +20,7 @@ import (
 	"dibs/internal/tracing"
 )
 
-// mux puts the table of routes on a ServeMux. What no route takes is
-// refused as a problem.
+// mux registers the table of routes. Unknown requests get a problem.
 func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	mux := http.NewServeMux()
 	served := make(map[string]http.HandlerFunc, len(routes)) // by pattern
@@ -42,7 +41,7 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		mux.HandleFunc(pattern, served[pattern])
 	}
 	if s.console != nil {
-		page := s.serve(console.Path, auth.Open, s.console.Serve) // it has its own way to sign in
+		page := s.serve(console.Path, auth.Open, s.console.Serve) // the console has its own sign-in
 		mux.HandleFunc(console.Path, page)
 		mux.HandleFunc(console.Path+"/", page)
 	}
@@ -62,11 +61,10 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	return s.identified(allowOrigins(s.cfg.CORSOrigins, all))
 }
 
-// refuseUnknown refuses what no route takes: 405 with Allow when another
-// method would do, else 404. ServeMux would redirect a path with //, . or
-// .. to its clean form: a client that builds such paths has a mistake in
-// it, and one that follows redirects would claim by a path that it did not
-// ask for.
+// refuseUnknown answers 405 with Allow if another method would match, else
+// 404. ServeMux would redirect a path with //, . or .. to its clean form.
+// That was rejected: such a path is a client's mistake, and a client that
+// follows redirects would claim under a path that it didn't request.
 func refuseUnknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
 	theirs := &headerOnly{header: http.Header{}}
 	if isClean(r.URL.EscapedPath()) {
@@ -85,12 +83,12 @@ func isClean(escaped string) bool {
 	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")
 }
 
-// statusClientGone is what metrics and logs have of a request whose client
-// hung up before its answer: no failure of the server.
+// statusClientGone is the status in metrics and logs of a request whose
+// client disconnected before the answer. It is no failure of the server.
 const statusClientGone = 499
 
-// serve adds to a route what all have: its time is observed, its scope is
-// checked, and a panic becomes an answer.
+// serve wraps a route: it measures the time, checks the scope, and converts
+// a panic to an answer.
 func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
 	timer := s.metrics.timer(path)
 	tracer := s.tracerFor(path)
@@ -107,7 +105,7 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 			}
 			took := time.Since(start)
 			span.Answered(status)
-			if status != live.Streamed { // how long someone watched says nothing of the service
+			if status != live.Streamed { // the length of a stream says nothing about the service
 				timer.observe(status, took)
 			}
 			s.logAccess(r, path, status, took)
@@ -123,8 +121,8 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 	}
 }
 
-// whileAllowed has an answer that lasts end with what its caller is
-// allowed: its token is taken away, expires, or loses the scope.
+// whileAllowed ends a stream once its caller may no longer read it: the
+// token was revoked, expired, or lost the scope.
 func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		caller.Of(r.Context()).Still = func() bool { return s.gate.Check(r, need) == nil }
@@ -132,8 +130,8 @@ func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
 	}
 }
 
-// tracerFor is nil for what is no work of the service's own: probes, and
-// streams that last for as long as someone watches.
+// tracerFor is nil for probes and for streams, which last as long as their
+// client reads.
 func (s *Server) tracerFor(path string) *tracing.Tracer {
 	if !strings.HasPrefix(path, "/v1/") || strings.HasSuffix(path, "/watch") {
 		return nil
@@ -151,7 +149,7 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	wire.Refuse(wire.CodeInternal).Write(w)
 }
 
-// headerOnly keeps the status and the headers of an answer.
+// headerOnly keeps the status and headers of an answer.
 type headerOnly struct {
 	header http.Header
 	status int

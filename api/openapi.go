@@ -20,8 +20,8 @@ import (
 
 const bearerScheme = "bearer"
 
-// document puts the whole table into the OpenAPI document and returns it
-// with huma's handlers, by pattern.
+// document makes the OpenAPI document of the whole table. It returns huma's
+// handlers by pattern.
 func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	handlers := humaHandlers{}
 	s.queries = make(map[string][]string, len(routes))
@@ -53,11 +53,11 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	}
 	for name, schema := range registry.Map() {
 		if !slices.Contains(bodies, name) {
-			// a reader of today must live with the fields of tomorrow
+			// clients must accept fields that later versions add
 			schema.AdditionalProperties = nil
 		}
 	}
-	delete(registry.Map(), "ErrorModel") // huma's own, which are never sent
+	delete(registry.Map(), "ErrorModel") // huma's own, never sent
 	delete(registry.Map(), "ErrorDetail")
 	text, err := json.Marshal(oapi)
 	if err != nil {
@@ -98,7 +98,7 @@ func (rt *route) annotate(op *huma.Operation) {
 	}
 	op.Description = strings.TrimSpace(op.Description + "\n\n" + rolesText(rt.scope))
 	if rt.scope == auth.Open {
-		op.Security = []map[string][]string{{}} // none is asked for
+		op.Security = []map[string][]string{{}} // no token is required
 	}
 }
 
@@ -125,12 +125,12 @@ func listCodes(problem *huma.Schema) {
 	}
 }
 
-// operation is what the table itself says of a route.
+// operation is the part of the document that follows from the table.
 func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	op := huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: texts[rt.id].summary,
 		Responses: map[string]*huma.Response{}, SkipValidateBody: true,
-		// beyond what viaHuma lets through: huma refuses a body of just the
+		// one more than viaHuma allows: huma refuses a body of exactly the
 		// limit
 		MaxBodyBytes: int64(rt.bodyMax) + 1,
 	}
@@ -139,9 +139,9 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	if rt.bodyMax > 0 || rt.method != http.MethodGet {
 		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid, wire.CodeUnsupportedMediaType)
 	}
-	codes = append(codes, wire.CodeForbidden) // of pages of other sites, at least
+	codes = append(codes, wire.CodeForbidden) // at least for pages of other sites
 	if strings.HasPrefix(rt.path, "/v1/") {
-		codes = append(codes, wire.CodeMalformed, wire.CodeInvalid) // the query may be
+		codes = append(codes, wire.CodeMalformed, wire.CodeInvalid) // because of the query
 	}
 	if rt.scope != auth.Open {
 		codes = append(codes, wire.CodeUnauthorized, wire.CodeRateLimited, wire.CodeUnavailable)
@@ -153,7 +153,7 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	return op
 }
 
-// describeRefusals gives each status the codes that it may carry.
+// describeRefusals adds each status with its possible codes.
 func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, problem *huma.Schema) {
 	slices.Sort(codes)
 	for _, code := range slices.Compact(codes) {
@@ -188,14 +188,14 @@ func documented(description, contentType string, schema huma.Schema) document {
 	}
 }
 
-// The schemas of documents that others define.
+// Schemas of documents that are defined elsewhere.
 var (
 	anyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
 	anyText   = huma.Schema{Type: "string"}                             //nolint:gochecknoglobals // a constant
 )
 
-// documentCreated adds the answer that huma can't see in a handler: it
-// answers 200 or 201.
+// documentCreated adds 201 to operations that answer 200 or 201. huma can't
+// see that in a handler.
 func documentCreated(ops ...*huma.Operation) {
 	for _, op := range ops {
 		made := *op.Responses["200"]
@@ -208,7 +208,7 @@ func documentCreated(ops ...*huma.Operation) {
 func serveJSON(text *[]byte) endpoint {
 	return func(w http.ResponseWriter, _ *http.Request) int {
 		w.Header()["Content-Type"] = wire.JSONContentType
-		_, _ = w.Write(*text) // a client that is gone needs no answer
+		_, _ = w.Write(*text) // a disconnected client needs no answer
 		return http.StatusOK
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"dibs/api/wire"
 )
 
-// refuseOtherSites guards a service without tokens, which listens on
-// loopback only, against the browser on the same machine: a page of
-// another site may neither post here nor, by a name of its own that
-// resolves to 127.0.0.1, read here. With tokens this is not needed: no
-// page can make a browser send one.
+// refuseOtherSites protects a service without tokens, which listens only on
+// loopback, from the browser on the same machine. A page of another site
+// may not post to it, nor read from it under a name that resolves to
+// 127.0.0.1. With tokens this isn't needed: no page can make a browser send
+// one.
 func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := &wire.Problem{
@@ -37,10 +37,10 @@ func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	})
 }
 
-// isLoopbackHost reports whether a Host header names this machine itself.
+// isLoopbackHost reports whether a Host header names this machine.
 func isLoopbackHost(host string) bool {
 	if port, usual := strings.CutPrefix(host, "127.0.0.1:"); usual && isNumber(port) {
-		return true // the usual case, without the cost of the others
+		return true // fast path
 	}
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the proxies whose X-Forwarded-For and
-// X-Forwarded-Host are believed.
+// Proxies are the networks of proxies whose X-Forwarded-For and
+// X-Forwarded-Host are trusted.
 type Proxies []netip.Prefix
 
 func (p Proxies) has(ip netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
-// client is the address that a request of a trusted proxy comes from: the
-// last one in X-Forwarded-For that is not such a proxy. What stands before
-// it was written by the client.
+// client is the address of a request that a trusted proxy forwards: the
+// last one in X-Forwarded-For that isn't a trusted proxy. The client may
+// have forged those before it.
 func (p Proxies) client(r *http.Request) string {
 	client := r.RemoteAddr
 	hops := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
@@ -34,8 +34,8 @@ func (p Proxies) client(r *http.Request) string {
 	return client
 }
 
-// take has a request carry what trusted proxies say of it, and nothing
-// that a client says in their place.
+// take applies what trusted proxies say of a request, and removes what only
+// a client says.
 func (p Proxies) take(r *http.Request) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !p.has(peer.Addr().Unmap()) {

@@ -13,8 +13,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// The address is seen by what is bounded by it: the 51st guess of one address
-// is answered 429.
+// The address is tested by its limit: the 51st wrong token of one address
+// gets 429.
 func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(), api.Config{
@@ -42,14 +42,14 @@ func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, ask("10.0.0.1:1000", "guess", "192.0.2.1, 192.0.2.3"), "the last one that is no proxy")
 	require.Equal(t, http.StatusOK, ask("10.0.0.1:1000", "v1ewer", "192.0.2.1"), "a good token passes")
 
-	for i := range 50 { // no one else is believed
+	for i := range 50 { // no other peer is trusted
 		require.Equal(t, http.StatusUnauthorized, ask("192.0.2.9:1", "guess", fmt.Sprintf("192.0.3.%d", i)))
 	}
 	require.Equal(t, http.StatusTooManyRequests, ask("192.0.2.9:1", "guess", "192.0.3.99"))
 
 	exhaust("[fd00::1]:1", "[2001:db8::1]:443")
 	require.Equal(t, http.StatusTooManyRequests, ask("10.0.0.1:1", "guess", "2001:db8::2"), "the same /64")
-	// the proxy itself, when it says nothing that can be read
+	// the proxy's own address if its header is unreadable
 	exhaust("10.0.0.3:1", "192.0.2.1, who knows")
 	require.Equal(t, http.StatusTooManyRequests, ask("10.0.0.3:7", "guess"))
 }

@@ -10,8 +10,8 @@ import (
 	"dibs/api/wire"
 )
 
-// withQuery is a route that refuses what checkQuery does. Routes that are
-// asked by tools of others take what comes.
+// withQuery applies checkQuery to a route. Routes for other tools, such as
+// probes, don't use it.
 func (s *Server) withQuery(pattern string, run endpoint) endpoint {
 	known := s.queries[pattern]
 	return func(w http.ResponseWriter, r *http.Request) int {
@@ -22,8 +22,8 @@ func (s *Server) withQuery(pattern string, run endpoint) endpoint {
 	}
 }
 
-// checkQuery refuses query parameters that a route does not know: one that
-// is misspelt would be passed over, and the answer be to another question.
+// checkQuery refuses unknown query parameters. If a misspelt one were
+// ignored, the answer would be to another question.
 func checkQuery(r *http.Request, known []string) *wire.Problem {
 	if r.URL.RawQuery == "" {
 		return nil

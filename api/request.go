@@ -22,8 +22,8 @@ const (
 	requestIDMax    = 64 // characters
 )
 
-// requestIDs makes ids of requests that come without one: a part that no
-// other process has, and a count.
+// requestIDs makes ids for requests without one: a prefix unique to the
+// process, and a count.
 type requestIDs struct {
 	start string
 	count atomic.Uint64
@@ -31,11 +31,11 @@ type requestIDs struct {
 
 func newRequestIDs() *requestIDs {
 	var start [8]byte
-	_, _ = rand.Read(start[:]) // it never fails
+	_, _ = rand.Read(start[:]) // never fails
 	return &requestIDs{start: hex.EncodeToString(start[:]) + "-"}
 }
 
-// of is the id that a request brings, if that can be one, or a new one.
+// of is the request's own valid id, or a new one.
 func (ids *requestIDs) of(h http.Header) string {
 	if sent := h[requestIDHeader]; len(sent) == 1 && utf8.RuneCountInString(sent[0]) <= requestIDMax && models.CheckUserID(sent[0]) == nil {
 		return sent[0]
@@ -43,8 +43,8 @@ func (ids *requestIDs) of(h http.Header) string {
 	return ids.start + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
-// identified gives each request its id, in the answer, and in the context
-// for the log and the audit; and the address of its client.
+// identified gives each request its id, in the answer and in the context
+// for log and audit, and its client's address.
 func (s *Server) identified(next http.Handler) http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,15 +63,15 @@ func (s *Server) identified(next http.Handler) http.Handler {
 	})
 }
 
-// The values of headers that no answer changes.
+// Header values shared by all answers, never modified.
 var (
 	noSniff = []string{"nosniff"}
 	noStore = []string{"no-store"}
 	onlyTLS = []string{"max-age=31536000"}
 )
 
-// logAccess logs an answered request, if access logs are wanted. The query
-// is not in it: it may name people.
+// logAccess logs an answered request if access logs are enabled. It omits
+// the query, which may name people.
 func (s *Server) logAccess(r *http.Request, route string, status int, took time.Duration) {
 	if !s.cfg.AccessLog {
 		return
@@ -84,13 +84,12 @@ func (s *Server) logAccess(r *http.Request, route string, status int, took time.
 type refusal struct {
 	Address string `json:"address"`
 	Reason  string `json:"reason"`
-	Count   int    `json:"count"` // since the row before of this address and reason
+	Count   int    `json:"count"` // since the last row of this address and reason
 }
 
 const noteTimeout = 5 * time.Second
 
-// note writes into the audit log beside a request, which does not wait for
-// it.
+// note writes to the audit log in the background.
 func (s *Server) note(ctx context.Context, actor, action string, what any) {
 	who := &caller.Caller{Actor: actor, RequestID: caller.Of(ctx).RequestID}
 	ctx = caller.With(context.WithoutCancel(ctx), who)

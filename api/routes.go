@@ -14,29 +14,29 @@ import (
 	"dibs/docs/asyncapi"
 )
 
-// route is a line of the table of routes. What the document says of it in
-// words is in texts.
+// route is a row of the table of routes. Its texts for the document are in
+// texts.
 type route struct {
 	method, path string
-	scope        auth.Scope // any of these, or admin, may; none: everybody
-	bodyMax      int        // bytes; 0 takes no body
+	scope        auth.Scope // any of these or admin is allowed; zero: everyone
+	bodyMax      int        // bytes; 0: no body
 	id           string
 	run          handler
 }
 
-// pattern is the route as ServeMux has it.
+// pattern is the route's ServeMux pattern.
 func (rt *route) pattern() string { return rt.method + " " + rt.path }
 
-// handler is one of two: a plain endpoint with its line of the document,
-// or an operation that huma runs and documents.
+// handler is either a plain endpoint with its document, or an operation
+// that huma runs and documents.
 type handler struct {
 	plain    endpoint
 	document document
 	register func(api huma.API, op huma.Operation)
-	refusals []wire.Code // beyond those that every route of its kind has
+	refusals []wire.Code // beyond those of every route of its kind
 }
 
-// endpoint answers a request and returns the status that it answered with.
+// endpoint answers a request and returns the status.
 type endpoint func(w http.ResponseWriter, r *http.Request) int
 
 type document func(oapi *huma.OpenAPI, op *huma.Operation)

@@ -20,7 +20,7 @@ func TestDeps_EachIsNeeded(t *testing.T) {
 	t.Parallel()
 	for i := range reflect.TypeFor[api.Deps]().NumField() {
 		if name := reflect.TypeFor[api.Deps]().Field(i).Name; name == "Console" || name == "Losses" || name == "Away" || name == "Mover" || name == "Rows" || name == "Attempts" {
-			continue // an API may do without
+			continue // optional
 		}
 		deps := apitest.NewFake().Deps()
 		field := reflect.ValueOf(&deps).Elem().Field(i)
@@ -40,8 +40,8 @@ func TestConfig_ARegistryIsBothHalves(t *testing.T) {
 	}
 }
 
-// Each route answers a method that it does not take with 405 and the methods
-// that it does take, and refuses a body it has no use for.
+// Each route answers other methods with 405 and its Allow, and refuses a
+// body that it doesn't use.
 func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
@@ -96,12 +96,12 @@ func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
 	}
 }
 
-// asksNothing reports whether an operation says that it asks for no token.
+// asksNothing reports whether an operation needs no token.
 func asksNothing(op *openapi3.Operation) bool {
 	return op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
 }
 
-// HEAD is answered as GET without a body, and HEAD of nothing as nothing.
+// HEAD is GET without a body, also for a missing page.
 func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 	t.Parallel()
 	r := run(t, apitest.NewFake(apitest.Coupon("c1", 1)), api.Config{})
@@ -124,8 +124,7 @@ func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
-// A panic in a room is that request's own: it is answered, counted, and the
-// next one is served.
+// A panic in a handler must fail only its own request.
 func TestServe_APanicIsOneRequests(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 1))
@@ -153,7 +152,7 @@ func (panicking) Claim(_ context.Context, id string) (models.Claim, error) {
 	panic("oh")
 }
 
-// abortable answers what panicked as it is told to.
+// abortable answers requests that aborted.
 type abortable struct{ http.Handler }
 
 func (a abortable) ServeHTTP(w http.ResponseWriter, r *http.Request) {

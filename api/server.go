@@ -28,12 +28,11 @@ import (
 const (
 	headerTimeout  = 5 * time.Second  // to read a request's headers
 	readTimeout    = 10 * time.Second // to read a whole request
-	writeTimeout   = 30 * time.Second // more than a request may wait for anything, all together
+	writeTimeout   = 30 * time.Second // more than all waits of a request together
 	headerBytesMax = 16 << 10
-	// drainDelay is how long a stop goes on answering, with /readyz saying
-	// no and each answer closing its connection. Without it a request that
-	// is on its way on a kept-alive connection would meet the end of that
-	// connection.
+	// drainDelay is how long a stopping server still answers. /readyz says
+	// no, and each answer closes its connection. Without it a request in
+	// flight on a kept-alive connection would fail.
 	drainDelay = 300 * time.Millisecond
 )
 
@@ -48,27 +47,28 @@ type Server struct {
 	metrics *metrics
 
 	claiming *claiming.Routes
-	losses   claiming.Losses // nil: there are none
+	losses   claiming.Losses // nil: no reports
 	audit    Audit
 	tickets  *seal.Sealer
 	shared   Shared
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
-	console  *console.Console // nil: there is none
+	console  *console.Console // nil: no console
 
 	handler  http.Handler
 	scrape   http.Handler
 	openAPI  []byte
-	queries  map[string][]string // the query parameters of routes, by pattern
+	queries  map[string][]string // query parameters of routes, by pattern
 	stopping atomic.Bool
-	logSome  rate.Sometimes // a Redis that is away fails every probe
+	logSome  rate.Sometimes // an unreachable Redis fails every probe
 
 	headerTimeout, readTimeout time.Duration
 }
 
-// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a
-// certificate that can't be used. A Registerer is for one Server.
+// New makes a Server. Errors: ErrConfig, with the cause from
+// auth.Door.Check; or an unusable certificate. A Registerer can serve only
+// one Server.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -138,22 +138,22 @@ func (s *Server) makeRooms(deps *Deps) error {
 	return s.makeConsole(deps.Console)
 }
 
-// Probes answers what an orchestrator asks, for a listener of its own: one
-// that no caller of the API can fill.
+// Probes serves an orchestrator's probes on a separate listener, whose
+// connections API callers can't exhaust.
 func (s *Server) Probes() http.Handler { return Probes(s.handler) }
 
-// Handler answers requests; it is what Serve serves.
+// Handler is the handler that Serve serves.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve serves on ln until ctx ends. Then /readyz says no, and after
-// drainDelay it accepts nothing more and finishes what it has taken, all
-// within Config.ShutdownTimeout: nil when everything was finished,
-// workers.ErrStop when not. A Server serves once.
+// Serve serves on ln until ctx ends. Then /readyz says no. After drainDelay
+// it accepts nothing more and finishes the accepted requests, all within
+// Config.ShutdownTimeout. It returns nil if everything was finished, else
+// workers.ErrStop. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	s.live.Record(s.claiming.Answered)
 	reporting, stopReporting := context.WithCancel(ctx)
-	defer stopReporting() // twice is fine
+	defer stopReporting() // harmless if called twice
 	if s.losses != nil {
 		s.claiming.ReportLosses(reporting, s.losses)
 	}
@@ -174,7 +174,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 func (s *Server) httpServer(ctx context.Context) *http.Server {
-	// Requests outlive ctx: what was taken is finished.
+	// Requests outlive ctx: accepted ones are finished.
 	base := context.WithoutCancel(ctx)
 	return &http.Server{
 		Handler: s.handler, BaseContext: func(net.Listener) context.Context { return base },
@@ -189,10 +189,10 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.live.Stop()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
-	_ = sleep.For(ctx, drainDelay) // cut short when the time is up
+	_ = sleep.For(ctx, drainDelay) // shortened by ShutdownTimeout
 	err := srv.Shutdown(ctx)
 	if err != nil {
-		_ = srv.Close() // cuts off the requests that are left
+		_ = srv.Close() // aborts the remaining requests
 		err = fmt.Errorf("%w: requests are still being answered: %w", workers.ErrStop, err)
 	}
 	return errors.Join(err, s.workers.Stop(ctx))

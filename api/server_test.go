@@ -61,7 +61,7 @@ func (r *running) post(path, body string) (int, error) {
 	return resp.StatusCode, err
 }
 
-// raw sends bytes as they are and reads the answer to its end.
+// raw sends bytes unchanged and reads the answer to its end.
 func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.addr)
@@ -71,7 +71,7 @@ func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 	go func() {
 		for _, part := range parts {
 			if _, err := io.WriteString(conn, part); err != nil {
-				return // the server has had enough
+				return // the server closed the connection
 			}
 		}
 	}()
@@ -204,15 +204,14 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
-// requireCut: net/http ends such a connection without a word or with its own
-// 400, before any handler.
+// requireCut expects that net/http ended the connection itself: silently or
+// with its own 400, before any handler.
 func requireCut(t *testing.T, answer string) {
 	t.Helper()
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "%q", answer)
 }
 
-// TestServer_KeepsAConnectionForTheTimeThatIsSet: the default is longer than
-// balancers keep one.
+// The default must exceed the time that load balancers keep a connection.
 func TestServer_KeepsAConnectionForTheTimeThatIsSet(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, api.Config{}.WithDefaults().IdleTimeout, 10*time.Minute)
@@ -284,8 +283,8 @@ func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 	}
 }
 
-// A client that closes its sending half may read on, and net/http cancels the
-// request of either.
+// A client that closed its sending half may still read. net/http cancels
+// its request as if it had disconnected.
 func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 2))

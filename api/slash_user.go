@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// The id of a user may be "/". ServeMux takes a segment that unescapes to
-// this for the end of the path, so that one path is matched without it.
+// A user's id may be "/". ServeMux matches a segment that unescapes to it
+// as the end of the path. So that one path is matched separately.
 const (
 	userClaimsPath = "/v1/users/{user_id}/claims"
 	slashUser      = "/"
 )
 
-// routeSlashUserID gives each request for the claims of user "/" to list,
-// and all others to mux.
+// routeSlashUserID sends requests for the claims of user "/" to list, and
+// all others to mux.
 func routeSlashUserID(list http.HandlerFunc, mux http.Handler) http.Handler {
 	lower := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1)
 	upper := strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)

@@ -10,7 +10,7 @@ const (
 	tagService   = "service"
 )
 
-// tags says what each tag is about, in the order of the document.
+// tags describes each tag, in the document's order.
 var tags = [][2]string{
 	{tagClaims, "For storefronts, and for users by their own JWT: claim, look up, redeem, release, reopen, extend."},
 	{tagCampaigns, "For operators: campaigns, packets, stock, ledger, and the audit log."},
@@ -18,8 +18,8 @@ var tags = [][2]string{
 	{tagService, "For machines: probes, metrics, this document."},
 }
 
-// text is what the document says of an operation, with an example of its
-// body and of its answer; "" is none. A linter holds the examples to their
+// text is an operation's text in the document, with examples of its body
+// and answer; "" is none. A linter checks the examples against their
 // schemas.
 type text struct{ tag, summary, description, body, answer string }
 
@@ -38,12 +38,12 @@ const (
 		`"claimed_at":"2027-03-01T10:00:00.123Z","released_at":"2027-03-01T10:05:00.000Z","release_reason":"payment failed"}`
 )
 
-// frames says what a stream of events looks like.
+// frames describes a stream of events.
 const frames = "The stream begins with `retry: 2000`. Each event is a line `data:` with JSON as described, and an empty line. " +
 	"It has no id, because each event holds the whole state. `event: problem` with `data: {code, server, detail}` says which server " +
 	"does not answer. A comment line comes every ten seconds. The stream ends when the token expires or is withdrawn."
 
-// texts are by operation id: each route has its own.
+// texts are by operation id. Each route has one.
 var texts = map[string]text{
 	"create-campaign": says(tagCampaigns, "Create a campaign; the same again changes nothing",
 		"Creates a campaign in MySQL; its first claim loads it into Redis. The same content again changes nothing and is answered 200, so that the request can be retried. A limit of 0 or absent is no limit.",
@@ -152,8 +152,7 @@ var texts = map[string]text{
 		"", ""),
 }
 
-// schemaNames are the names of schemas in the document, where they are not
-// those of Go.
+// schemaNames are the names of schemas that differ from Go's.
 var schemaNames = map[string]string{
 	"CampaignJSON": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
@@ -162,12 +161,12 @@ var schemaNames = map[string]string{
 	"GroupOutputBody": "Group", "ProblemJSON": "Problem", "Event": "WatchEvent",
 }
 
-// bodies are the schemas of what is sent, which refuse unknown fields.
+// bodies are the schemas of request bodies, which refuse unknown fields.
 var bodies = []string{
 	"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
 }
 
-// parameterTexts are by name, for parameters that say nothing themselves.
+// parameterTexts are by name, for parameters without a description.
 var parameterTexts = map[string]string{"id": "of the campaign or the claim", "limit": "items of a page, at most"}
 
 func example(text string) any {

@@ -9,12 +9,11 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// TLS are the files of a certificate, with those that vouch for it, and of
-// its key, both PEM. They are read again when they change. The zero value
-// is plain HTTP.
+// TLS are the PEM files of a certificate with its chain, and of its key.
+// They are reread when they change. The zero value is plain HTTP.
 type TLS struct{ Cert, Key string }
 
-// Config is how connections are taken; nil for plain HTTP.
+// Config returns the TLS config of a server; nil for plain HTTP.
 func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil //nolint:nilnil // no TLS is an answer
@@ -30,7 +29,7 @@ func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12, // 1.3 is taken by all that know it
+		MinVersion:     tls.VersionTLS12, // clients that support 1.3 use it
 		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(), nil },
 	}, nil

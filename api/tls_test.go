@@ -23,8 +23,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// certify writes a certificate for 127.0.0.1 of this serial number, and its
-// key.
+// certify writes a certificate for 127.0.0.1 with this serial number, and
+// its key.
 func certify(t *testing.T, files api.TLS, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,7 @@ func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
 		stop()
 		require.NoError(t, <-served)
 	})
-	// serial is that of the certificate that a new connection gets.
+	// serial is the number of the certificate that a new connection gets.
 	serial := func(proto string) int64 {
 		transport := &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: proto == "HTTP/2.0", DisableKeepAlives: true,

@@ -13,8 +13,7 @@ import (
 	"dibs/models"
 )
 
-// A user's own JWT claims, looks up and releases for that user, and touches no
-// one else's.
+// A user's own JWT must claim, look up and release only for that user.
 func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	t.Parallel()
 	takes, sign := apitest.Issuer(t)

@@ -15,8 +15,8 @@ import (
 	"dibs/internal/apitest"
 )
 
-// A stream ends with the token that it was opened with: when it is taken away,
-// expires, or may no longer watch.
+// A stream must end with its token: when it is revoked, expires, or may no
+// longer watch.
 func TestWatch_EndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	line := func(name, role, token string, until time.Time) string {

@@ -7,36 +7,34 @@ import (
 	"dibs/models"
 )
 
-// Claims reads the claims that have their row in MySQL, which is the
-// authority for what became of them. Errors: models.ErrNotFound; any other
-// means that they are not available now.
+// Claims reads the claims that have a row in MySQL, the authority for their
+// status. Errors: models.ErrNotFound; any other means they are unavailable.
 type Claims interface {
 	Claim(ctx context.Context, id string) (models.Claim, error)
-	// ClaimsOf gives up to q.Limit claims of a user, newest first.
+	// ClaimsOf returns up to q.Limit claims of a user, newest first.
 	ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error)
-	// ClaimsOfCampaign gives up to q.Limit claims of a campaign that have
-	// their row, newest first. It fails with models.ErrID when q.After is
-	// none of them.
+	// ClaimsOfCampaign returns up to q.Limit claims of a campaign that have
+	// a row, newest first. Errors: models.ErrID if q.After isn't one of
+	// them.
 	ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error)
 }
 
-// Resolver decides what becomes of claims, in MySQL, and has Redis hear of
-// it. Errors: models.ErrNotFound when the claim has no row, or not yet;
-// any other means that nothing is known to be decided, and asking again
-// does no harm.
+// Resolver decides claims in MySQL, and notifies Redis. Errors:
+// models.ErrNotFound if the claim has no row, or none yet. After any other
+// the outcome is unknown, and a retry is harmless.
 type Resolver interface {
 	Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error)
 	Release(ctx context.Context, claimID, reason string) (models.Resolution, error)
 	Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error)
-	// Extend has the hold last longer by that much. A request with a key,
-	// which may be "", extends once.
+	// Extend lengthens the hold. Requests with the same key extend it once;
+	// the key may be "".
 	Extend(ctx context.Context, claimID string, by time.Duration, key string) (models.Resolution, error)
 }
 
 // Applied knows how far MySQL has applied the claim streams.
 type Applied interface {
-	// AwaitApplied waits until MySQL has applied all that the claim
-	// streams held at the call. The error says that it has not until ctx
-	// ended, or that this is not known.
+	// AwaitApplied waits until MySQL has applied all that the claim streams
+	// held at the call. It fails if that doesn't happen before ctx ends, or
+	// can't be checked.
 	AwaitApplied(ctx context.Context) error
 }

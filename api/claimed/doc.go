@@ -1,5 +1,4 @@
-// Package claimed answers the routes of claims that were made: look-ups,
-// redeem and release. MySQL is the authority for what became of a claim. A
-// claim that MySQL does not have yet is found in the claim streams, see
-// unsynced.go.
+// Package claimed looks up, redeems and releases claims. MySQL is the
+// authority for their status. If a claim has no row yet, the routes wait
+// until MySQL has applied the claim streams, see lookup.go.
 package claimed

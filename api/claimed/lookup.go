@@ -50,10 +50,10 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, er
 	return &ClaimOutput{c}, nil
 }
 
-// findClaim asks MySQL, and once more when that has applied the claim
-// streams: a claim that was answered before the call has its row then.
-// Errors: models.ErrNotFound when the claim does not exist; any other
-// means that this is not known.
+// findClaim reads from MySQL, and again once that has applied the claim
+// streams. A claim that was answered before the call has a row then.
+// Errors: models.ErrNotFound if the claim doesn't exist; any other means
+// that this isn't known.
 func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error) {
 	c, err := s.cfg.Claims.Claim(ctx, id)
 	if !errors.Is(err, models.ErrNotFound) {
@@ -65,11 +65,11 @@ func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error)
 	return s.cfg.Claims.Claim(ctx, id)
 }
 
-// errUnsynced says that MySQL may lack rows of claims that were answered.
+// errUnsynced means MySQL may lack rows of answered claims.
 var errUnsynced = errors.New("claimed: mysql has not applied the claim streams yet")
 
-// awaitApplied waits until every claim that was answered before the call
-// has its row. Errors: errUnsynced, wrapped.
+// awaitApplied waits until every claim answered before the call has a row.
+// Errors: errUnsynced, wrapped.
 func (s *Routes) awaitApplied(ctx context.Context) error {
 	if _, err := s.applied.get(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errUnsynced, err)
@@ -77,7 +77,7 @@ func (s *Routes) awaitApplied(ctx context.Context) error {
 	return nil
 }
 
-// refuseLookup is the refusal of a look-up. It logs the error.
+// refuseLookup refuses a look-up, and logs the error.
 func (s *Routes) refuseLookup(ctx context.Context, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeClaimNotFound)

@@ -17,7 +17,7 @@ import (
 	"dibs/models"
 )
 
-// claimOf claims of the campaign spring for a user.
+// claimOf claims from campaign spring for a user.
 func claimOf(t *testing.T, h http.Handler, user string) (claim models.Claim, body string) {
 	t.Helper()
 	encoded, err := json.Marshal(map[string]string{"user_id": user})
@@ -30,7 +30,7 @@ func claimOf(t *testing.T, h http.Handler, user string) (claim models.Claim, bod
 
 func statusOf(h http.Handler, id string) int { return apitest.Ask(h, "GET", "/v1/claims/"+id, "").Code }
 
-// behind is a MySQL that gets the rows of claims when somebody waits for them.
+// behind is a MySQL that gets rows once someone waits for them.
 type behind struct {
 	*apitest.Fake
 
@@ -61,7 +61,8 @@ func TestLookup_AClaimIsFoundAtOnceAndReadsAsItWasAnswered(t *testing.T) {
 	apitest.RequireProblem(t, 404, unknown.Header(), unknown.Body.Bytes(), "claim_not_found")
 }
 
-// While MySQL is behind, or a server is away, no claim is said not to exist.
+// While MySQL is behind or unreachable, no claim may be reported as
+// missing.
 func TestLookup_UnknownIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("spring", 100))

@@ -8,8 +8,7 @@ import (
 	"dibs/models"
 )
 
-// metrics are those of claims that were made. Label values are closed
-// lists.
+// metrics of decisions about claims. Label values are closed lists.
 type metrics struct {
 	resolutions *prometheus.CounterVec
 }

@@ -11,19 +11,18 @@ import (
 	"dibs/api/workers"
 )
 
-// refresher shares a refresh among all callers that wait for one. A caller
-// that comes while a refresh runs gets the next one: the running one may
-// have read already what has changed since.
+// refresher shares a refresh among its waiting callers. A caller during a
+// refresh gets the next one: the running one may have read older data.
 type refresher[T any] struct {
 	refresh func() (T, error)
 	group   *workers.Group
-	flights singleflight.Group // of the refresh that has not started
-	running sync.WaitGroup     // of the one that has
+	flights singleflight.Group // of the next refresh
+	running sync.WaitGroup     // the current refresh
 }
 
 var errStopping = errors.New("claimed: the service is stopping")
 
-// get returns the result of a refresh that started after the call.
+// get returns the result of a refresh that starts after the call.
 func (r *refresher[T]) get(ctx context.Context) (value T, err error) {
 	refreshed := make(chan singleflight.Result, 1)
 	started := r.group.Go(func() {

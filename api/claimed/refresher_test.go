@@ -38,7 +38,7 @@ func TestRefresher_AnErrorIsSharedAndNotKept(t *testing.T) {
 		gate <- struct{}{}
 		synctest.Wait()
 		select {
-		case gate <- struct{}{}: // for callers that came after the first refresh had started
+		case gate <- struct{}{}: // for callers that came after the first refresh started
 		default:
 		}
 		g.Wait()

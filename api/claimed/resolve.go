@@ -17,11 +17,11 @@ import (
 	"dibs/models"
 )
 
-// BodyMax is the largest body of a redeem or a release, in bytes: 200
-// characters, each escaped.
+// BodyMax bounds the body of a decision, in bytes: 200 characters, each
+// escaped.
 const BodyMax = 8 << 10
 
-// The bodies, as the OpenAPI document has them.
+// The bodies in the OpenAPI document.
 type (
 	redeemBody struct {
 		OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`
@@ -85,12 +85,12 @@ func (s *Routes) PostExtend(w http.ResponseWriter, r *http.Request) int {
 	})
 }
 
-// errForbidden says that a claim is another user's than the caller may act
-// for.
+// errForbidden means the claim belongs to a user that the caller may not
+// act for.
 var errForbidden = errors.New("claimed: the claim is another user's")
 
-// mayTouch reports whether the caller may act for the user whose claim it
-// is. Errors: errForbidden, and those of Claims.
+// mayTouch checks whether the caller may act for the claim's user. Errors:
+// errForbidden, and those of Claims.
 func (s *Routes) mayTouch(ctx context.Context, id string) error {
 	who := caller.Of(ctx)
 	if who.User == "" {
@@ -110,7 +110,7 @@ func checkReason(text string) error {
 	return models.CheckReleaseReason(text)
 }
 
-// readFields takes no body for one without fields.
+// readFields treats a missing body as {}.
 func readFields(r *http.Request, fields ...wire.Field) *wire.Problem {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
@@ -126,7 +126,7 @@ func readFields(r *http.Request, fields ...wire.Field) *wire.Problem {
 
 type decide func(ctx context.Context, claimID string) (models.Resolution, error)
 
-// resolve answers a redeem or a release whose body may be refused already.
+// resolve answers a decision. p is a refusal of its body, or nil.
 func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem, verb string, run decide) int {
 	id := r.PathValue("id")
 	if p == nil {
@@ -151,18 +151,17 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 		panic(err)
 	}
 	w.Header()["Content-Type"] = wire.JSONContentType
-	_, _ = w.Write(body) // a client that is gone may ask again
+	_, _ = w.Write(body) // a disconnected client may retry
 	return http.StatusOK
 }
 
-// errParked says that MySQL refuses the row of a claim, which a decision
-// needs.
+// errParked means MySQL refuses the claim's row, which a decision needs.
 var errParked = errors.New("claimed: the claim is parked")
 
-// whenSynced runs a decision, which needs the row of the claim. It waits
-// for the row of a claim that was answered a moment ago. Errors:
-// models.ErrNotFound when there is no such claim, errUnsynced; after any
-// other it is not known what was decided.
+// whenSynced runs a decision, which needs the claim's row. It waits for the
+// row of a claim that was answered a moment ago. Errors: models.ErrNotFound
+// if there is no such claim, errUnsynced; after any other the outcome is
+// unknown.
 func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
 	ctx, cancel := context.WithTimeout(ctx, appliedWait+resolveTimeout)
 	defer cancel()
@@ -180,8 +179,8 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 	return res, err
 }
 
-// whyNoRow is errParked when that is why a claim has no row, else what was
-// found before. Errors: those of Claims.
+// whyNoRow is errParked if the claim is parked, else found. Errors: those
+// of Claims.
 func (s *Routes) whyNoRow(ctx context.Context, id string, found error) error {
 	c, err := s.cfg.Claims.Claim(ctx, id)
 	switch {
@@ -192,13 +191,13 @@ func (s *Routes) whyNoRow(ctx context.Context, id string, found error) error {
 	case err == nil && c.Status == models.ClaimParked:
 		return errParked
 	case err == nil:
-		return errUnsynced // it came just now
+		return errUnsynced // the row arrived just now
 	}
 	return err
 }
 
-// refuseResolution is the refusal of a decision, nil when the claim is as
-// it was to be. It logs the error.
+// refuseResolution is the refusal of a decision, or nil after a success. It
+// logs the error.
 func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, err error) *wire.Problem {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

@@ -16,7 +16,6 @@ import (
 	"dibs/models"
 )
 
-// aClaim makes a claim and returns it.
 func aClaim(t *testing.T, h http.Handler, campaignID string) models.Claim {
 	t.Helper()
 	w := apitest.Ask(h, "POST", "/v1/campaigns/"+campaignID+"/claims", apitest.OneClaim)
@@ -82,13 +81,13 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 	}
 }
 
-// A claim that was just answered has no row until MySQL has applied its entry:
-// the decision waits for that, and not for longer.
+// A decision about a claim that was just answered waits until MySQL has its
+// row, and no longer.
 func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		misses int64 // times that the claim has no row
-		other  bool  // the claim asked for does not exist
+		misses int64 // how often the claim has no row
+		other  bool  // the claim doesn't exist
 		wait   error
 		status int
 		code   string

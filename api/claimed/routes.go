@@ -13,13 +13,13 @@ import (
 
 const (
 	lookupTimeout = 2 * time.Second
-	// of a redeem or a release, beside the wait for the claim's row
+	// of a decision, without the wait for the claim's row
 	resolveTimeout = 5 * time.Second
-	// for MySQL, to have the row of a claim that was answered a moment ago
+	// for the row of a claim that was answered a moment ago
 	appliedWait = time.Second
 )
 
-// Config is what the routes of claims that were made need.
+// Config is what these routes need.
 type Config struct {
 	Claims   Claims
 	Resolver Resolver
@@ -32,12 +32,12 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Routes answers the routes of claims that were made.
+// Routes answers the routes of existing claims.
 type Routes struct {
 	cfg     Config
 	applied refresher[struct{}]
 	metrics *metrics
-	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
+	logSome rate.Sometimes // an unreachable Redis or MySQL fails every request
 }
 
 // New makes Routes.

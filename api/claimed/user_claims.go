@@ -54,7 +54,7 @@ func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
 	return q, nil
 }
 
-// userClaims is a page of a user's claims, with all that were answered
+// userClaims is a page of a user's claims, including all that were answered
 // before the call.
 func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	if err := s.awaitApplied(ctx); err != nil {
@@ -63,8 +63,8 @@ func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models
 	return s.cfg.Claims.ClaimsOf(ctx, q)
 }
 
-// cursorSeparator stands in a cursor between the time of a page's last
-// claim, in milliseconds since 1970, and its id.
+// cursorSeparator separates the time of a page's last claim, in
+// milliseconds since 1970, from its id.
 const cursorSeparator = "."
 
 func cursorOf(c *models.Claim) string {

@@ -36,7 +36,7 @@ func (s *userRows) ClaimsOf(_ context.Context, q models.ClaimsQuery) (page []mod
 	return page[:min(q.Limit, len(page))], s.Fail
 }
 
-// add makes a claim; ms may be that of another one.
+// add makes a claim. Claims may share ms.
 func (s *userRows) add(id, user, campaign string, ms int64) models.Claim {
 	c := models.Claim{
 		ID: id, CampaignID: campaign, UserID: user, Quantity: 1, Seq: int64(len(s.rows) + 1), Status: models.ClaimClaimed,
@@ -66,8 +66,8 @@ func readPage(t require.TestingT, h http.Handler, query url.Values) (page claims
 	return page
 }
 
-// Page by page a user finds each claim once, newest first, however many were
-// made at one time.
+// The pages must contain each claim once, newest first, however many share
+// a time.
 func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -106,8 +106,8 @@ func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 	})
 }
 
-// A claim that was answered before the call is on the page: its row is waited
-// for.
+// A claim answered before the call must be on the page, so its row is
+// awaited.
 func TestUserClaims_WaitsForWhatWasAnswered(t *testing.T) {
 	t.Parallel()
 	s := &userRows{Fake: apitest.NewFake(apitest.Coupon("c0", 9))}

@@ -13,16 +13,16 @@ import (
 	"dibs/models"
 )
 
-// buffers hold a body, and then the answer. Those that grew beyond
-// bufferKeep are not kept.
+// buffers are reused for a body, then its answer. Those over bufferKeep are
+// dropped.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 const bufferKeep = 64 << 10
 
-// GetBuffer returns an empty buffer; PutBuffer takes it back.
+// GetBuffer returns an empty buffer. Return it with PutBuffer.
 func GetBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) } //nolint:forcetypeassert // only these go in
 
-// PutBuffer is called once, when nothing uses the buffer's bytes any more.
+// PutBuffer is called once, after the last use of the buffer's bytes.
 func PutBuffer(b *bytes.Buffer) {
 	if b.Cap() <= bufferKeep {
 		b.Reset()
@@ -30,8 +30,8 @@ func PutBuffer(b *bytes.Buffer) {
 	}
 }
 
-// ReadBody reads a JSON body of at most limit bytes into buf. It does not
-// look at the JSON.
+// ReadBody reads a JSON body of at most limit bytes into buf. It doesn't
+// parse it.
 func ReadBody(r *http.Request, buf *bytes.Buffer, limit int) *Problem {
 	if p := checkContentType(r.Header); p != nil {
 		return p
@@ -53,12 +53,11 @@ func tooLarge(limit int) *Problem {
 	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", HangUp: true}
 }
 
-// emptyBodyMax bounds the body of a request that takes none. It leaves
-// space for blanks, and for the name of a field to refuse.
+// emptyBodyMax bounds the body of a request that takes none. It allows
+// blanks, and an unknown field to name in the refusal.
 const emptyBodyMax = 1 << 10
 
-// NoBody refuses a body where none is taken; {} and null are as good as
-// none.
+// NoBody refuses a body where none is accepted. {} and null are allowed.
 func NoBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -88,14 +87,14 @@ func checkContentType(h http.Header) *Problem {
 	return &Problem{Code: CodeUnsupportedMediaType, Detail: "Content-Type must be application/json, in UTF-8."}
 }
 
-// isUTF8 reports whether a text in this charset can be read as UTF-8.
+// isUTF8 reports whether text in this charset is valid as UTF-8.
 func isUTF8(charset string) bool {
 	return slices.Contains([]string{"", "utf-8", "utf8", "us-ascii"}, strings.ToLower(charset))
 }
 
 const keyHeader = "Idempotency-Key"
 
-// IdempotencyKey is the key of a request, "" without one.
+// IdempotencyKey is the request's key; "" without one.
 func IdempotencyKey(h http.Header) (string, *Problem) {
 	values := h[keyHeader]
 	switch len(values) {
@@ -109,8 +108,8 @@ func IdempotencyKey(h http.Header) (string, *Problem) {
 	}
 }
 
-// NoIdempotencyKey refuses a key where it would be ignored: who sends one
-// counts on it. reason follows its name.
+// NoIdempotencyKey refuses a key where it would be ignored: its sender
+// relies on it. reason follows the header's name.
 func NoIdempotencyKey(h http.Header, reason string) *Problem {
 	if len(h[keyHeader]) == 0 {
 		return nil
@@ -118,7 +117,8 @@ func NoIdempotencyKey(h http.Header, reason string) *Problem {
 	return Invalid(keyHeader, reason)
 }
 
-// RequiredKey refuses a request without a key. reason follows its name.
+// RequiredKey refuses a request without a key. reason follows the header's
+// name.
 func RequiredKey(key, reason string) *Problem {
 	if key != "" {
 		return nil
@@ -130,5 +130,5 @@ const replayedHeader = "Idempotent-Replayed"
 
 var replayedTrue = []string{"true"}
 
-// SetReplayed marks the first answer to a key, given again.
+// SetReplayed marks an answer as a replay of the key's first answer.
 func SetReplayed(h http.Header) { h[replayedHeader] = replayedTrue }

@@ -15,7 +15,7 @@ import (
 	"dibs/api/wire"
 )
 
-// post is a request whose length is known, or not.
+// post is a request with or without a known length.
 func post(body io.Reader, known bool) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", body)
 	if !known {

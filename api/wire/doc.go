@@ -1,3 +1,3 @@
-// Package wire is what the routes of the API share: the problem table,
-// request bodies and their JSON, and the words of the OpenAPI document.
+// Package wire is what the API's routes share: the problem table, request
+// bodies and their JSON, and parts of the OpenAPI document.
 package wire

@@ -8,7 +8,7 @@ import (
 	"dibs/models"
 )
 
-// SchemaOf is the schema of a type in the document.
+// SchemaOf is a type's schema in the document.
 func SchemaOf[T any](oapi *huma.OpenAPI) *huma.Schema {
 	return oapi.Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
@@ -20,8 +20,7 @@ func DocumentAnswer(op *huma.Operation, status, description, contentType string,
 	return r
 }
 
-// DocumentReplay adds to an answer that it may be the first one, given
-// again.
+// DocumentReplay documents that an answer may be a replay.
 func DocumentReplay(r *huma.Response, description string) {
 	r.Headers = map[string]*huma.Param{replayedHeader: {Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: description}}
 }
@@ -31,12 +30,12 @@ func DocumentBody(op *huma.Operation, schema *huma.Schema) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{JSONContentType[0]: {Schema: schema}}}
 }
 
-// IDParam is the id in an operation's path.
+// IDParam is the id in the path.
 func IDParam() *huma.Param {
 	return &huma.Param{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}
 }
 
-// KeyParam is an operation's idempotency key.
+// KeyParam is the idempotency key.
 func KeyParam(description string) *huma.Param {
 	schema := &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)}
 	return &huma.Param{Name: keyHeader, In: "header", Schema: schema, Description: description}

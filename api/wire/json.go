@@ -19,22 +19,22 @@ import (
 // depthMax bounds the nesting of a body.
 const depthMax = 32
 
-// Field is a field that a JSON object may have.
+// Field is a possible field of a JSON object.
 type Field struct {
 	Name     string
 	read     func(r *reader) *Problem
 	required bool
 }
 
-// Required refuses an object without the field.
+// Required refuses an object that lacks the field.
 func (f Field) Required() Field {
 	f.required = true
 	return f
 }
 
-// ReadObject reads a body that is one JSON object. A text that is broken
-// anywhere is malformed, whatever else is wrong with it; otherwise the
-// first field that can't be accepted is refused.
+// ReadObject reads a body that is one JSON object. A syntax error anywhere
+// is malformed, whatever else is wrong. Otherwise the first bad field is
+// refused.
 func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
@@ -58,7 +58,7 @@ func ReadObject(body []byte, fields []Field) *Problem {
 	return refused
 }
 
-// TextOrFalse is a string, or false, which is "".
+// TextOrFalse is a string, or false, which is read as "".
 func TextOrFalse[T ~string](name string, into **T) Field {
 	return Field{name, func(r *reader) *Problem {
 		if r.d.PeekKind() == 'f' {
@@ -99,7 +99,7 @@ func ID(name string, into *string, check func(id string) error) Field {
 	return Visible(name, into, func(text string) (string, error) { return text, check(text) })
 }
 
-// Visible is a string in the form that parse gives it, see models.UserID.
+// Visible is a string in the form that parse returns, see models.UserID.
 func Visible(name string, into *string, parse func(text string) (string, error)) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '"', "a string")
@@ -112,7 +112,7 @@ func Visible(name string, into *string, parse func(text string) (string, error))
 	}, false}
 }
 
-// Subjects is an object of texts by name, see models.Subject.
+// Subjects is an object of strings by name, see models.Subject.
 func Subjects(name string, into *models.Subjects) Field {
 	return Field{name, func(r *reader) *Problem {
 		if _, p := r.begin(name, '{', "an object"); p != nil {
@@ -156,8 +156,8 @@ func (r *reader) subject(object string, into *models.Subjects) *Problem {
 	return nil
 }
 
-// Integer is a whole number from least to most, written as what it is: 1.0
-// and 1e0 are refused.
+// Integer is a whole number from least to most, in plain digits: 1.0 and
+// 1e0 are refused.
 func Integer(name string, into *int64, least, most int64) Field {
 	return Field{name, func(r *reader) *Problem {
 		t, p := r.begin(name, '0', "a whole number")
@@ -177,8 +177,8 @@ func Integer(name string, into *int64, least, most int64) Field {
 	}, false}
 }
 
-// List is an array of up to most objects, whose fields are FieldsOf an
-// element. The first element that can't be accepted refuses the whole.
+// List is an array of up to most objects with the fields of FieldsOf. The
+// first bad element refuses the array.
 func List[T any](name string, most int, into *[]T) Field {
 	fields := func(element *T) []Field { return FieldsOf(element) }
 	return Each(name, most, into, fields, func(_ *T, i int, p *Problem) *Problem {
@@ -190,7 +190,7 @@ func List[T any](name string, most int, into *[]T) Field {
 }
 
 // Each is an array of up to most objects. check is called after each, with
-// what is wrong with it; what check returns is wrong with the whole.
+// its fault. A fault that check returns refuses the array.
 func Each[T any](name string, most int, into *[]T, fields func(*T) []Field, check func(element *T, i int, p *Problem) *Problem) Field {
 	return Field{name, func(r *reader) *Problem {
 		if _, p := r.begin(name, '[', "an array"); p != nil {
@@ -221,17 +221,17 @@ func Each[T any](name string, most int, into *[]T, fields func(*T) []Field, chec
 	}, false}
 }
 
-// reader reads one JSON text, up to what is broken in it.
+// reader reads one JSON text up to its first syntax error.
 type reader struct {
 	in     bytes.Buffer
 	d      *jsontext.Decoder
 	broken *Problem
 }
 
-// readers let a name come twice: object refuses it, and says which.
+// readers allow repeated names: object refuses and names them.
 var readers = sync.Pool{New: func() any { return &reader{d: jsontext.NewDecoder(&bytes.Buffer{})} }}
 
-// token has no kind where the text is broken.
+// token returns a token without a kind after a syntax error.
 func (r *reader) token() jsontext.Token {
 	if r.broken != nil {
 		return jsontext.Token{}
@@ -247,7 +247,7 @@ func (r *reader) token() jsontext.Token {
 	return t
 }
 
-// begin reads the token that a value begins with, or is.
+// begin reads a value's first token.
 func (r *reader) begin(name string, kind jsontext.Kind, wanted string) (jsontext.Token, *Problem) {
 	t := r.token()
 	switch {
@@ -262,7 +262,7 @@ func (r *reader) begin(name string, kind jsontext.Kind, wanted string) (jsontext
 	}
 }
 
-// object reads an object up to the first field that is refused.
+// object reads an object up to the first refused field.
 func (r *reader) object(fields []Field) *Problem {
 	if _, p := r.begin("", '{', "an object"); p != nil {
 		return p
@@ -288,7 +288,7 @@ func (r *reader) object(fields []Field) *Problem {
 	}
 }
 
-// missing refuses an object that ends without a field that it must have.
+// missing refuses an object without a required field.
 func missing(fields []Field, seen uint64) *Problem {
 	for i := range fields {
 		if fields[i].required && seen&(1<<i) == 0 {
@@ -298,14 +298,14 @@ func missing(fields []Field, seen uint64) *Problem {
 	return nil
 }
 
-// skipTo reads over what is nested deeper than depth.
+// skipTo skips what is nested deeper than depth.
 func (r *reader) skipTo(depth int) {
 	for r.broken == nil && r.d.StackDepth() > depth {
 		r.token()
 	}
 }
 
-// end makes sure that nothing follows.
+// end refuses anything after the object.
 func (r *reader) end() {
 	if r.broken != nil {
 		return
@@ -328,7 +328,7 @@ func brokenText(err error) *Problem {
 	}
 }
 
-// Shorten keeps an unknown field's name fit for an answer.
+// Shorten shortens an unknown field's name for an answer.
 func Shorten(name string) string {
 	const most = 64
 	if len(name) <= most {
@@ -341,7 +341,7 @@ func Shorten(name string) string {
 	return name[:cut] + "…"
 }
 
-// Within makes a refusal say which element of a list it is about.
+// Within adds the list's element to a refusal.
 func Within(element string, p *Problem) *Problem {
 	reason := strings.TrimPrefix(p.Detail, p.Field+": ")
 	if p.Field != "" {

@@ -14,7 +14,7 @@ import (
 	"dibs/models"
 )
 
-// everything is a body of every kind of field.
+// everything is a body with every kind of field.
 type everything struct {
 	Text    *string `json:"text,omitempty"`
 	Bonus   *int64  `json:"bonus,omitempty" minimum:"0" maximum:"9"`
@@ -23,7 +23,7 @@ type everything struct {
 	id      string
 	count   int64
 	list    []element
-	refused []string // of the list's elements
+	refused []string // elements' refusals
 }
 
 type element struct {
@@ -113,7 +113,7 @@ func TestReadObject_RefusalsSayWhatIsWrong(t *testing.T) {
 
 func TestReadObject_DepthIsBounded(t *testing.T) {
 	t.Parallel()
-	nested := func(depth int) string { // of the whole body
+	nested := func(depth int) string { // depth of the whole body
 		return `{"zz":` + strings.Repeat(`[`, depth-1) + strings.Repeat(`]`, depth-1) + `}`
 	}
 	_, p := read(nested(32))
@@ -124,8 +124,8 @@ func TestReadObject_DepthIsBounded(t *testing.T) {
 	require.Equal(t, wire.CodeMalformed, p.Code)
 }
 
-// What is wrong with one element is that element's: the next one begins where
-// it ends, however deep it was refused.
+// A bad element must not affect others: the next begins where it ends,
+// however deep it was refused.
 func TestReadObject_AnElementThatIsRefusedSpoilsNoOther(t *testing.T) {
 	t.Parallel()
 	e, p := read(`{"list":[{"n":1,"zz":{"a":[{"id":"deep"}]},"id":"not read"},[[7]],{"id":"b","n":2}],"count":1}`)
@@ -135,7 +135,7 @@ func TestReadObject_AnElementThatIsRefusedSpoilsNoOther(t *testing.T) {
 	require.EqualValues(t, 1, e.count)
 }
 
-// The body lies in a buffer that is used again, and so does the reader.
+// The body's buffer and the reader are reused.
 func TestReadObject_KeepsNothingOfTheBody(t *testing.T) {
 	t.Parallel()
 	var g sync.WaitGroup
@@ -182,8 +182,7 @@ func TestReadObject_AgreesWithEncodingJSON(t *testing.T) {
 	})
 }
 
-// FuzzReadObject: what encoding/json does not read, nor is UTF-8, is malformed,
-// and nothing else is.
+// Malformed is exactly what encoding/json can't read or isn't UTF-8.
 func FuzzReadObject(f *testing.F) {
 	for _, body := range []string{`{}`, `{"text":"a","list":[{"id":"a","n":1}]}`, `{"zz":[{}]}`, `{"text":"\ud800"}`, `{"note":null}`, `{"a":1}{}`, `[]`} {
 		f.Add([]byte(body))
@@ -194,7 +193,7 @@ func FuzzReadObject(f *testing.F) {
 		var object map[string]json.RawMessage
 		err := json.Unmarshal(body, &object)
 		switch malformed := p != nil && p.Code == wire.CodeMalformed; {
-		case p != nil && strings.Contains(p.Detail, "deep"), strings.Contains(string(body), `\u`) && malformed: // half a pair
+		case p != nil && strings.Contains(p.Detail, "deep"), strings.Contains(string(body), `\u`) && malformed: // an unpaired surrogate
 		case err != nil || object == nil:
 			require.True(t, malformed, "%q", body)
 		case malformed:

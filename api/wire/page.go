@@ -1,7 +1,7 @@
 package wire
 
-// Page cuts a list, of which one more item was read than fits on a page.
-// next is the cursor of the next page, "" on the last.
+// Page cuts a list that was read with one more item than a page. next is
+// the next page's cursor, "" on the last page.
 func Page[T any](items []T, limit int, cursorOf func(last *T) string) (page []T, next string) {
 	if len(items) <= limit {
 		return items, ""

@@ -13,7 +13,7 @@ import (
 	"dibs/models"
 )
 
-// Code is what a storefront's program reads in a refusal.
+// Code identifies a refusal for programs.
 type Code string
 
 // The closed list of refusals.
@@ -60,7 +60,7 @@ type refusal struct {
 	detail string // unless the Problem has its own
 }
 
-// refusals maps every code to what HTTP says. It is the only such table.
+// refusals maps every code to its HTTP answer. It is the only such table.
 var refusals = map[Code]refusal{
 	CodeSoldOut: {409, "Sold out", "The campaign has no units left."},
 	CodeUserLimit: {409, "User limit reached",
@@ -114,11 +114,10 @@ var refusals = map[Code]refusal{
 	CodeInternal: {500, "Internal error", "The service failed. Its log has the cause."},
 }
 
-// retryAfter is in how many seconds asking again may help; 0 says that it does
-// not.
+// retryAfter is the seconds after which a retry may help; 0: it won't.
 var retryAfter = map[Code]int{CodeRateLimited: 1, CodeUnavailable: 1, CodeOutcomeUnknown: 1, CodeTooManyWatchers: 5}
 
-// ClaimCodes are the refusals that a claim may get once its token is good.
+// ClaimCodes are the possible refusals of a claim with a valid token.
 var ClaimCodes = []Code{
 	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeLimit, CodeNotStarted, CodeNotReleased, CodeEnded,
 	CodePaused, CodeClosed, CodeCampaignNotFound, CodeInvalid, CodeIdempotencyMismatch, CodeMalformed,
@@ -128,21 +127,21 @@ var ClaimCodes = []Code{
 // Codes lists all codes, sorted.
 func Codes() []Code { return slices.Sorted(maps.Keys(refusals)) }
 
-// Problem is a refusal, an RFC 9457 problem. The zero values of Detail and
-// RetryAfter stand for those of the table.
+// Problem is a refusal, an RFC 9457 problem. Zero Detail and RetryAfter
+// take the table's values.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code       Code
 	Detail     string
 	Field      string // the JSON name of the refused field
-	ClaimID    string // of a claim whose outcome is unknown and that had no key
+	ClaimID    string // of a keyless claim whose outcome is unknown
 	RetryAfter int    // seconds
-	HangUp     bool   // the body was not read to its end and won't be
-	Rate       Rate   // that was exceeded, of code rate_limited
+	HangUp     bool   // the body wasn't read to its end and won't be
+	Rate       Rate   // the exceeded one, of code rate_limited
 	Limit      Limit  // of codes limit, user_limit and user_day_limit
-	Remaining  int64  // of code sold_out: units that are left, too few for the claim
+	Remaining  int64  // of code sold_out: units left, too few for the claim
 }
 
-// Limit is a limit of a campaign that a claim exceeds.
+// Limit is a campaign's limit that a claim exceeds.
 type Limit struct {
 	By       string      `json:"by,omitempty" doc:"of codes limit, user_limit and user_day_limit: user, or the name of the subject"`
 	Per      models.Per  `json:"per,omitempty" enum:"all,hour,day,week,month" doc:"of these codes: the window"`
@@ -150,14 +149,13 @@ type Limit struct {
 	ResetsAt models.Time `json:"resets_at,omitzero" doc:"of these codes, unless per is all: when the next window begins"`
 }
 
-// Rate is so many requests in so many seconds, for what it is called
-// after.
+// Rate is Quota requests in Seconds, for each Of.
 type Rate struct {
 	Of             string
 	Quota, Seconds int
 }
 
-// NewRate is a bucket of quota that fills at a rate.
+// NewRate describes a token bucket of size quota.
 func NewRate(of string, perSecond float64, quota int) Rate {
 	return Rate{Of: of, Quota: quota, Seconds: max(1, int(math.Ceil(float64(quota)/perSecond)))}
 }
@@ -179,8 +177,8 @@ type ProblemJSON struct {
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"a retry may help, but not sooner than this; like Retry-After, for each claim of a batch"`
 }
 
-// Refuse is the problem of a code that has nothing to add. It is shared:
-// no one may change it.
+// Refuse is the problem of a code without details. It is shared: don't
+// modify it.
 func Refuse(code Code) *Problem { return refused[code].problem }
 
 // Invalid refuses a field.
@@ -188,31 +186,31 @@ func Invalid(field, reason string) *Problem {
 	return &Problem{Code: CodeInvalid, Field: field, Detail: field + ": " + reason}
 }
 
-// InvalidID refuses a field whose value is no id, see models.ErrID; nil
-// when err is nil.
+// InvalidID refuses a field that is no valid id, see models.ErrID; nil if
+// err is nil.
 func InvalidID(field string, err error) *Problem {
 	if err == nil {
 		return nil
 	}
-	// what follows the sentinel's own words
+	// without the sentinel's text
 	return Invalid(field, err.Error()[len(models.ErrID.Error())+2:])
 }
 
-// NotYours refuses what is another user's, to a token of a user.
+// NotYours refuses another user's data to a user's token.
 func NotYours(user string) *Problem {
 	return &Problem{Code: CodeForbidden, Detail: "The token is of user " + user + ", and is good for what is this user's alone."}
 }
 
-// Malformed refuses a request that can't be read.
+// Malformed refuses an unreadable request.
 func Malformed(detail string) *Problem { return &Problem{Code: CodeMalformed, Detail: detail} }
 
 // Error reads "code: detail".
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.wire().Detail }
 
-// GetStatus is the HTTP status, in huma's words.
+// GetStatus is the HTTP status, for huma.
 func (p *Problem) GetStatus() int { return refusals[p.Code].status }
 
-// GetHeaders are the headers that go with it, in huma's words.
+// GetHeaders are the answer's headers, for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.Code == CodeUnauthorized {
@@ -224,18 +222,17 @@ func (p *Problem) GetHeaders() http.Header {
 	if seconds := p.RetrySeconds(); seconds > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(seconds)}
 	}
-	if p.Rate != (Rate{}) { // as draft-ietf-httpapi-ratelimit-headers has them
+	if p.Rate != (Rate{}) { // see draft-ietf-httpapi-ratelimit-headers
 		h["Ratelimit-Policy"] = []string{fmt.Sprintf("%q;q=%d;w=%d", p.Rate.Of, p.Rate.Quota, p.Rate.Seconds)}
 		h["Ratelimit"] = []string{fmt.Sprintf("%q;r=0;t=%d", p.Rate.Of, p.RetrySeconds())}
 	}
 	return h
 }
 
-// RetrySeconds is when to ask again; 0 says that asking again is of no
-// use.
+// RetrySeconds is the seconds after which a retry may help; 0: it won't.
 func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, retryAfter[p.Code]) }
 
-// ContentType replaces JSON's own, in huma's words.
+// ContentType replaces JSON's own, for huma.
 func (p *Problem) ContentType(string) string { return ProblemContentType[0] }
 
 // MarshalJSON writes the RFC 9457 form.
@@ -249,18 +246,18 @@ func (p *Problem) wire() ProblemJSON {
 	}
 }
 
-// Values of the Content-Type header, which no one may write to.
+// Values of Content-Type, never modified.
 var (
 	JSONContentType    = []string{"application/json"}
 	ProblemContentType = []string{"application/problem+json"}
 )
 
-// Write answers with the problem and returns the status.
+// Write sends the problem and returns the status.
 func (p *Problem) Write(w http.ResponseWriter) int {
 	a := p.answer()
 	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // a client that is gone needs no answer
+	_, _ = w.Write(a.body) // a disconnected client needs no answer
 	return a.status
 }
 
@@ -274,8 +271,8 @@ type answer struct {
 	body    []byte
 }
 
-// refused are the answers of the problems that have nothing to add, by
-// code: a rush is full of them.
+// refused are the prepared answers of problems without details, by code.
+// Most answers of a rush are such refusals.
 var refused = renderAll() //nolint:gochecknoglobals // nothing writes to it
 
 func renderAll() map[Code]answer {

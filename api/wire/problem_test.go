@@ -16,7 +16,7 @@ func sent(p *wire.Problem) (*httptest.ResponseRecorder, int) {
 	return w, status
 }
 
-// A refusal that is prepared is sent as one that is made on the spot.
+// A prepared refusal must equal one that is made when needed.
 func TestProblem_EveryCodeIsSentAsItIsMade(t *testing.T) {
 	t.Parallel()
 	for _, code := range wire.Codes() {

@@ -2,14 +2,14 @@ package wire
 
 import "net/http"
 
-// StatusWriter keeps the status of an answer.
+// StatusWriter records an answer's status.
 type StatusWriter struct {
 	http.ResponseWriter
 
 	Status int
 }
 
-// WriteHeader keeps the status.
+// WriteHeader records the status.
 func (w *StatusWriter) WriteHeader(status int) {
 	w.Status = status
 	w.ResponseWriter.WriteHeader(status)

@@ -13,11 +13,11 @@ import (
 	"dibs/models"
 )
 
-// FieldsOf are the fields of a body by the tags that the OpenAPI document
+// FieldsOf returns a body's fields by the tags that the OpenAPI document
 // shows: json, minLength, maxLength, pattern, enum, minimum and maximum. A
-// field without omitempty is required. One of more takes the place of its
-// namesake. body points to a struct of strings, of int64 and of pointers
-// to them.
+// field without omitempty is required. A Field of more replaces one of the
+// same name. body points to a struct of strings, int64s and pointers to
+// them.
 func FieldsOf(body any, more ...Field) []Field {
 	v := reflect.ValueOf(body).Elem()
 	fields := more
@@ -68,8 +68,7 @@ func readerOf(name string, into reflect.Value, tags reflect.StructTag) func(r *r
 	panic(fmt.Sprintf("wire: field %s is of type %s", name, kind))
 }
 
-// idPattern is that of campaigns' and packets' ids, which have more to
-// them.
+// idPattern is that of campaign and packet ids, whose check does more.
 const idPattern = "^[A-Za-z0-9._-]+$"
 
 func checkTags(name, text string, tags reflect.StructTag) *Problem {

@@ -1,5 +1,5 @@
-// Package workers counts the goroutines that outlive a request, so that a
-// stop can wait for the last of them.
+// Package workers tracks goroutines that outlive a request, so that a
+// shutdown can wait for them.
 package workers
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// ErrStop says that the time to stop was up before the work was done.
+// ErrStop means the time to stop was up before the work was done.
 var ErrStop = errors.New("workers: did not stop in time")
 
 // Group is a group of goroutines. The zero value is ready to use.
@@ -19,8 +19,8 @@ type Group struct {
 	running sync.WaitGroup
 }
 
-// Go runs work in a goroutine of its own; false says that the group is
-// stopped, and work does not run.
+// Go runs work in a goroutine. It returns false, without running it, if the
+// group is stopped.
 func (g *Group) Go(work func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,8 +30,8 @@ func (g *Group) Go(work func()) bool {
 	return !g.stopped
 }
 
-// Stop starts no goroutine any more and waits for those that run. It may
-// be called again.
+// Stop lets no goroutine start and waits for the running ones. It may be
+// called again.
 func (g *Group) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true

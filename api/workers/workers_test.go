@@ -48,7 +48,7 @@ func TestGroup_StopGivesUpAndMayBeAskedAgain(t *testing.T) {
 	})
 }
 
-// Nothing that was started is still running when Stop returns, however they
+// Nothing may still run when Stop returns, however starts and the stop
 // race.
 func TestGroup_NothingRunsAfterStop(t *testing.T) {
 	t.Parallel()
