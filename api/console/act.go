@@ -14,7 +14,7 @@ import (
 	"dibs/models"
 )
 
-// doneWords say what was done, on the page that follows.
+// doneWords confirm an action on the page that follows.
 var doneWords = map[string]string{
 	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
 	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
@@ -23,20 +23,20 @@ var doneWords = map[string]string{
 	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
-// repairTimeout bounds a comparison or a repair: a million rows take
+// repairTimeout bounds a comparison or a repair. A million rows take
 // seconds.
 const repairTimeout = 25 * time.Second
 
-// action is what someone is about to do.
+// action is what the user is about to do.
 type action struct {
 	Verb    string
-	Title   string   // what the button says
+	Title   string   // label of the button
 	Effects []string // what will happen
-	Fields  []field  // what the form sends besides
-	ETag    string   // of the campaign that the effects were notified of
-	Back    string   // the page where it started
-	// has to be typed, as it can't be undone: mostly the id of the campaign;
-	// "": nothing
+	Fields  []field  // other fields that the form sends
+	ETag    string   // of the campaign that the effects describe
+	Back    string   // the page it started from
+	// text to type because the action can't be undone, usually the
+	// campaign's id; "": none
 	Confirm string
 
 	Refused *wire.ProblemJSON
@@ -47,10 +47,10 @@ type action struct {
 
 type field struct{ Name, Value string }
 
-// preparer says what an action would do, given the fields of its form.
+// preparer describes an action by the fields of its form.
 type preparer func(r *http.Request, given url.Values) (*action, *wire.ProblemJSON)
 
-// forActors refuses whoever may not change campaigns.
+// forActors refuses users who may not change campaigns.
 func (c *Console) forActors(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if p := c.cfg.MayAct(r); p != nil {
@@ -61,8 +61,7 @@ func (c *Console) forActors(next handler) handler {
 	}
 }
 
-// acting is the pair of handlers of actions: GET says what will happen,
-// POST does it.
+// acting returns an action's handlers: GET describes it, POST does it.
 func (c *Console) acting(prepare preparer) (get, post handler) {
 	get = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
 		a, p := prepare(r, r.URL.Query())
@@ -160,8 +159,8 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 	return a, nil
 }
 
-// describeChange says what a change of fields would do, and returns the
-// body that makes it.
+// describeChange describes a change of fields, and returns the request body
+// for it.
 func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
 	body := map[string]any{}
 	now := valuesOf(k)
@@ -200,8 +199,7 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	return body, nil
 }
 
-// keepTwice keeps which of two moments was chosen for a time that the
-// clocks show twice.
+// keepTwice keeps the choice for times that the clocks show twice.
 func (a *action) keepTwice(given url.Values) (twice string) {
 	twice = given.Get(twiceName)
 	if twice != "" {
@@ -223,8 +221,8 @@ func (c *Console) describeClaimed(r *http.Request, id string, total int64) strin
 	return plural(stock.Claimed, "unit") + " claimed now."
 }
 
-// describePackets says which packets would be added, and returns the body
-// that adds them. The key makes sending the form twice harmless.
+// describePackets describes the packets to add, and returns the request
+// body. The key makes sending the form twice harmless.
 func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
 	a.Title = "Add packets to " + k.ID
 	a.Confirm = k.ID
@@ -266,7 +264,7 @@ func (c *Console) describeBooks(r *http.Request, a *action, id string) {
 	a.run = func() *wire.ProblemJSON { return c.runOnBooks(r, a, id, c.cfg.Books.Repair) }
 }
 
-// runOnBooks compares or repairs, which no route of the API does.
+// runOnBooks compares or repairs. The API has no route for it.
 func (c *Console) runOnBooks(r *http.Request, a *action, id string, run func(context.Context, string) (Verdict, error)) *wire.ProblemJSON {
 	ctx, cancel := context.WithTimeout(r.Context(), repairTimeout)
 	defer cancel()

@@ -18,22 +18,21 @@ type answer struct {
 	body   bytes.Buffer
 }
 
-// Header is the answer's.
+// Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader keeps the status.
+// WriteHeader records the status.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write keeps the body.
+// Write records the body.
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// ask sends a request to the API's own routes with the token of from: what
-// the API refuses, the console refuses. The answer is decoded into out,
+// ask sends a request to the API's own routes with from's token. So the
+// console refuses what the API refuses. The answer is decoded into out
 // unless that is nil.
 func (c *Console) ask(from *http.Request, method, path string, body, out any, headers ...string) (http.Header, *wire.ProblemJSON) {
 	ctx := from.Context()
-	// a page is not held up by a server that hangs; a change takes the time
-	// that it needs
+	// a hanging server must not delay a page; a change may take its time
 	if method == http.MethodGet {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -59,7 +58,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	// what is done for a request of the console has its id
+	// the API's request keeps the id of the console's
 	req.Header.Set("X-Request-ID", caller.Of(from.Context()).RequestID)
 	req.Body = http.NoBody
 	req.ContentLength = 0
@@ -87,7 +86,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	return a.header, nil
 }
 
-// answered reads what the API answers; it fails with errNotAnswered.
+// answered reads the API's answer. Errors: errNotAnswered.
 func (c *Console) answered(from *http.Request, path string, out any) error {
 	if _, p := c.ask(from, http.MethodGet, path, nil, out); p != nil {
 		return errNotAnswered

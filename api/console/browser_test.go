@@ -31,10 +31,10 @@ type browser struct {
 	s   *service
 
 	mu    sync.Mutex
-	wrong []string // what the page said on the console
+	wrong []string // what the page wrote to the browser's console
 }
 
-// chromium is where a browser is; the test is skipped where there is none.
+// chromium is the path of a browser; without one the test is skipped.
 func chromium(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -46,7 +46,7 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// open opens a browser of its own on a service.
+// open opens a separate browser on a service.
 func open(t testing.TB, s *service) *browser {
 	t.Helper()
 	options := []chromedp.ExecAllocatorOption{
@@ -78,7 +78,7 @@ func open(t testing.TB, s *service) *browser {
 	return b
 }
 
-// heard keeps what a page should not have said.
+// heard records warnings and errors of the page.
 func (b *browser) heard(m chromedp.ConsoleMessage) {
 	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException && m.Type != chromedp.ConsoleWarning {
 		return
@@ -88,7 +88,7 @@ func (b *browser) heard(m chromedp.ConsoleMessage) {
 	b.wrong = append(b.wrong, string(m.Type)+": "+m.Text+" "+m.URL)
 }
 
-// said takes what pages said on the console so far.
+// said returns and clears the records of heard.
 func (b *browser) said() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *browser) said() []string {
 	return said
 }
 
-// do runs steps within a time.
+// do runs steps with a timeout.
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, within)
@@ -141,13 +141,12 @@ func (b *browser) text(want string) {
 	b.until(fmt.Sprintf("document.body && document.body.innerText.includes(%s)", quoted))
 }
 
-// visit loads a page of the console.
 func (b *browser) visit(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.s.url + path))
 }
 
-// signIn signs in as people do.
+// signIn signs in by the form.
 func (b *browser) signIn(token string) {
 	b.t.Helper()
 	b.visit("/console")
@@ -155,7 +154,7 @@ func (b *browser) signIn(token string) {
 	b.until("location.pathname === '/console' && document.querySelector('#filter')")
 }
 
-// dark sets what the browser prefers.
+// dark sets the preferred color scheme.
 func (b *browser) dark(is bool) {
 	b.t.Helper()
 	value := "light"
@@ -170,8 +169,8 @@ func (b *browser) dark(is bool) {
 	})
 }
 
-// accessible requires that axe finds nothing on the page, in light and dark, on
-// a screen and a phone, and that a phone needs not scroll sideways.
+// accessible requires that axe finds nothing on the page, in light and
+// dark, on a screen and a phone, and that a phone needn't scroll sideways.
 func (b *browser) accessible(what string) {
 	b.t.Helper()
 	for _, dark := range []bool{false, true} {
@@ -189,7 +188,7 @@ func (b *browser) accessible(what string) {
 	b.do(chromedp.EmulateViewport(1280, 900))
 }
 
-// tab presses the tabulator until a place has the focus, and then keys.
+// tab presses the tabulator until an element has the focus, then keys.
 func (b *browser) tab(selector, keys string) {
 	b.t.Helper()
 	at := "document.activeElement && document.activeElement.matches(" + strconv.Quote(selector) + ")"
@@ -203,8 +202,8 @@ func (b *browser) tab(selector, keys string) {
 	require.FailNow(b.t, "no key leads there", selector)
 }
 
-// picture writes a picture of the page into the folder that DIBS_PICTURES
-// names, if it names one.
+// picture saves a screenshot in the folder that DIBS_PICTURES names, if
+// any.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("DIBS_PICTURES")
@@ -219,7 +218,7 @@ func (b *browser) picture(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
 }
 
-// rush has users claim until the returned function is called.
+// rush makes claims until the returned function is called.
 func (s *service) rush(id string, pause time.Duration) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -229,7 +228,7 @@ func (s *service) rush(id string, pause time.Duration) (stop func()) {
 			case <-done:
 				return
 			case <-time.After(pause):
-				s.claim(id, fmt.Sprintf("user-%d", i*2/3)) // every third asks twice
+				s.claim(id, fmt.Sprintf("user-%d", i*2/3)) // every third user claims twice
 			}
 		}
 	}()
@@ -239,7 +238,7 @@ func (s *service) rush(id string, pause time.Duration) (stop func()) {
 	})
 }
 
-// script turns the scripts of pages on or off.
+// script enables or disables scripts.
 func (b *browser) script(on bool) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
@@ -248,8 +247,8 @@ func (b *browser) script(on bool) {
 	})
 }
 
-// TestEverythingWorksByKeyboard: from signing in to a campaign that is closed,
-// without a mouse.
+// From signing in to closing a campaign, everything must work without a
+// mouse.
 func TestEverythingWorksByKeyboard(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -264,7 +263,7 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	b.tab("#total", "100")
 	b.tab("button.main", "\r")
 	b.text("The campaign is created.")
-	b.tab("#total", "0") // what was there is selected
+	b.tab("#total", "0") // the old value is selected
 	b.tab("form[action$='/edit'] button", "\r")
 	b.text("from 100 to 0")
 	b.tab("main .button", "\r")
@@ -280,7 +279,7 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	b.tab("#confirm", "drop\r")
 	b.text("The campaign is closed.")
 	b.visit("/console")
-	b.tab("#status", "c") // closed
+	b.tab("#status", "c") // selects "closed"
 	b.tab("#filter button", "\r")
 	b.text("1 to 1 of 1 campaign")
 	b.tab("tbody a", "\r")
@@ -293,7 +292,7 @@ func TestEverythingWorksByKeyboard(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestATabThatNobodySeesKeepsNoConnection: a browser has six for all tabs, and
+// A browser has six connections for all tabs. If hidden tabs kept theirs,
 // the seventh would never load.
 func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	t.Parallel()
@@ -319,8 +318,8 @@ func TestATabThatNobodySeesKeepsNoConnection(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestPagesInABrowser loads every page in a real Chromium: it works, says
-// nothing wrong on its console, and is accessible.
+// Every page must work in a real Chromium, log nothing to its console, and
+// be accessible.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -328,7 +327,7 @@ func TestPagesInABrowser(t *testing.T) {
 	total := 400
 	name := strings.Repeat("A name of many words ", 9)
 	if os.Getenv("DIBS_PICTURES") != "" {
-		total = 2_000 // so that there is something to see
+		total = 2_000 // so that pictures show something
 		name = "Summer sale"
 	}
 	s.coupon("spring", total, `,"per_user":1,"low_stock_at":40,"name":"Spring sale"`)
@@ -386,7 +385,7 @@ func TestPagesInABrowser(t *testing.T) {
 	b.picture("console-claim")
 	require.Empty(t, b.said(), "on the console of the browser")
 
-	b.script(false) // the figures are those of the server
+	b.script(false) // the figures come from the server
 	b.visit("/console/campaigns/spring")
 	b.text("Without JavaScript there are no plots")
 	b.text(" of " + map[bool]string{true: "400", false: "2,000"}[total == 400])
@@ -394,13 +393,12 @@ func TestPagesInABrowser(t *testing.T) {
 	require.NotContains(t, eval[string](b, "document.body.innerText"), "Connecting")
 	b.script(true)
 
-	b.visit("/console/claims/nothing") // the browser notes the status of the page itself
+	b.visit("/console/claims/nothing") // the browser itself logs the page's status
 	b.text("Claim not found")
 	b.accessible("refusal")
 }
 
-// TestShardsInABrowser: the page of a campaign of several shards shows each,
-// live.
+// A sharded campaign's page must show each shard, live.
 func TestShardsInABrowser(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -428,7 +426,7 @@ func TestShardsInABrowser(t *testing.T) {
 	b.do(chromedp.ScrollIntoView(chromedp.CSS("#shards-head")))
 	b.picture("console-shards")
 
-	s.claim("drop", "user-60") // the page goes on by itself
+	s.claim("drop", "user-60") // the page updates by itself
 	b.text("139 of 200")
 	sums("sum(4) === 61")
 	b.visit("/console/campaigns/plain")
@@ -437,8 +435,7 @@ func TestShardsInABrowser(t *testing.T) {
 	require.Empty(t, b.said())
 }
 
-// TestALostConnectionIsSaidAndComesBack: the service ends under an open page
-// and starts again.
+// The service ends while a page is open, and starts again.
 func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -458,10 +455,10 @@ func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
 	}
 }
 
-// feed has a page take its events from the test: window.feed.onmessage.
+// feed makes a page take its events from the test: window.feed.onmessage.
 const feed = `window.EventSource = function () { window.feed = this; this.addEventListener = () => {}; this.close = () => {}; };`
 
-// before runs a script in every page before its own.
+// before runs a script in every page before the page's own.
 func (b *browser) before(script string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
@@ -471,8 +468,7 @@ func (b *browser) before(script string) {
 	})
 }
 
-// TestTroubleIsMarked: what is wrong with a campaign stands on its card and on
-// its page.
+// A campaign's problems must show on its card and on its page.
 func TestTroubleIsMarked(t *testing.T) {
 	t.Parallel()
 	chromium(t)

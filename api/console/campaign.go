@@ -11,23 +11,23 @@ import (
 	"dibs/models"
 )
 
-// recordsMax is how many records of a kind a page shows.
+// recordsMax bounds the records of a kind on a page.
 const recordsMax = 20
 
 type campaignPage struct {
 	ID       string
-	Campaign *models.CampaignJSON // nil: MySQL does not answer
-	Stock    *models.Stock        // nil: not known
-	// the one server that the stock is of, as the other does not answer; "":
-	// both
+	Campaign *models.CampaignJSON // nil: MySQL doesn't answer
+	Stock    *models.Stock        // nil: unknown
+	// the only server that the stock comes from, as the other doesn't
+	// answer; "": both
 	By      string
-	Done    string // what was just done
+	Done    string // the action just done
 	Shards  Asked[models.ShardsOf]
 	Records recordsOf
-	Acts    bool // whoever is signed in may change it
+	Acts    bool // the user may change it
 }
 
-// State is the campaign in one word.
+// State is the campaign's state in one word.
 func (p *campaignPage) State() string {
 	if p.Campaign == nil || p.Stock == nil {
 		return notKnown
@@ -71,7 +71,7 @@ func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session
 	ask(r.Context(), &all, &inMySQL, func(ctx context.Context) (models.Books, error) { return c.cfg.Campaigns.Books(ctx, id) })
 	var campaign models.CampaignJSON
 	_, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign)
-	_ = all.Wait() // each answer says for itself whether there was one
+	_ = all.Wait() // each answer has its own error
 	switch {
 	case p == nil:
 		page.Campaign = &campaign
@@ -115,8 +115,8 @@ func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, s *session)
 	c.fragment(w, "records", &records)
 }
 
-// read reads all records at the same time. What MySQL does not answer is
-// not known, and the page says so.
+// read reads all records concurrently. What MySQL doesn't answer is shown
+// as unknown.
 func (c *Console) read(r *http.Request, o *recordsOf) {
 	var all errgroup.Group
 	records := c.cfg.Records
@@ -131,7 +131,7 @@ func (c *Console) read(r *http.Request, o *recordsOf) {
 		page, err := c.audit(r, url.Values{"campaign_id": {o.ID}, "limit": {"20"}})
 		return page.Entries, err
 	})
-	_ = all.Wait() // each answer says for itself whether there was one
+	_ = all.Wait() // each answer has its own error
 }
 
 func lastOf[T any](read func(context.Context, string, int) ([]T, error), id string) func(context.Context) ([]T, error) {

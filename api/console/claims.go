@@ -9,18 +9,18 @@ import (
 	"dibs/models"
 )
 
-// csvPage is how many claims a file is made of at a time.
+// csvPage is the number of claims read at a time for a file.
 const csvPage = "1000"
 
-// claimsPage is what the API answers about the claims of a campaign, as
-// its page shows it.
+// claimsPage is the API's answer for a campaign's claims, and the data of
+// their page.
 type claimsPage struct {
 	ID, Status string
 	Claims     []models.Claim `json:"claims"`
 	Next       string         `json:"next"`
 }
 
-// query is the address of a page of the list; "" is the first.
+// query is the path of a page of the list; after "" is the first.
 func (p *claimsPage) query(after, limit string) string {
 	q := url.Values{"limit": {limit}}
 	for name, value := range map[string]string{"status": p.Status, "after": after} {
@@ -31,7 +31,7 @@ func (p *claimsPage) query(after, limit string) string {
 	return campaignPath(p.ID) + "/claims?" + q.Encode()
 }
 
-// Older is the address of the next page; "" when there is none.
+// Older is the address of the next page; "" if there is none.
 func (p *claimsPage) Older() string {
 	if p.Next == "" {
 		return ""
@@ -48,8 +48,8 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 	c.show(w, s, http.StatusOK, "claims", &page)
 }
 
-// getClaimsCSV writes all claims that the filter lets through. A file that
-// ends early, because a server does not answer, is cut off.
+// getClaimsCSV writes all claims that match the filter. If a server fails
+// in between, the connection is cut.
 func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	out := csv.NewWriter(w)
@@ -60,7 +60,7 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 		_, p := c.ask(r, http.MethodGet, page.query(after, csvPage), nil, &page)
 		switch {
 		case p != nil && begun:
-			panic(http.ErrAbortHandler) // so that nobody takes it for the whole
+			panic(http.ErrAbortHandler) // so that no one takes the file for complete
 		case p != nil:
 			c.show(w, s, p.Status, "refused", *p)
 			return
@@ -80,7 +80,7 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 			_ = out.Write([]string{k.ID, k.UserID, strconv.FormatInt(k.Quantity, 10), strconv.FormatInt(k.Seq, 10), string(k.Status),
 				k.ClaimedAt.Format(models.TimeLayout), k.OrderID, k.PacketID, amount, k.Currency, k.ReleaseReason})
 		}
-		out.Flush() // a browser that is gone is noticed by the next question
+		out.Flush() // the next read notices a disconnected browser
 		if r.Context().Err() != nil {
 			return
 		}

@@ -21,14 +21,14 @@ import (
 //go:embed pages static
 var files embed.FS
 
-// Path is where the console is.
+// Path is the console's path.
 const Path = "/console"
 
-// errNotAnswered says that the API did not answer what the console asked.
+// errNotAnswered means the API didn't answer the console.
 var errNotAnswered = errors.New("console: not answered")
 
-// Records reads what MySQL holds besides the books. Errors:
-// models.ErrNotFound; any other means that MySQL does not answer.
+// Records reads MySQL's records beside the counters. Errors:
+// models.ErrNotFound; any other means that MySQL doesn't answer.
 type Records interface {
 	Flushes(ctx context.Context, campaignID string, most int) ([]models.StockFlush, error)
 	Comparisons(ctx context.Context, campaignID string, most int) ([]models.Reconciliation, error)
@@ -41,60 +41,59 @@ type Records interface {
 	Webhooks(ctx context.Context) ([]models.WebhookLag, error)
 }
 
-// Verdict is what a comparison or a repair found, in words.
+// Verdict is the result of a comparison or a repair, in words.
 type Verdict struct {
 	Agrees bool
 	Lines  []string
 }
 
-// Books compares and repairs the books of a campaign.
+// Books compares and repairs a campaign's counters and rows.
 type Books interface {
 	Compare(ctx context.Context, campaignID string) (Verdict, error)
 	// Repair never gives up an answered claim.
 	Repair(ctx context.Context, campaignID string) (Verdict, error)
 }
 
-// Ended remembers, for all API processes, the sessions that someone signed
-// out of.
+// Ended stores, for all API processes, which sessions were signed out.
 type Ended interface {
-	// EndSession has a session remembered for a time.
+	// EndSession records a session as ended, for a time.
 	EndSession(ctx context.Context, id string, keep time.Duration) error
 	SessionEnded(ctx context.Context, id string) (bool, error)
-	// UseOnce reports whether an id is used for the first time, and has
-	// that remembered for a time.
+	// UseOnce records an id for a time, and reports whether it is the first
+	// use.
 	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 }
 
-// Live streams events of one campaign, by the id in the path, with its
-// past first, or of some.
+// Live streams events: of one campaign, by the id in the path, with its
+// past first; or of several.
 type Live interface {
-	// Look reads the stock in Redis alone.
+	// Look reads the stock from Redis only.
 	Look(ctx context.Context, campaignID string) (models.Stock, error)
 	GetWatchPast(w http.ResponseWriter, r *http.Request) int
 	GetWatchSome(w http.ResponseWriter, r *http.Request) int
 }
 
-// Who is signed in.
+// Who is the signed-in user.
 type Who struct {
 	Name  string
 	Acts  bool      // may change campaigns
-	Until time.Time // when the token ends; zero: never
+	Until time.Time // expiry of the token; zero: never
 }
 
 // Config is what a Console needs.
 type Config struct {
 	API http.Handler // the API's routes
-	// why the token of a request may not read; nil when it may
+	// why a request's token may not read; nil if it may
 	MayRead func(r *http.Request) *wire.Problem
-	MayAct  func(r *http.Request) *wire.Problem // why it may not repair
-	Who     func(r *http.Request) Who           // whose token it is; refuses and records nothing
-	Open    bool                                // there are no tokens: no one signs in
-	// seals sessions, the same for all API processes; "" makes one for this
-	// process
+	MayAct  func(r *http.Request) *wire.Problem // why it may not change
+	Who     func(r *http.Request) Who           // the token's user; refuses and records nothing
+	Open    bool                                // there are no tokens, so no sign-in
+	// seals sessions, the same in all API processes; "" generates one for
+	// this process
 	Secret string
 	Live   Live
 	Ended  Ended
-	// writes a sign-in or a sign-out into the audit log
+	// writes a sign-in or sign-out to the audit log
 	Note      func(r *http.Request, action string)
 	Redis     Redis
 	MySQL     func(ctx context.Context) (Pool, error)
@@ -108,7 +107,6 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Console serves the pages.
 type Console struct {
 	cfg     Config
 	seal    *seal.Sealer
@@ -119,7 +117,6 @@ type Console struct {
 	origins *http.CrossOriginProtection
 }
 
-// New makes a Console.
 func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error
@@ -143,7 +140,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// handler answers someone who is signed in.
+// handler answers a signed-in user.
 type handler = func(w http.ResponseWriter, r *http.Request, s *session)
 
 func (c *Console) routes() *http.ServeMux {
@@ -188,8 +185,7 @@ func (c *Console) routes() *http.ServeMux {
 	return mux
 }
 
-// Serve answers a request below Path, and returns the status that it
-// answered with.
+// Serve answers a request below Path and returns the status.
 func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
@@ -209,9 +205,9 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	return sw.Status
 }
 
-// asBrowsersSay is a request whose Host is written as in an Origin: that
-// of the browser's address bar, if a trusted proxy tells it, in lower
-// case, and without the port that is usual.
+// asBrowsersSay returns the request with Host in the form of an Origin: the
+// host of the address bar, if a trusted proxy sends it, in lower case,
+// without the default port.
 func asBrowsersSay(r *http.Request) *http.Request {
 	host := strings.ToLower(cmp.Or(forwarded(r, "X-Forwarded-Host"), r.Host))
 	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
@@ -223,8 +219,8 @@ func asBrowsersSay(r *http.Request) *http.Request {
 	return &same
 }
 
-// forwarded is what the first of the proxies says in a header. Package api
-// removes what no trusted proxy says.
+// forwarded is the first proxy's value of a header. Package api removes
+// values from untrusted peers.
 func forwarded(r *http.Request, header string) string {
 	first, _, _ := strings.Cut(r.Header.Get(header), ",")
 	return strings.TrimSpace(first)
@@ -236,9 +232,8 @@ func status(w http.ResponseWriter, is int) {
 	}
 }
 
-// signedIn lets a request through that carries a session whose token may
-// read. The token stands in its Authorization header then, as the API
-// wants it.
+// signedIn accepts a request with a session whose token may read. It passes
+// the token on in the Authorization header, for the API.
 func (c *Console) signedIn(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.session(r)
@@ -254,7 +249,7 @@ func (c *Console) signedIn(next handler) http.HandlerFunc {
 			c.setCookie(w, r, "", -1)
 			c.toSignIn(w, r)
 			return
-		case err != nil && !isRead(r): // pages are for the time when Redis is away as well
+		case err != nil && !isRead(r): // pages are needed while Redis is unreachable, too
 			c.cfg.Logger.WarnContext(r.Context(), "it is not known whether a session of the console was ended; is redis up?", slog.Any("error", err))
 			c.refuse(w, r, s, &wire.Problem{
 				Code: wire.CodeUnavailable, Detail: "Redis does not answer, so it is not known whether you signed out elsewhere. Nothing was done.",
@@ -283,17 +278,16 @@ func (c *Console) signedIn(next handler) http.HandlerFunc {
 
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// whileSignedIn has an answer that lasts end with the session and with its
-// token.
+// whileSignedIn ends a stream with its session and its token.
 func (c *Console) whileSignedIn(r *http.Request, s *session) {
 	caller.Of(r.Context()).Still = func() bool {
-		ended, _ := c.ended(r.Context(), s) // as for other pages, a Redis that is away ends nothing
+		ended, _ := c.ended(r.Context(), s) // as on other pages, an unreachable Redis ends nothing
 		return !ended && !s.over(time.Now()) && c.cfg.MayRead(r) == nil
 	}
 }
 
-// toSignIn has who is not signed in sign in first. What a script fetches
-// is refused plainly.
+// toSignIn redirects to the sign-in page. A script's request is refused
+// instead.
 func (c *Console) toSignIn(w http.ResponseWriter, r *http.Request) {
 	if !isRead(r) || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		wire.Refuse(wire.CodeUnauthorized).Write(w)

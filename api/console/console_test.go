@@ -66,8 +66,7 @@ func TestSigningInLeadsBackWhereOneCameFrom(t *testing.T) {
 	}
 }
 
-// TestASessionIsKnownByEveryProcess: processes with the same tokens share
-// sessions; others don't.
+// Processes with the same tokens must share sessions; others must not.
 func TestASessionIsKnownByEveryProcess(t *testing.T) {
 	t.Parallel()
 	one, two, other := serve(t), serve(t), serve(t, "DIBS_ADMIN_TOKEN=another-0123456789abcdef")
@@ -76,15 +75,15 @@ func TestASessionIsKnownByEveryProcess(t *testing.T) {
 	at := func(s *service) int {
 		elsewhere := *p
 		elsewhere.s = s
-		return elsewhere.get("/console").status // cookies do not know of ports
+		return elsewhere.get("/console").status // cookies ignore ports
 	}
 	require.Equal(t, 200, at(one))
 	require.Equal(t, 200, at(two))
 	require.Equal(t, 303, at(other), "another secret")
 }
 
-// TestSigningOutEndsTheSession, and every copy of its cookie, while a watcher
-// of it is let go within a heartbeat.
+// Signing out must end every copy of the cookie, and open streams within a
+// heartbeat.
 func TestSigningOutEndsTheSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -194,8 +193,8 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
-// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was
-// notified of another state of the campaign.
+// The confirmation described another state of the campaign, so the change
+// must be refused.
 func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -233,7 +232,7 @@ func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)
 }
 
-// TestSupportRedeemsAndReleases, as an admin alone.
+// Only an admin may do this.
 func TestSupportRedeemsAndReleases(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -276,7 +275,6 @@ func TestSupportRedeemsAndReleases(t *testing.T) {
 	require.Equal(t, 404, p.get(pages[1]+"/explode").status)
 }
 
-// TestACampaignIsCreatedAndItsPacketsAreAdded without a line of code.
 func TestACampaignIsCreatedAndItsPacketsAreAdded(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -309,7 +307,7 @@ func TestACampaignIsCreatedAndItsPacketsAreAdded(t *testing.T) {
 	}
 	require.Contains(t, p.get(packets+"88.8").text, "88.80 EUR")
 	form := p.form(packets + "88.8")
-	for range 2 { // pressed twice, added once
+	for range 2 { // sent twice, added once
 		got := p.post(packets, form)
 		require.Equal(t, "/console/campaigns/rain?done=packets", got.header.Get("Location"), got.text)
 	}
@@ -349,8 +347,8 @@ func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
 	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
 }
 
-// TestTheLifeOfAUserAndOfAnOrderIsTold: in order, of all claims of both, with
-// what is parked.
+// The events must be in order, of all claims of both, including parked
+// ones.
 func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -396,8 +394,8 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	require.Regexp(t, `<td>mailer</td><td>1</td><td>\d.* ago</td><td>0</td>`, p.get("/console/trouble").text)
 }
 
-// TestProcessesAndSettings: which processes run, with role, version and start,
-// and the settings in force without their secrets.
+// The page must show running processes with role, version and start, and
+// the settings without secrets.
 func TestProcessesAndSettings(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "DIBS_FLUSH_SIZE=1234")
@@ -434,8 +432,8 @@ func TestWithoutTokensNobodySignsIn(t *testing.T) {
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
 }
 
-// TestTheConsoleBehindAProxy: its pages may be sent from by the name in the
-// address bar, however the proxy passes that on.
+// Forms must be accepted under the name in the address bar, however the
+// proxy forwards it.
 func TestTheConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
 	send := func(p *person, origin, host, forwarded string) int {

@@ -1,5 +1,5 @@
-// Package console is the operator's page: every active campaign live, what
-// can be done about it, and the life of a claim. It is served on the API's
-// address, asks the API's own routes with the token of who is signed in,
-// and needs no build step.
+// Package console is the operators' web page: active campaigns live,
+// actions on them, and the history of a claim. It is served on the API's
+// address, calls the API's routes with the user's token, and needs no build
+// step.
 package console

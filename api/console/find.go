@@ -16,10 +16,10 @@ import (
 	"dibs/models"
 )
 
-// foundMax bounds the claims of a user or an order that a page shows.
+// foundMax bounds the claims of a user or an order on a page.
 const foundMax = 50
 
-// livesMax bounds the claims of a user or an order whose lives are shown.
+// livesMax bounds the claims whose history is shown.
 const livesMax = 20
 
 type findPage struct {
@@ -27,16 +27,15 @@ type findPage struct {
 	OfUser   []models.Claim
 	OfOrder  []models.ClaimRow
 	Life     []moment // of all these claims
-	Problems []string // which sources were not known
+	Problems []string // sources that didn't answer
 }
 
 type userClaims struct {
 	Claims []models.Claim `json:"claims"`
 }
 
-// getFind finds a claim, a user or an order by id. The id of a claim leads
-// to its page at once. That there is nothing is said only when every
-// source answered.
+// getFind finds a claim, a user or an order by id. A claim's id redirects
+// to its page. "Nothing found" needs an answer from every source.
 func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	page := findPage{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	id, err := models.UserID(page.Query) // or an order's
@@ -67,7 +66,7 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	ask(r.Context(), &all, &order, func(ctx context.Context) ([]models.ClaimRow, error) {
 		return c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
 	})
-	_ = all.Wait() // each answer says for itself whether there was one
+	_ = all.Wait() // each answer has its own error
 	if claim.Value {
 		http.Redirect(w, r, Path+"/claims/"+url.PathEscape(page.Query), http.StatusSeeOther)
 		return
@@ -120,10 +119,10 @@ func (p *findPage) build(c *Console, r *http.Request) {
 
 type claimPage struct {
 	Done  string
-	Acts  bool // whoever is signed in may redeem, release, reopen and extend it
+	Acts  bool // the user may redeem, release, reopen and extend it
 	Claim models.Claim
 	Life  []moment
-	Away  bool // MySQL did not answer: what became of it may be missing
+	Away  bool // MySQL didn't answer: decisions may be missing
 }
 
 type moment struct {
@@ -131,7 +130,7 @@ type moment struct {
 	What  string
 	Why   string
 	Event string // id of its event
-	Claim string // whose, on a page of many
+	Claim string // its claim, on a page of many
 }
 
 func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
@@ -158,8 +157,8 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 	return story, err
 }
 
-// placeOf names what the seq of a claim counts in. Without its row that is
-// not known: a campaign, or one of its shards.
+// placeOf names what the claim's seq counts in. Without its row that may be
+// the campaign or one of its shards.
 func placeOf(story *models.ClaimStory) string {
 	switch {
 	case story.Row == nil:
@@ -170,8 +169,8 @@ func placeOf(story *models.ClaimStory) string {
 	return "the campaign"
 }
 
-// lifeOf is a claim's life in order. known is false when MySQL does not
-// answer: then nothing is said of what it lacks.
+// lifeOf is a claim's history in order. known is false if MySQL doesn't
+// answer: then nothing is said about a missing row.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
 		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".",

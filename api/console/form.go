@@ -13,9 +13,9 @@ import (
 	"dibs/models"
 )
 
-// The forms are in pages/new.html and pages/fields.html; their fields are
-// called as those of the API. changeable and packetFields have what people
-// call them, in the order in which changes are told.
+// The forms are in pages/new.html and pages/fields.html. Their fields have
+// the API's names. changeable and packetFields have the names for people,
+// in the order of display.
 var (
 	changeable = []field{
 		{"name", "Name"}, {"public", "Public"}, {"total", "Total, units"}, {"per_user", "A user may hold, units"},
@@ -26,7 +26,7 @@ var (
 		{"count", "Packets"}, {"amount", "Amount of all together"}, {"split", "Split"}, {"min", "Smallest"}, {"max", "Largest"},
 		{"release_at", "No one takes one before"},
 	}
-	// fixed are the fields of a new campaign that can't be changed later.
+	// fixed are a campaign's fields that can't be changed.
 	fixed = []string{"id", "kind", "time_zone", "hold_for", "hold_max", "currency", "sender_id", "shards", "shard_by"}
 
 	numbers = []string{"total", "per_user", "per_user_per_day", "low_stock_at", "shards", "count"}
@@ -34,12 +34,12 @@ var (
 	amounts = []string{"amount", "min", "max"}               // in the campaign's currency
 )
 
-// twiceName says which of two moments times are, where the clocks show
-// them twice: first or second; empty refuses them.
+// twiceName selects one of two moments for times that the clocks show
+// twice: first or second; "" refuses them.
 const twiceName = "twice"
 
-// parseField reads what was typed into a field as the API takes it; nil is
-// an empty time.
+// parseField converts a field's text to the API's value. An empty time is
+// nil.
 func parseField(name, text string, zone *time.Location, currency, twice string) (any, *wire.ProblemJSON) {
 	switch {
 	case name == "limits":
@@ -86,8 +86,8 @@ func wordsOf(name, text, currency string) string {
 	return text
 }
 
-// zoneOf is the zone of a campaign. UTC stands for a name that only the
-// machine of an older version knew.
+// zoneOf is a campaign's zone. UTC replaces a name that only an older
+// version's machine knew.
 func zoneOf(k *models.CampaignJSON) *time.Location {
 	zone, err := models.LoadZone(k.TimeZone)
 	if err != nil {
@@ -114,8 +114,8 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	}
 }
 
-// limitsOf writes the limits of a campaign: all, or those that have no
-// field of their own.
+// limitsOf writes a campaign's limits: all, or those without their own
+// field.
 func limitsOf(k *models.CampaignJSON, all bool) string {
 	var texts []string
 	for _, l := range k.Limits {
@@ -142,8 +142,7 @@ func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 	return all, nil
 }
 
-// parseMoney reads an amount as people write it, such as 1.25, as minor
-// units.
+// parseMoney reads an amount such as 1.25 as minor units.
 func parseMoney(text, code string) (minor int64, ok bool) {
 	digits, _ := models.MinorDigits(code) // without a currency, minor units are typed
 	whole, part, _ := strings.Cut(text, ".")
@@ -159,8 +158,8 @@ type newPage struct {
 	Values  map[string]string
 }
 
-// getNew shows the form of a new campaign, like the campaign that the
-// query names.
+// getNew shows the form of a new campaign, filled in from the campaign of
+// the query.
 func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
 	page := newPage{Values: map[string]string{}}
 	if like := r.URL.Query().Get("like"); like != "" {
@@ -175,8 +174,8 @@ func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, s, http.StatusOK, "new", page)
 }
 
-// postNew creates the campaign. What is empty is left out, and so is the
-// total of packets, which comes from them.
+// postNew creates the campaign. Empty fields are omitted, and so is a
+// packet campaign's total, which follows from its packets.
 func (c *Console) postNew(w http.ResponseWriter, r *http.Request, s *session) {
 	body := map[string]any{}
 	page := newPage{Values: map[string]string{}}

@@ -23,8 +23,7 @@ type role struct {
 	cmd *exec.Cmd
 }
 
-// run starts a role in a process of its own; it is killed at the end of the
-// test.
+// run starts a role in a separate process, and kills it after the test.
 func run(t testing.TB, name string, environ []string) *role {
 	t.Helper()
 	program, err := os.Executable()
@@ -44,8 +43,8 @@ func run(t testing.TB, name string, environ []string) *role {
 	return &role{t, c}
 }
 
-// Pause returns once the process stands still: one that still runs reads what
-// comes next, and the page then knows of nothing that waits.
+// Pause returns once the process is stopped. While it still runs it could
+// read the next entries, and the page would show no backlog.
 func (r *role) Pause() {
 	r.t.Helper()
 	require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP))
@@ -55,11 +54,10 @@ func (r *role) Pause() {
 	}, within, time.Millisecond)
 }
 
-// Resume lets it go on.
 func (r *role) Resume() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// checks waits until the health strip has these states, by the names of the
-// checks, and all others are good.
+// checks waits until the health strip shows these states by check, and good
+// for all others.
 func (b *browser) checks(want map[string]string) {
 	b.t.Helper()
 	all := []string{"API", "Redis", "MySQL", "Syncer", "Consumers", "Backlog", "Parked", "Drift"}
@@ -74,7 +72,8 @@ func (b *browser) checks(want map[string]string) {
 	b.until(strings.Join(each, " && "))
 }
 
-// saidOnce requires that the page says once that a server does not answer.
+// saidOnce requires that the page says exactly once that a server doesn't
+// answer.
 func (b *browser) saidOnce(server string) {
 	b.t.Helper()
 	b.until("document.querySelectorAll('.strip p, [role=alert], #live').length > 0 && " +
@@ -82,13 +81,13 @@ func (b *browser) saidOnce(server string) {
 		" || e.innerText.includes('was last read')).length === 1")
 }
 
-// quoted writes alternatives, separated by |, as strings of JavaScript.
+// quoted writes alternatives, separated by |, as JavaScript strings.
 func quoted(alternatives string) string {
 	return "'" + strings.ReplaceAll(alternatives, "|", "','") + "'"
 }
 
-// TestNoFrozenPartIsMistakenForAnother freezes each part in turn: the page
-// blames that part alone, and says of what it can't know that it is not known.
+// When one part is frozen, the page must blame only that part, and show
+// what it can't read as unknown.
 func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	t.Parallel()
 	chromium(t)

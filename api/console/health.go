@@ -18,7 +18,7 @@ import (
 	"dibs/models"
 )
 
-// Health is what each dependency answered, each within its own deadline.
+// Health is the dependencies' answers, each with its own deadline.
 type Health struct {
 	Redis     Asked[redisconn.Health]
 	MySQL     Asked[Pool]
@@ -29,23 +29,23 @@ type Health struct {
 	Streams   []Stream
 }
 
-// Asked is an answer, or the lack of one.
+// Asked is an answer, or its absence.
 type Asked[T any] struct {
 	Known bool
 	Value T
 	Took  time.Duration
 }
 
-// Pool is the connection pool of this process to MySQL, and what MySQL
-// lacks for ever: claim streams that begin later than it has applied them,
-// each with both times.
+// Pool is this process' MySQL connection pool. Gaps are claim streams that
+// begin later than MySQL has applied, each with both times: MySQL can never
+// apply what is between.
 type Pool struct {
 	InUse, Conns int
 	Gaps         []string
 }
 
-// Stream is a claim stream and its consumer groups; unknown when Redis
-// does not answer.
+// Stream is a claim stream with its consumer groups, unknown if Redis
+// doesn't answer.
 type Stream struct {
 	Partition int
 	Groups    Asked[[]Group]
@@ -55,14 +55,14 @@ type Stream struct {
 type Group struct {
 	lua.Group
 
-	Waits     time.Duration // how long its oldest entry has waited; 0: nothing waits
+	Waits     time.Duration // how long its oldest entry has waited; 0: none waits
 	Consumers []lua.Consumer
 }
 
 // askTimeout is the deadline of each dependency.
 const askTimeout = time.Second
 
-// Redis answers what the console asks of Redis.
+// Redis is what the console reads from Redis.
 type Redis interface {
 	Partitions() int
 	Groups(ctx context.Context, partition int) ([]lua.Group, error)
@@ -73,31 +73,30 @@ type Redis interface {
 	Health(ctx context.Context) (redisconn.Health, error)
 }
 
-// ParkedMessages are the messages that consumer groups could not handle.
+// ParkedMessages are messages that consumer groups couldn't handle.
 type ParkedMessages interface {
-	// Counts are how many each group has.
+	// Counts is the number of messages by group.
 	Counts(ctx context.Context) (map[string]int64, error)
-	// List is what a group has parked, the oldest first.
+	// List returns a group's messages, the oldest first.
 	List(ctx context.Context, group string, most int) ([]ParkedMessage, error)
-	// Replay has the group's own processes handle messages once more.
+	// Replay has the group's processes handle messages again.
 	Replay(ctx context.Context, group string, ids []string) error
-	// Discard deletes a message for good. What is not there any more is no
-	// error.
+	// Discard deletes a message permanently. A missing one is no error.
 	Discard(ctx context.Context, group, id string) error
 }
 
-// ParkedMessage is a message that a group could not handle.
+// ParkedMessage is a message that a group couldn't handle.
 type ParkedMessage struct {
 	ID, EventID, Reason, Payload string
 
 	At       time.Time
 	Attempts int64
-	Asked    bool   // for a replay, which has not happened yet
-	Left     string // why the last replay left it
+	Asked    bool   // a replay is requested but not done yet
+	Left     string // why the last replay failed
 }
 
-// health asks all dependencies at the same time, so that one that hangs
-// delays and discredits none of the others.
+// health queries all dependencies concurrently, so that a hanging one
+// neither delays the others nor makes them seem down.
 func (c *Console) health(ctx context.Context) Health {
 	redis := c.cfg.Redis
 	h := Health{Streams: make([]Stream, redis.Partitions())}
@@ -114,11 +113,11 @@ func (c *Console) health(ctx context.Context) Health {
 		ask(ctx, &streams, &h.Streams[p].Groups, func(ctx context.Context) ([]Group, error) { return groupsOf(ctx, redis, p) })
 	}
 	_ = all.Wait()
-	_ = streams.Wait() // each answer says for itself whether there was one
+	_ = streams.Wait() // each answer has its own error
 	return h
 }
 
-// ask fills in an answer within askTimeout.
+// ask stores an answer, with the deadline askTimeout.
 func ask[T any](ctx context.Context, in *errgroup.Group, into *Asked[T], from func(context.Context) (T, error)) {
 	in.Go(func() error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -164,7 +163,7 @@ type Check struct {
 	Name  string
 	State string // good, warn, bad or unknown
 	Text  string
-	Href  string // where to read on; "": nowhere
+	Href  string // page with details; "": none
 }
 
 const (
@@ -174,7 +173,7 @@ const (
 	unknown = "unknown"
 )
 
-// Worst is the check that deserves attention first.
+// Worst is the most urgent check.
 func (h *Health) Worst() Check {
 	order := []string{bad, warn, unknown, good}
 	return slices.MinFunc(h.Checks(), func(a, b Check) int {
@@ -182,8 +181,8 @@ func (h *Health) Worst() Check {
 	})
 }
 
-// Checks judges each dependency by its own answer alone. What was not
-// answered is unknown, never none.
+// Checks judges each dependency only by its own answer. A missing answer is
+// unknown, not zero.
 func (h *Health) Checks() []Check {
 	return []Check{
 		{
@@ -234,8 +233,8 @@ func (h *Health) checkMySQL() Check {
 	}
 }
 
-// notKnown is said of what a server that is away should answer: the line
-// of that server says why.
+// notKnown is shown for what an unreachable server should answer. That
+// server's own line has the cause.
 const notKnown = "not known"
 
 func (h *Health) checkLeader() Check {
@@ -250,8 +249,8 @@ func (h *Health) checkLeader() Check {
 	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Href: Path + "/processes"}
 }
 
-// waits are how long the oldest entry of each group has waited, over the
-// streams; known is false when a stream could not be read.
+// waits is how long each group's oldest entry has waited, over all streams.
+// known is false if a stream couldn't be read.
 func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 	byGroup = make(map[string]time.Duration)
 	known = true
@@ -265,7 +264,7 @@ func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 	return byGroup, known
 }
 
-// rolesThatConsume are those whose processes write claims into MySQL.
+// rolesThatConsume are the roles that write claims to MySQL.
 var rolesThatConsume = []string{"consumer", "serve"}
 
 func (h *Health) checkConsumers() Check {
@@ -290,8 +289,8 @@ func (h *Health) checkConsumers() Check {
 	return check
 }
 
-// patience is for how long the oldest entry of a group may wait: that of
-// claims on their way to MySQL, and that of another group.
+// patience is how long a group's oldest entry may wait. Claims on their way
+// to MySQL have less time than other groups' entries.
 func patience(group string) (warns, isBad time.Duration) {
 	if group == models.GroupSyncer {
 		return 10 * time.Second, time.Minute
@@ -299,7 +298,7 @@ func patience(group string) (warns, isBad time.Duration) {
 	return time.Minute, time.Hour
 }
 
-// adviceFor says what to do about a group that does not read.
+// adviceFor says what to do about a group that doesn't read.
 func adviceFor(group string) string {
 	switch group {
 	case models.GroupSyncer:
@@ -310,8 +309,8 @@ func adviceFor(group string) string {
 	return "Is its reader running? If it has none any more, remove the group."
 }
 
-// checkBacklog judges groups by the age of what they have not handled,
-// whoever says to read.
+// checkBacklog judges groups by the age of unhandled entries. Registered
+// readers prove nothing: they may have ended.
 func (h *Health) checkBacklog() Check {
 	waits, known := h.waits()
 	if !known {
@@ -395,7 +394,7 @@ type processesPage struct {
 	Settings []Setting
 }
 
-// Setting is a setting of this process, a secret masked.
+// Setting is a setting of this process, with secrets masked.
 type Setting struct{ Variable, Value, From, Meaning string }
 
 func (c *Console) getProcesses(w http.ResponseWriter, r *http.Request, s *session) {

@@ -16,8 +16,8 @@ func checkOf(h *Health, name string) Check {
 	return checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })]
 }
 
-// A group is judged by the age of what it has not handled, whatever names read
-// as it.
+// A group must be judged by the age of its unhandled entries, whatever
+// readers are registered.
 func TestABacklogIsJudgedByItsAge(t *testing.T) {
 	t.Parallel()
 	backlog := func(groups ...Group) Check {
@@ -39,7 +39,7 @@ func TestABacklogIsJudgedByItsAge(t *testing.T) {
 	require.Equal(t, unknown, checkOf(&Health{Streams: []Stream{{}}}, "Backlog").State)
 }
 
-// What MySQL lacks for ever is said with both times and both ways out.
+// A gap must be shown with both times and both remedies.
 func TestAGapIsSaidOfMySQL(t *testing.T) {
 	t.Parallel()
 	h := Health{MySQL: Asked[Pool]{Known: true, Value: Pool{Gaps: []string{"partition 0: up to 12:00, and it begins at 13:00", "partition 3: later"}}}}

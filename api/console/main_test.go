@@ -11,8 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// roleVariable makes this test binary a process of Dibs of that role, so that
-// tests can freeze one.
+// roleVariable makes this test binary run a role of Dibs, so that tests can
+// freeze one.
 const roleVariable = "CONSOLE_TEST_ROLE"
 
 func TestMain(m *testing.M) {

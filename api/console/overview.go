@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// Campaigns lists campaigns as MySQL holds them.
+// Campaigns lists campaigns from MySQL.
 type Campaigns interface {
 	List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error)
 	Count(ctx context.Context, q models.CampaignQuery) (int64, error)
@@ -34,15 +34,14 @@ type campaignTable struct {
 	Page               int // from 0
 	Known              bool
 	Rows               []campaignRow
-	Total              int64 // campaigns that the filter selects
+	Total              int64 // campaigns that match the filter
 }
 
-// campaignRow is a campaign by MySQL; its live figures come to the page by
-// themselves.
+// campaignRow is a campaign from MySQL. Its live figures arrive as events.
 type campaignRow struct {
 	models.Campaign
 
-	Known bool // false: MySQL does not answer, only the id is known
+	Known bool // false: MySQL doesn't answer, only the id is known
 }
 
 func (c *Console) getOverview(w http.ResponseWriter, r *http.Request, s *session) {
@@ -91,7 +90,7 @@ func (c *Console) table(r *http.Request) campaignTable {
 	return t
 }
 
-// IDs are the campaigns of the page, for its live figures.
+// IDs are the page's campaigns, for live figures.
 func (t *campaignTable) IDs() string {
 	ids := make([]string, len(t.Rows))
 	for i := range t.Rows {
@@ -100,17 +99,16 @@ func (t *campaignTable) IDs() string {
 	return strings.Join(ids, ",")
 }
 
-// From and To are the places of the first and the last row among all that
-// the filter selects.
+// From is the number of the first row among all that match.
 func (t *campaignTable) From() int64 { return int64(t.Page*rowsPerPage + 1) }
 
-// To is the place of the last row.
+// To is the number of the last row.
 func (t *campaignTable) To() int64 { return int64(t.Page*rowsPerPage + len(t.Rows)) }
 
-// Href is the address of the table with another sort or page.
+// Href is the table's address with another sort or page.
 func (t *campaignTable) Href(sort string, page int) string { return Path + "?" + t.query(sort, page) }
 
-// Source is the address of this page of the table alone.
+// Source is the address of this part of the page.
 func (t *campaignTable) Source() string { return Path + "/table?" + t.query(t.Sort, t.Page) }
 
 func (t *campaignTable) query(sort string, page int) string {

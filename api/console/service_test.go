@@ -27,7 +27,7 @@ const (
 	within = time.Minute // bounds every wait; busy machines are slow
 )
 
-// service is a whole Dibs on embedded servers.
+// service is a complete Dibs on embedded servers.
 type service struct {
 	t    testing.TB
 	addr string
@@ -35,8 +35,8 @@ type service struct {
 	stop func()
 }
 
-// serve starts a service with tokens; it is stopped at the end of the test, or
-// before by stop.
+// serve starts a service with tokens. It stops after the test, or earlier
+// by stop.
 func serve(t testing.TB, environ ...string) *service {
 	t.Helper()
 	s := &service{t: t, addr: testenv.Addr(t)}
@@ -59,7 +59,7 @@ func (s *service) start(environ ...string) (stop func()) {
 	return stop
 }
 
-// ready waits until the service can take claims.
+// ready waits until claims can be made.
 func (s *service) ready() {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -72,7 +72,7 @@ func (s *service) ready() {
 	}, within, 50*time.Millisecond)
 }
 
-// api sends a request to the API as admin and returns the answer's body.
+// api sends a request as admin and returns the answer's body.
 func (s *service) api(method, path, body string) string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -89,7 +89,6 @@ func (s *service) api(method, path, body string) string {
 	return string(text)
 }
 
-// coupon creates a campaign of coupons.
 func (s *service) coupon(id string, total int, more string) {
 	s.t.Helper()
 	require.Contains(s.t, s.api("POST", "/v1/campaigns", fmt.Sprintf(`{"id":%q,"kind":"coupon","total":%d%s}`, id, total, more)), `"version"`)
@@ -106,13 +105,13 @@ func (s *service) claim(id string, users ...string) (answers []string) {
 
 var idOf = regexp.MustCompile(`"id":"([^"]+)"`)
 
-// synced waits until every claim of a campaign is in MySQL.
+// synced waits until all of a campaign's claims are in MySQL.
 func (s *service) synced(id string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.api("GET", "/v1/campaigns/"+id+"/stock", ""), `"backlog":0`) }, within, 20*time.Millisecond)
 }
 
-// person is someone at the console, without a browser.
+// person is a user of the console without a browser.
 type person struct {
 	t      testing.TB
 	s      *service
@@ -129,17 +128,15 @@ func (s *service) person() *person {
 	}}
 }
 
-// page is what a person is shown.
+// page is an answer of the console.
 type page struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// get loads a page.
 func (p *person) get(path string) page { return p.do("GET", path, nil) }
 
-// post sends a form.
 func (p *person) post(path string, form url.Values, headers ...string) page {
 	return p.do("POST", path, form, headers...)
 }
@@ -166,7 +163,6 @@ func (p *person) do(method, path string, form url.Values, headers ...string) pag
 	return page{res.StatusCode, res.Header, string(text)}
 }
 
-// signIn signs in with a token.
 func (p *person) signIn(token string) page {
 	p.t.Helper()
 	return p.post("/console/sign-in", url.Values{"token": {token}})
@@ -176,7 +172,7 @@ var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"
 
 var typed = regexp.MustCompile(`Type ([^ ]+) to confirm`)
 
-// form is the form that confirms an action, with what has to be typed.
+// form is an action's confirmation form, with the text to type filled in.
 func (p *person) form(path string) url.Values {
 	p.t.Helper()
 	asked := p.get(path)
@@ -193,8 +189,8 @@ func (p *person) form(path string) url.Values {
 	return form
 }
 
-// act loads the confirmation of an action and confirms it. One that can't be
-// undone does nothing until the right words were typed.
+// act confirms an action. With a wrong confirmation text it must do
+// nothing.
 func (p *person) act(path string) page {
 	p.t.Helper()
 	form := p.form(path)
@@ -206,7 +202,7 @@ func (p *person) act(path string) page {
 	return p.post(path, form)
 }
 
-// create fills in the form of a new campaign and sends it.
+// create sends the form of a new campaign.
 func (p *person) create(fields ...string) page {
 	p.t.Helper()
 	form := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console/new").text)[2]}}

@@ -18,32 +18,31 @@ import (
 
 const (
 	cookieName = "dibs_console"
-	// sessionFor is how long a session lasts after it was last used. A
-	// page that is open uses it every few seconds.
+	// sessionFor is how long an unused session lasts. An open page uses it
+	// every few seconds.
 	sessionFor = 12 * time.Hour
-	// sessionMax is how long a session lasts at most.
+	// sessionMax is how long any session lasts.
 	sessionMax = 24 * time.Hour
-	// endedTimeout bounds the question whether a session was ended, which
-	// comes before each page.
+	// endedTimeout bounds the check whether a session ended, which precedes
+	// each page.
 	endedTimeout = 400 * time.Millisecond
-	// renewAfter is how old a session's cookie may be before it is set
-	// again.
+	// renewAfter is the age at which a session's cookie is set again.
 	renewAfter = 10 * time.Minute
-	// tokenMax bounds a token that a cookie has to hold.
+	// tokenMax bounds a token, as it must fit in a cookie.
 	tokenMax = 2500
 	formMax  = 16 << 10
 )
 
-// session is who is signed in. It is kept in a cookie that only API
-// processes can read: any of them knows it. It ends with its token, when
-// it was not used for sessionFor, after sessionMax, and when its owner
-// signs out; the last is remembered in Redis.
+// session is a signed-in user. It is stored in a cookie that only API
+// processes can read, so any of them can serve it. It ends with its token,
+// after sessionFor without use, after sessionMax, or when its user signs
+// out. Only the last needs Redis.
 type session struct {
 	ID    string    `json:"id"`
-	Token string    `json:"token"` // checked by each request
-	CSRF  string    `json:"csrf"`  // each form has to carry it
+	Token string    `json:"token"` // checked on each request
+	CSRF  string    `json:"csrf"`  // required in each form
 	Began time.Time `json:"began"`
-	At    time.Time `json:"at"` // of the cookie
+	At    time.Time `json:"at"` // when the cookie was set
 
 	who Who
 }
@@ -52,15 +51,14 @@ func newSession(token string) *session {
 	return &session{ID: rand.Text(), Token: token, CSRF: rand.Text(), Began: time.Now().UTC()}
 }
 
-// over reports whether a session has lasted as long as it may.
+// over reports whether a session has expired.
 func (s *session) over(now time.Time) bool {
 	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.Began) > sessionMax
 }
 
-// ended reports whether someone signed out of a session. Errors: it is not
-// known.
+// ended reports whether a session was signed out. An error means unknown.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
-	if s.At.IsZero() { // of a service without tokens: no cookie holds it
+	if s.At.IsZero() { // service without tokens, so without a cookie
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, endedTimeout)
@@ -68,7 +66,7 @@ func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	return c.cfg.Ended.SessionEnded(ctx, s.ID)
 }
 
-// session reads the session of a request; nil when there is none.
+// session reads a request's session; nil if there is none.
 func (c *Console) session(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
@@ -81,14 +79,14 @@ func (c *Console) session(r *http.Request) *session {
 	return &s
 }
 
-// keep sets the cookie of a session that has none yet, or an old one.
+// keep sets the cookie of a session whose cookie is missing or old.
 func (c *Console) keep(w http.ResponseWriter, r *http.Request, s *session) {
 	if time.Since(s.At) < renewAfter {
 		return
 	}
 	s.At = time.Now().UTC()
 	sealed, err := c.seal.Seal(s)
-	if err != nil { // texts and times always marshal
+	if err != nil { // strings and times always marshal
 		return
 	}
 	c.setCookie(w, r, sealed, int(sessionFor.Seconds()))
@@ -101,7 +99,7 @@ func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string
 	})
 }
 
-// allows reports whether a form is of this session.
+// allows reports whether a form belongs to this session.
 func (s *session) allows(r *http.Request) bool {
 	r.Body = http.MaxBytesReader(nil, r.Body, formMax)
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.CSRF)) == 1
@@ -121,7 +119,7 @@ func (s *session) authorize(r *http.Request) *http.Request {
 type signInPage struct {
 	To      string
 	Refused string
-	Next    string // someone is signed in, and is led there
+	Next    string // target of the redirect after signing in
 }
 
 func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
@@ -134,8 +132,8 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 		page.Refused = c.signInByLink(w, r, text)
 		if page.Refused == "" {
 			page.Next = localPath(page.To)
-			// No redirect: a browser that came from another site would
-			// send no cookie with it.
+			// No redirect: a browser that came from another site would send
+			// no cookie with it.
 			w.Header().Set("Refresh", "0; url="+page.Next)
 		}
 	}
@@ -144,20 +142,19 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 
 const (
 	linkPurpose = "console link"
-	// LinkFor is how long a link that signs in may be used, once.
+	// LinkFor is how long a sign-in link is valid, for one use.
 	LinkFor = 5 * time.Minute
 )
 
-// link signs in whoever opens it first.
+// link signs in the first user who opens it.
 type link struct {
 	ID    string    `json:"id"`
 	Token string    `json:"token"`
 	Until time.Time `json:"until"`
 }
 
-// SignInPath makes the path of a link that signs in with a token, once
-// within LinkFor, and leads to a page of the console. secret is that of
-// Config.
+// SignInPath returns the path of a link that signs in with a token, once
+// within LinkFor, and opens a page of the console. secret is Config's.
 func SignInPath(secret, token, to string) (string, error) {
 	sealer, err := seal.New(secret, linkPurpose)
 	if err != nil {
@@ -170,7 +167,7 @@ func SignInPath(secret, token, to string) (string, error) {
 	return Path + "/sign-in?" + url.Values{"link": {text}, "to": {to}}.Encode(), nil
 }
 
-// signInByLink begins the session of a link, and returns why not.
+// signInByLink starts a link's session, or returns why not.
 func (c *Console) signInByLink(w http.ResponseWriter, r *http.Request, text string) (refused string) {
 	const over = "The link is not known here, was used before, or is too old. Sign in with a token."
 	var l link
@@ -200,8 +197,8 @@ func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	token := strings.TrimSpace(r.PostFormValue("token"))
 	page := signInPage{To: r.PostFormValue("to")}
 	s := newSession(token)
-	// it bounds the wrong tokens of an address, and lets a right one pass
-	// whatever came before
+	// it limits an address' wrong tokens, and accepts a right one whatever
+	// came before
 	p := c.cfg.MayRead(s.authorize(r))
 	switch {
 	case p != nil && p.Code == wire.CodeRateLimited:
@@ -220,7 +217,7 @@ func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// localPath is a path of the console, whatever was asked for.
+// localPath is to if that is a console path, else Path.
 func localPath(to string) string {
 	if strings.HasPrefix(to, Path+"/") && !strings.Contains(to, "..") && !strings.ContainsAny(to, "\\\r\n") {
 		return to

@@ -17,7 +17,6 @@ import (
 	"dibs/api/wire"
 )
 
-// ended is Redis, for sessions alone.
 type ended struct {
 	ids  map[string]time.Duration
 	away error
@@ -97,7 +96,7 @@ func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
 	})
 }
 
-// A link signs in whoever opens it first, for five minutes.
+// A link must sign in only once, within five minutes.
 func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,8 +131,8 @@ func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 	})
 }
 
-// While Redis is away it is not known whether a session was ended: its pages
-// are shown, and nothing is changed.
+// While Redis is unreachable, a session may have ended unnoticed: pages are
+// shown, but nothing may be changed.
 func TestASession_WhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,15 +13,15 @@ import (
 	"dibs/api/wire"
 )
 
-// asset is a file that pages load, as it was built in.
+// asset is an embedded file that pages load.
 type asset struct {
 	body    []byte
 	kind    string
-	version string // in its address, so that browsers keep it until it changes
+	version string // part of its address, so that browsers cache it until it changes
 }
 
-// kinds are the types of files, whatever the tables of this machine say:
-// browsers run no script and use no style of another type.
+// kinds are the files' types, independent of this machine's tables.
+// Browsers refuse scripts and styles of another type.
 var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
 }
@@ -62,8 +62,7 @@ func (c *Console) getStatic(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(file.body)
 }
 
-// parsePages makes a template of each page: its own file within the
-// layout.
+// parsePages makes a template for each page, inside the layout.
 func (c *Console) parsePages() (map[string]*template.Template, error) {
 	layout, err := template.New("layout").Funcs(c.functions()).ParseFS(files, "pages/layout.html", "pages/health.html", "pages/table.html",
 		"pages/records.html", "pages/fields.html")

@@ -21,22 +21,22 @@ type troublePage struct {
 	Parked   Asked[[]models.ParkedEvent]
 	Messages Asked[[]parkedMessages]
 	Webhooks Asked[[]models.WebhookLag]
-	Posts    Asked[parkedMessages] // that endpoints did not take
+	Posts    Asked[parkedMessages] // not accepted by endpoints
 	Repairs  Asked[[]models.Repair]
 }
 
 type parkedMessages struct {
 	Group string
 	Count int64
-	List  []ParkedMessage // the first of them
+	List  []ParkedMessage // the first ones
 	Acts  bool
 }
 
-// More reports whether there are more than List has.
+// More reports whether List is incomplete.
 func (m *parkedMessages) More() bool { return m.Count > int64(len(m.List)) }
 
-// webhooksGroup is the group whose parked messages are in MySQL: posts
-// that endpoints did not take.
+// webhooksGroup is the group whose parked messages are in MySQL: posts that
+// endpoints didn't accept.
 const webhooksGroup = "webhooks"
 
 func (c *Console) messages(ctx context.Context, acts bool) ([]parkedMessages, error) {
@@ -58,8 +58,8 @@ func (c *Console) messages(ctx context.Context, acts bool) ([]parkedMessages, er
 	return all, nil
 }
 
-// prepareParked prepares what is done to the parked messages of a group:
-// to the one whose id is given, or to those that the page lists.
+// prepareParked prepares an action on a group's parked messages: the one
+// with the given id, or all that the page lists.
 func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
 	group := r.PathValue("group")
 	a := &action{Verb: r.PathValue("verb"), Back: Path + "/trouble"}
@@ -133,14 +133,14 @@ func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session)
 	ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
 		return c.cfg.Records.Repairs(ctx, "", 5*recordsMax)
 	})
-	_ = all.Wait() // each answer says for itself whether there was one
+	_ = all.Wait() // each answer has its own error
 	c.show(w, s, http.StatusOK, "trouble", &page)
 }
 
 type auditLogPage struct {
 	Campaign string
 	Page     Asked[auditPage]
-	Next     string // address of the next page; "": there is none
+	Next     string // address of the next page; "": none
 }
 
 func (c *Console) getAudit(w http.ResponseWriter, r *http.Request, s *session) {

@@ -49,7 +49,8 @@ func (c *Console) functions() template.FuncMap {
 	}
 }
 
-// stateOf is a campaign in one word: what its page's script says as well.
+// stateOf is a campaign's state in one word. The page's script has the same
+// rules.
 func stateOf(status models.Status, starts, ends *time.Time, left, total int64) string {
 	now := time.Now()
 	switch {
@@ -65,21 +66,21 @@ func stateOf(status models.Status, starts, ends *time.Time, left, total int64) s
 	return string(status)
 }
 
-// silentAfter is how long a process may be silent before the page says so.
+// silentAfter is how long a process may be silent before the page shows it.
 const silentAfter = 3 * time.Second
 
-// number writes thousands apart.
+// number separates thousands.
 func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
 
-// when shows a time in UTC, which the page's script turns into the
-// reader's own zone.
+// when shows a time in UTC. The page's script converts it to the reader's
+// zone.
 func when(t time.Time) template.HTML {
 	t = t.UTC()
 	text := "<time datetime=\"" + t.Format(models.TimeLayout) + "\">" + t.Format("2006-01-02 15:04:05") + " UTC</time>"
 	return template.HTML(text) //nolint:gosec // digits
 }
 
-// iso is a time for scripts; "" is none.
+// iso is a time for scripts; "" for nil.
 func iso(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -110,7 +111,7 @@ func optionsOf(pairs ...string) (all []option) {
 	return all
 }
 
-// head is the head of a column that sorts its table.
+// head is a column header that sorts its table.
 type head struct {
 	Name, Title, Href string
 	On                bool
@@ -125,15 +126,15 @@ func headOf(t *campaignTable, name, title string) head {
 	return head{Name: name, Title: title, Href: t.Href(name, 0), On: t.Sort == name, Order: order}
 }
 
-// money shows an amount of minor units as people write it: "1.25 EUR".
+// money formats minor units: "1.25 EUR".
 func money(amount int64, code string) string {
 	digits, ok := models.MinorDigits(code)
-	if !ok { // a campaign without a currency, or an older one with a code that has none
+	if !ok { // a campaign without a currency, or an older one with a code without minor units
 		return strings.TrimSuffix(number(amount)+" minor units of "+code, " of ")
 	}
 	text := fmt.Sprintf("%0*d", digits+1, max(amount, -amount))
 	whole, err := strconv.ParseInt(text[:len(text)-digits], 10, 64)
-	if err != nil { // it has 16 digits at most
+	if err != nil { // it has at most 16 digits
 		return text
 	}
 	text = number(whole) + strings.TrimSuffix("."+text[len(text)-digits:], ".")
@@ -145,7 +146,7 @@ func money(amount int64, code string) string {
 
 func ago(t time.Time) string { return took(time.Since(t)) }
 
-// took writes a duration in one unit or two.
+// took formats a duration in one or two units.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -172,7 +173,7 @@ func deref[T int64](v *T) string {
 	return number(int64(*v))
 }
 
-// show answers with a page. s is nil when no one is signed in.
+// show answers with a page. s is nil if the user isn't signed in.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, page string, data any) {
 	view := shell{Version: c.cfg.Version, Open: c.cfg.Open, Page: data}
 	if s != nil {
@@ -183,7 +184,7 @@ func (c *Console) show(w http.ResponseWriter, s *session, status int, page strin
 	c.render(w, status, page, "layout", view)
 }
 
-// fragment answers with a part of a page, which its script puts in.
+// fragment answers with a part of a page, for its script.
 func (c *Console) fragment(w http.ResponseWriter, name string, data any) {
 	c.render(w, http.StatusOK, "overview", name, data)
 }
@@ -197,10 +198,10 @@ func (c *Console) render(w http.ResponseWriter, status int, page, name string, d
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // a browser that is gone needs no answer
+	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
-// refuse answers with a page that says why not.
+// refuse answers with a page that explains the refusal.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, s *session, p *wire.Problem) {
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		p.Write(w)

@@ -8,19 +8,19 @@ import (
 	"dibs/models"
 )
 
-// countedMax bounds the campaigns whose counts are sent in one round; the
-// others' wait for the next.
+// countedMax bounds the campaigns whose counts are sent in one round.
+// Others wait for the next.
 const countedMax = 256
 
-// Counts is what was counted at this process since the call before, of up
-// to most campaigns: by campaign, and then by name.
+// Counts returns what this process counted since the last call, for up to
+// most campaigns: by campaign, then by name.
 type Counts func(most int) map[string]map[string]int64
 
-// Record sends how this process answers claims to Redis once a second,
-// where the counts of all API processes add up, until Stop. What Redis
-// does not take is lost: it is for people who watch. Campaigns that are
-// claimed from here are sampled from then on, watched or not, so that a
-// watch begins with their past.
+// Record sends this process' counts of answers to Redis once a second,
+// until Stop. Redis sums up those of all API processes. Counts that Redis
+// doesn't accept are lost: only watchers use them. Campaigns with claims
+// here are sampled even without watchers, so that a watch can start with
+// their past.
 func (s *Sampler) Record(counts Counts) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,8 @@ func (s *Sampler) Record(counts Counts) bool {
 	return s.runLocked()
 }
 
-// record sends what was counted since the last round. The sample that
-// follows has it.
+// record sends the counts since the last round. The next sample includes
+// them.
 func (s *Sampler) record() {
 	s.mu.Lock()
 	counts := s.counts
@@ -55,8 +55,8 @@ func (s *Sampler) countAnswers(news map[string]map[string]int64) {
 	}
 }
 
-// Snapshot reads how campaigns are, once; their rates are 0. Campaigns
-// that neither server knows are left out.
+// Snapshot reads the campaigns' figures once, with rates of 0. It omits
+// campaigns that neither server knows.
 func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
 	all, err := books.BooksOfAll(ctx, ids)
 	if err != nil {

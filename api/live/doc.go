@@ -1,3 +1,3 @@
-// Package live shows watchers once a second how campaigns are: server-sent
-// events, made by one sampler that all watchers of a process share.
+// Package live streams campaigns' figures once a second as server-sent
+// events. All watchers of a process share one sampler.
 package live

@@ -6,8 +6,8 @@ import (
 	"dibs/models"
 )
 
-// Event is how a campaign is at one moment. Figures are units, but for
-// those a second, which are claims.
+// Event is a campaign's figures at one moment. Figures are units, except
+// rates, which are claims a second.
 type Event struct {
 	CampaignID string        `json:"campaign_id"`
 	At         models.Time   `json:"at"`
@@ -41,10 +41,10 @@ type Event struct {
 
 func (e *Event) frame() []byte { return frameOf("", e) }
 
-// frameOf is what is sent of a type of event; "" is that of a Event.
+// frameOf encodes an event of this type; "" is that of Event.
 func frameOf(kind string, data any) []byte {
 	body, err := json.Marshal(data)
-	if err != nil { // figures and texts always marshal
+	if err != nil { // numbers and strings always marshal
 		return nil
 	}
 	frame := []byte("data: ")

@@ -10,13 +10,13 @@ import (
 	"dibs/models"
 )
 
-// history is what a sampler remembers of a campaign between two samples.
+// history is a campaign's previous sample.
 type history struct {
-	at      time.Time // of the last sample that reached Redis; zero: none did
+	at      time.Time // the last sample that Redis answered; zero: none
 	epoch   int64
 	seq     int64
 	answers map[string]int64
-	waiting []mark // positions that MySQL had not reached, the oldest first
+	waiting []mark // positions that MySQL hadn't reached, the oldest first
 }
 
 type mark struct {
@@ -24,12 +24,11 @@ type mark struct {
 	seq int64
 }
 
-// marksMax bounds the marks of a campaign. A backlog of more seconds keeps
+// marksMax bounds a campaign's marks, one a second. A longer backlog keeps
 // its oldest mark, so its age stays right.
 const marksMax = 120
 
-// addRates adds to an event what happened since the last sample; zeros at
-// first.
+// addRates adds what happened since the last sample; zeros for the first.
 func (h *history) addRates(e *Event, now time.Time, w *softstate.Watched) {
 	e.RefusedPerS = map[string]float64{}
 	took := now.Sub(h.at).Seconds()
@@ -51,8 +50,8 @@ func (h *history) addRates(e *Event, now time.Time, w *softstate.Watched) {
 	h.answers = w.Answers
 }
 
-// since is what was counted between two samples. Counts that fell began at
-// 0 again.
+// since is the counts between two samples. A count that fell has restarted
+// from 0.
 func since(before, now map[string]int64) map[string]int64 {
 	news := make(map[string]int64)
 	for name, n := range now {
@@ -66,8 +65,8 @@ func since(before, now map[string]int64) map[string]int64 {
 	return news
 }
 
-// percentilesOf reads percentiles from the buckets of times among counts;
-// nil: there is none.
+// percentilesOf computes percentiles from the duration buckets; nil without
+// claims.
 func percentilesOf(counts map[string]int64) (p50, p99 *float64) {
 	var buckets [models.TookBuckets]int64
 	all := int64(0)
@@ -93,8 +92,8 @@ func perSecond(n int64, seconds float64) float64 {
 	return math.Round(10*max(0, float64(n))/seconds) / 10
 }
 
-// backlogAge is for how long the oldest claim that MySQL lacks has waited,
-// as far as samples saw it.
+// backlogAge is how long the oldest claim that MySQL lacks has waited,
+// according to the samples.
 func (h *history) backlogAge(now time.Time, seq int64, books *models.Books) time.Duration {
 	inMySQL := books.SyncedSeq + books.ParkedClaims
 	for len(h.waiting) > 0 && h.waiting[0].seq <= inMySQL {

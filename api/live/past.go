@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// pastMax is how many points of a campaign are kept, one a second.
+	// pastMax bounds a campaign's points, one a second.
 	pastMax = 600
-	// sampledFor is how long a campaign is sampled after its last claim at
+	// sampledFor is how long a campaign is sampled after its last claim in
 	// this process.
 	sampledFor = pastMax * Every
 	// sampledMax bounds the campaigns that are sampled without a watcher:
-	// those that were claimed from last.
+	// those with the latest claims.
 	sampledMax = 64
 )
 
@@ -27,8 +27,7 @@ type point struct {
 	p50, p99               *float64
 }
 
-// past are the last points of a campaign. Once it is full, a new one takes
-// the place of the oldest.
+// past is a ring of a campaign's latest points.
 type past struct {
 	points []point
 	oldest int
@@ -43,8 +42,7 @@ func (p *past) add(one *point) {
 	p.oldest = (p.oldest + 1) % pastMax
 }
 
-// pastEvent is the past of a campaign, column by column. What is not known
-// is null.
+// pastEvent is a campaign's past, by column. Unknown values are null.
 type pastEvent struct {
 	At      []int64    `json:"at"` // milliseconds since 1970
 	Left    []int64    `json:"left"`
@@ -52,13 +50,14 @@ type pastEvent struct {
 	FlushMs []*int64   `json:"flush_ms"`
 	P50Ms   []*float64 `json:"p50_ms"`
 	P99Ms   []*float64 `json:"p99_ms"`
-	// claims a second: accepted, and by the code of a refusal
+	// claims a second: accepted, and by a refusal's code
 	Rates map[string][]float64 `json:"rates"`
 }
 
 const acceptedRate = "accepted"
 
-// event puts the points in order. A rate that appears later was 0 before.
+// event returns the points in order. A rate that appears later was 0
+// before.
 func (p *past) event() *pastEvent {
 	e := &pastEvent{Rates: map[string][]float64{acceptedRate: nil}}
 	for i := range p.points {
@@ -92,15 +91,15 @@ func known(n int64, is bool) *int64 {
 	return &n
 }
 
-// remember adds the events of a sample to the pasts of their campaigns,
-// and forgets campaigns that are sampled no more.
+// remember adds a sample's events to their campaigns' pasts, and drops the
+// pasts of campaigns that aren't sampled any more.
 func (s *Sampler) remember(sampled []string, events []Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.pasts, func(id string, _ *past) bool { return !slices.Contains(sampled, id) })
 	for i := range events {
 		e := &events[i]
-		if e.First { // its rates are not known
+		if e.First { // its rates are unknown
 			continue
 		}
 		if s.pasts[e.CampaignID] == nil {

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// publicEvery is how old what the public reads may be while people
-	// ask, and how often it is read then, whoever asks for what.
+	// publicEvery is the least time between two reads for the public pages,
+	// which also bounds their age under load.
 	publicEvery = time.Second
-	// publicWait is how old it may be for somebody to wait for the news.
+	// publicWait is the age at which a request waits for a new read.
 	publicWait = 5 * time.Second
-	// publicKeep is for how long it is given out while a server is away.
+	// publicKeep is how long pages are served while a server is
+	// unreachable.
 	publicKeep = time.Minute
-	// PublicMax bounds the campaigns that the public may read: those that
-	// changed last.
+	// PublicMax bounds the public campaigns: those that changed last.
 	PublicMax = 1000
-	// fewOf is the part of the total that few are, of a campaign without
-	// low_stock_at: a tenth.
+	// fewOf defines "few" for a campaign without low_stock_at: a tenth of
+	// the total.
 	fewOf = 10
 )
 
@@ -47,11 +47,11 @@ type publicPages struct {
 	byID  map[string][]byte
 }
 
-// publicHeader lets everybody on the way keep an answer for a second.
+// publicHeader lets caches keep an answer for a second.
 var publicHeader = []string{"public, max-age=1"}
 
-// GetPublic is GET /v1/campaigns/{id}/public. No request asks a server:
-// all are answered from what was read last.
+// GetPublic is GET /v1/campaigns/{id}/public. All requests are answered
+// from the last read.
 func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
 	pages := s.publicPages(time.Now())
 	if pages.byID == nil || time.Since(pages.read) > publicKeep {
@@ -63,13 +63,13 @@ func (s *Sampler) GetPublic(w http.ResponseWriter, r *http.Request) int {
 	}
 	w.Header()["Content-Type"] = wire.JSONContentType
 	w.Header()["Cache-Control"] = publicHeader
-	_, _ = w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(body) // a disconnected client needs no answer
 	return http.StatusOK
 }
 
-// publicPages are the last. One of those who ask reads them again when
-// they are old; the others wait only for the first, and for what is older
-// than publicWait.
+// publicPages returns the pages of the last read. If they are old, one
+// request reads again. Others wait only for the first read, or if the pages
+// are older than publicWait.
 func (s *Sampler) publicPages(now time.Time) *publicPages {
 	last := s.public.Load()
 	switch age := now.Sub(last.tried); {
@@ -87,8 +87,8 @@ func (s *Sampler) publicPages(now time.Time) *publicPages {
 	return s.public.Load()
 }
 
-// readPublic reads all public campaigns. While MySQL is away, those that
-// it listed last; while Redis is, nothing changes.
+// readPublic reads all public campaigns. If MySQL is unreachable, it uses
+// the last list. If Redis is, the pages stay.
 func (s *Sampler) readPublic(now time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
@@ -113,7 +113,7 @@ func (s *Sampler) readPublic(now time.Time) {
 	seen := byLot(lots, watched)
 	for id, books := range s.publicBooks {
 		e := eventOnce(now, seen, id, &books)
-		// texts and numbers always marshal
+		// strings and numbers always marshal
 		if body, err := json.Marshal(publicOf(&books.Campaign, &e)); err == nil {
 			pages.byID[id] = body
 		}

@@ -17,7 +17,7 @@ import (
 	"dibs/models"
 )
 
-// public asks for what anybody may read.
+// public reads a campaign's public page.
 func (r *rig) public(id string) (status int, got struct {
 	Left      string
 	Remaining *int64
@@ -46,7 +46,7 @@ func TestThePublicReadsWhatItMay(t *testing.T) {
 		left := func(id string) string {
 			pass(live.Every)
 			_, _ = r.public(id)
-			synctest.Wait() // who asked first is answered from before
+			synctest.Wait() // the first request gets the old page
 			_, got := r.public(id)
 			return got.Left
 		}
@@ -66,8 +66,8 @@ func TestThePublicReadsWhatItMay(t *testing.T) {
 	})
 }
 
-// A crowd costs one read a second, and reads on for a minute while servers are
-// away.
+// Any number of readers must cost one read a second. The pages must last
+// for a minute without the servers.
 func TestACrowdOfReadersAsksNoServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,13 +11,12 @@ import (
 	"dibs/models"
 )
 
-// sample reads the campaigns that are watched and sends their events. Each
-// server has half of the time: one that hangs does not make the other look
-// silent.
+// sample reads the watched campaigns and sends their events. Each server
+// has half of the time, so a hanging one doesn't make the other seem down.
 func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	now := time.Now()
-	// MySQL first, as for the stock: Redis, read later, is then never
-	// behind it.
+	// MySQL first, as for the stock: Redis is read later, so it is never
+	// behind.
 	inMySQL, cancel := context.WithTimeout(ctx, askTimeout/2)
 	defer cancel()
 	ids := one
@@ -46,8 +45,8 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	s.broadcast(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
 }
 
-// lotsOf lists what is read in Redis: campaigns, and the shards of those
-// that have several.
+// lotsOf lists what to read in Redis: the campaigns, and the shards of
+// sharded ones.
 func lotsOf(ids []string, books map[string]models.CampaignBooks) []string {
 	lots := slices.Clone(ids)
 	for _, id := range ids {
@@ -66,7 +65,7 @@ func byLot(lots []string, seen []softstate.Watched) map[string]*softstate.Watche
 	return all
 }
 
-// problem is what watchers get when a server does not answer.
+// problem is the event for a server that doesn't answer.
 func problem(server, detail string) []byte {
 	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
 }
@@ -78,7 +77,7 @@ var (
 	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
 )
 
-// frames makes the events, by campaign, and what is sent of each.
+// frames makes the events, and their encoding by campaign.
 func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate.Watched) (frames map[string][]byte, events []Event) {
 	before := s.histories
 	s.histories = make(map[string]*history, len(seen))
@@ -102,11 +101,11 @@ func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate
 	return frames, events
 }
 
-// together is what a watcher of many is sent: their events, and then each
-// problem once, so that it is what stays. isMySQL is whether MySQL
-// answered.
+// together is the frame for a watcher of many campaigns: their events, then
+// each problem once, so that it is what the page keeps showing. isMySQL is
+// whether MySQL answered.
 func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
-	all := []byte(": all\n\n") // shows that the sampler runs where nothing is active
+	all := []byte(": all\n\n") // shows that the sampler runs, even if nothing is active
 	isOneAway := false
 	for _, id := range ids {
 		switch frame := frames[id]; {
@@ -127,11 +126,11 @@ func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 	return all
 }
 
-// lookupFunc finds what was seen of a campaign or shard, and its history.
+// lookupFunc returns the sample and the history of a campaign or shard.
 type lookupFunc func(id string) (*softstate.Watched, *history)
 
-// eventOf makes the event of a campaign, or says what is the problem;
-// neither where no server says anything of it.
+// eventOf makes a campaign's event, or the problem; neither if no server
+// knows the campaign.
 func (s *Sampler) eventOf(now time.Time, id string, find lookupFunc) (_ *Event, problem []byte) {
 	books, known := s.books[id]
 	w, h := find(id)
@@ -181,7 +180,7 @@ func (h *history) event(now time.Time, w *softstate.Watched, books *models.Campa
 	e.LostUnits = st.LostUnits
 	e.Drift = st.Drift
 	e.Low = st.Low
-	if books.Books.At.IsZero() { // MySQL was never read: what it holds is not known, and not 0
+	if books.Books.At.IsZero() { // MySQL was never read: its figures are unknown, not 0
 		e.BooksAsOf = models.Time{}
 		e.Synced = 0
 		e.Backlog = 0
@@ -194,9 +193,9 @@ func (h *history) event(now time.Time, w *softstate.Watched, books *models.Campa
 	return e
 }
 
-// refreshActive asks MySQL now and then which campaigns are active. While
-// it does not answer the last list holds, or else the campaigns that this
-// process serves; complete is false then.
+// refreshActive periodically lists the active campaigns. While MySQL is
+// unreachable, it returns the last list or the campaigns that this process
+// serves, and complete is false.
 func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []string, complete bool) {
 	if now.Sub(s.activeAt) < activeEvery && s.active != nil {
 		return s.active, true
@@ -217,8 +216,8 @@ func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []st
 	return active, false
 }
 
-// refreshBooks reads the books. While MySQL is away the last answer holds:
-// it is behind, and a watcher sees since when.
+// refreshBooks reads the counters. While MySQL is unreachable the last ones
+// stay. A watcher sees their time.
 func (s *Sampler) refreshBooks(ctx context.Context, ids []string) {
 	books, err := s.cfg.Books.BooksOfAll(ctx, ids)
 	s.booksFailed = err != nil

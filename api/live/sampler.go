@@ -22,40 +22,38 @@ import (
 const (
 	// Every is the time between two events of a campaign.
 	Every = time.Second
-	// askTimeout bounds what a sample may take, so that a server that
-	// hangs is reported before the next one is due.
+	// askTimeout bounds a sample, so that a hanging server is reported
+	// before the next one.
 	askTimeout = 900 * time.Millisecond
-	// ActiveMax bounds the campaigns that a watcher of all is notified of:
-	// those whose books moved last.
+	// ActiveMax bounds the campaigns of a watcher of all: those whose
+	// counters changed last.
 	ActiveMax = 256
-	// activeEvery is how often MySQL is asked which campaigns are active.
+	// activeEvery is how often the active campaigns are listed.
 	activeEvery = 5 * time.Second
-	// WatchersMax bounds the watchers of a process.
+	// WatchersMax bounds a process' watchers.
 	WatchersMax = 500
-	// WatchersOfActorMax bounds those of one actor, so that one token does
-	// not keep the others from watching.
+	// WatchersOfActorMax bounds one actor's watchers, so that one token
+	// doesn't exclude the others.
 	WatchersOfActorMax = WatchersMax / 2
 )
 
-// Config is what a Sampler needs.
 type Config struct {
 	Redis      Redis
 	Books      Books
-	Busy       func(most int) []string // the campaigns that this process serves; nil: not known
+	Busy       func(most int) []string // the campaigns that this process serves; nil: unknown
 	Workers    *workers.Group          // its stop waits for the sampler
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// errFull says that a process, or the actor, has as many watchers as it
-// may have.
+// errFull means the process or the actor has its maximum of watchers.
 var errFull = errors.New("live: too many watchers")
 
-// errStopping says that the process ends.
+// errStopping means the process is stopping.
 var errStopping = errors.New("live: stopping")
 
-// Sampler records how claims were answered and samples the campaigns that
-// are watched, or were claimed from lately, once a second.
+// Sampler records how claims were answered. Once a second it samples the
+// campaigns that are watched or had recent claims.
 type Sampler struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // ends with Stop
@@ -68,39 +66,38 @@ type Sampler struct {
 	byActor  map[string]int // watchers
 	running  bool
 	counts   Counts            // nil: nothing is recorded
-	wake     chan struct{}     // a watcher came for whom there is nothing yet, or the last one left
-	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
+	wake     chan struct{}     // a watcher came without a frame for it, or the last one left
+	last     map[string][]byte // frames of the last sample, so that a new watcher needn't wait
 	lastAll  []byte
-	isMySQL  bool // it answered the last sample
+	isMySQL  bool // whether it answered the last sample
 	pasts    map[string]*past
 
 	public        atomic.Pointer[publicPages]
-	readingPublic sync.Mutex                      // held by the one who reads
-	publicBooks   map[string]models.CampaignBooks // the last that MySQL said, under readingPublic
+	readingPublic sync.Mutex                      // held by the request that reads
+	publicBooks   map[string]models.CampaignBooks // MySQL's last answer, under readingPublic
 
-	sampledUntil map[string]time.Time // campaigns that are sampled without a watcher
+	sampledUntil map[string]time.Time // campaigns sampled without a watcher
 
-	// What follows is the loop's alone, which writes it under mu when it
+	// The fields below belong to the loop. It resets them under mu when it
 	// ends.
 	histories map[string]*history
-	books     map[string]models.CampaignBooks // the last that MySQL said
+	books     map[string]models.CampaignBooks // MySQL's last answer
 	active    []string
 	activeAt  time.Time
 
-	booksFailed bool // MySQL did not answer the last time
+	booksFailed bool // MySQL didn't answer the last time
 }
 
-// watcher gets the events of some campaigns, or of all active ones. A
-// watcher that is slow misses events, it does not delay others.
+// watcher gets the events of some campaigns, or of all active ones. A slow
+// watcher misses events without delaying others.
 type watcher struct {
 	actor   string
 	ids     []string // nil: all
 	several bool
-	isPast  bool // it is sent the past first
+	isPast  bool // the past is sent first
 	frames  chan []byte
 }
 
-// New makes a Sampler.
 func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, wake: make(chan struct{}, 1),
@@ -115,7 +112,7 @@ func New(cfg Config) *Sampler {
 	return s
 }
 
-// Stop ends all watchers at once and takes no new ones.
+// Stop ends all watchers and accepts no new ones.
 func (s *Sampler) Stop() { s.stop() }
 
 // watch adds a watcher. Errors: errFull, errStopping.
@@ -140,7 +137,7 @@ func (s *Sampler) watch(w *watcher) (*watcher, error) {
 	return w, nil
 }
 
-// runLocked has the sampler run; false when the process ends.
+// runLocked starts the sampler if needed; false if the process is stopping.
 func (s *Sampler) runLocked() bool {
 	if !s.running {
 		s.running = s.ctx.Err() == nil && s.cfg.Workers.Go(s.run)
@@ -174,7 +171,7 @@ func (s *Sampler) run() {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.wake: // this round is for whoever asked
+		case <-s.wake: // this round serves it
 		default:
 		}
 		s.record()
@@ -199,9 +196,9 @@ func (s *Sampler) isRunning() bool {
 	return s.running
 }
 
-// wanted lists the campaigns that are sampled by id, and whether someone
-// watches all. When there is nothing to sample the loop ends, unless it
-// records: the next watcher starts a new one.
+// wanted returns the campaigns to sample by id, and whether a watcher wants
+// all. If there is nothing to sample the loop ends, unless it records. The
+// next watcher starts a new one.
 func (s *Sampler) wanted() (one []string, all, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +225,8 @@ func (s *Sampler) wanted() (one []string, all, wanted bool) {
 	return slices.Sorted(maps.Keys(ids)), all, true
 }
 
-// broadcast sends frames to the watchers. One who has not taken the last
-// yet gets the newer in its place.
+// broadcast sends frames to the watchers. A newer frame replaces one that
+// wasn't taken yet.
 func (s *Sampler) broadcast(frames map[string][]byte, all []byte, isMySQL bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,11 +242,11 @@ func (s *Sampler) broadcast(frames map[string][]byte, all []byte, isMySQL bool) 
 		case <-w.frames:
 		default:
 		}
-		w.frames <- frame // has space: who sends holds mu
+		w.frames <- frame // never blocks: only holders of mu send
 	}
 }
 
-// frameOf is what a watcher is notified of the last sample; nil: nothing.
+// frameOf is the last sample's frame for a watcher, or nil.
 func (s *Sampler) frameOf(w *watcher) []byte {
 	switch {
 	case w.ids == nil:

@@ -10,27 +10,25 @@ import (
 	"dibs/models"
 )
 
-// Shard is one shard of a campaign in an event.
 type Shard struct {
 	models.ShardFigures
 
 	Status models.Status `json:"status" enum:"open,paused,closed,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
 }
 
-// What a shard is while Redis does not answer.
+// States of a shard that Redis doesn't answer for.
 const (
 	statusNotLoaded models.Status = "not_loaded"
 	statusAway      models.Status = "away"
 )
 
-// isAway reports whether the Redis of a campaign or shard does not answer.
+// isAway reports whether the Redis of a campaign or shard is unreachable.
 func isAway(w *softstate.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }
 
-// aggregateShards is the event of a campaign of several shards: the sums
-// of theirs. The campaign's own place in Redis holds no more than its
-// refusals.
+// aggregateShards is a sharded campaign's event: the sums of its shards.
+// The campaign itself has only counts of refusals in Redis.
 func (h *history) aggregateShards(now time.Time, w *softstate.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{
@@ -47,7 +45,7 @@ func (h *history) aggregateShards(now time.Time, w *softstate.Watched, books *mo
 		out += seen.State.Out
 		in += seen.State.In
 		known = known && seen.Err == nil
-		seen.State.Version = -1 // a move on its way is no drift
+		seen.State.Version = -1 // a move under way is no drift
 		shard := past.event(now, seen, of)
 		e.add(&shard)
 		e.Shards = append(e.Shards, shardOf(&shard, seen, &of.Campaign))

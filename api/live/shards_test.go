@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// newSpread makes a rig with a campaign of 100 units over shards, of which none
-// is in MySQL's counters of the campaign itself: they lag.
+// newSpread makes a rig with a campaign of 100 units over shards. MySQL's
+// counters of the campaign itself lag.
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
 	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, LowStockAt: 70})
@@ -48,7 +48,7 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 		r.claim("c#2", 15)
 		r.change(func(room *apitest.Fake) {
 			room.Campaigns["c#1"].Lag, room.Campaigns["c#2"].Lag = 4, 15
-			room.Campaigns["c#3"].Moved.Out = 5 // units on their way
+			room.Campaigns["c#3"].Moved.Out = 5 // units being moved
 			room.Campaigns["c#3"].Total -= 5
 		})
 		require.NoError(t, r.room.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"sold_out": 7}}}))
@@ -118,7 +118,7 @@ func TestACampaignOfSeveralShardsIsToldByRedisAlone(t *testing.T) {
 		r.claim("c#2", 15)
 		r.change(func(room *apitest.Fake) {
 			room.Fail = errors.New("mysql is away")
-			delete(room.Campaigns, "c") // it has no place of its own in Redis
+			delete(room.Campaigns, "c") // the campaign itself isn't in Redis
 		})
 		e := r.open("c").events(t)[0]
 		require.Equal(t, []int64{100, 65, 35, 0}, []int64{e.Total, e.Remaining, e.Claimed, e.Backlog})

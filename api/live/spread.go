@@ -11,9 +11,9 @@ import (
 	"dibs/models"
 )
 
-// addSpread finds the campaigns of several shards among those that MySQL
-// was never asked about, while it is away: by Redis alone, so that their
-// figures are known as those of other campaigns are.
+// addSpread finds the sharded campaigns among those that MySQL was never
+// asked about, while it is unreachable. Redis alone is enough to show their
+// figures as those of other campaigns.
 func (s *Sampler) addSpread(ctx context.Context, ids []string) {
 	var unknown []string
 	for _, id := range ids {
@@ -29,9 +29,9 @@ func (s *Sampler) addSpread(ctx context.Context, ids []string) {
 	}
 }
 
-// spreadOf are the campaigns of several shards among ids, as Redis has
-// them; nothing is known of their books. One of whose lots some are away
-// is left out: its total would be wrong.
+// spreadOf returns the sharded campaigns among ids, from Redis. Their
+// counters in MySQL are unknown. A campaign with unreachable lots is left
+// out: its total would be wrong.
 func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.CampaignBooks {
 	found := make(map[string]models.CampaignBooks)
 	firsts := make([]string, len(ids))
@@ -65,8 +65,8 @@ func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.
 	return found
 }
 
-// Look reads the stock of a campaign in Redis alone. What MySQL has of it
-// is 0, as it is not known. Errors as lua.Scripts.Watch.
+// Look reads a campaign's stock from Redis only. MySQL's figures are 0.
+// Errors as lua.Scripts.Watch.
 func (s *Sampler) Look(ctx context.Context, id string) (models.Stock, error) {
 	spread := spreadOf(ctx, s.cfg.Redis, []string{id})
 	lots := lotsOf([]string{id}, spread)

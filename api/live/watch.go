@@ -16,15 +16,12 @@ import (
 )
 
 const (
-	// writeTimeout is how long a watcher's connection may take what is
-	// written to it.
+	// writeTimeout bounds a write to a watcher.
 	writeTimeout = 10 * time.Second
-	// heartbeat is how often a comment is sent, so that no proxy takes the
-	// connection for dead, and how often it is checked whether the caller
-	// may still watch.
+	// heartbeat is how often a comment is sent, so that proxies keep the
+	// connection, and how often the caller's permission is checked.
 	heartbeat = 10 * time.Second
-	// findTimeout bounds what each server is given to say whether there is
-	// such a campaign.
+	// findTimeout bounds each server's answer whether a campaign exists.
 	findTimeout = time.Second
 	// SomeMax is how many campaigns one connection may watch.
 	SomeMax = 200
@@ -42,8 +39,8 @@ func (s *Sampler) GetWatch(w http.ResponseWriter, r *http.Request) int {
 	return s.stream(w, r, &watcher{ids: []string{id}})
 }
 
-// GetWatchPast is GetWatch with the past first: an event of type past. It
-// is for the console.
+// GetWatchPast is GetWatch with the past first, as an event of type past.
+// For the console.
 func (s *Sampler) GetWatchPast(w http.ResponseWriter, r *http.Request) int {
 	id := r.PathValue("id")
 	if p := s.find(r.Context(), id); p != nil {
@@ -58,15 +55,15 @@ func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int {
 }
 
 // GetWatchSome streams the events of up to SomeMax campaigns, those of the
-// query parameter ids. It is for the console.
+// query parameter ids. For the console.
 func (s *Sampler) GetWatchSome(w http.ResponseWriter, r *http.Request) int {
 	ids := strings.Split(r.URL.Query().Get("ids"), ",")
 	ids = slices.DeleteFunc(ids, func(id string) bool { return models.CheckCampaignID(id) != nil })
 	return s.stream(w, r, &watcher{ids: ids[:min(len(ids), SomeMax)], several: true})
 }
 
-// find refuses a campaign that does not exist. Each server is asked within
-// its own time.
+// find refuses a campaign that doesn't exist. Each server has its own
+// timeout.
 func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 	inRedis, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -86,17 +83,16 @@ func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 	return wire.Refuse(wire.CodeUnavailable)
 }
 
-// Streamed is the status of a request that was answered with events for as
-// long as its client stayed.
+// Streamed is the status of a request that was answered with a stream.
 const Streamed = 0
 
-// stream sends events until the client leaves, may not watch any more, or
-// the process ends.
+// stream sends events until the client leaves, loses its permission, or the
+// process stops.
 func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watcher) int {
 	h := w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-store"}
-	h["X-Accel-Buffering"] = []string{"no"} // nginx would keep events back
+	h["X-Accel-Buffering"] = []string{"no"} // or nginx would buffer events
 	if r.Method == http.MethodHead {
 		return http.StatusOK
 	}
@@ -111,8 +107,8 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 	}
 	defer s.unwatch(watching)
 	control := http.NewResponseController(w)
-	// nothing more is read; where it is not supported the server's own timeouts
-	// hold
+	// nothing more is read; where it isn't supported the server's timeouts
+	// apply
 	_ = control.SetReadDeadline(time.Time{})
 	frame := []byte("retry: 2000\n\n")
 	if watching.isPast {

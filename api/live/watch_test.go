@@ -28,7 +28,7 @@ import (
 	"dibs/models"
 )
 
-// rig is a sampler over a Room.
+// rig is a sampler over a Fake.
 type rig struct {
 	*live.Sampler
 
@@ -57,7 +57,7 @@ func (r *rig) claim(id string, n int) {
 	}
 }
 
-// stream is what one watcher is sent.
+// stream is what one watcher receives.
 type stream struct {
 	header http.Header
 	status int
@@ -78,12 +78,12 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) Flush() {}
 
-// as is a request of an actor.
+// as sets a request's actor.
 func as(r *http.Request, actor string) *http.Request {
 	return r.WithContext(caller.With(r.Context(), &caller.Caller{Actor: actor}))
 }
 
-// open watches a campaign, "" all.
+// open watches a campaign; "" is all.
 func (r *rig) open(id string) *stream { return r.openAs(caller.Anonymous, id) }
 
 func (r *rig) openAs(actor, id string) *stream {
@@ -105,10 +105,10 @@ func (r *rig) openAs(actor, id string) *stream {
 	return s
 }
 
-// withPast is an actor who is sent the past first.
+// withPast is an actor who gets the past first.
 const withPast = "console"
 
-// events are those that came by now.
+// events returns those received so far.
 func (s *stream) events(t *testing.T) (events []live.Event) {
 	t.Helper()
 	synctest.Wait()
@@ -122,7 +122,7 @@ func (s *stream) events(t *testing.T) (events []live.Event) {
 	return events
 }
 
-// pass lets time pass in a bubble of synctest, where no one waits for it.
+// pass lets time pass in a synctest bubble, without a real wait.
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // see above
 
 func TestAWatcherIsToldOnceASecond(t *testing.T) {
@@ -235,7 +235,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		require.Len(t, r.openAs("shop", "a").events(t), 1, "one left, one more may come")
 
 		for range live.WatchersMax - live.WatchersOfActorMax - 1 {
-			r.openAs(caller.Anonymous, "") // a service without tokens has no actors to tell apart
+			r.openAs(caller.Anonymous, "") // without tokens, all actors are the same
 		}
 		refused("another")
 		refused(caller.Anonymous)
@@ -337,8 +337,8 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 	})
 }
 
-// TestEventsGoOverHTTP is the one test here over real connections: headers, the
-// server's own time limits, and a client that leaves.
+// The only test here over real connections: headers, the server's timeouts,
+// and a client that leaves.
 func TestEventsGoOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, apitest.Coupon("a", 5))
@@ -367,7 +367,7 @@ func TestEventsGoOverHTTP(t *testing.T) {
 	require.Equal(t, 3, events, "beyond the time limits of other requests: %v", lines.Err())
 }
 
-// pastOf is the past that a watch begins with.
+// pastOf is the past that a watch starts with.
 func (r *rig) pastOf(t *testing.T, id string) (past struct {
 	At, Left []int64
 	P50Ms    []*float64 `json:"p50_ms"`
