@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// So many signatures a second are verified, whoever sends them. A token waits
-// for its turn, and not for long.
+// Verified signatures a second must be limited, whoever sends them. A token
+// must wait, but not for long.
 func TestAdmit_BoundsTheSignaturesOfASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

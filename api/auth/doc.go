@@ -1,5 +1,5 @@
-// Package auth decides who a request comes from and what it may do: by
-// bearer tokens, of settings and of a file of named ones, and by JSON Web
-// Tokens of end users and services. A Gate answers for a process;
-// listen.go says where a process may listen.
+// Package auth decides who sends a request and what it may do. Credentials
+// are bearer tokens, from settings and from a file of named ones, and JSON
+// Web Tokens of end users and services. A process has one Gate. listen.go
+// decides on which addresses a process may listen.
 package auth

@@ -19,21 +19,20 @@ import (
 
 // Config of a Gate.
 type Config struct {
-	Addr   string // that it stands before
+	Addr   string // the listen address
 	Tokens Tokens
 	Logger *slog.Logger
-	// Refused is notified of tokens that were refused, seldom enough to
-	// write it down; nil is no one.
+	// Refused gets reports of refused tokens, rarely enough to store them;
+	// nil: no reports.
 	Refused    func(context.Context, Refusal)
-	Reloaded   func(Reload)          // is notified of each change of the tokens' files; nil: no one
-	Registerer prometheus.Registerer // nil: without metrics
+	Reloaded   func(Reload)          // called after each change of the tokens' files; nil: not called
+	Registerer prometheus.Registerer // nil: no metrics
 	Clock      func() time.Time      // default time.Now
 }
 
-// Reload says what a change of the tokens' files changed, by the tokens'
-// names.
+// Reload is a change of the tokens' files, by the tokens' names.
 type Reload struct {
-	Tokens  int      `json:"tokens"` // in force now
+	Tokens  int      `json:"tokens"` // now valid
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 }
@@ -55,12 +54,12 @@ func newReload(before, after map[digest]Grant) Reload {
 	return r
 }
 
-// Gate reports what a request may do.
+// Gate decides what a request may do.
 type Gate struct {
 	open     bool
 	clock    func() time.Time
 	tokens   *reread.Value[table]
-	jwts     *verifier // nil: none are taken
+	jwts     *verifier // nil: no JWTs are accepted
 	refusals *refusals
 }
 
@@ -74,7 +73,7 @@ func New(cfg Config) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{open: cfg.Tokens.none(), clock: cfg.Clock}
-	var inForce table // reads come one at a time
+	var inForce table // reads don't overlap
 	read := func() (table, error) {
 		all, err := cfg.Tokens.read(shortest(home))
 		if err == nil || errors.Is(err, reread.ErrPartly) {
@@ -100,11 +99,11 @@ func New(cfg Config) (*Gate, error) {
 	return g, nil
 }
 
-// Open reports whether every request may do everything: no token is set.
+// Open reports whether every request may do everything, as no token is set.
 func (g *Gate) Open() bool { return g.open }
 
-// Check refuses a request unless it may do what needs one of the scopes in
-// need. It fills in the caller of the request's context.
+// Check refuses a request unless its token has one of the scopes in need.
+// It sets the caller in the request's context.
 func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	who := caller.Of(r.Context())
 	if g.open {
@@ -128,9 +127,9 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	return nil
 }
 
-// Grant is what a token from a remote address is good for now. Problems:
-// unauthorized, rate_limited, unavailable. Whatever else its address
-// sends, a good token that was seen before passes.
+// Grant is what a token from a remote address allows now. Problems:
+// unauthorized, rate_limited, unavailable. A good token that was seen
+// before is accepted whatever else its address sends.
 func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
@@ -147,8 +146,8 @@ func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Pr
 	return g.grantJWT(ctx, remote, token)
 }
 
-// grantJWT is Grant for a JWT. Only one whose claims are good needs its
-// signature verified, which is what takes time.
+// grantJWT is Grant for a JWT. Verifying a signature is slow, so it is done
+// only if the claims are good.
 func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	grant, found := g.jwts.known(ctx, token)
 	if found {
@@ -177,8 +176,8 @@ func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire
 	return grant, nil
 }
 
-// Bearer returns the token of the one Authorization header, or "". Its
-// scheme is in either case, with one blank or more behind it.
+// Bearer returns the token of the only Authorization header, or "". The
+// scheme may be in either case, followed by blanks.
 func Bearer(h http.Header) string {
 	const scheme = "Bearer"
 	values := h["Authorization"]
@@ -187,7 +186,7 @@ func Bearer(h http.Header) string {
 	}
 	behind := values[0][len(scheme):]
 	token := strings.TrimLeft(behind, " \t")
-	if len(token) == len(behind) { // a longer word
+	if len(token) == len(behind) { // the scheme is only a prefix of a longer word
 		return ""
 	}
 	return token

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// leeway is how far the clocks of an issuer and of this process may
-	// differ.
+	// leeway is the tolerated difference between an issuer's clock and
+	// ours.
 	leeway = 30 * time.Second
-	// verifiedMax bounds the verified tokens that are remembered. Those
-	// that were not seen for longest are forgotten first.
+	// verifiedMax bounds the cached verified tokens. The least recently
+	// used are dropped.
 	verifiedMax = 50_000
 )
 
-// JWT says whose JSON Web Tokens are taken. The zero value takes none.
+// JWT selects the JSON Web Tokens to accept. The zero value accepts none.
 type JWT struct {
-	File, URL        string // of the issuer's public keys, a JWK Set: one of them
-	Issuer, Audience string // what iss must be, and aud must hold
-	// MaxAge is for how long keys are used that can't be read again; 0 is
+	File, URL        string // of the issuer's public keys, a JWK Set; set only one
+	Issuer, Audience string // required iss, and required member of aud
+	// MaxAge is how long keys are used that can't be reread; 0 is
 	// DefaultKeysMaxAge.
 	MaxAge time.Duration
 }
 
-// DefaultKeysMaxAge is JWT.MaxAge where that is not set.
+// DefaultKeysMaxAge is the default of JWT.MaxAge.
 const DefaultKeysMaxAge = 24 * time.Hour
 
 func (j JWT) none() bool { return j.File == "" && j.URL == "" && j.Issuer == "" && j.Audience == "" }
@@ -65,7 +65,7 @@ func (j JWT) check() error {
 	}
 	u, err := url.Parse(j.URL)
 	if err != nil {
-		// what the parser says may quote a password
+		// the parser's message may quote a password
 		return refuseSetting("JWKS_URL", "must be an https:// URL")
 	}
 	if home, err := isHome(u.Hostname() + ":443"); u.Scheme == "http" && (err != nil || !home) {
@@ -74,8 +74,8 @@ func (j JWT) check() error {
 	return nil
 }
 
-// checkFile refuses a file without a key that can verify a token, unless
-// it is one that withdraws all keys.
+// checkFile refuses a file without a usable key, except an empty set, which
+// withdraws all keys.
 func (j JWT) checkFile() error {
 	keys, err := readKeys(j.File)
 	if err == nil && len(keys.all) == 0 && keys.others > 0 {
@@ -85,16 +85,16 @@ func (j JWT) checkFile() error {
 	return err
 }
 
-// errKeys says that no key was read yet, or none for too long, so that
-// nothing is known of a token.
+// errKeys means that no key was ever read, or none for too long, so tokens
+// can't be judged.
 var errKeys = errors.New("auth: the issuer's keys can't be read")
 
 type source interface {
-	// keys gives the keys that are in force. A token may be signed by a
-	// key that is new: they are read again when none fits.
+	// keys returns the valid keys. If none fits they are reread: a token
+	// may be signed by a new key.
 	keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error)
-	// state is how many keys are in force, and for how long they could not
-	// be read again. It may begin to, and does not wait.
+	// state is the number of valid keys, and for how long rereading has
+	// failed. It may start a read without waiting for it.
 	state() (entries int, failing time.Duration)
 }
 
@@ -105,8 +105,7 @@ type verifier struct {
 	clock  func() time.Time
 }
 
-// verified is a token that was verified, by keys that are still the
-// issuer's.
+// verified is a token that was verified by keys that the issuer still has.
 type verified struct {
 	grant Grant
 	by    *keySet
@@ -117,7 +116,7 @@ func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, 
 		return nil, nil //nolint:nilnil // no settings, no verifier
 	}
 	seen, err := lru.New[digest, verified](verifiedMax)
-	if err != nil { // of a size below 1
+	if err != nil { // for a size below 1
 		panic(err)
 	}
 	v := &verifier{cfg: cfg, seen: seen, clock: clock}
@@ -132,8 +131,8 @@ func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, 
 
 func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
-// known is what a token that was verified before is good for, as long as
-// the issuer has the keys that it had then.
+// known is the grant of a token that was verified before, if the issuer's
+// keys haven't changed since.
 func (v *verifier) known(ctx context.Context, token string) (Grant, bool) {
 	found, ok := v.seen.Get(sha256.Sum256([]byte(token)))
 	if !ok {
@@ -143,19 +142,18 @@ func (v *verifier) known(ctx context.Context, token string) (Grant, bool) {
 	return found.grant, err == nil && now == found.by && v.clock().Before(found.grant.Until)
 }
 
-// unverified is a JWT whose claims are good and whose signature is not
-// verified yet.
+// unverified is a JWT with good claims whose signature isn't verified yet.
 type unverified struct {
 	claims  jwt.Token
 	payload []byte
 	by      *keySet
-	keys    []key // that its header fits
+	keys    []key // those that fit its header
 	alg     jwa.SignatureAlgorithm
 }
 
-// read checks what is cheap to check: the claims, and that the issuer has
-// a key that the header fits. Errors: errKeys; any other says that the
-// token is no good, see isExpired.
+// read does the cheap checks: the claims, and whether the issuer has a key
+// that fits the header. Errors: errKeys; any other means a bad token, see
+// isExpired.
 func (v *verifier) read(ctx context.Context, token string) (*unverified, error) {
 	message, err := jws.Parse([]byte(token), jws.WithCompact())
 	if err != nil {
@@ -187,12 +185,11 @@ func (v *verifier) read(ctx context.Context, token string) (*unverified, error) 
 	return u, nil
 }
 
-// errSignature says that none of the keys that a token's header fits has
-// signed it.
+// errSignature means that no fitting key has signed the token.
 var errSignature = errors.New("auth: the token's signature is wrong")
 
-// verify is what a token that was read is good for. Errors: errSignature;
-// any other is about its claims.
+// verify verifies the signature and returns the grant. Errors:
+// errSignature; any other is about the claims.
 func (v *verifier) verify(token string, u *unverified) (Grant, error) {
 	provider := jws.KeyProviderFunc(func(_ context.Context, sink jws.KeySink, _ *jws.Signature, _ *jws.Message) error {
 		for _, k := range u.keys {
@@ -221,13 +218,13 @@ func grantOf(token jwt.Token) (Grant, error) {
 	}
 	until, _ := token.Expiration()
 	grant := Grant{Actor: sub, Until: until.Add(leeway)}
-	for _, claim := range []string{"scope", "scp"} { // the second is Okta's and Microsoft's
+	for _, claim := range []string{"scope", "scp"} { // the second is used by Okta and Microsoft
 		var scope any
-		_ = token.Get(claim, &scope) // none is no scope
+		_ = token.Get(claim, &scope) // without the claim there is no scope
 		switch scope := scope.(type) {
 		case string:
 			grant.Scopes |= scopesOf(scope)
-		case []any: // as some issuers write it
+		case []any: // some issuers write a list
 			for _, one := range scope {
 				word, _ := one.(string)
 				grant.Scopes |= scopesOf(word)

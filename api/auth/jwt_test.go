@@ -29,7 +29,7 @@ const (
 	audience = "dibs"
 )
 
-// issued is a key of an issuer, with what its JWK says beside it.
+// issued is an issuer's key with other fields of its JWK.
 type issued struct {
 	id     string
 	alg    jwa.SignatureAlgorithm
@@ -65,8 +65,8 @@ func keySetOf(t testing.TB, keys ...issued) string {
 	return string(text)
 }
 
-// token is a JWT that is good for an hour, but for what claims and header
-// change; nil takes a claim away.
+// token is a JWT that is valid for an hour, changed by claims and header;
+// nil removes a claim.
 func (k issued) token(t testing.TB, claims, header map[string]any) string {
 	t.Helper()
 	all := map[string]any{
@@ -124,7 +124,7 @@ func TestJWT_EveryGoodAlgorithmIsTaken(t *testing.T) {
 	keys := []issued{es, {id: "ed", alg: jwa.EdDSA(), key: edKey}, {id: "p384", alg: jwa.ES384(), key: p384}, rs}
 	g, _ := jwtGate(t, keys...)
 	for _, k := range append(keys, ps) {
-		for range 2 { // verified, and remembered
+		for range 2 { // verified, then cached
 			require.Equal(t, "ada", ask(g, k.token(t, nil, nil), auth.User), k.alg)
 		}
 	}
@@ -156,7 +156,7 @@ func TestJWT_WhatIsNotGoodIsRefused(t *testing.T) {
 	none := encode([]byte(`{"alg":"none","kid":"es"}`)) + "." + parts[1] + "."
 	asHMAC := issued{id: "es", alg: jwa.HS256(), key: public}
 	ago, soon := time.Now().Add(-time.Hour).Unix(), time.Now().Add(time.Hour).Unix()
-	// Each wrong token has an address of its own: it is looked at, not
+	// Each wrong token has its own address, so that it is checked, not
 	// throttled.
 	for what, token := range map[string]string{
 		"none": none, "none, signed": none + parts[2], "the public key as a secret": asHMAC.token(t, nil, nil), "a shared key of the set": shared.token(t, nil, nil),
@@ -220,8 +220,8 @@ func TestJWT_IsGoodUntilItEndsAndItsKeyGoes(t *testing.T) {
 	})
 }
 
-// A file that withdraws all keys is obeyed. One that is gone or broken is not,
-// until the keys are too old.
+// A file that withdraws all keys must apply. A missing or broken file must
+// not, until the keys are too old.
 func TestJWT_TheFileOfKeysIsEmptiedOrGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestJWT_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-// What one verification costs, and what it costs once the token is remembered.
+// The cost of a verification, and of a cached token.
 func BenchmarkJWT(b *testing.B) {
 	es := newES256(b, "es")
 	file := filepath.Join(b.TempDir(), "jwks.json")

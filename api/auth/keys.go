@@ -13,7 +13,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 )
 
-// keySet is an issuer's public keys. It is never changed: another set is
+// keySet is an issuer's public keys. It is immutable: another set is
 // another pointer.
 type keySet struct {
 	all    []key
@@ -22,16 +22,16 @@ type keySet struct {
 
 type key struct {
 	id     string
-	algs   []string // that it may sign by
+	algs   []string // allowed algorithms
 	public any
 }
 
-// algorithms are those that a public key may be used with: never none,
-// never one whose key is a shared secret.
+// algorithms are those allowed for a public key: never none, and never one
+// with a shared secret.
 func algorithms(public any) []string {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		// jwk takes none below 2048 bits
+		// jwk refuses keys below 2048 bits
 		return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
 	case *ecdsa.PublicKey:
 		switch k.Curve.Params().BitSize {
@@ -48,8 +48,8 @@ func algorithms(public any) []string {
 	return nil
 }
 
-// fitting are the keys that a token with this header may be signed by.
-// Without a key id all that know the algorithm are tried.
+// fitting returns the keys that may have signed a token with this header.
+// Without a key id, all with the algorithm.
 func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 	for _, k := range s.all {
 		if (id == "" || id == k.id) && slices.Contains(k.algs, alg.String()) {
@@ -59,9 +59,9 @@ func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 	return fit
 }
 
-// parseKeys reads a JWK Set. Keys that can't verify a token are passed
-// over. A set without any other is an answer as well: the issuer has
-// withdrawn its keys, and no token is good.
+// parseKeys reads a JWK Set. It skips keys that can't verify a token. A set
+// without usable keys is valid: the issuer has withdrawn them, so every
+// token is refused.
 func parseKeys(text []byte) (*keySet, error) {
 	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))
 	if err != nil {

@@ -9,26 +9,25 @@ import (
 )
 
 var (
-	// ErrAddr says that an address can't be read.
+	// ErrAddr means an unreadable address.
 	ErrAddr = errors.New("auth: bad address")
-	// ErrListen says that an address may not be listened on without
-	// tokens.
+	// ErrListen means the address needs tokens.
 	ErrListen = errors.New("auth: refusing to listen beyond loopback without tokens")
-	// ErrPlain says that an address may not be listened on without TLS.
+	// ErrPlain means the address needs TLS.
 	ErrPlain = errors.New("auth: refusing to listen beyond loopback without TLS")
 )
 
-// Door is where a process listens, and how.
+// Door is where and how a process listens.
 type Door struct {
 	Addr     string // host:port
 	TLS      bool
-	Insecure bool // plain HTTP beyond loopback is meant
+	Insecure bool // plain HTTP beyond loopback is allowed
 }
 
-// Check refuses an address that can't be read, and, when no token is set,
-// one that other machines may reach; so it does when tokens would go there
-// in clear and no one said that they may. Errors: ErrAddr, ErrListen,
-// ErrPlain, *SettingError.
+// Check refuses unreadable addresses. It refuses an address that other
+// machines can reach if no token is set, or if tokens would be sent in
+// clear without Insecure. Errors: ErrAddr, ErrListen, ErrPlain,
+// *SettingError.
 func (d Door) Check(tokens Tokens) error {
 	home, err := isHome(d.Addr)
 	switch {
@@ -54,13 +53,12 @@ func shortest(home bool) int {
 	return ShortestOffLoopback
 }
 
-// isHome reports whether no one but this machine reaches an address. A
-// host name other than localhost is not taken for home: what it resolves
-// to may change.
+// isHome reports whether only this machine can reach an address. A host
+// name other than localhost isn't home: what it resolves to may change.
 func isHome(addr string) (bool, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
-		// a number, or a name of this machine's list
+		// a number, or a name in this machine's list
 		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	}
 	if err != nil {

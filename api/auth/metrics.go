@@ -14,7 +14,7 @@ var (
 		"For how long a source of credentials could not be read as it is; 0 when it can.", []string{"source"}, nil)
 )
 
-// sources shows the state of what tokens and keys are read from.
+// sources exports the state of the tokens' and keys' sources.
 type sources struct {
 	gate   *Gate
 	tokens Tokens
@@ -26,8 +26,8 @@ func (s sources) Describe(ch chan<- *prometheus.Desc) {
 	ch <- failingDesc
 }
 
-// Collect implements prometheus.Collector. It has the sources read again,
-// as a request would: a source that no one uses is watched, too.
+// Collect implements prometheus.Collector. It rereads the sources as a
+// request does, so that unused sources are monitored, too.
 func (s sources) Collect(ch chan<- prometheus.Metric) {
 	entries := func(source string, n int) {
 		ch <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(n), source)

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// guessesPerSecond and guessesAtOnce are how many unknown tokens of an
-	// address are answered 401; more are answered 429.
+	// guessesPerSecond and guessesAtOnce limit an address' unknown tokens
+	// that get 401. More get 429.
 	guessesPerSecond = 2
 	guessesAtOnce    = 50
-	// checksPerCore bounds the signatures that are verified in a second,
-	// whoever sends them: half of the cores, as each takes about 0.1 ms. A
-	// token is verified once and then known.
+	// checksPerCore limits the signatures verified a second, from all
+	// senders: about half of the cores, at about 0.1 ms each. A token is
+	// verified once, then cached.
 	checksPerCore = 5_000
-	// checkWait is how long a token waits for its turn.
+	// checkWait is the longest wait of a token for verification.
 	checkWait = 2 * time.Second
-	// suspectsMax bounds the addresses that are remembered. Those that
-	// were quiet for longest are forgotten first.
+	// suspectsMax bounds the remembered addresses. The least recently seen
+	// are dropped.
 	suspectsMax = 4096
-	// reportEvery is how often refusals of one address and one reason are
-	// reported again.
+	// reportEvery is the time between two reports for one address and
+	// reason.
 	reportEvery = time.Minute
-	// reportedPerSecond bounds what is notified of all addresses together.
+	// reportedPerSecond limits the reports of all addresses together.
 	reportedPerSecond = 5
 )
 
@@ -43,40 +43,39 @@ const (
 type reason string
 
 const (
-	// it is none of ours, or a JWT that its claims or its kid say is not for us
+	// unknown, or a JWT whose claims or kid are for another service
 	reasonUnknown   reason = "unknown"
-	reasonExpired   reason = "expired"   // it was good
+	reasonExpired   reason = "expired"   // it was valid
 	reasonForged    reason = "forged"    // a JWT with a wrong signature
-	reasonForbidden reason = "forbidden" // it is good, and not for this
-	reasonThrottled reason = "throttled" // it waited too long to be verified, as too many come
+	reasonForbidden reason = "forbidden" // valid, but not for this
+	reasonThrottled reason = "throttled" // too many tokens waited for verification
 )
 
 func reasons() []reason {
 	return []reason{reasonUnknown, reasonExpired, reasonForged, reasonForbidden, reasonThrottled}
 }
 
-// Refusal is tokens that were refused: Count of them, since they were
-// reported the last time.
+// Refusal reports Count refused tokens since the last report.
 type Refusal struct {
-	Actor   string // of a token that is good, or was
+	Actor   string // of a token that is or was valid
 	Address string
 	Reason  string
 	Count   int
 }
 
-// refusals counts refused tokens, reports them, and bounds what addresses
-// that send wrong ones may cost. Its memory is bounded.
+// refusals counts and reports refused tokens, and limits the cost of
+// addresses that send wrong ones. Its memory is bounded.
 type refusals struct {
 	log      *slog.Logger
 	report   func(context.Context, Refusal)
 	clock    func() time.Time
 	count    *prometheus.CounterVec
 	suspects *lru.Cache[string, *suspect]
-	all      *rate.Limiter // of what is reported
+	all      *rate.Limiter // of reports
 	checks   *rate.Limiter // of signatures
 }
 
-// suspect is an address that sent tokens that were refused.
+// suspect is an address that sent refused tokens.
 type suspect struct {
 	guesses *rate.Limiter
 
@@ -86,12 +85,12 @@ type suspect struct {
 
 type unsent struct {
 	count int
-	last  time.Time // when it was reported; zero: never
+	last  time.Time // time of the last report; zero: none
 }
 
 func newRefusals(cfg *Config) *refusals {
 	suspects, err := lru.New[string, *suspect](suspectsMax)
-	if err != nil { // of a size below 1
+	if err != nil { // for a size below 1
 		panic(err)
 	}
 	checks := checksPerCore * runtime.GOMAXPROCS(0)
@@ -108,8 +107,8 @@ func newRefusals(cfg *Config) *refusals {
 	return r
 }
 
-// AddressOf is where a request comes from, without the port. Whoever has
-// an IPv6 address has a whole /64 of them.
+// AddressOf is a request's address without the port. An IPv6 address
+// becomes its /64, as one client usually has a whole /64.
 func AddressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -149,7 +148,7 @@ func (r *refusals) admit(ctx context.Context, remote string) *wire.Problem {
 	}
 }
 
-// refuse refuses a token that took no effort to recognize.
+// refuse refuses a token whose check was cheap.
 func (r *refusals) refuse(ctx context.Context, remote, actor string, why reason) *wire.Problem {
 	r.note(ctx, Refusal{Actor: actor, Address: AddressOf(remote), Reason: string(why)})
 	return wire.Refuse(wire.CodeUnauthorized)
@@ -169,8 +168,8 @@ func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 	}
 }
 
-// note counts a refusal, and reports it unless this was notified of its
-// address a moment ago.
+// note counts a refusal, and reports it unless its address was reported
+// recently.
 func (r *refusals) note(ctx context.Context, refused Refusal) {
 	r.count.WithLabelValues(refused.Reason).Inc()
 	refused.Count = r.suspect(refused.Address).due(reason(refused.Reason), r.clock(), r.all)
@@ -184,7 +183,7 @@ func (r *refusals) note(ctx context.Context, refused Refusal) {
 	}
 }
 
-// due is how many refusals are to be reported now; 0 is none.
+// due is the number of refusals to report now; 0: none.
 func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

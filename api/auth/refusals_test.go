@@ -85,8 +85,8 @@ dibs_http_tokens_refused_total{reason="unknown"} 54
 	})
 }
 
-// Behind a proxy all users have one address: what some of them send must not
-// keep the others out.
+// Behind a proxy all users may have one address. Some users' wrong tokens
+// must not keep the others out.
 func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 			}
 			require.Equal(t, wrong.answer, answer, wrong.what)
 			require.Equal(t, wrong.count, g.refused(t, wrong.reason)-before, wrong.what)
-			for range 60 { // as many as used to be too many
+			for range 60 { // enough to exceed an address' limit
 				good++
 				fresh := es.token(t, map[string]any{"jti": strconv.Itoa(good)}, nil)
 				require.Equal(t, "may", g.ask("192.0.2.1:1", fresh, auth.User), "after %d tokens: %s", wrong.count, wrong.what)
@@ -131,7 +131,7 @@ func (g *told) refused(t *testing.T, reason string) int {
 	return int(g.value(t, "dibs_http_tokens_refused_total", reason))
 }
 
-// value is that of the series of a metric with a label.
+// value is the value of a metric's series with a label.
 func (g *told) value(t *testing.T, metric, label string) float64 {
 	t.Helper()
 	families, err := g.registry.Gather()
@@ -147,7 +147,7 @@ func (g *told) value(t *testing.T, metric, label string) float64 {
 	return 0
 }
 
-// However many addresses there are, few lines are notified of them.
+// However many addresses there are, few log lines and reports are allowed.
 func TestWrongTokens_OfManyAddressesAreToldWithinBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Scope is what a token may do; scopes add up.
+// Scope is what a token may do. Scopes can be combined.
 type Scope uint8
 
-// The scopes. A route lists those that may call it; Admin may call all.
+// The scopes. A route lists the allowed ones; Admin is always allowed.
 const (
 	Admin Scope = 1 << iota // everything
-	// claims, redeems, releases, reads claims, and a campaign and its stock
+	// claims, redeems, releases; reads claims, a campaign and its stock
 	Storefront
 	Viewer // reads
-	User   // claims, reads claims and releases, for one user alone
-	// Open asks for no token.
+	User   // claims, reads claims and releases, for one user only
+	// Open needs no token.
 	Open Scope = 0
 )
 
@@ -36,12 +36,12 @@ func (s Scope) String() string {
 	return strings.Join(names, " or ")
 }
 
-// roles are the scopes that a token may have by name. User is for JWTs
-// alone: it needs the user.
+// roles are the scopes that a token can have by name. User is only for
+// JWTs, as it needs a user.
 var roles = map[string]Scope{"admin": Admin, "storefront": Storefront, "viewer": Viewer}
 
-// scopesOf reads the scope of a JWT: words separated by blanks. Those of
-// others are passed over.
+// scopesOf reads a JWT's scope, words separated by blanks. It skips other
+// services' words.
 func scopesOf(claim string) (all Scope) {
 	for word := range strings.FieldsSeq(claim) {
 		name, ours := strings.CutPrefix(word, "dibs:")
@@ -56,18 +56,18 @@ func scopesOf(claim string) (all Scope) {
 	return all
 }
 
-// Grant is what a token is good for.
+// Grant is what a token allows.
 type Grant struct {
-	Actor  string // who holds it
+	Actor  string // the token's holder
 	Scopes Scope
-	Until  time.Time // zero: for ever
+	Until  time.Time // zero: unlimited
 }
 
-// May reports whether the grant suffices for what needs one of the scopes.
+// May reports whether the grant has one of the scopes.
 func (g *Grant) May(need Scope) bool { return g.Scopes&(need|Admin) != 0 }
 
-// onlyFor is the user for whom alone the grant allows what needs one of
-// the scopes; "" is any.
+// onlyFor is the only user that the grant may act for under these scopes;
+// "" is any.
 func (g *Grant) onlyFor(need Scope) string {
 	if g.Scopes&(need&^User|Admin) != 0 {
 		return ""

@@ -21,18 +21,18 @@ import (
 const (
 	// keysMax bounds a JWK Set, in bytes.
 	keysMax = 1 << 20
-	// keysFor is how long keys of a URL are used before they must be asked
-	// for again: a key that the issuer withdrew works no longer.
+	// keysFor is how long a URL's keys are used before they must be read
+	// again. After that, a withdrawn key no longer works.
 	keysFor = 5 * time.Minute
-	// keysAhead is how long before that a request has them asked for
-	// without waiting.
+	// keysAhead is how long before that a request starts a read without
+	// waiting for it.
 	keysAhead = time.Minute
-	// keysPause is the least time between two requests for keys, whatever
-	// tokens come.
+	// keysPause is the least time between two reads, whatever tokens
+	// arrive.
 	keysPause = 10 * time.Second
-	// keysTimeout bounds a request for keys.
+	// keysTimeout bounds a read of keys.
 	keysTimeout = 3 * time.Second
-	// redirectsMax bounds the redirects of a request for keys.
+	// redirectsMax bounds a read's redirects.
 	redirectsMax = 3
 	logEvery     = time.Minute
 )
@@ -78,13 +78,13 @@ type keyURL struct {
 	client  *http.Client
 	logSome rate.Sometimes
 
-	fetching sync.Mutex // held while keys are asked for
+	fetching sync.Mutex // held while keys are read
 
 	mu      sync.Mutex
 	now     *keySet   // nil before the first
-	read    time.Time // when they were
-	failing time.Time // since when they can't be read again; zero: they can
-	pause   time.Time // no request before
+	read    time.Time // time of the last read
+	failing time.Time // since when rereading fails; zero: it works
+	pause   time.Time // no read before this time
 }
 
 func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
@@ -98,8 +98,8 @@ func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
 	}
 }
 
-// checkRedirect follows a few redirects by HTTPS. Whoever can change an
-// answer on plain HTTP can make tokens.
+// checkRedirect follows few redirects, only to HTTPS. Who controls a plain
+// HTTP answer can forge tokens.
 func checkRedirect(to *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > redirectsMax:
@@ -110,9 +110,9 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// keys asks the issuer when none of the keys fits, and when they are old.
-// While the issuer does not answer, those that were read are given until
-// they are too old. Errors: errKeys.
+// keys reads again if no key fits or if the keys are old. While the issuer
+// doesn't answer, it returns the last keys until they are too old. Errors:
+// errKeys.
 func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error) {
 	now, next := u.cached(fits)
 	switch next {
@@ -125,7 +125,7 @@ func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, er
 	}
 	u.fetching.Lock()
 	now, next = u.cached(fits)
-	if next == keep { // another request has asked
+	if next == keep { // another request has read them
 		u.fetching.Unlock()
 		return orNone(now)
 	}
@@ -141,17 +141,17 @@ func orNone(now *keySet) (*keySet, error) {
 	return now, nil
 }
 
-// next is what to do before keys are given.
+// next is what to do before keys are returned.
 type next int
 
 const (
-	keep       next = iota // they are fresh, or the issuer was asked a moment ago
-	readBeside             // they will do, and the issuer is asked for the next request
+	keep       next = iota // fresh, or read a moment ago
+	readBeside             // good enough; read for the next request
 	readFirst
 )
 
-// cached is the keys that may be used, nil for none, and whether the
-// issuer is to be asked.
+// cached returns the usable keys, nil if there are none, and whether to
+// read again.
 func (u *keyURL) cached(fits func(*keySet) bool) (*keySet, next) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -186,14 +186,14 @@ func (u *keyURL) state() (entries int, failing time.Duration) {
 	return entries, failing
 }
 
-// fetchBeside asks the issuer, unless someone does, and waits for nothing.
+// fetchBeside starts a read unless one is running. It doesn't wait.
 func (u *keyURL) fetchBeside(ctx context.Context) {
 	if u.fetching.TryLock() {
 		go u.fetch(context.WithoutCancel(ctx))
 	}
 }
 
-// fetch asks the issuer. Its caller holds fetching, which it frees.
+// fetch reads the keys. The caller holds fetching, and fetch unlocks it.
 func (u *keyURL) fetch(ctx context.Context) {
 	defer u.fetching.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
@@ -232,7 +232,7 @@ func (u *keyURL) request(ctx context.Context) (*keySet, error) {
 	}
 	res, err := u.client.Do(req) //nolint:gosec // the same
 	if failed, is := errors.AsType[*url.Error](err); is {
-		err = failed.Err // the URL may hold a password
+		err = failed.Err // the URL may contain a password
 	}
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)

@@ -101,8 +101,8 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 	})
 }
 
-// A key that was withdrawn is not accepted once more because no one asked in
-// between.
+// A withdrawn key must not be accepted again just because no request came
+// in between.
 func TestKeyURL_WithdrawnKeysAreOutInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestKeyURL_KeysThatCannotBeReadAgainEnd(t *testing.T) {
 	})
 }
 
-// Requests that come together ask once.
+// Concurrent requests must read only once.
 func TestKeyURL_ManyAskOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 	})
 }
 
-// Redirects away from HTTPS, and long chains of them, are not followed.
+// Redirects away from HTTPS, and long chains, must not be followed.
 func TestKeyURL_StaysOnHTTPS(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestKeyURL_StaysOnHTTPS(t *testing.T) {
 	}
 }
 
-// redirecting answers with a redirect to each hop, and then with keys.
+// redirecting answers with a redirect to each hop, then with keys.
 type redirecting struct {
 	hops []string
 	next int

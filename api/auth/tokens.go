@@ -15,46 +15,45 @@ import (
 )
 
 // ShortestOffLoopback is the least length of a token where other machines
-// may send guesses.
+// may guess.
 const ShortestOffLoopback = 16
 
-// Tokens are the bearer tokens that a process takes; an empty one is none.
-// Without any, and without JWT, every request may do everything, see
-// CheckListen.
+// Tokens are the bearer tokens that a process accepts; "" is none. Without
+// any token or JWT, every request may do everything, see Door.Check.
 type Tokens struct {
 	Admin, Storefront, Viewer             string
-	AdminFile, StorefrontFile, ViewerFile string // each holds one token
-	// a line a token: name role sha256:<hex> [expires=RFC3339]
+	AdminFile, StorefrontFile, ViewerFile string // each contains one token
+	// a token per line: name role sha256:<hex> [expires=RFC3339]
 	File string
 	JWT  JWT
 }
 
 func (t Tokens) none() bool {
-	t.JWT.MaxAge = 0 // it is a detail of what is set beside it
+	t.JWT.MaxAge = 0 // a detail of the other JWT settings
 	return t == Tokens{}
 }
 
 // SettingError refuses a setting of Tokens.
 type SettingError struct {
-	Setting string // as its variable is called, without the prefix
+	Setting string // name of its variable without the prefix
 	Err     error
 }
 
 // Error reads "ADMIN_TOKEN: …".
 func (e *SettingError) Error() string { return e.Setting + ": " + e.Err.Error() }
 
-// Unwrap is what is wrong.
+// Unwrap returns the cause.
 func (e *SettingError) Unwrap() error { return e.Err }
 
 func refuseSetting(setting, format string, args ...any) error {
 	return &SettingError{setting, fmt.Errorf(format, args...)}
 }
 
-// digest is what is kept of a token. Tokens are looked up by it: what its
-// timing reveals is of no use without a token.
+// digest is what is stored of a token. Tokens are found by digest, so the
+// timing of a search reveals nothing useful.
 type digest [sha256.Size]byte
 
-// single is a role's one token of the settings.
+// single is the only token of a role in the settings.
 type single struct{ role, setting, token, path string }
 
 func (t Tokens) singles() []single {
@@ -79,13 +78,12 @@ func (t Tokens) paths() (paths []string) {
 
 type table struct {
 	grants map[digest]Grant
-	listed int // of them stand in Tokens.File
+	listed int // those from Tokens.File
 }
 
-// read is the grant of each token, files and all. Tokens that are readable
-// must have at least shortest characters. Errors: *SettingError; one that
-// wraps reread.ErrPartly comes with all grants but those of lines that are
-// wrong.
+// read returns the grants by token, including files. Tokens in clear must
+// have at least shortest characters. Errors: *SettingError. If it wraps
+// reread.ErrPartly, the grants are complete except for faulty lines.
 func (t Tokens) read(shortest int) (all table, err error) {
 	all.grants = make(map[digest]Grant)
 	for _, s := range t.singles() {
@@ -143,7 +141,7 @@ func (s *single) add(grants map[digest]Grant, shortest int) error {
 	return nil
 }
 
-// CheckToken refuses what an Authorization header can't carry.
+// CheckToken refuses a token that an Authorization header can't carry.
 func CheckToken(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		return errors.New("must not hold blanks or control characters: an Authorization header cannot carry them")
@@ -151,10 +149,10 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// addLines reads a file of tokens. Empty lines, and those that begin with
-// #, say nothing. A line that is wrong grants nothing, and the others
-// count: a mistake in one must not keep a token alive whose line was taken
-// out. The error is the first mistake.
+// addLines reads a file of tokens. It skips empty lines and comments with
+// #. A faulty line grants nothing, but the others count: otherwise a
+// mistake in one line would keep a removed token valid. The error is the
+// first fault.
 func addLines(grants map[digest]Grant, text string) (first error) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -204,7 +202,7 @@ func parseLine(words []string) (key digest, grant Grant, err error) {
 	return digest(sum), grant, nil
 }
 
-// Line is the line of the file of tokens for a token.
+// Line is a token's line in the file of tokens.
 func Line(name, role, token string, until time.Time) (string, error) {
 	sum := sha256.Sum256([]byte(token))
 	words := []string{name, role, "sha256:" + hex.EncodeToString(sum[:])}

@@ -26,8 +26,8 @@ func newGate(t *testing.T, tokens auth.Tokens) *auth.Gate {
 	return g
 }
 
-// askWho is the actor that a gate finds in a request with a token, "only"
-// before one that may act for itself alone, or the code of its refusal.
+// askWho returns the actor of a request with a token, with "only" before
+// one that may only act for itself, or the code of its refusal.
 func askWho(g *auth.Gate, token string, need auth.Scope) string {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "127.0.0.1:7"
@@ -56,7 +56,7 @@ func write(t *testing.T, path string, lines ...string) {
 	require.NoError(t, writeFile(path, lines...))
 }
 
-// writeFile puts a new file in the place of the one that was there.
+// writeFile replaces a file atomically.
 func writeFile(path string, lines ...string) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestTokens_AreReadAgainWhenTheirFileChanges(t *testing.T) {
 	})
 }
 
-// A mistake in a line must not keep a token alive whose line was taken out.
+// A mistake in a line must not keep a removed token valid.
 func TestTokensFile_ALineThatIsWrongGrantsNothingAndTheOthersCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 // Audit reads who changed what.
 type Audit interface {
-	// List gives the newest entries first. An error means that MySQL does
-	// not answer.
+	// List returns entries, newest first. An error means that MySQL doesn't
+	// answer.
 	List(ctx context.Context, q models.AuditQuery) ([]models.AuditEntry, error)
 }
 

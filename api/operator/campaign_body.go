@@ -12,12 +12,12 @@ import (
 	"dibs/models"
 )
 
-// BodyMax is the largest body of a campaign or a change, in bytes.
+// BodyMax bounds the body of a campaign or a change, in bytes.
 const BodyMax = 1 << 20
 
-// campaignBody is the body of POST /v1/campaigns. A field that is nil was
-// not sent. A new field of a definition comes into changeBody as well, and
-// into models.CampaignJSON, which shows it.
+// campaignBody is the body of POST /v1/campaigns. nil fields weren't sent.
+// A new field of a definition must be added to changeBody, too, and to
+// models.CampaignJSON, which shows it.
 type campaignBody struct {
 	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
 	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
@@ -41,7 +41,7 @@ type campaignBody struct {
 	refused *wire.Problem
 }
 
-// publicBody is level, count, or nothing for false.
+// publicBody is level, count, or "" for false.
 type publicBody string
 
 // Schema is for the document.
@@ -51,8 +51,8 @@ func (publicBody) Schema(huma.Registry) *huma.Schema {
 	}}
 }
 
-// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil
-// stays as it is, unless null was sent.
+// changeBody is the body of PATCH /v1/campaigns/{id}. nil fields stay as
+// they are, unless null was sent.
 type changeBody struct {
 	Name          *string     `json:"name,omitempty" maxLength:"200"`
 	Public        *publicBody `json:"public,omitempty"`
@@ -78,15 +78,15 @@ func (b *changeBody) fields() []wire.Field {
 		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd))
 }
 
-// limitBody is a limit of a campaign as it is created and changed.
+// limitBody is a limit in a request.
 type limitBody struct {
 	By  string     `json:"by" pattern:"^[a-z_]{1,32}$" required:"true" doc:"user, or the name of a subject that claims carry"`
 	Per models.Per `json:"per" enum:"all,hour,day,week,month" required:"true" doc:"in the campaign's time_zone; a week starts on Monday"`
 	Max int64      `json:"max" minimum:"1" maximum:"1000000000000" required:"true" doc:"units"`
 }
 
-// limitsOf are the limits of a body; nil when it has no list. A limit that
-// is sent by its short name as well is refused.
+// limitsOf returns a body's limits, or nil without a list. A limit that is
+// also sent by its short name is refused.
 func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, *wire.Problem) {
 	if list == nil {
 		return nil, nil
@@ -105,11 +105,11 @@ func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, 
 	return &all, nil
 }
 
-// Decode keeps the refusal for the handler: huma would answer in its own
-// words.
+// Decode keeps the refusal for the handler. huma would answer in its own
+// form.
 func (b *campaignBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
-// Decode is as that of a campaign.
+// Decode keeps the refusal for the handler.
 func (b *changeBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
 func (b *campaignBody) campaign() (c models.Campaign, p *wire.Problem) {
@@ -153,7 +153,7 @@ func (b *campaignBody) campaign() (c models.Campaign, p *wire.Problem) {
 	return c, cmp.Or(noSender, noStart, noEnd, noHold, noMax, noSense)
 }
 
-// missing refuses what models.Campaign can't tell.
+// missing refuses what models.Campaign can't express.
 func (b *campaignBody) missing() *wire.Problem {
 	switch {
 	case b.refused != nil:
@@ -199,7 +199,7 @@ func (b *changeBody) change() (models.Change, *wire.Problem) {
 	return ch, cmp.Or(b.refused, checkName(b.Name), noLimits, noStart, noEnd)
 }
 
-// parseTime reads an RFC 3339 time and cuts it to UTC milliseconds.
+// parseTime reads an RFC 3339 time and truncates it to UTC milliseconds.
 func parseTime(name string, text *string) (*time.Time, *wire.Problem) {
 	if text == nil {
 		return nil, nil

@@ -101,8 +101,8 @@ func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
 	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}), operator.RequestFields())
 }
 
-// What is refused of a new campaign is no hindrance to one that is there: sent
-// again it is the same, and changes to it go on.
+// An existing campaign with a contradiction that new ones may not have must
+// still accept the same creation again, and changes.
 func TestContradictions_OfBeforeKeepGoing(t *testing.T) {
 	t.Parallel()
 	ended := apitest.Now.Add(-24 * time.Hour)

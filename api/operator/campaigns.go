@@ -128,8 +128,8 @@ func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*Campaig
 	return answerOf(&c), nil
 }
 
-// hiddenFrom reports whether the caller is a user and the campaign not
-// open: it is as good as not there.
+// hiddenFrom reports whether the caller is an end user and the campaign
+// isn't open. Then it is answered as not found.
 func hiddenFrom(ctx context.Context, c *models.Campaign) bool {
 	return caller.Of(ctx).User != "" && c.Status != models.StatusOpen
 }
@@ -161,7 +161,7 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*Campaign
 	return s.change(ctx, in.ID, in.IfMatch, change)
 }
 
-// pause pauses a campaign, without MySQL if that does not do it soon.
+// pause pauses a campaign, only in Redis if MySQL is too slow.
 func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Change) (*CampaignOutput, error) {
 	soon, cancel := context.WithTimeout(ctx, pauseSoon)
 	defer cancel()
@@ -181,7 +181,7 @@ func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Chang
 	return answerOf(&c), nil
 }
 
-// pausedOutput is the answer to PauseCampaigns.
+// pausedOutput is the answer of PauseCampaigns.
 type pausedOutput struct {
 	Body struct {
 		Paused   []string `json:"paused" doc:"ids"`
@@ -231,8 +231,8 @@ func (s *Routes) DeleteCampaign(ctx context.Context, in *campaignInput) (*struct
 	return nil, nil //nolint:nilnil // 204 has no body
 }
 
-// change changes a campaign that is not closed. Closing it again, and
-// changing nothing, only show the campaign.
+// change changes a campaign that isn't closed. Closing it again, or
+// changing nothing, only returns the campaign.
 func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.Change) (*CampaignOutput, error) {
 	change.IfVersion = matching(ifMatch)
 	c, p := s.campaign(ctx, id)
@@ -249,7 +249,7 @@ func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.C
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := s.cfg.Campaigns.Change(ctx, id, change)
-	s.cfg.Changed(id) // with an error, too: it may have been changed
+	s.cfg.Changed(id) // after an error, too: it may have been changed
 	if err != nil {
 		return nil, s.refuseChange(ctx, "change", id, err)
 	}

@@ -197,8 +197,8 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
-// Who looks at a campaign that Redis does not hold must not have it loaded:
-// MySQL knows all of it.
+// Reading an evicted campaign's stock must not load it: MySQL has all of
+// it.
 func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
@@ -244,8 +244,8 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	require.Equal(t, 200, w.Code, w.Body)
 }
 
-// A close that MySQL took and Redis did not hear of must reach Redis when it is
-// asked for again: claims go on until then.
+// If Redis missed a close that MySQL has, a repeated close must reach
+// Redis. Until then claims continue.
 func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewFake(apitest.Coupon("c1", 10))

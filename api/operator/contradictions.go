@@ -7,12 +7,13 @@ import (
 	"dibs/models"
 )
 
-// minHold is the shortest hold_for: overdue holds are searched for once a
+// minHold is the shortest hold_for: overdue holds are searched once a
 // second.
 const minHold = time.Second
 
-// contradiction refuses a new campaign that can't be meant. Campaigns of
-// before may be so: they keep going, and can be sent again.
+// contradiction refuses a new campaign whose fields contradict each other.
+// Existing campaigns may have contradictions: they continue, and may be
+// created again.
 func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
 	switch {
 	case c.EndsAt != nil && !c.EndsAt.After(now):
@@ -30,15 +31,14 @@ func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
 	return nil
 }
 
-// contradicts refuses a change that makes a campaign one that can't be
-// meant. What a campaign was before is no matter: a pause must not fail
-// over it.
+// contradicts refuses a change that causes a contradiction. Earlier
+// contradictions don't matter: a pause must not fail because of them.
 func contradicts(change *models.Change, was *models.Campaign) *wire.Problem {
 	is := *was
 	change.Apply(&is)
 	switch daily := "per_user_per_day"; {
-	// A per_user that falls below it is a limit lowered in a rush, which
-	// holds from the next claim on.
+	// Lowering per_user below it is allowed. In a rush it must work at
+	// once.
 	case change.PerUserPerDay != nil && is.PerUser > 0 && is.PerUserPerDay > is.PerUser:
 		return wire.Invalid(daily, "must not be above per_user, which holds for all days together")
 	case change.LowStockAt != nil && is.Kind == models.KindCoupon && is.LowStockAt > is.Total:

@@ -1,4 +1,4 @@
-// Package operator answers the routes of operators: campaigns, their
-// packets and their stock. MySQL is asked and told through Campaigns,
-// Redis is read for the stock alone.
+// Package operator has the routes for operators: campaigns, their packets
+// and their stock. It reads and changes MySQL through Campaigns. It reads
+// Redis only for the stock.
 package operator

@@ -7,16 +7,14 @@ import (
 	"dibs/models"
 )
 
-// etagOf is the entity tag of a campaign's definition. It is made of
-// Version, which no other definition ever had, even when MySQL was
-// restored to an earlier time; the count of changes that people read would
-// be used twice then.
+// etagOf is the ETag of a campaign's definition. It uses Version, which is
+// never reused, even if MySQL is restored to an earlier time. Changes, the
+// count for people, would be reused then.
 func etagOf(c *models.Campaign) string { return `"` + strconv.FormatInt(c.Version, 10) + `"` }
 
-// matching are the versions that an If-Match header names; nil is any. A
-// tag that is none of ours names no version. Proxies that compress make
-// tags weak, so a weak one counts: a version is a definition byte for
-// byte.
+// matching returns the versions in an If-Match header; nil is any. Unknown
+// tags match no version. Weak tags count, because compressing proxies make
+// tags weak, and a version identifies a definition byte for byte.
 func matching(ifMatch string) []int64 {
 	ifMatch = strings.TrimSpace(ifMatch)
 	if ifMatch == "" || ifMatch == "*" {

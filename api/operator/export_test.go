@@ -6,14 +6,12 @@ import (
 	"dibs/api/wire"
 )
 
-// PacketPostsMax is packetPostsMax.
 const PacketPostsMax = packetPostsMax
 
 // WaitForPosts sets how long a request for packets waits for others.
 func (s *Routes) WaitForPosts(d time.Duration) { s.postWait = d }
 
-// RequestFields are the fields that are decoded, by the schema that describes
-// them.
+// RequestFields are the decoded fields, by the schema that describes them.
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{

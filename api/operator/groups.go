@@ -9,13 +9,13 @@ import (
 	"dibs/models"
 )
 
-// Groups is the registry of consumer groups. Any error but the named ones
-// means that MySQL or Redis does not answer.
+// Groups is the registry of consumer groups. Any undocumented error means
+// that MySQL or Redis doesn't answer.
 type Groups interface {
 	List(ctx context.Context) ([]models.GroupLag, error)
 	Add(ctx context.Context, name string) (added bool, err error)
-	// Remove returns models.ErrNotFound, or models.ErrInUse while a
-	// process reads for the group.
+	// Remove returns models.ErrNotFound, or models.ErrInUse while a process
+	// reads for the group.
 	Remove(ctx context.Context, name string) error
 }
 

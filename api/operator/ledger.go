@@ -23,28 +23,27 @@ import (
 
 const (
 	ledgerPageMax  = 1000             // events
-	reportsMax     = 4                // ledgers as CSV and settlements that are made at once
+	reportsMax     = 4                // concurrent CSV ledgers and settlements
 	reportTimeout  = 5 * time.Minute  // of a settlement
-	csvTimeout     = 30 * time.Second // in which a client takes csvBuffer bytes
+	csvTimeout     = 30 * time.Second // in which a client must read csvBuffer bytes
 	csvBuffer      = 256 << 10
 	csvContentType = "text/csv"
 	spreadsheet    = "spreadsheet" // a form of CSV, see cell
 	byteOrderMark  = "\ufeff"
 )
 
-// streamed is the status of an answer that lasted as long as its client
-// took.
+// streamed is the status of a streamed answer.
 const streamed = 0
 
 // Ledger reads what happened to claims. Errors: models.ErrNotFound,
-// *models.ArchivedError; any other means that MySQL does not answer.
+// *models.ArchivedError; any other means that MySQL doesn't answer.
 type Ledger interface {
 	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
 	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
 	Settle(ctx context.Context, day models.Day) (models.Settlement, error)
 }
 
-// LedgerEvent is an event as the document has it.
+// LedgerEvent is an event in the document.
 type LedgerEvent models.Event
 
 // LedgerPage is the answer of GetLedger.
@@ -54,8 +53,8 @@ type LedgerPage struct {
 	Upto   models.Time   `json:"upto" doc:"no event before this time will ever follow"`
 }
 
-// GetLedger is GET /v1/campaigns/{id}/ledger: a page as JSON, or all as
-// CSV.
+// GetLedger is GET /v1/campaigns/{id}/ledger: a page of JSON, or everything
+// as CSV.
 func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	id := r.PathValue("id")
 	query := r.URL.Query()
@@ -94,8 +93,8 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	return writeJSON(w, page)
 }
 
-// wantsCSV reports whether a request asks for CSV: by its name, and rather
-// than JSON. Case and q are as in RFC 9110.
+// wantsCSV reports whether a request accepts CSV and doesn't prefer JSON.
+// Case and q are as in RFC 9110.
 func wantsCSV(h http.Header) bool {
 	var csv, other float64
 	for _, accepted := range h.Values("Accept") {
@@ -106,7 +105,7 @@ func wantsCSV(h http.Header) bool {
 			}
 			q := 1.0
 			if text, has := params["q"]; has {
-				q, _ = strconv.ParseFloat(text, 64) // what is no number is nothing
+				q, _ = strconv.ParseFloat(text, 64) // an invalid number counts as 0
 			}
 			switch name {
 			case csvContentType:
@@ -121,11 +120,11 @@ func wantsCSV(h http.Header) bool {
 
 func writeJSON(w http.ResponseWriter, answer any) int {
 	body, err := json.Marshal(answer)
-	if err != nil { // they hold text, numbers and times
+	if err != nil { // strings, numbers and times always marshal
 		panic(err)
 	}
 	w.Header()["Content-Type"] = wire.JSONContentType
-	_, _ = w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(body) // a disconnected client needs no answer
 	return http.StatusOK
 }
 
@@ -133,8 +132,8 @@ func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.P
 	return s.refuse(ctx, "ledger", id, err, "MySQL does not answer. Send the request again.")
 }
 
-// ledgerCSV streams a ledger. What fails after the first byte cuts the
-// answer off, so that no client takes a part for the whole.
+// ledgerCSV streams a ledger. A failure after the first byte cuts the
+// connection, so that no client takes a part for the whole.
 func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace, forSheet bool) int {
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
@@ -171,33 +170,33 @@ type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// ledgerColumns are the columns of the CSV, named as the fields of the
-// events.
+// ledgerColumns are the CSV's columns, named like the events' fields.
 var ledgerColumns = []string{
 	"at", "type", "id", "claim_id", "user_id", "quantity", "shard", "seq", "claimed_at", "packet_id", "amount", "currency", "order_id",
 	"reason", "ids", "seqs",
 }
 
-// formula is what a spreadsheet may take for the beginning of one. Where
-// cells are separated by semicolons or tabs, as in many countries, one
+// formula matches what a spreadsheet may take for the start of a formula.
+// Where it separates cells by semicolons or tabs, as in many countries, one
 // text may become several cells.
 var formula = regexp.MustCompile(`(^|[;\t\r\n])([=+@＝＋－＠-])`)
 
-// cell is a text of others as a cell that is no formula.
+// cell makes outside text safe for a cell.
 func cell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
 
-// writeLedger writes events as CSV. For a spreadsheet, which would run a
-// formula in it, it begins with a byte order mark and its texts are cells.
+// writeLedger writes events as CSV. A spreadsheet would run formulas in it.
+// So for one, texts go through cell, and the file starts with a byte order
+// mark.
 func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
 	text := func(of string) string { return of }
 	to := "-"
 	if forSheet {
 		text = cell
-		to = ".."                               // or it is a date
-		_, _ = io.WriteString(w, byteOrderMark) // a failure shows in the next write
+		to = ".."                               // or it is read as a date
+		_, _ = io.WriteString(w, byteOrderMark) // the next write reports an error
 	}
 	out := csv.NewWriter(w)
-	_ = out.Write(ledgerColumns) // out.Error says it
+	_ = out.Write(ledgerColumns) // out.Error reports it
 	line := make([]string, len(ledgerColumns))
 	for e, err := range events {
 		if err != nil {

@@ -45,8 +45,8 @@ func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
 	return status
 }
 
-// readPackets reads and checks all of a request for packets. Its body and
-// its answer may take longer than those of others.
+// readPackets reads and checks a request for packets. It gets longer
+// timeouts than other requests.
 func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *wire.Problem) {
 	if p := wire.InvalidID("id", models.CheckCampaignID(r.PathValue("id"))); p != nil {
 		return models.PacketBatch{}, p
@@ -57,7 +57,7 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 	}
 	control := http.NewResponseController(w)
 	now := time.Now()
-	// where it is not supported the server's own timeouts hold
+	// where it isn't supported the server's timeouts apply
 	_ = control.SetReadDeadline(now.Add(packetsReadTimeout))
 	_ = control.SetWriteDeadline(now.Add(packetsReadTimeout + packetsTimeout + answerTimeout))
 	var body bytes.Buffer
@@ -72,9 +72,8 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 	return batch, p
 }
 
-// addPackets stores packets and has the campaign loaded into Redis. When
-// that fails they are safe in MySQL, and the syncer brings them to Redis
-// later.
+// addPackets stores packets and loads the campaign into Redis. If the load
+// fails, the packets are safe in MySQL, and the syncer loads them later.
 func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, *wire.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, packetsTimeout)
 	defer cancel()

@@ -5,11 +5,11 @@ import (
 	"dibs/models"
 )
 
-// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets
-// whose ids and amounts are as long as they may be.
+// PacketsBodyMax bounds a body of packets, in bytes: 100,000 packets with
+// the longest ids and amounts.
 const PacketsBodyMax = 16 << 20
 
-// packetsBody is a list, or what to split.
+// packetsBody is a list, or an amount to split.
 type packetsBody struct {
 	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"a list of packets; excludes count, amount and split"`
 	Count     *int64       `json:"count,omitempty" nullable:"false" minimum:"1" maximum:"1000000" doc:"number of packets to split amount into"`
@@ -34,8 +34,7 @@ func (b *packetsBody) fields() []wire.Field {
 	return wire.FieldsOf(b, wire.List("packets", models.PacketListMax, &b.Packets))
 }
 
-// decodePackets leaves it to the store whether the packets of a list
-// differ.
+// decodePackets leaves the check for duplicate packets to the store.
 func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 	var sent packetsBody
 	p := wire.ReadObject(body, sent.fields())
@@ -60,7 +59,7 @@ func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 	return batch, p
 }
 
-// missing refuses what is neither a list nor a split.
+// missing refuses a body that is neither a list nor a split.
 func (b *packetsBody) missing() *wire.Problem {
 	for _, f := range []struct {
 		name           string

@@ -49,8 +49,8 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	require.Equal(t, "k1", got[1].Key)
 }
 
-// Lists are held in memory, few at a time; who comes in the meantime waits, and
-// not for ever.
+// Few lists may be in memory at once. Other requests must wait, but not
+// forever.
 func TestPackets_WaitTheirTurn(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()
@@ -70,7 +70,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	h = packetServer(room, time.Millisecond)
 	body, sends := io.Pipe()
 	var slow errgroup.Group
-	for range operator.PacketPostsMax { // hold all the room there is
+	for range operator.PacketPostsMax { // occupy all slots
 		slow.Go(func() error {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/campaigns/p/packets", body))
 			return nil
@@ -85,8 +85,8 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k3").Code)
 }
 
-// packetServer answers requests for packets that wait for others as long as
-// this.
+// packetServer answers requests for packets. They wait this long for
+// others.
 func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
 		Campaigns: room, State: room.State, Load: room.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
@@ -141,8 +141,8 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 	require.Zero(t, room.Loads)
 }
 
-// The longest list there may be, with the longest ids and amounts, fits; one
-// more packet does not.
+// The longest list with the longest ids and amounts must fit. One more
+// packet must not.
 func TestPackets_TheLongestListFits(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()

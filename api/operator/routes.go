@@ -17,26 +17,25 @@ import (
 const (
 	callTimeout = 5 * time.Second // of one call to Campaigns
 
-	packetPostsMax     = 2 // requests for packets whose bodies are in memory at once
+	packetPostsMax     = 2 // requests for packets with their body in memory
 	packetsReadTimeout = time.Minute
-	packetsTimeout     = 2 * time.Minute  // of storing packets; a million take a fraction of it
+	packetsTimeout     = 2 * time.Minute  // of storing packets; a million need a fraction of it
 	answerTimeout      = 30 * time.Second // of writing the answer to packets
 )
 
-// Config is what the operators' routes need.
 type Config struct {
 	Campaigns Campaigns
 	Audit     Audit
 	Groups    Groups
 	Ledger    Ledger
-	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent,
-	// and those of a Redis that is away.
+	// State reads a campaign's state in Redis. Errors: lua.ErrAbsent, and
+	// those of an unreachable Redis.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
-	// Load loads a campaign into Redis when that is safe. Errors:
-	// models.ErrNotFound; any other leaves Redis as it is.
+	// Load loads a campaign into Redis if that is safe. Errors:
+	// models.ErrNotFound; any other leaves Redis unchanged.
 	Load func(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Delete deletes a campaign without claims. Errors: models.ErrNotFound,
-	// models.ErrClaimed; after any other it is there, or it is not.
+	// models.ErrClaimed; after any other the outcome is unknown.
 	Delete func(ctx context.Context, campaignID string) error
 	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
@@ -48,8 +47,8 @@ type Config struct {
 type Routes struct {
 	cfg         Config
 	packetPosts *semaphore.Weighted // bodies in memory
-	reports     *semaphore.Weighted // answers that take long
-	postWait    time.Duration       // how long a request for packets waits for its turn
+	reports     *semaphore.Weighted // slow answers
+	postWait    time.Duration       // how long a request for packets waits for a slot
 	logSome     rate.Sometimes
 }
 
@@ -62,8 +61,8 @@ func New(cfg Config) *Routes {
 	}
 }
 
-// refuseChange is the refusal of an error of Campaigns. It logs the error
-// when the client can't mend it.
+// refuseChange converts an error of Campaigns to a refusal. It logs errors
+// that the client can't fix.
 func (s *Routes) refuseChange(ctx context.Context, verb, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
 		return s.refuse(ctx, verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
@@ -93,8 +92,8 @@ func (s *Routes) refuse(ctx context.Context, verb, campaignID string, err error,
 	return &wire.Problem{Code: wire.CodeUnavailable, Detail: away}
 }
 
-// refusedField is the refusal of a *models.FieldError; nil for any other
-// error.
+// refusedField converts a *models.FieldError to a refusal; nil for any
+// other error.
 func refusedField(err error) *wire.Problem {
 	if refused, ok := errors.AsType[*models.FieldError](err); ok {
 		return wire.Invalid(refused.Field, refused.Reason)

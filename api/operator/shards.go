@@ -26,8 +26,8 @@ func (s *Routes) GetShards(ctx context.Context, in *campaignInput) (*ShardsOutpu
 	return &ShardsOutput{of}, nil
 }
 
-// shardsState is the sum of the shards of a campaign, as one state. It has
-// no definition: a move on its way is no drift.
+// shardsState sums up a campaign's shards as one state. It has no version,
+// so a move under way is no drift.
 func shardsState(of *models.ShardsOf) lua.State {
 	st := lua.State{
 		Meta: lua.Meta{ID: of.CampaignID, Kind: models.KindCoupon, Shards: len(of.Shards)}, Version: -1, Total: of.Total,

@@ -17,10 +17,10 @@ import (
 type StockOutput struct{ Body models.Stock }
 
 const (
-	// stockReads is how often MySQL and Redis are read until both are at
-	// one watermark.
+	// stockReads bounds the reads of MySQL and Redis until both are at one
+	// watermark.
 	stockReads = 4
-	// stockPause between two reads is shorter than a flush takes: during a
+	// stockPause is the pause between two reads, shorter than a flush. In a
 	// rush they may never be at one watermark.
 	stockPause = 5 * time.Millisecond
 )
@@ -62,10 +62,9 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	return &StockOutput{stock}, nil
 }
 
-// readStock reads MySQL first: Redis, read later, is then never behind it.
-// MySQL learns of a load later than claims are made. A campaign that was
-// evicted, or never claimed from, is not loaded for someone who looks:
-// MySQL has all of it.
+// readStock reads MySQL first, so that Redis is never behind. MySQL learns
+// of a load only after claims are made. A campaign that was evicted or
+// never claimed from isn't loaded just to be read: MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
 	if err == nil && books.Shards > 1 {

@@ -15,13 +15,13 @@ import (
 	"dibs/models"
 )
 
-// flushing is a Room whose MySQL gets closer to Redis with each look.
+// flushing is a Fake whose MySQL gets closer to Redis with each read.
 type flushing struct {
 	*apitest.Fake
 
-	behind  []int64 // claims that MySQL lacks, look by look
+	behind  []int64 // claims that MySQL lacks, by read
 	looks   int
-	between func() // runs after MySQL was read and before Redis is
+	between func() // runs between the reads of MySQL and Redis
 	damaged bool
 }
 
@@ -84,8 +84,8 @@ func TestStock_IsReadAgainUntilBothSidesMeet(t *testing.T) {
 	require.Equal(t, 4, f.looks, "not for ever")
 }
 
-// MySQL is read first: a claim that comes in between is backlog. The other way
-// round it would be drift.
+// MySQL must be read first: a claim between the reads is backlog. In the
+// other order it would be drift.
 func TestStock_AClaimBetweenTheLooksIsNoDrift(t *testing.T) {
 	t.Parallel()
 	f := newFlushing(t)
@@ -104,7 +104,7 @@ func TestStock_ADamagedStateIsNotShown(t *testing.T) {
 	require.Equal(t, 1, f.looks, "asking again at once is of no use")
 }
 
-// What a client is told when a change did not go through: whether it is stored.
+// After a failed change the client must learn whether it is stored.
 func TestChange_SaysWhetherItIsStored(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -134,7 +134,7 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 	}
 }
 
-// failingChanges reads and does not change.
+// failingChanges can be read but not changed.
 type failingChanges struct {
 	*apitest.Fake
 
