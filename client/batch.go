@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// claimResult is what became of one claim of a shared request: a claim, or err
-// as Claim has it.
+// claimResult is the result of one claim of a batch: a claim, or err as of
+// Claim.
 type claimResult struct {
 	claim Claim
 	err   error

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// ErrAnswer is wrapped when whatever answered is not the service, or is another
-// version of it.
+// ErrAnswer is wrapped if the answer isn't from the service, or is from
+// another version of it.
 var ErrAnswer = errors.New("client: not an answer of the service")
 
-// unsentError says that nothing of a request was sent: nothing was listening.
-// So certainly nothing was done.
+// unsentError means that nothing of a request was sent, so certainly
+// nothing was done.
 type unsentError struct{ cause error }
 
 // Error reports why.
@@ -31,25 +31,25 @@ func (e *unsentError) Error() string { return "client: not sent: " + e.cause.Err
 // Unwrap makes it ErrUnavailable.
 func (e *unsentError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
 
-// resentError says that net/http sent the request more than once, so that an
-// earlier sending may have been done.
+// resentError means that net/http sent the request more than once, so an
+// earlier sending may have taken effect.
 type resentError struct{ error }
 
 // Unwrap returns the last answer.
 func (e *resentError) Unwrap() error { return e.error }
 
-// call is one call of the service, which may be sent many times.
+// call is one call of the service, which may be sent several times.
 type call struct {
 	method, path string
 	query        url.Values
-	key          string // idempotency key; "" is none
-	keysInside   bool   // each part of the body has a key of its own
-	body         any    // nil is none
-	answerMax    int    // of an answer that may be longer than others
-	status       int    // of the answer, once it is there
+	key          string // idempotency key; "": none
+	keysInside   bool   // each part of the body has its own key
+	body         any    // nil: none
+	answerMax    int    // limit of an answer that may be longer than others
+	status       int    // of the answer
 }
 
-// segment is text as one part of a path, whatever it holds.
+// segment escapes any text as one part of a path.
 func segment(text string) string {
 	if text == "." || text == ".." {
 		return strings.ReplaceAll(text, ".", "%2E")
@@ -57,12 +57,11 @@ func segment(text string) string {
 	return url.PathEscape(text)
 }
 
-// answer is what a call was answered with; only those of success.
+// answer is a successful answer.
 type answer struct {
 	status   int
 	replayed bool
-	// of a batch in which some claims are replays: a 1 for each of them, a 0
-	// for each other
+	// of a batch with some replays: a 1 for each, a 0 for each other claim
 	replays string
 	resent  bool // see resentError
 	body    []byte
@@ -92,7 +91,7 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	switch {
 	case q.key != "":
 		req.Header.Set("Idempotency-Key", q.key)
-	case q.keysInside: // net/http sends no such header, and may send the request again when a kept connection turns out closed
+	case q.keysInside: // net/http sends no such header, but it resends such a request if a kept connection turns out to be closed
 		req.Header["Idempotency-Key"] = nil
 	}
 	if c.cfg.Token != "" {
@@ -113,8 +112,9 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
-	// net/http sends again by itself when a kept connection breaks, and reports
-	// the last try only. A transport that traces nothing may have sent it.
+	// net/http resends by itself if a kept connection breaks, and reports
+	// only the last try. A transport without tracing may have sent the
+	// request.
 	var attempted atomic.Bool
 	var sent atomic.Int32
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -146,7 +146,7 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	}, nil
 }
 
-// problemJSON is a Problem on the wire.
+// problemJSON is a Problem in an answer.
 type problemJSON struct { //nolint:errname // its embedded Problem is the error
 	Problem
 	Limit
@@ -161,11 +161,11 @@ func (p *problemJSON) problem() *Problem {
 	return &found
 }
 
-// problemOf reads a refusal. One that is not the service's own, such as a
-// gateway's, has no code but its status.
+// problemOf reads a refusal. A refusal by something else, such as a
+// gateway, has only a status.
 func problemOf(res *http.Response, body []byte) error {
 	var wire problemJSON
-	// the form with a date is left alone
+	// a date is ignored
 	seconds, _ := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 31)
 	after := time.Duration(seconds) * time.Second
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {

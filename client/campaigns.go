@@ -25,14 +25,14 @@ type CampaignsPage struct {
 	NextCursor string     `json:"next_cursor,omitempty"` // "" on the last page
 }
 
-// CampaignFilter narrows a list of campaigns. Zero fields do not.
+// CampaignFilter selects campaigns. Zero fields select all.
 type CampaignFilter struct {
-	Text   string // part of the id or the name, in upper or lower case
+	Text   string // part of the id or the name, ignoring case
 	Status Status
 }
 
-// FindCampaigns reads a page of the campaigns that a filter lets through, by
-// id. Refusals: ErrInvalid.
+// FindCampaigns reads a page of the campaigns that match a filter, by id.
+// Refusals: ErrInvalid.
 func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
 	query := page.query()
 	if f.Text != "" {
@@ -44,8 +44,8 @@ func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page)
 	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
 }
 
-// AllCampaigns goes over the campaigns that a filter lets through, by id, page
-// by page. It ends after an error.
+// AllCampaigns iterates over the campaigns that match a filter, by id. It
+// ends after an error.
 func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[Campaign, error] {
 	return all(func(cursor string) ([]Campaign, string, error) {
 		page, err := c.FindCampaigns(ctx, f, Page{Limit: pageMax, Cursor: cursor})
@@ -53,31 +53,32 @@ func (c *Client) AllCampaigns(ctx context.Context, f CampaignFilter) iter.Seq2[C
 	})
 }
 
-// CreateCampaign makes a campaign; created is false when it was there already
-// with the same content, as after an attempt whose answer was lost. Refusals:
-// ErrCampaignExists (with other content), ErrInvalid. As all below it needs the
-// admin's token.
+// CreateCampaign creates a campaign. created is false if an identical one
+// exists, as after an attempt whose answer was lost. Refusals:
+// ErrCampaignExists (with other content), ErrInvalid. Like all functions
+// below it needs an admin's token.
 func (c *Client) CreateCampaign(ctx context.Context, n NewCampaign) (campaign Campaign, created bool, err error) {
 	q := &call{method: http.MethodPost, path: "/v1/campaigns", body: n}
 	campaign, err = send[Campaign](ctx, c, q)
 	return campaign, q.status == http.StatusCreated, err
 }
 
-// PatchCampaign changes a campaign, in force for the next claim. Refusals:
-// ErrCampaignNotFound, ErrClosed, ErrInvalid.
+// PatchCampaign changes a campaign. The change applies to the next claim.
+// Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid.
 func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) (Campaign, error) {
 	return send[Campaign](ctx, c, &call{method: http.MethodPatch, path: campaignPath(id), body: p})
 }
 
-// PausedCampaigns are campaigns that were paused together.
+// PausedCampaigns is the result of PauseCampaigns.
 type PausedCampaigns struct {
 	Paused []string `json:"paused"` // ids
-	// false: MySQL did not answer, and those that Redis does not hold are not
-	// paused
+	// false: MySQL didn't answer, and campaigns that Redis doesn't hold
+	// aren't paused
 	Complete bool `json:"complete"`
 }
 
-// PauseCampaigns pauses every open campaign, also while MySQL is away.
+// PauseCampaigns pauses every open campaign, even while MySQL is
+// unreachable.
 func (c *Client) PauseCampaigns(ctx context.Context) (PausedCampaigns, error) {
 	return send[PausedCampaigns](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns:pause"})
 }
@@ -89,14 +90,14 @@ func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets
 	return send[PacketsAdded](ctx, c, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: key, body: n})
 }
 
-// CloseCampaign closes a campaign for ever. Refusals: ErrCampaignNotFound.
+// CloseCampaign closes a campaign permanently. Refusals:
+// ErrCampaignNotFound.
 func (c *Client) CloseCampaign(ctx context.Context, id string) (Campaign, error) {
 	return send[Campaign](ctx, c, &call{method: http.MethodPost, path: campaignPath(id) + "/close"})
 }
 
-// DeleteCampaign deletes a campaign that nobody ever claimed from. Refusals:
-// Code("claimed"), and ErrCampaignNotFound, also when an attempt deleted it
-// whose answer was lost.
+// DeleteCampaign deletes a campaign that never had claims. Refusals:
+// Code("claimed"); ErrCampaignNotFound, also if a lost attempt deleted it.
 func (c *Client) DeleteCampaign(ctx context.Context, id string) error {
 	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: campaignPath(id)})
 	return err

@@ -25,46 +25,46 @@ const (
 	dialTimeout = 3 * time.Second
 	idleTimeout = 90 * time.Second
 	attemptsMax = 100 // bounds Config.Attempts
-	// answerMax bounds what is read of one answer, in bytes. A thousand claims,
-	// their ids as long as they may be, are 2 MB.
+	// answerMax bounds an answer, in bytes. A thousand claims with the
+	// longest ids are 2 MB.
 	answerMax = 8 << 20
-	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for
+	// longAnswerMax is answerMax for a settlement, with some 150 bytes for
 	// each campaign and type of event.
 	longAnswerMax = 64 << 20
 )
 
-// ErrConfig is wrapped by every refusal of a Config; the message names the
+// ErrConfig is wrapped by every refusal of a Config. The message names the
 // field.
 var ErrConfig = errors.New("client: bad config")
 
-// Config of a Client. BaseURL is required, other zero fields take the defaults
-// above.
+// Config of a Client. BaseURL is required. Other zero fields take the
+// defaults above.
 type Config struct {
-	BaseURL string // where the service is, such as https://dibs.internal
-	Token   string // bearer token; "" is none
+	BaseURL string // address of the service, such as https://dibs.internal
+	Token   string // bearer token; "": none
 
-	Attempts       int           // how often a call is sent at most
+	Attempts       int           // most attempts of a call
 	AttemptTimeout time.Duration // of each
-	// before the second attempt; doubled before each further one, half of it at
+	// before the second attempt; doubles with each attempt, half of it
 	// random
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 
-	// Connections bounds the connections, in use or kept: a call that finds all
-	// in use waits. A rush over few connections waits for them, one over new
-	// connections spends itself on opening them.
+	// Connections bounds the connections, in use or idle. Further calls
+	// wait. In a rush, few connections mean waiting, and new connections
+	// cost time to open.
 	Connections int
-	// Batch bounds the claims that share one request, up to 256; 1 turns
-	// sharing off. It takes many goroutines on one Client to share. A shared
-	// request carries no values of any caller's context: turn it off for an
-	// HTTP that reads them, such as a token a user.
+	// Batch bounds the claims in one request, up to 256; 1 disables
+	// sharing. Sharing needs concurrent callers of one Client. A shared
+	// request has no values of any caller's context. Disable it if HTTP
+	// reads such values, for example a token per user.
 	Batch int
-	// HTTP replaces the client's own, Connections and all. Its Timeout bounds
-	// each attempt, too; redirects are never followed.
+	// HTTP replaces the client's own, including Connections. Its Timeout
+	// also bounds each attempt. Redirects are never followed.
 	HTTP *http.Client
 }
 
-// WithDefaults returns a copy whose zero fields hold the defaults.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	c.Attempts = cmp.Or(c.Attempts, DefaultAttempts)
 	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, DefaultAttemptTimeout)
@@ -78,7 +78,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate checks a Config that has its defaults.
+// Validate checks a Config with defaults.
 func (c Config) Validate() error {
 	base, err := url.Parse(c.BaseURL)
 	switch {
@@ -108,8 +108,8 @@ func newTransport(connections int) *http.Transport {
 	}
 }
 
-// Client calls one service. Any number of goroutines may share it, and should:
-// they share its connections.
+// Client calls one service. Goroutines should share one, and with it its
+// connections.
 type Client struct {
 	cfg    Config
 	base   string
@@ -117,7 +117,7 @@ type Client struct {
 	gather *batcher
 }
 
-// New makes a Client. It does not connect yet. Errors: ErrConfig.
+// New makes a Client without connecting. Errors: ErrConfig.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -125,12 +125,11 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: *cfg.HTTP}
 	c.gather = newGatherer(c)
-	// Whatever a redirect leads to is not the service, and gets neither the
-	// token nor the claim.
+	// A redirect's target isn't the service. It must get neither the token
+	// nor the claim.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil
 }
 
-// Disconnect closes the connections that are not in use. The client can be used
-// afterwards.
+// Disconnect closes idle connections. The client stays usable.
 func (c *Client) Disconnect() { c.http.CloseIdleConnections() }

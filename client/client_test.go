@@ -16,8 +16,8 @@ import (
 	"dibs/client"
 )
 
-// scripted answers attempts in order, the last one for ever, and remembers what
-// it was sent and when.
+// scripted answers attempts in order, the last answer repeatedly. It
+// records what was sent and when.
 type scripted struct {
 	answers []func() (*http.Response, error)
 	keys    []string
@@ -49,7 +49,7 @@ func broken() (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
 const oneClaim = `{"id":"c1","user_id":"u","new":{"field":1}}`
 
-// scenario is a client whose time is the bubble's.
+// scenario is a client in a synctest bubble.
 func scenario(t *testing.T, answers ...func() (*http.Response, error)) (*client.Client, *scripted) {
 	t.Helper()
 	s := &scripted{answers: answers}
@@ -101,8 +101,8 @@ func TestRetry_WaitsAsLongAsIsAskedForAndLongerEachTime(t *testing.T) {
 	})
 }
 
-// A claim that may have been made at the first attempt is not made undone by
-// later ones that surely did nothing.
+// A claim that the first attempt may have made stays in doubt, whatever
+// later attempts surely didn't do.
 func TestRetry_DoubtStaysUntilAnAnswerTells(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,48 +1,51 @@
-// Package client calls Dibs from a storefront, or from an operator's program.
+// Package client calls Dibs from a storefront, or from an operator's
+// program.
 //
-//	c, err := client.New(client.Config{BaseURL: "https://dibs.internal", Token: token})
-//	claim, err := c.Claim(ctx, client.ClaimRequest{CampaignID: "spring-sale", UserID: user})
+//	c, err := client.New(client.Config{
+//		BaseURL: "https://dibs.internal", Token: token,
+//	})
+//	claim, err := c.Claim(ctx, client.ClaimRequest{
+//		CampaignID: "spring-sale", UserID: user,
+//	})
 //	switch {
 //	case err == nil:
-//		// claim.ID is theirs
+//		// the user holds claim.ID
 //	case errors.Is(err, client.ErrSoldOut):
-//		// a refusal: business as usual
+//		// a refusal, which is normal
 //	case errors.Is(err, client.ErrOutcomeUnknown):
-//		// the claim may have been made: ask again with the key that the error carries
+//		// the claim may have been made: retry with the error's key
 //	}
 //
 // # Refusals
 //
-// Whatever the service refuses is a *Problem with the code, the field and the
-// words of the refusal. Each code of the service is a Code here, to be asked
-// for with errors.Is.
+// A refusal by the service is a *Problem with code, field and text. Each
+// code of the service is a Code here. Test for it with errors.Is.
 //
-// # Asking again
+// # Retries
 //
-// A call that is safe to repeat is retried automatically after a broken
-// connection, after 502, 503 and 504, and after 429: with exponential back-off
-// and jitter, never sooner than Retry-After says, Config.Attempts times at
-// most, and never beyond the deadline of its context. All calls of this package
-// are safe: reads, calls that set a state, and claims, because a claim is sent
-// with an idempotency key, always the same: the caller's, or one made for the
-// call.
+// A call is retried after a broken connection, after 502, 503 and 504, and
+// after 429. Retries have exponential back-off with jitter. They never come
+// earlier than Retry-After, more often than Config.Attempts, or after the
+// context's deadline. All calls of this package are safe to repeat: reads,
+// calls that set a state, and claims, because a claim always has the same
+// idempotency key: the caller's, or one made for the call.
 //
-// So a claim is made once, however often it was sent. What can remain is doubt:
-// when no answer came in the end and the claim may have been made, the error is
-// an *OutcomeError, which carries the key to ask again with.
+// So a claim is made once, however often it was sent. If no answer arrived
+// and the claim may have been made, the error is an *OutcomeError with the
+// key for another try.
 //
-// # Sharing requests
+// # Shared requests
 //
-// Goroutines that claim through one Client at the same time share requests by
-// themselves. A claim goes at once, in a request of its own, when no call of
-// its campaign is in flight. Others of the campaign gather in the meantime and
-// share the next call: when one came back, when Config.Batch of them wait, or
-// after a millisecond. A campaign has at most eight calls in flight, and a
-// quarter of Config.Connections; beyond 4,096 claims under way its callers
-// wait. So a slow campaign holds up its own claims only.
+// Concurrent claims through one Client share requests. A claim is sent at
+// once, in its own request, if no call of its campaign is in flight. Others
+// wait and share the next call: when one returns, when Config.Batch of them
+// wait, or after a millisecond. A campaign has at most eight calls in
+// flight, and at most a quarter of Config.Connections. Beyond 4,096 claims
+// of a campaign its callers wait. So a slow campaign delays only its own
+// claims.
 //
-// A caller gets the answer that a request of its own would have got: each claim
-// has its own key, attempts and error. A caller whose context ends leaves the
-// others alone. Its error is ErrUnavailable if its claim was not sent, an
-// *OutcomeError if it was.
+// A caller gets the answer that its own request would get: each claim has
+// its own key, attempts and error. If a caller's context ends, the others
+// continue. Its error is ErrUnavailable if its claim wasn't sent, else an
+// *OutcomeError.
 package client

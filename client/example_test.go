@@ -12,8 +12,8 @@ import (
 	"dibs/cmd"
 )
 
-// A storefront's claim, from the campaign to the refusal. The service is `dibs
-// serve` on its embedded servers.
+// A storefront's claims, from creating the campaign to a refusal, on `dibs
+// serve` with embedded servers.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -52,7 +52,7 @@ func Example() {
 	// spring claimed <nil>
 }
 
-// embedded starts a service on servers of its own.
+// embedded starts a service on its own servers.
 func embedded(ctx context.Context) (url string, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	up, ended := make(chan string, 1), make(chan int, 1)

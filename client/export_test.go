@@ -2,21 +2,21 @@ package client
 
 import "context"
 
-// Limits of gathering, for tests.
+// Limits for tests.
 const (
 	GatherMost = maxGatherTime
 	CallsMost  = maxCalls
 	LaneMost   = maxLane
 )
 
-// Lanes reports how many campaigns have claims under way.
+// Lanes is the number of campaigns with claims under way.
 func (c *Client) Lanes() int {
 	c.gather.mu.Lock()
 	defer c.gather.mu.Unlock()
 	return len(c.gather.lanes)
 }
 
-// Queued reports how many claims of a campaign wait for a call.
+// Queued is the number of a campaign's claims that wait for a call.
 func (c *Client) Queued(campaignID string) int {
 	c.gather.mu.Lock()
 	defer c.gather.mu.Unlock()
@@ -26,7 +26,7 @@ func (c *Client) Queued(campaignID string) int {
 	return 0
 }
 
-// ClaimShared is Claim in a shared request, by itself.
+// ClaimShared is Claim in a batch of one.
 func (c *Client) ClaimShared(ctx context.Context, req ClaimRequest) error {
 	return c.ask(ctx, &call{key: req.Key}, func() error {
 		results, err := c.sendBatch(ctx, []claimBody{claimBody(req)})

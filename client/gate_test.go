@@ -23,17 +23,16 @@ type gate struct {
 	came []*request
 }
 
-// request is a request that came to a gate.
+// request is a request to a gate.
 type request struct {
 	batch  bool
-	users  []string // asked for, in order
+	users  []string // claimed for, in order
 	keys   []string
 	at     time.Time
 	answer chan func() (*http.Response, error)
-	cutOff func() error // why it was
+	cutOff func() error // error of the request's context
 }
 
-// pass passes the time of a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -75,7 +74,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// requests waits until nothing moves, and returns all that came so far.
+// requests waits until nothing runs, and returns all requests so far.
 func (g *gate) requests() []*request {
 	synctest.Wait()
 	g.mu.Lock()
@@ -83,11 +82,11 @@ func (g *gate) requests() []*request {
 	return g.came
 }
 
-// open answers all that wait, and all that come until nothing moves.
+// open answers all waiting requests, until no more arrive.
 func (g *gate) open() { g.answer(0, accepted) }
 
-// answer answers all requests but the first ones, by the users that they ask
-// for, until nothing moves, and returns how many there are.
+// answer answers the requests from this index on, by user, until no more
+// arrive. It returns their total number.
 func (g *gate) answer(from int, result func(user string) string) int {
 	for {
 		came := g.requests()
@@ -101,8 +100,8 @@ func (g *gate) answer(from int, result func(user string) string) int {
 	}
 }
 
-// reply answers with a result for each user, as they stand in a batch; a
-// request that has its answer keeps it.
+// reply answers with a result for each user, in the order of the batch. An
+// answered request keeps its answer.
 func (r *request) reply(result func(user string) string, headers ...string) {
 	results := make([]string, len(r.users))
 	for i, user := range r.users {
@@ -125,7 +124,6 @@ func (r *request) reply(result func(user string) string, headers ...string) {
 	}
 }
 
-// made answers that each claim was made.
 func (r *request) made() { r.reply(accepted) }
 
 func accepted(user string) string {
@@ -136,7 +134,7 @@ func refused(status int, code client.Code) string {
 	return fmt.Sprintf(`{"status":%d,"problem":{"status":%d,"code":"%s"}}`, status, status, string(code))
 }
 
-// outcome is what a caller of Claim was told.
+// outcome is the result of a call of Claim.
 type outcome struct {
 	claim client.Claim
 	err   error
@@ -153,8 +151,8 @@ func gated(t *testing.T, cfg client.Config) (*client.Client, *gate) {
 	return c, g
 }
 
-// claims starts a claim for each user of the campaign, in order, and returns
-// when all wait for something.
+// claims starts a claim of the campaign for each user, in order, and
+// returns when all wait.
 func claims(ctx context.Context, c *client.Client, campaignID string, users ...string) map[string]chan outcome {
 	told := map[string]chan outcome{}
 	for _, user := range users {

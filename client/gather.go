@@ -12,62 +12,64 @@ import (
 
 const (
 	// maxGatherTime is how long a claim waits for others while a call could
-	// carry it.
+	// be made.
 	maxGatherTime = time.Millisecond
-	// maxCalls bounds the calls of one campaign in flight, and minCampaigns the
-	// share of the connections that they may take: one campaign's slow calls
-	// leave connections to others. A claim that finds all eight in flight waits
+	// maxCalls bounds a campaign's calls in flight. minCampaigns bounds its
+	// share of the connections: slow calls of one campaign must leave
+	// connections to others. If eight calls are in flight, a claim waits
 	// about an eighth of a call.
 	maxCalls     = 8
 	minCampaigns = 4
-	// maxLane bounds the claims of one campaign that wait or are in flight;
-	// further callers wait for a slot.
+	// maxLane bounds a campaign's claims, waiting or in flight. Further
+	// callers wait for a slot.
 	maxLane = 4096
 )
 
-// batcher lets claims of one campaign share calls. A shared call is one attempt
-// of each of its claims: keys, retries and errors stay with their callers, who
-// come back for the next attempt.
+// batcher puts claims of one campaign into shared calls. A shared call is
+// one attempt of each of its claims. Keys, retries and errors stay with the
+// callers, who return for the next attempt.
 //
-//	attempt ─▶ lane of its campaign ─┬─ no call in flight: at once, in a request of its own
-//	                                 └─ queue ─▶ a call came back, Config.Batch wait or 1 ms is over ─▶ one claims:batch
+//	attempt ─▶ lane of the campaign
+//	  no call in flight ─▶ at once, in its own request
+//	  else ─▶ queue ─▶ one claims:batch when a call returns,
+//	                   Config.Batch wait, or 1 ms is over
 //
-// Campaigns share nothing here, so a slow one holds up its own claims only.
+// Campaigns share nothing here, so a slow one delays only its own claims.
 type batcher struct {
 	client *Client
-	calls  int // of a lane at once
+	calls  int // most concurrent calls of a lane
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by campaign; those that have callers
+	lanes map[string]*lane // by campaign; those with callers
 }
 
-// lane is the claims of one campaign. The gatherer's mutex guards it.
+// lane is one campaign's claims. The batcher's mutex guards it.
 type lane struct {
 	slots   chan struct{} // one for each claim inside
-	callers int           // those who wait for a slot included
+	callers int           // including those waiting for a slot
 	calls   int           // in flight
 	queue   []*waiter     // in order
-	timer   *time.Timer   // runs when the queue is not empty and a call could carry it
+	timer   *time.Timer   // runs while the queue isn't empty and a call could be made
 }
 
 // waiter is a claim that waits to be sent, or for its answer.
 type waiter struct {
 	body   claimBody
 	result chan verdict // holds one
-	call   *sharedCall  // nil while it is queued
+	call   *sharedCall  // nil while queued
 }
 
-// verdict is what a waiter gets: a result, or to send its claim in a request of
-// its own.
+// verdict is a waiter's result, or the order to send its claim in its own
+// request.
 type verdict struct {
 	claimResult
 
 	turn  bool // that request is the lane's next call
-	alone bool // the shared call refused the claim in words of its own; it did nothing
+	alone bool // the batch refused the claim in its own words, without doing anything
 }
 
-// sharedCall is a call with several claims. It ends when all of their callers
-// have left.
+// sharedCall is a call with several claims. It is cancelled when all their
+// callers have left.
 type sharedCall struct {
 	waiters []*waiter
 	staying int
@@ -103,9 +105,9 @@ func (g *batcher) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	return v.claim, v.err
 }
 
-// sameInHeader reports whether a key is the same in a header as in JSON. A
-// claim with another key never goes in a batch: sent once in each, it would be
-// two claims.
+// sameInHeader reports whether a key is equal in a header and in JSON. A
+// claim with another key never goes in a batch: sent once each way, it
+// would be two claims.
 func sameInHeader(key string) bool {
 	return key == strings.TrimSpace(key) && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -131,7 +133,7 @@ func (g *batcher) leave(campaignID string, l *lane) {
 	}
 }
 
-// join queues a claim, and sends the queue if it need not wait.
+// join queues a claim, and sends the queue unless it should wait.
 func (g *batcher) join(l *lane, body claimBody) *waiter {
 	w := &waiter{body: body, result: make(chan verdict, 1)}
 	g.mu.Lock()
@@ -140,7 +142,7 @@ func (g *batcher) join(l *lane, body claimBody) *waiter {
 	switch {
 	case l.calls == 0 || len(l.queue) >= g.client.cfg.Batch:
 		g.send(l)
-	case len(l.queue) > 1: // the timer runs for the first
+	case len(l.queue) > 1: // the timer already runs
 	case l.timer == nil:
 		l.timer = time.AfterFunc(maxGatherTime, func() {
 			g.mu.Lock()
@@ -153,7 +155,7 @@ func (g *batcher) join(l *lane, body claimBody) *waiter {
 	return w
 }
 
-// send starts calls with what is queued, as many as may be in flight.
+// send starts calls for the queue, as many as may be in flight.
 func (g *batcher) send(l *lane) {
 	for len(l.queue) > 0 && l.calls < g.calls {
 		n := min(len(l.queue), g.client.cfg.Batch)
@@ -173,7 +175,7 @@ func (g *batcher) send(l *lane) {
 	}
 }
 
-// landed is called when a call is over.
+// landed is called after each call.
 func (g *batcher) landed(l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,7 +183,7 @@ func (g *batcher) landed(l *lane) {
 	g.send(l)
 }
 
-// share makes a shared call and gives each caller what became of its claim.
+// share makes a shared call and gives each caller its result.
 func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	defer g.landed(l)
 	defer call.cancel()
@@ -191,8 +193,8 @@ func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	}
 	results, err := g.client.sendBatch(ctx, bodies)
 	for i, w := range call.waiters {
-		// refused as a whole: perhaps for one of the claims, or by a gateway
-		// that minds batches only
+		// refused as a whole: perhaps because of one claim, or by a gateway
+		// that refuses batches
 		if err != nil {
 			w.result <- verdict{claimResult: claimResult{err: err}, alone: fateOf(err) == fate{}}
 			continue
@@ -201,7 +203,7 @@ func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	}
 }
 
-// await waits until the waiter has its result, or leaves with its context.
+// await waits until the waiter has its result or its context ends.
 func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	select {
 	case v := <-w.result:
@@ -211,7 +213,7 @@ func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case v := <-w.result: // in the meantime
+	case v := <-w.result: // it arrived since
 		return v
 	default:
 	}
@@ -224,6 +226,6 @@ func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	if w.call.staying == 0 {
 		w.call.cancel()
 	}
-	// it goes on with the others
+	// the call continues for the others
 	return verdict{claimResult: claimResult{err: fmt.Errorf("client: %w", ctx.Err())}}
 }

@@ -20,12 +20,12 @@ import (
 	"dibs/client"
 )
 
-// holder is a transport that holds back the claim of holdUser, and notes who
-// was asked for in batches.
+// holder is a transport that holds back holdUser's claim, and records the
+// bodies of batches.
 type holder struct {
 	http.Transport
 
-	held    chan struct{} // gets one when the claim came
+	held    chan struct{} // receives when the claim arrives
 	release chan struct{}
 
 	mu      sync.Mutex
@@ -61,23 +61,23 @@ func (h *holder) wasBatched(user string) bool {
 	return err == nil && strings.Contains(strings.Join(h.batched, ""), `"user_id":`+string(text))
 }
 
-// one is a claim and what its caller must be told.
+// one is a claim and its expected result.
 type one struct {
 	user  string
 	units int64
 	key   string
 	code  client.Code // "" is a claim
-	alone bool        // never goes in a batch
+	alone bool        // never in a batch
 }
 
-// scene is claims of one campaign that are made at the same time.
+// scene is concurrent claims of one campaign.
 type scene struct {
 	campaign string
 	token    string
 	claims   map[string]one
 }
 
-// toldOf is all that a caller can see, but for ids and times.
+// toldOf is all that a caller can see, except ids and times.
 func toldOf(c client.Claim, err error) string {
 	var p *client.Problem
 	var unknown *client.OutcomeError
@@ -92,8 +92,8 @@ func toldOf(c client.Claim, err error) string {
 	return fmt.Sprint(c.UserID, c.Quantity, c.Status, c.Replayed, c.PacketID != "", c.Amount != nil, c.Currency, c.ExpiresAt != nil, c.Seq > 0, c.ID != "")
 }
 
-// play makes the claims of a scene while another one of its campaign is in
-// flight, and returns what each caller was told.
+// play makes a scene's claims while another claim of its campaign is in
+// flight, and returns each caller's result.
 func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	t.Helper()
 	h := &holder{held: make(chan struct{}, 1), release: make(chan struct{})}
@@ -134,8 +134,7 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	return told
 }
 
-// conformance are campaigns in every state, made ready by an admin, with claims
-// of every kind.
+// conformance prepares campaigns in every state, with claims of every kind.
 func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	t.Helper()
 	made := func(name string, c client.NewCampaign) string {
@@ -205,8 +204,8 @@ func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	}
 }
 
-// Whoever shares a request is told the same, word for word, as who has one
-// alone.
+// A shared request must give each caller exactly the result of a separate
+// request.
 func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
 	t.Parallel()
 	url := withTokens(t)
@@ -224,8 +223,8 @@ func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
 	}
 }
 
-// Callers leave at any moment. What each is told is true: a claim is a claim,
-// and a claim that was surely not made was not.
+// Callers leave at any moment. Each result must be true: a claim was made,
+// and a claim reported as surely not made wasn't.
 func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	t.Parallel()
 	url := serve(t)
@@ -272,9 +271,9 @@ func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	require.EqualValues(t, users, claimed(t, direct, id))
 }
 
-// A kept connection breaks while a claim is under way, and net/http sends it
-// again by itself. What the service says then is of the second sending alone:
-// that one surely claimed nothing, the first may have.
+// If a kept connection breaks during a claim, net/http resends it by
+// itself. The answer is only about the second sending. The first may have
+// made the claim.
 func TestRetry_WhatNetHTTPSentTwiceMayBeDone(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]string{

@@ -57,7 +57,7 @@ func TestGather_NoClaimIsKeptBackForMoreThanAMillisecond(t *testing.T) {
 		c, g := gated(t, client.Config{})
 		require.Equal(t, time.Millisecond, client.GatherMost)
 		claims(t.Context(), c, "c", "slow")
-		for round := range 3 { // the timer is used again
+		for round := range 3 { // the timer is reused
 			start := time.Now()
 			claims(t.Context(), c, "c", "a")
 			pass(client.GatherMost / 2)
@@ -204,8 +204,8 @@ func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
 	})
 }
 
-// A call that fails is one attempt of each of its claims: each goes on by
-// itself, with its own key, doubts and waits.
+// A failed call is one attempt of each of its claims: each retries alone,
+// with its own key, doubts and waits.
 func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,8 +269,7 @@ func keysOf(came []*request) map[string]map[string]bool {
 	return keys
 }
 
-// A batch that is refused as a whole says nothing of its claims, so each asks
-// for itself.
+// If a batch is refused as a whole, each claim must be sent alone.
 func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

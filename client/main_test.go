@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// serve runs a whole service on a real Redis and a real SQL server until the
-// end of the test, and returns its address.
+// serve runs a complete service on a real Redis and SQL server during the
+// test, and returns its address.
 func serve(t *testing.T, settings ...string) (url string) {
 	t.Helper()
 	environ := append([]string{
@@ -38,7 +38,6 @@ func connect(t testing.TB, cfg client.Config) *client.Client {
 	return c
 }
 
-// coupon makes a campaign.
 func coupon(t testing.TB, admin *client.Client, total, perUser int64) (id string) {
 	t.Helper()
 	id = testenv.UniqueID(t, "c")

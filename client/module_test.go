@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/storefront.md tells others to write into their go.mod is enough to
-// import this package.
+// The go.mod lines in docs/storefront.md must be enough to import this
+// package.
 func TestAnotherModuleUsesTheClientAsThePageSays(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/storefront.md")
@@ -40,7 +40,7 @@ func main() {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	// what this module needs is here already; tidy would ask for nothing more
+	// this module's dependencies are here already; tidy needs no others
 	sums, err := os.ReadFile("../go.sum")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Code says why the service refused. It is an error, so that errors.Is(err,
-// client.ErrSoldOut) asks for it; a code that this package does not know yet is
-// asked for as client.Code("the_code").
+// Code is why the service refused. It is an error, for errors.Is(err,
+// client.ErrSoldOut). Test for a code that this package lacks with
+// client.Code("the_code").
 type Code string //nolint:errname // RFC 9457 and the service call it so
 
 // The codes of the service.
@@ -15,9 +15,9 @@ const (
 	ErrSoldOut             Code = "sold_out"
 	ErrUserLimit           Code = "user_limit"
 	ErrUserDayLimit        Code = "user_day_limit"
-	ErrLimit               Code = "limit" // Problem.Limit says which
+	ErrLimit               Code = "limit" // see Problem.Limit
 	ErrNotStarted          Code = "not_started"
-	ErrNotReleased         Code = "not_released" // packets are there, their time has not come
+	ErrNotReleased         Code = "not_released" // packets exist, but aren't released yet
 	ErrEnded               Code = "ended"
 	ErrPaused              Code = "paused"
 	ErrClosed              Code = "closed"
@@ -35,10 +35,10 @@ const (
 	ErrForbidden           Code = "forbidden"
 	ErrTooLarge            Code = "too_large"
 	ErrRateLimited         Code = "rate_limited"
-	// surely nothing was done; also when no one listens
+	// surely nothing was done; also if no server listens
 	ErrUnavailable    Code = "unavailable"
 	ErrOutcomeUnknown Code = "outcome_unknown" // it may have been done
-	// nothing is at that path: another service, or an older one
+	// there is no such path: another service, or an older one
 	ErrNotFound         Code = "not_found"
 	ErrMethodNotAllowed Code = "method_not_allowed"
 	ErrInternal         Code = "internal"
@@ -50,19 +50,18 @@ func (c Code) Error() string { return "client: " + string(c) }
 // Problem is a refusal by the service. Test for its Code with errors.Is.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code    Code   `json:"code"`
-	Status  int    `json:"status"` // of HTTP
+	Status  int    `json:"status"` // HTTP status
 	Title   string `json:"title"`
 	Detail  string `json:"detail"`
-	Field   string `json:"field"`    // the refused field, of ErrInvalid
-	ClaimID string `json:"claim_id"` // of ErrOutcomeUnknown: the id of the claim if it was made
-	Limit   Limit  `json:"-"`        // of ErrLimit, ErrUserLimit and ErrUserDayLimit
-	// Remaining is what is left of a campaign, of ErrSoldOut: fewer units than
-	// the claim asked for.
+	Field   string `json:"field"`    // the refused field, for ErrInvalid
+	ClaimID string `json:"claim_id"` // for ErrOutcomeUnknown: the claim's id if it was made
+	Limit   Limit  `json:"-"`        // for ErrLimit, ErrUserLimit and ErrUserDayLimit
+	// Remaining is the campaign's units left, for ErrSoldOut: fewer than
+	// the claim requested.
 	Remaining int64 `json:"remaining"`
-	// ResetsAt is when the window of Limit ends; zero: it never does.
+	// ResetsAt is when the window of Limit ends; zero: never.
 	ResetsAt time.Time `json:"resets_at"`
-	// RetryAfter is how long the service wants to be left alone before the same
-	// is asked again.
+	// RetryAfter is the least time before a retry.
 	RetryAfter time.Duration `json:"-"`
 }
 
@@ -74,12 +73,12 @@ func (p *Problem) Is(target error) bool {
 	return target == p.Code
 }
 
-// OutcomeError says that a call may have done what it asked for: it was sent,
-// and no attempt got a conclusive answer. It is ErrOutcomeUnknown, and what the
-// last attempt ended with.
+// OutcomeError means that a call may have taken effect: it was sent, and no
+// attempt got a conclusive answer. It is ErrOutcomeUnknown and wraps the
+// last attempt's error.
 type OutcomeError struct {
-	// idempotency key of the call; the same call with this key does it once,
-	// and tells
+	// the call's idempotency key; repeating the call with it does it once
+	// and returns the result
 	Key      string
 	Attempts int
 	Last     error
@@ -90,5 +89,5 @@ func (e *OutcomeError) Error() string {
 	return fmt.Sprintf("%v after %d attempts: %v", ErrOutcomeUnknown, e.Attempts, e.Last)
 }
 
-// Unwrap gives both.
+// Unwrap returns both.
 func (e *OutcomeError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Last} }

@@ -14,9 +14,9 @@ import (
 
 // fate is what an attempt's error means.
 type fate struct {
-	again bool          // the same again may be answered otherwise
-	maybe bool          // it may have been done
-	after time.Duration // not again before
+	again bool          // a retry may succeed
+	maybe bool          // it may have taken effect
+	after time.Duration // least time before a retry
 }
 
 func fateOf(err error) fate {
@@ -37,7 +37,7 @@ func fateOf(err error) fate {
 		return fate{again: true}
 	case errors.Is(err, ErrAnswer):
 		return fate{maybe: true}
-	default: // a connection that broke, or silence
+	default: // a broken connection or a timeout
 		return fate{again: true, maybe: true}
 	}
 }
@@ -53,7 +53,7 @@ func fateOfStatus(status int, code Code, after time.Duration) fate {
 	}
 }
 
-// wait reports whether the context lasts so long.
+// wait waits, and reports whether the context lasted.
 func wait(ctx context.Context, d time.Duration) bool {
 	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) <= d {
 		return false
@@ -66,9 +66,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask calls try, which makes one attempt of the call, until it is answered, as
-// often as Config allows. It waits in between, but never in vain: not when the
-// context would be over before the next attempt.
+// ask calls try, which makes one attempt, until it succeeds or Config's
+// attempts are used up. It waits between attempts, unless the context would
+// end before the next.
 func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 	delays := backoff.ExponentialBackOff{
 		InitialInterval: c.cfg.InitialBackoff, MaxInterval: c.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.5,
@@ -81,8 +81,8 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 		}
 		f := fateOf(err)
 		maybe = maybe || f.maybe
-		// What the service asks for is the same for all whom it asks, so they
-		// come apart by the back-off on top of it.
+		// Retry-After is the same for all clients. The back-off on top
+		// spreads them.
 		if f.again && attempts < c.cfg.Attempts && wait(ctx, f.after+delays.NextBackOff()) {
 			continue
 		}
@@ -93,8 +93,8 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 	}
 }
 
-// send sends a call until it is answered, and reads the answer, unless there is
-// none.
+// send sends a call until it is answered, and decodes the answer if there
+// is one.
 func send[T any](ctx context.Context, c *Client, q *call) (found T, err error) {
 	var body []byte
 	if q.body != nil {
@@ -114,7 +114,6 @@ func send[T any](ctx context.Context, c *Client, q *call) (found T, err error) {
 	return found, err
 }
 
-// get reads what lies at a path.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
 	return send[T](ctx, c, &call{method: http.MethodGet, path: path, query: query})
 }

@@ -183,7 +183,7 @@ func TestService_RedeemReleaseAndPackets(t *testing.T) {
 	require.Equal(t, client.PacketsAdded{Count: 10, Amount: 100}, added)
 }
 
-// sameAsSent holds a value to what the service really sends: a field that the
+// sameAsSent compares a value with the service's JSON: a field that the
 // type lacks would be lost.
 func sameAsSent[T any](t *testing.T, url, token string, value T) {
 	t.Helper()
@@ -203,12 +203,12 @@ func sameAsSent[T any](t *testing.T, url, token string, value T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// patient goes on asking for as long as a test may cut.
+// patient retries for as long as a test may cut connections.
 func patient(url string) client.Config {
 	return client.Config{BaseURL: url, Attempts: 100, InitialBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 }
 
-// The answer is lost after the script ran, again and again: the caller ends up
+// Answers are lost repeatedly after the script ran. The caller must end up
 // with one claim.
 func TestService_AnAnswerThatIsCutOffIsAskedForAgainAndIsOneClaim(t *testing.T) {
 	t.Parallel()
@@ -261,7 +261,7 @@ func TestService_ADeadlineEndsTheCallAndLeavesTheKeyToAskAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, claimed(t, direct, id))
 
-	proxy.Stop() // no one listens: surely nothing was claimed
+	proxy.Stop() // no server listens: surely nothing was claimed
 	_, err = connect(t, client.Config{BaseURL: proxied, Attempts: 2, InitialBackoff: time.Millisecond}).
 		Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
 	require.ErrorIs(t, err, client.ErrUnavailable)

@@ -13,7 +13,7 @@ type Settlement struct {
 	TimeZone string    `json:"time_zone"`
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
-	Final    bool      `json:"final"` // every event of the day is in the sums
+	Final    bool      `json:"final"` // the sums include every event of the day
 	Missing  []struct {
 		CampaignID string `json:"campaign_id,omitempty"`
 		Reason     string `json:"reason"`
@@ -28,21 +28,22 @@ type Settlement struct {
 	} `json:"sums"`
 }
 
-// Settlement adds up the events of a day such as 2027-01-31 in a time zone; ""
-// is UTC. It may take longer than Config.AttemptTimeout. Refusals: ErrInvalid.
+// Settlement sums up the events of a day such as 2027-01-31 in a time zone;
+// "" is UTC. It may take longer than Config.AttemptTimeout. Refusals:
+// ErrInvalid.
 func (c *Client) Settlement(ctx context.Context, date, timeZone string) (Settlement, error) {
 	return send[Settlement](ctx, c, &call{
 		method: http.MethodGet, path: "/v1/settlements/" + segment(date), query: url.Values{"time_zone": {timeZone}}, answerMax: longAnswerMax,
 	})
 }
 
-// Group is a consumer group of the claim streams, and how far behind it is.
+// Group is a consumer group of the claim streams with its lag.
 type Group struct {
 	Name       string `json:"name"`
 	Partitions []struct {
 		Partition int   `json:"partition"`
-		Lag       int64 `json:"lag"`     // entries that it was never handed
-		Pending   int64 `json:"pending"` // entries that it was handed and has not acknowledged
+		Lag       int64 `json:"lag"`     // entries not delivered to it yet
+		Pending   int64 `json:"pending"` // entries delivered to it and not acknowledged
 	} `json:"partitions"`
 }
 
@@ -54,13 +55,13 @@ func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	return answer.Groups, err
 }
 
-// AddGroup registers a consumer group; the same again changes nothing.
+// AddGroup registers a consumer group. Repeating it changes nothing.
 func (c *Client) AddGroup(ctx context.Context, name string) error {
 	_, err := send[struct{}](ctx, c, &call{method: http.MethodPut, path: "/v1/groups/" + segment(name)})
 	return err
 }
 
-// RemoveGroup removes a consumer group that nothing reads for. Refusals:
+// RemoveGroup removes a consumer group without readers. Refusals:
 // ErrInvalid, Code("group_not_found"), Code("group_in_use").
 func (c *Client) RemoveGroup(ctx context.Context, name string) error {
 	_, err := send[struct{}](ctx, c, &call{method: http.MethodDelete, path: "/v1/groups/" + segment(name)})

@@ -14,18 +14,18 @@ const (
 	KindPacket Kind = "packet" // a list of amounts
 )
 
-// Status is whether a campaign takes claims, apart from its window and its
+// Status says whether a campaign takes claims, apart from its window and
 // stock.
 type Status string
 
-// The states of a campaign. Closed is for ever.
+// The states of a campaign. Closed is final.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
 	StatusClosed Status = "closed"
 )
 
-// ClaimStatus is what became of a claim.
+// ClaimStatus is the state of a claim.
 type ClaimStatus string
 
 // The states of a claim.
@@ -36,29 +36,28 @@ const (
 	ClaimExpired  ClaimStatus = "expired"
 )
 
-// Claim is a claim that a user holds, or held.
+// Claim is a user's current or former claim.
 type Claim struct {
 	ID         string      `json:"id"`
 	CampaignID string      `json:"campaign_id"`
 	UserID     string      `json:"user_id"`
 	Quantity   int64       `json:"quantity"` // units
-	Seq        int64       `json:"seq"`      // place among the campaign's claims, from 1
+	Seq        int64       `json:"seq"`      // number among the campaign's claims, from 1
 	Status     ClaimStatus `json:"status"`
 	ClaimedAt  time.Time   `json:"claimed_at"`
 	PacketID   string      `json:"packet_id,omitempty"`
 	Amount     *int64      `json:"amount,omitempty"` // minor units of Currency
 	Currency   string      `json:"currency,omitempty"`
-	// when it is released unless it is redeemed
+	// when it expires unless redeemed
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
 	OrderID       string     `json:"order_id,omitempty"` // the order that redeemed it
 	RedeemedAt    *time.Time `json:"redeemed_at,omitempty"`
 	ReleasedAt    *time.Time `json:"released_at,omitempty"`    // when it was released or expired
-	ReleaseReason string     `json:"release_reason,omitempty"` // in the words of who released it
+	ReleaseReason string     `json:"release_reason,omitempty"` // as sent with the release
 
-	// Replayed says that this is the answer to an earlier attempt, given again.
-	// A service older than this package tells it of a shared request only when
-	// all claims in it are such.
+	// Replayed means that this answers an earlier attempt. An older service
+	// reports it in a shared request only if all its claims are replays.
 	Replayed bool `json:"-"`
 }
 
@@ -68,9 +67,9 @@ type Stock struct {
 	Total      int64     `json:"total"`
 	Remaining  int64     `json:"remaining"` // what can still be claimed
 	Claimed    int64     `json:"claimed"`   // live claims
-	Synced     int64     `json:"synced"`    // of these, in the books
-	Backlog    int64     `json:"backlog"`   // of these, on their way there
-	Drift      int64     `json:"drift"`     // what the books are wrong by; never a lag
+	Synced     int64     `json:"synced"`    // of these, in MySQL
+	Backlog    int64     `json:"backlog"`   // of these, on their way to MySQL
+	Drift      int64     `json:"drift"`     // Redis less MySQL; 0 unless something is wrong, never a lag
 	Low        bool      `json:"low"`
 	AsOf       time.Time `json:"as_of"`
 }
@@ -84,7 +83,7 @@ type Campaign struct {
 	Total         int64  `json:"total"`                      // units
 	PerUser       int64  `json:"per_user,omitempty"`         // units; 0 is no limit
 	PerUserPerDay int64  `json:"per_user_per_day,omitempty"` // units; 0 is no limit
-	// all of them, PerUser and PerUserPerDay included
+	// all of them, including PerUser and PerUserPerDay
 	Limits     []Limit    `json:"limits,omitempty"`
 	TimeZone   string     `json:"time_zone"`
 	StartsAt   *time.Time `json:"starts_at,omitempty"`
@@ -92,29 +91,28 @@ type Campaign struct {
 	LowStockAt int64      `json:"low_stock_at,omitempty"` // units
 	Currency   string     `json:"currency,omitempty"`
 	SenderID   string     `json:"sender_id,omitempty"`
-	// how long a hold may last with extensions; 0 is twice hold_for
+	// longest hold with extensions; 0 is twice hold_for
 	HoldMax Duration `json:"hold_max,omitempty"`
-	// how long a claim may stay unredeemed; 0 is for ever
+	// how long a claim may stay unredeemed; 0: unlimited
 	HoldFor Duration `json:"hold_for,omitempty"`
 	Shards  int      `json:"shards,omitempty"` // 0 is 1
-	// the subject whose value decides the shard; "" is the user
+	// the subject whose value selects the shard; "" is the user
 	ShardBy string `json:"shard_by,omitempty"`
-	// what anybody may read: "level", "count", or "" for nothing
+	// what anyone may read: "level", "count", or "" for nothing
 	Public    string    `json:"public,omitempty"`
-	Version   int64     `json:"version"` // counts the changes
+	Version   int64     `json:"version"` // number of the last change
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Limit bounds the units that one subject may take of a campaign in each window
-// of time.
+// Limit bounds the units that one subject may claim in each window of time.
 type Limit struct {
 	// "user", or the name of a subject, see ClaimRequest
 	By string `json:"by"`
 	// "all", "hour", "day", "week" or "month"
 	Per string `json:"per"`
 	Max int64  `json:"max"` // units
-	// earlier claims do not count; nil: all count
+	// earlier claims don't count; nil: all count
 	CountedFrom *time.Time `json:"counted_from,omitempty"`
 }
 
@@ -124,46 +122,46 @@ type NewCampaign struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	Name string `json:"name,omitempty"`
-	// units; of a packet it comes from its packets
+	// units; a packet campaign's follow from its packets
 	Total *int64 `json:"total,omitempty"`
-	// units; 0 is no limit; nil is 0, of a packet 1
+	// units; 0 is no limit; nil is 0, or 1 for packets
 	PerUser       *int64 `json:"per_user,omitempty"`
 	PerUserPerDay int64  `json:"per_user_per_day,omitempty"` // units; 0 is no limit
 	// PerUser and PerUserPerDay are short for two of them
 	Limits []Limit `json:"limits,omitempty"`
-	// in which the windows of limits begin; "" is UTC
+	// in which the limits' windows begin; "" is UTC
 	TimeZone   string     `json:"time_zone,omitempty"`
 	StartsAt   *time.Time `json:"starts_at,omitempty"`
 	EndsAt     *time.Time `json:"ends_at,omitempty"`
 	LowStockAt int64      `json:"low_stock_at,omitempty"` // units; 0 is never
 	Currency   string     `json:"currency,omitempty"`     // ISO 4217
 	SenderID   string     `json:"sender_id,omitempty"`    // user who gets back what is left
-	HoldFor    Duration   `json:"hold_for,omitempty"`     // 0 is for ever
+	HoldFor    Duration   `json:"hold_for,omitempty"`     // 0: unlimited
 	HoldMax    Duration   `json:"hold_max,omitempty"`     // with extensions
 	Shards     int        `json:"shards,omitempty"`       // 0 is 1
-	// the subject whose value decides the shard; "" is the user
+	// the subject whose value selects the shard; "" is the user
 	ShardBy string `json:"shard_by,omitempty"`
-	// what anybody may read: "level", "count", or "" for nothing
+	// what anyone may read: "level", "count", or "" for nothing
 	Public string `json:"public,omitempty"`
 }
 
-// CampaignPatch changes a campaign; what is nil stays as it is.
+// CampaignPatch changes a campaign. nil fields stay as they are.
 type CampaignPatch struct {
 	Name          *string
 	Public        *string // "level", "count", or "" for nothing
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
-	Limits        *[]Limit // replace all limits; one that was there counts on
+	Limits        *[]Limit // replaces all limits; one that existed keeps its counts
 	StartsAt      *time.Time
 	EndsAt        *time.Time
-	NoStart       bool // started at once; not with StartsAt
-	NoEnd         bool // never ends; not with EndsAt
+	NoStart       bool // removes the start; not with StartsAt
+	NoEnd         bool // removes the end; not with EndsAt
 	LowStockAt    *int64
 	Status        *Status // StatusOpen or StatusPaused; see CloseCampaign
 }
 
-// MarshalJSON leaves out what stays as it is.
+// MarshalJSON omits what stays as it is.
 func (p CampaignPatch) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{}
 	put(fields, "name", p.Name, false)
@@ -189,7 +187,7 @@ func put[T any](fields map[string]any, name string, value *T, asNull bool) {
 	}
 }
 
-// Split is how an amount is cut into packets.
+// Split is how an amount is divided into packets.
 type Split string
 
 // The splits.
@@ -199,20 +197,20 @@ const (
 	SplitEven       Split = "even"
 )
 
-// NewPackets are packets for a campaign: a list, or Count of them made of
+// NewPackets are packets for a campaign: a list, or Count packets made of
 // Amount.
 type NewPackets struct {
 	Packets []Packet `json:"packets,omitempty"`
 
 	Count  int64 `json:"count,omitempty"`
-	Amount int64 `json:"amount,omitempty"` // minor units, of all together
+	Amount int64 `json:"amount,omitempty"` // minor units, the sum
 	Split  Split `json:"split,omitempty"`
 	Min    int64 `json:"min,omitempty"` // minor units
 	Max    int64 `json:"max,omitempty"` // minor units
 
 	ReleaseAt *time.Time `json:"release_at,omitempty"` // nil is at once
 
-	// Key is the idempotency key; "" has one made for this call.
+	// Key is the idempotency key; "" generates one for this call.
 	Key string `json:"-"`
 }
 
@@ -222,13 +220,13 @@ type Packet struct {
 	Amount int64  `json:"amount"` // minor units
 }
 
-// PacketsAdded says how many packets were added, and of how much together.
+// PacketsAdded is the number and the sum of the added packets.
 type PacketsAdded struct {
 	Count  int64 `json:"count"`
 	Amount int64 `json:"amount"` // minor units
 }
 
-// Duration is a time.Duration that JSON shows as Go does, 15m0s.
+// Duration is a time.Duration that JSON shows as 15m0s.
 type Duration time.Duration
 
 // MarshalText writes it as Go does.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// LiveStock is the stock of a campaign at a moment, in units.
+// LiveStock is a campaign's stock at one moment, in units.
 type LiveStock struct {
 	CampaignID   string             `json:"campaign_id"`
 	At           time.Time          `json:"at"`
@@ -27,13 +27,13 @@ type LiveStock struct {
 	RefusedPerS  map[string]float64 `json:"refused_per_s"` // by code
 }
 
-// liveLineMax bounds a line of a stream of events.
+// liveLineMax bounds a line of an event stream.
 const liveLineMax = 1 << 20
 
-// Watch goes over the stock of a campaign live, once a second, until ctx ends;
-// campaignID "" is all active campaigns. It ends after an error, as when the
-// connection breaks or a server behind the service does not answer: call it
-// again. Refusals: ErrCampaignNotFound.
+// Watch iterates over a campaign's live stock, once a second, until ctx
+// ends; campaignID "" is all active campaigns. It ends after an error, such
+// as a broken connection, or a server behind the service that doesn't
+// answer. Then call it again. Refusals: ErrCampaignNotFound.
 func (c *Client) Watch(ctx context.Context, campaignID string) iter.Seq2[LiveStock, error] {
 	path := "/v1/watch"
 	if campaignID != "" {
@@ -67,7 +67,7 @@ func (c *Client) Watch(ctx context.Context, campaignID string) iter.Seq2[LiveSto
 	}
 }
 
-// openStream asks for a stream of events.
+// openStream requests an event stream.
 func (c *Client) openStream(ctx context.Context, path string) (*http.Response, error) {
 	req, err := c.request(ctx, &call{method: http.MethodGet, path: path, query: url.Values{}}, nil)
 	if err != nil {
@@ -82,12 +82,12 @@ func (c *Client) openStream(ctx context.Context, path string) (*http.Response, e
 		return res, nil
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, answerMax)) // what came of it will do
+	text, _ := io.ReadAll(io.LimitReader(res.Body, answerMax)) // a part is good enough
 	return nil, problemOf(res, text)
 }
 
-// readEvents calls each for every event of a stream until it returns false or
-// an error, or the stream ends, which is an error.
+// readEvents calls each for every event until it returns false or an error,
+// or the stream ends, which is an error.
 func readEvents(r io.Reader, each func(name string, data []byte) (goOn bool, err error)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, liveLineMax)

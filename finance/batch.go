@@ -13,26 +13,26 @@ import (
 	"dibs/internal/sqlstore"
 )
 
-// writeTimeout bounds a transaction and its repetitions. After it the events
-// are delivered again, and others in between.
+// writeTimeout bounds a transaction with its retries. After it the events
+// are redelivered.
 const writeTimeout = 30 * time.Second
 
-// Two different events with one id, or of one packet, came in one batch: the
-// second is judged when the first has its entry.
+// Two different events in one batch have the same id or packet. The second
+// is judged after the first has its entry.
 var (
 	errSameID     = errors.New("finance: two different events with one id at once")
 	errSamePacket = errors.New("finance: two claims of one packet at once")
 )
 
-// batch is entries that are credited together, sorted by id and no id twice,
-// and the submissions that wait for each.
+// batch is the entries that are credited together, sorted by id and unique,
+// with the submissions waiting for each.
 type batch struct {
 	entries []Entry
 	waiting map[string][]*submission
 }
 
-// newBatch sorts entries by id, which is the order of the key, so that all
-// transactions take their locks in one order.
+// newBatch sorts entries by id, the primary key, so that all transactions
+// lock in one order.
 func newBatch(submissions []*submission) *batch {
 	b := &batch{waiting: make(map[string][]*submission, len(submissions))}
 	packets := make(map[packetKey]string) // the claims that take them
@@ -60,7 +60,7 @@ func newBatch(submissions []*submission) *batch {
 	return b
 }
 
-// answer gives a result to all submissions of entries.
+// answer gives a result to the entries' submissions.
 func (b *batch) answer(entries []Entry, result error) {
 	for i := range entries {
 		for _, s := range b.waiting[entries[i].ClaimID] {
@@ -69,7 +69,7 @@ func (b *batch) answer(entries []Entry, result error) {
 	}
 }
 
-// credit brings submissions into the books and answers each.
+// credit credits submissions and answers each.
 func (b *Books) credit(ctx context.Context, submissions []*submission) {
 	started := time.Now()
 	all := newBatch(submissions)
@@ -77,7 +77,7 @@ func (b *Books) credit(ctx context.Context, submissions []*submission) {
 	b.metrics.seconds.Observe(time.Since(started).Seconds())
 }
 
-// write credits entries of a batch and answers their submissions.
+// write credits a batch's entries and answers their submissions.
 func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
 	err := b.commit(ctx, entries)
 	switch failure := sqlstore.FailureOf(err); {
@@ -97,12 +97,12 @@ func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
 	}
 }
 
-// writeUnknown answers for the entries that are in the books already, and
-// writes the others. cause is the duplicate that was met.
+// writeUnknown answers for entries that exist already, and writes the
+// others. cause is the duplicate-key error.
 func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, cause error) {
 	known, paid, err := b.lookUp(ctx, entries)
 	if err == nil && len(known)+len(paid) == 0 {
-		err = cause // its row is gone again
+		err = cause // its row was deleted since
 	}
 	if err != nil {
 		all.answer(entries, err)
@@ -133,8 +133,8 @@ func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, c
 	}
 }
 
-// bisect credits the halves of entries that the database refuses, down to the
-// entry that it refuses alone.
+// bisect credits the halves of entries that the database refuses, down to a
+// single refused entry.
 func (b *Books) bisect(ctx context.Context, all *batch, entries []Entry, cause error) {
 	if len(entries) == 1 {
 		all.answer(entries, b.refuse(cause))
@@ -144,7 +144,7 @@ func (b *Books) bisect(ctx context.Context, all *batch, entries []Entry, cause e
 	b.write(ctx, all, entries[len(entries)/2:])
 }
 
-// refuse is for what no redelivery will cure.
+// refuse marks an error that no redelivery can fix.
 func (b *Books) refuse(err error) error {
 	b.metrics.totals.refused.Add(1)
 	return consumer.Permanent(err)

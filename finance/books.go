@@ -17,47 +17,45 @@ import (
 
 // Defaults and limits of Config.
 const (
-	// entries: above it the cost of an entry does not fall any more
+	// entries: larger batches measured no cheaper per entry
 	DefaultBatchSize = 1000
-	DefaultInterval  = 10 * time.Millisecond // the first event of a batch waits so long for others
+	DefaultInterval  = 10 * time.Millisecond // how long a batch's first event waits for others
 	BatchSizeMax     = 5000                  // entries
 )
 
 var (
-	// ErrConfig is wrapped by every refusal of a Config; the message names the
-	// field.
+	// ErrConfig is wrapped by every refusal of a Config. The message names
+	// the field.
 	ErrConfig = errors.New("finance: bad configuration")
-	// ErrClosed says that the books were closed before the event was credited:
+	// ErrClosed means the books were closed before the event was credited:
 	// deliver it again.
 	ErrClosed = errors.New("finance: books closed")
-	// ErrConflict says that the books have another entry under the event's id.
+	// ErrConflict means another entry has the event's id.
 	ErrConflict = errors.New("finance: another entry has this id")
-	// ErrPaid says that the packet of the event was paid already, to another
-	// claim.
+	// ErrPaid means the event's packet was already paid for another claim.
 	ErrPaid = errors.New("finance: the packet is paid already")
 )
 
-// Config configures Books.
 type Config struct {
-	// DB holds accounts and account_entries. Required; sqlstore.Open opens it
+	// DB has accounts and account_entries. Required; sqlstore.Open opens it
 	// as Books needs it.
 	DB *gorm.DB
 
-	BatchSize int           // most entries of a transaction; 0 is DefaultBatchSize
-	Interval  time.Duration // longest wait of an event for others; 0 is DefaultInterval
+	BatchSize int           // entries per transaction; 0 is DefaultBatchSize
+	Interval  time.Duration // an event's longest wait for others; 0 is DefaultInterval
 
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// WithDefaults returns a copy with the zero fields filled in.
+// WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
 	c.BatchSize = cmp.Or(c.BatchSize, DefaultBatchSize)
 	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
+// Validate returns nil, or ErrConfig wrapped with the field's name.
 func (c Config) Validate() error {
 	switch {
 	case c.DB == nil:
@@ -72,9 +70,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Books credits events, many in one transaction. Any number of goroutines may
-// hand in events, and any number of Books, in any number of processes, may get
-// the same events: each event is credited once.
+// Books credits events, many per transaction. Goroutines may submit events
+// concurrently, and several Books and processes may get the same events:
+// each is credited once.
 type Books struct {
 	cfg     Config
 	metrics *booksMetrics
@@ -89,10 +87,10 @@ type Books struct {
 // submission is an event that waits for its transaction.
 type submission struct {
 	entry Entry
-	done  chan error // takes one answer without blocking
+	done  chan error // buffered, so that the answer never blocks
 }
 
-// NewBooks checks cfg and starts; Close stops it. Errors: ErrConfig.
+// NewBooks checks cfg and starts. Close stops it. Errors: ErrConfig.
 func NewBooks(cfg Config) (*Books, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -108,11 +106,12 @@ func NewBooks(cfg Config) (*Books, error) {
 	return b, nil
 }
 
-// Handle is a consumer.HandleFunc. It returns nil once the event is credited,
-// was credited before, or asks for no credit; and once what claims that were
-// given up or dropped have credited is taken back. Errors: consumer.Permanent
-// with ErrEvent, ErrConflict or ErrPaid, or with the database's refusal of the
-// data; ErrClosed; ctx's own; any other of the database's, to be tried again.
+// Handle is a consumer.HandleFunc. It returns nil once the event is
+// credited, was credited before, or needs no credit. For claims that were
+// given up or dropped it returns nil once their credits are reversed.
+// Errors: consumer.Permanent with ErrEvent, ErrConflict, ErrPaid, or the
+// database's refusal of the data; ErrClosed; ctx's own; any other of the
+// database, to be retried.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	if e.Type == models.EventClaimsGivenUp || e.Type == models.EventClaimsDropped {
 		return b.reverse(ctx, &e)
@@ -140,8 +139,8 @@ func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	}
 }
 
-// run credits batch after batch. While one is committed, the events of the next
-// one wait.
+// run credits batch after batch. During a commit the next batch's events
+// wait.
 func (b *Books) run(ctx context.Context) {
 	defer close(b.stopped)
 	defer b.abort(nil)
@@ -155,7 +154,7 @@ func (b *Books) run(ctx context.Context) {
 	}
 }
 
-// gather collects the events that come within the interval, up to a batch.
+// gather collects events for the interval, up to a batch.
 func (b *Books) gather(first *submission) []*submission {
 	batch := []*submission{first}
 	timer := time.NewTimer(b.cfg.Interval)
@@ -173,10 +172,10 @@ func (b *Books) gather(first *submission) []*submission {
 	return batch
 }
 
-// Close refuses further events and waits for the running transaction until ctx
-// ends. It then cancels the transaction and returns an error that wraps ctx's.
-// A clean close logs how many events were credited, redelivered and refused. It
-// may be called again.
+// Close refuses further events and waits for the running transaction until
+// ctx ends. Then it cancels the transaction and returns an error that wraps
+// ctx's. A clean close logs how many events were credited, redelivered and
+// refused. It may be called again.
 func (b *Books) Close(ctx context.Context) error {
 	first := false
 	b.closeOnce.Do(func() { first = true; close(b.closing) })

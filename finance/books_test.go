@@ -19,7 +19,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// handIn gives all events to books at once and returns the verdicts.
+// handIn submits all events concurrently and returns the results.
 func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,8 +55,7 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 	})
 }
 
-// An account is of one user and one currency: two currencies of a user in one
-// batch are two accounts.
+// Two currencies of a user in one batch must be two accounts.
 func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -75,8 +74,9 @@ func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	})
 }
 
-// Several processes are given the same events: a group was lost and recreated,
-// or entries were taken over too early.
+// Several processes get the same events, as after a group was lost and
+// recreated, or entries were taken over too early. Each must be credited
+// once.
 func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -147,8 +147,8 @@ func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) 
 	})
 }
 
-// Two events of one id that differ come at once: one is credited, the other is
-// not lost but judged later.
+// Two different events with one id arrive together: one must be credited,
+// and the other judged later, not lost.
 func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -208,7 +208,7 @@ func TestBooks_CloseGivesUpInTime(t *testing.T) {
 		require.NoError(t, err)
 		verdict := make(chan error, 1)
 		go func() { verdict <- books.Handle(t.Context(), packetClaim(1), nil) }()
-		// into the transaction, mostly; the outcome is the same if not
+		// usually during the transaction; the outcome is the same if not
 		<-time.After(50 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -234,9 +234,8 @@ func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
 	}
 }
 
-// TestFaults_FindsADoubleCredit is the control of all tests here: a service
-// that does not deduplicate is found out, by a single event that comes twice;
-// so is one that skips an event, and an account that moved without an entry.
+// The control of all tests here: faults must find an event credited twice,
+// a skipped event, and an account that moved without an entry.
 func TestFaults_FindsADoubleCredit(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -245,7 +244,7 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 			entry, _, err := finance.EntryOf(&e)
 			require.NoError(t, err)
 			entry.CreditedAt = entry.ClaimedAt
-			db.Create(&entry) // a second one fails, and no one looks
+			db.Create(&entry) // a second one fails unnoticed
 			account := finance.Account{UserID: entry.UserID, Currency: entry.Currency, UpdatedAt: entry.ClaimedAt}
 			require.NoError(t, db.FirstOrCreate(&account).Error)
 			require.NoError(t, db.Model(&account).Where("user_id = ? AND currency = ?", account.UserID, account.Currency).Updates(map[string]any{
@@ -263,8 +262,9 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 	})
 }
 
-// A packet that a second claim has, because Redis was restored, is paid once:
-// the second event is refused by name, in the batch of the first and after it.
+// After a restore of Redis a packet may have a second claim. It must be
+// paid once: the second event is refused by name, in the first one's batch
+// and after it.
 func TestBooks_APacketIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

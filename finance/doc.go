@@ -1,14 +1,16 @@
-// Package finance is the reference finance service. It credits the amount of
-// each packet claim to its user's account, and the amount that is left over
-// when a campaign closes to its sender's: one entry for each, whatever is
+// Package finance is the reference finance service. It credits a packet
+// claim's amount to the user's account. When a campaign closes, it credits
+// what is left to the sender's. Each has one entry, whatever is
 // redelivered.
 //
-// It is built on package consumer, as a service of others would be:
+// It uses package consumer as an external service would:
 //
-//	claim streams ─▶ consumer.Consumer (group finance) ─▶ Books.Handle … one transaction for many events ─▶ acked
-//	                                 └▶ what can never be credited: parked, replayed by `dibs finance replay`
+//	claim streams ─▶ consumer.Consumer (group finance)
+//	  ─▶ Books.Handle: one transaction for many events ─▶ acked
+//	  ─▶ what can never be credited: parked;
+//	     `dibs finance replay` replays it
 //
-// The books are the tables accounts and account_entries. An entry's key is the
-// id of the event, so an event that comes again finds its entry there; accounts
-// move by the entries that went in, in the same transaction.
+// The books are the tables accounts and account_entries. An entry's key is
+// the event's id, so a redelivered event finds its entry. Accounts change
+// in the transaction that inserts the entries.
 package finance

@@ -38,7 +38,7 @@ func documented(t *testing.T) map[string]string {
 	return queries
 }
 
-// answers counts the rows that a documented query finds.
+// answers counts the rows of a documented query.
 func answers(t *testing.T, db *gorm.DB, query string) int {
 	t.Helper()
 	require.NotEmpty(t, query)
@@ -47,8 +47,8 @@ func answers(t *testing.T, db *gorm.DB, query string) int {
 	return len(rows)
 }
 
-// Each query of docs/finance.md finds what it says, and nothing in books
-// without a fault: of a campaign of one shard and of one of four.
+// Each query of docs/finance.md must find its fault, and nothing in
+// faultless books: for campaigns of one and of four shards.
 func TestDocs_EachQueryFindsWhatItSays(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 4} {

@@ -12,8 +12,8 @@ import (
 // Group is the consumer group of the finance service.
 const Group = "finance"
 
-// ErrEvent is wrapped by every refusal of an event that can never be credited;
-// the message says what is wrong with it.
+// ErrEvent is wrapped by every refusal of an event that can never be
+// credited. The message names the fault.
 var ErrEvent = errors.New("finance: bad event")
 
 // Entry is a row of account_entries: one credit.
@@ -22,13 +22,12 @@ type Entry struct {
 	ClaimID    string `gorm:"primaryKey"`
 	UserID     string
 	CampaignID string
-	Shard      int // of the campaign, from 1; 0 in a campaign of one shard
-	// of the claim in its shard; nil: what was left over when the campaign
-	// closed
+	Shard      int // from 1; 0 in a campaign of one shard
+	// the claim's in its shard; nil: the remainder of a closed campaign
 	Seq        *int64
-	PacketID   *string // nil: the same; no two entries have one
+	PacketID   *string // nil: likewise; unique among entries
 	Amount     int64   // minor units
-	Currency   string  // ISO 4217; "" when the campaign names none
+	Currency   string  // ISO 4217; "" if the campaign has none
 	ClaimedAt  time.Time
 	CreditedAt time.Time
 }
@@ -48,8 +47,8 @@ type Account struct {
 // TableName names the table for gorm.
 func (Account) TableName() string { return "accounts" }
 
-// EntryOf returns the entry that an event asks for; false for an event that
-// asks for none, such as a claim of a coupon. Errors: ErrEvent.
+// EntryOf returns the entry for an event; false if it needs none, such as a
+// claim of a coupon. Errors: ErrEvent.
 func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 	switch e.Type {
 	case models.EventClaimAccepted:
@@ -58,7 +57,7 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 		}
 		err = checkPacket(e)
 	case models.EventCampaignClosed:
-		// nothing is left over, or there is no sender
+		// nothing is left, or there is no sender
 		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" {
 			return Entry{}, false, nil
 		}
@@ -92,9 +91,9 @@ func checkPacket(e *models.Event) error {
 
 func checkMoney(e *models.Event, least int64) error {
 	switch {
-	case *e.Amount < least || *e.Amount > models.AmountMax: // entries of a batch then add up without overflow
+	case *e.Amount < least || *e.Amount > models.AmountMax: // so that the entries of a batch add up without overflow
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
-	case e.Currency != "" && !models.IsCurrency(e.Currency): // without one, amounts go to an account of their own
+	case e.Currency != "" && !models.IsCurrency(e.Currency): // without one, amounts have a separate account
 		return fmt.Errorf("%w: currency %q", ErrEvent, e.Currency)
 	case models.CheckUserID(e.UserID) != nil:
 		return fmt.Errorf("%w: user_id %q", ErrEvent, e.UserID)
@@ -102,10 +101,10 @@ func checkMoney(e *models.Event, least int64) error {
 	return nil
 }
 
-// packetKey names the packet of a credit.
+// packetKey identifies a credit's packet.
 type packetKey struct{ campaignID, packetID string }
 
-// packet is the packet that an entry credits; false if it credits none.
+// packet is the entry's packet; false if it has none.
 func (e *Entry) packet() (packetKey, bool) {
 	if e.PacketID == nil {
 		return packetKey{}, false
@@ -113,8 +112,8 @@ func (e *Entry) packet() (packetKey, bool) {
 	return packetKey{e.CampaignID, *e.PacketID}, true
 }
 
-// same reports whether an entry, of the books perhaps, and another credit the
-// same. Times do not matter.
+// same reports whether two entries credit the same, one of them perhaps
+// from the books. Times don't matter.
 func (e *Entry) same(other *Entry) bool {
 	packet, _ := e.packet()
 	otherPacket, _ := other.packet()

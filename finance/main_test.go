@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// openBooks are closed with the test.
+// openBooks opens books that close with the test.
 func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -38,8 +38,8 @@ func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 
 func eventID(n int) string { return fmt.Sprintf("019c0000-0000-7000-8000-%012d", n) }
 
-// packetClaim is the event of the n-th packet, of n%997 cents, taken by one of
-// 50 users.
+// packetClaim is the claim of the n-th packet, of n%997 cents, by one of 50
+// users.
 func packetClaim(n int) models.Event {
 	return models.Event{
 		V: models.EventVersion, Type: models.EventClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
@@ -60,7 +60,7 @@ func closed(n int, sender string, left int64) models.Event {
 	}
 }
 
-// publish writes events into a claim stream, in the form of claim.lua.
+// publish writes events to a claim stream as claim.lua does.
 func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...models.Event) {
 	t.Helper()
 	for start := 0; start < len(events); start += 1000 {
@@ -78,9 +78,9 @@ func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...m
 	}
 }
 
-// faults compares the books with the events that were sent: one entry a credit,
-// nothing else, accounts that are the sum of their entries. It is the question
-// that every test ends with; the controls show that it finds what is wrong.
+// faults compares the books with the sent events: one entry per credit, no
+// others, and accounts that are the sums of their entries. Every test ends
+// with it.
 func faults(t testing.TB, db *gorm.DB, events []models.Event) (found []string) {
 	t.Helper()
 	faultf := func(format string, args ...any) {

@@ -7,15 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// booksMetrics are the figures of Books.
 type booksMetrics struct {
 	entries, redelivered, retries prometheus.Counter
 	seconds                       prometheus.Histogram
 
-	totals struct{ credited, redelivered, refused atomic.Int64 } // events; refused for good
+	totals struct{ credited, redelivered, refused atomic.Int64 } // events; refused permanently
 }
 
-// newBooksMetrics registers the figures, unless reg is nil.
+// newBooksMetrics registers the metrics unless reg is nil.
 func newBooksMetrics(reg prometheus.Registerer) *booksMetrics {
 	f := promauto.With(reg)
 	return &booksMetrics{

@@ -14,17 +14,17 @@ import (
 	"dibs/models"
 )
 
-// reversed begins the id of the entry that takes a credit back; the id of the
-// credit follows.
+// reversed begins the id of the entry that reverses a credit. The credit's
+// id follows.
 const reversed = "given_up:"
 
-// isGivenUp reports whether an entry stands for a claim that was given up
-// before it was credited. It credits no one.
+// isGivenUp reports whether an entry marks a claim that was given up before
+// it was credited. Such an entry credits no one.
 func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 
-// reverse takes back what claims that were given up have credited, each once,
-// however often and in whatever order events come: a claim without an entry
-// gets one that credits no one, so that its own event finds it and credits
+// reverse reverses the credits of given-up claims, each once, however often
+// and in whatever order events arrive. A claim without an entry gets one
+// that credits no one. So its own event, if it comes later, credits
 // nothing.
 func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -42,7 +42,7 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 				return err
 			})
 		})
-		if err != nil { // also when a credit came in between: the event comes again
+		if err != nil { // also if a credit came in between: the event is redelivered
 			return fmt.Errorf("finance: reverse: %w", err)
 		}
 		if taken > 0 {
@@ -53,8 +53,8 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	return nil
 }
 
-// creditedAt are the claims that have credited something at places of a shard
-// that were given up: no other table knows their ids any more.
+// creditedAt returns the credited claims among the seqs of a shard that
+// were given up. No other table has their ids.
 func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
 	for _, places := range e.Seqs {
 		var some []string
@@ -69,8 +69,8 @@ func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, 
 	return ids, nil
 }
 
-// reverseIn is the transaction of reverse. It returns how many credits it took
-// back.
+// reverseIn is the transaction of reverse. It returns the number of credits
+// that it reversed.
 func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error) {
 	both := slices.Clone(ids)
 	for _, id := range ids {
@@ -111,8 +111,8 @@ func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error
 	return len(reversals), moveAccounts(tx, accountsOf(reversals, now))
 }
 
-// vacate takes packet and seq from the credits that are taken back: another
-// claim may have both now.
+// vacate removes packet and seq from reversed credits: another claim may
+// have both now.
 func vacate(tx *gorm.DB, reversals []Entry) error {
 	ids := make([]string, len(reversals))
 	for i := range reversals {
@@ -125,8 +125,8 @@ func vacate(tx *gorm.DB, reversals []Entry) error {
 	return tx.Exec("UPDATE account_entries SET seq = NULL, packet_id = "+named+" WHERE claim_id IN ?", reversed, ids).Error
 }
 
-// reversal is the entry that takes a credit back. It has no packet: the packet
-// may be another claim's.
+// reversal is the entry that reverses a credit. It has no packet, which may
+// be another claim's.
 func (e *Entry) reversal(at, now time.Time) Entry {
 	return Entry{
 		ClaimID: reversed + e.ClaimID, UserID: e.UserID, CampaignID: e.CampaignID, Amount: -e.Amount, Currency: e.Currency,

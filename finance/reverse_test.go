@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// givenUp is the event that claims were given up.
+// givenUp is the event for claims that were given up.
 func givenUp(n int, claims ...models.Event) models.Event {
 	e := models.Event{
 		V: models.EventVersion, Type: models.EventClaimsGivenUp, ID: eventID(n), CampaignID: claims[0].CampaignID, Epoch: 2, At: claims[0].At,
@@ -23,8 +23,8 @@ func givenUp(n int, claims ...models.Event) models.Event {
 	return e
 }
 
-// A claim that was never answered, and that a group ahead of MySQL has
-// credited, credits nothing in the end.
+// A claim that was never answered, but credited by a group ahead of MySQL,
+// must credit nothing in the end.
 func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -41,7 +41,7 @@ func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
 	})
 }
 
-// sumsOf are the amounts of entries and of accounts.
+// sumsOf are the sums of entries and of accounts.
 func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries").Scan(&entries).Error)
@@ -49,8 +49,8 @@ func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	return entries, accounts
 }
 
-// A claim that was given up credits nothing in the end, whatever comes first
-// and however often.
+// A given-up claim must credit nothing in the end, whatever comes first and
+// however often.
 func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -76,9 +76,9 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Of a claim that Redis lost no one but the finance service knows the id: what
-// its place credited is taken back, once. seq counts in each shard: the same
-// place of another one keeps its credit.
+// Only the finance service knows the id of a claim that Redis lost. The
+// credit at its seq must be reversed once. seq counts per shard: the same
+// seq of another shard keeps its credit.
 func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -100,8 +100,8 @@ func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Both at once: the credit and its reversal, of a finance service that was
-// away.
+// The credit and its reversal arrive together, after the finance service
+// was down.
 func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -111,7 +111,7 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 			claim := packetClaim(n)
 			events = append(events, claim, givenUp(1000+n, claim))
 		}
-		for left := events; len(left) > 0; { // what failed comes again, as the consumer has it
+		for left := events; len(left) > 0; { // what failed is redelivered, as by the consumer
 			var again []models.Event
 			for i, err := range handIn(t, books, left...) {
 				if err != nil {
@@ -125,7 +125,8 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	})
 }
 
-// The packet of a claim that was given up goes to another: that one is paid.
+// If a given-up claim's packet goes to another claim, that one must be
+// paid.
 func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -22,11 +22,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds a test's waits.
 var patience = time.Duration(testenv.Pick(1, 10)) * time.Minute
 
-// startService runs books as `dibs finance` does, over two partitions, quick
-// enough for tests. between stands before them.
+// startService runs books like `dibs finance`, over two partitions, fast
+// enough for tests. between wraps their handler.
 func startService(
 	t *testing.T, rdb redis.UniversalClient, db *gorm.DB, name string, between func(models.Event, consumer.HandleFunc) error,
 ) {
@@ -82,10 +82,10 @@ func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 	}, patience, 10*time.Millisecond)
 }
 
-// The account service's database goes away and comes back, one message in ten
-// fails at random at each try, and some can never be credited: all others are,
-// once. Those are parked, and credited by a replay when what stood in their way
-// is gone.
+// The database becomes unreachable and returns, one message in ten fails at
+// random, and some can never be credited. All others must be credited once.
+// Those are parked, and credited by a replay once their obstacle is
+// removed.
 func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
@@ -104,7 +104,7 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	var events, wrong []models.Event
 	for n := range total {
 		events = append(events, packetClaim(n))
-		if n%300 == 7 { // someone else's entry has the id already
+		if n%300 == 7 { // another entry already has the id
 			other := packetClaim(n)
 			other.UserID = "an impostor"
 			entry, _, err := finance.EntryOf(&other)
@@ -150,8 +150,8 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	require.Empty(t, faults(t, db, events))
 }
 
-// Redis dies and comes back with what was on its disk, and the group is lost:
-// all of the stream is delivered again, and nothing is credited twice.
+// Redis crashes, restarts from its disk, and the group is lost: the whole
+// stream is redelivered, and nothing may be credited twice.
 func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -15,17 +15,17 @@ import (
 	"dibs/internal/sqlstore"
 )
 
-// errOverflow says that an account would hold more than the database can count.
+// errOverflow means the account's amount would exceed its column.
 var errOverflow = errors.New("finance: the account is full")
 
-// sqlite is the name of gorm's dialect; any other is MySQL's.
+// sqlite is gorm's name of the dialect; any other is MySQL's.
 const sqlite = "sqlite"
 
-// commit inserts all entries and adds them to the accounts, in one transaction:
-// all of it or nothing. It tries again while the database is not there, or
-// another transaction was first. One of the entries that is there already is a
-// sqlstore.FailureDuplicate. After an error of unknown outcome it may be called
-// again.
+// commit inserts all entries and adds them to the accounts, in one
+// transaction. It retries while the database is unreachable, or after a
+// conflict with another transaction. If an entry already exists, the error
+// is sqlstore.FailureDuplicate. After an error of unknown outcome it may be
+// called again.
 func (b *Books) commit(ctx context.Context, entries []Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -61,8 +61,8 @@ func (b *Books) commit(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// accountsOf sums entries by account, sorted by key, so that all transactions
-// lock accounts in one order.
+// accountsOf sums up entries by account, sorted by key, so that all
+// transactions lock accounts in one order.
 func accountsOf(entries []Entry, now time.Time) []Account {
 	type key struct{ user, currency string }
 	sums := make(map[key]*Account, len(entries))
@@ -86,16 +86,15 @@ func accountsOf(entries []Entry, now time.Time) []Account {
 	return accounts
 }
 
-// moveAccounts adds sums to accounts, and creates the accounts that are not
-// there.
+// moveAccounts adds sums to accounts, and creates missing ones.
 func moveAccounts(tx *gorm.DB, sums []Account) error {
 	added := func(column string) string { return "VALUES(" + column + ")" }
 	conflict := clause.OnConflict{Columns: []clause.Column{{Name: "user_id"}, {Name: "currency"}}}
 	lite := tx.Name() == sqlite
 	if lite {
 		added = func(column string) string { return "excluded." + column }
-		// Where MySQL refuses to overflow, SQLite would go on in floating
-		// point: it leaves the row alone.
+		// MySQL refuses an overflow. SQLite would continue in floating
+		// point, so this condition leaves the row unchanged.
 		conflict.Where = clause.Where{Exprs: []clause.Expression{
 			gorm.Expr("accounts.amount <= 9223372036854775807 - excluded.amount"),
 		}}
@@ -112,8 +111,8 @@ func moveAccounts(tx *gorm.DB, sums []Account) error {
 	return result.Error
 }
 
-// lookUp reads those of the entries that are in the books, by id, and the
-// entries of their packets, by packet.
+// lookUp reads the existing entries by id, and the entries of their packets
+// by packet.
 func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]Entry, paid map[packetKey]Entry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -132,7 +131,7 @@ func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]E
 		if err == nil {
 			err = b.read(ctx, of, "packet_id IN ? AND campaign_id = ?", []any{campaignID}, func(e Entry) {
 				paid[packetKey{campaignID, *e.PacketID}] = e
-				known[e.ClaimID] = e // one that went in between the two reads
+				known[e.ClaimID] = e // inserted between the two reads
 			})
 		}
 	}
