@@ -52,12 +52,12 @@ A campaign that can't be archived now is told with the reason; named by --campai
 	return c
 }
 
-// archived says what became of a campaign.
+// archived is the result for one campaign.
 type archived struct {
 	CampaignID string `json:"campaign_id"`
 	Archived   int64  `json:"archived"` // claims, by this run
-	Left       int64  `json:"left"`     // claims in the table claims
-	Why        string `json:"why"`      // it was not archived; "" is that it was
+	Left       int64  `json:"left"`     // claims still in the table claims
+	Why        string `json:"why"`      // reason if it wasn't archived, else ""
 }
 
 func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, campaign string, form printer.Form) error {
@@ -66,7 +66,7 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 		return err
 	}
 	evictor := lots.NewKeeper(s.Loader, lots.MinIdle, nil)
-	var total, done int // for people: without a total it is 0
+	var total, done int // only for the progress bar: on an error it is 0
 	_ = s.DB.WithContext(ctx).Raw("SELECT COALESCE(SUM(synced_seq - archived_claims), 0) FROM campaigns WHERE id IN ?", append(ids, "")).
 		Scan(&total).Error
 	bar := printer.NewProgress(env.Stderr, "claims archived", total)
@@ -89,8 +89,8 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 	return l.End()
 }
 
-// archiveAll archives campaigns one after the other and tells what became of
-// each. One that can't be archived is a failure only if it isNamed.
+// archiveAll archives campaigns one by one and reports each. A campaign
+// that can't be archived is an error only if isNamed.
 func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
 	tell func(...archived) error) (err error) {
 	for _, id := range ids {
@@ -112,7 +112,7 @@ func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archi
 	return nil
 }
 
-// closedIDs is one campaign that there is, or all that are closed.
+// closedIDs is the one campaign, if it exists, or all closed ones.
 func closedIDs(ctx context.Context, s *process.Stack, one string) (ids []string, err error) {
 	if one != "" {
 		return campaignIDs(ctx, s, one)

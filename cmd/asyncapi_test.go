@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEventsInTheStreamAreAsTheServedDocumentSays makes an event of every type
-// that the document has and holds each to its schema.
+// An event of every documented type must match its schema.
 func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -34,7 +33,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 		missing[m.Name] = doc.Components.Schemas[strings.TrimPrefix(m.Payload["$ref"], "#/components/schemas/")]
 	}
 	schemas := maps.Clone(missing)
-	delete(missing, "claims.given_up") // only a repair tells it
+	delete(missing, "claims.given_up") // only a repair emits it
 	for _, ofALoss := range []string{"claims.dropped", "lot.resumed", "partition.generation"} {
 		delete(missing, ofALoss)
 	}
@@ -58,7 +57,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	serve.post("/campaigns/gala/packets", `{"packets":[{"id":"a","amount":8888},{"id":"b","amount":1}]}`)
 	serve.post("/campaigns/gala/claims", `{"user_id":"ada"}`)
 	serve.post("/campaigns", `{"id":"wide","kind":"coupon","total":8,"shards":2}`)
-	require.Eventually(t, func() bool { // more than a shard has from the start
+	require.Eventually(t, func() bool { // more than a shard has at first
 		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/wide/claims", `{"user_id":"w","quantity":6}`, "Idempotency-Key: w")
 		return got.status == http.StatusCreated
 	}, within, 20*time.Millisecond)

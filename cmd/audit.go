@@ -48,7 +48,6 @@ The actor is the name of a token, the sub of a JWT, or cli: and the user who ran
 	return c
 }
 
-// auditView is how entries of the audit log are shown.
 var auditView = printer.View[models.AuditEntry]{
 	Header: []string{"at", "actor", "action", "campaign", "change", "request"}, Wide: 1,
 	Rows: func(e *models.AuditEntry, row func(...any)) {
@@ -56,7 +55,7 @@ var auditView = printer.View[models.AuditEntry]{
 	},
 }
 
-// checkCampaign refuses a --campaign that is no id.
+// checkCampaign refuses a --campaign that isn't a valid id.
 func checkCampaign(c *cobra.Command, _ []string) error {
 	flag := c.Flags().Lookup("campaign")
 	if err := models.CheckCampaignID(flag.Value.String()); flag.Changed && err != nil {
@@ -65,8 +64,8 @@ func checkCampaign(c *cobra.Command, _ []string) error {
 	return nil
 }
 
-// timeOrSpan reads a flag that is a time, or how far away it is: ago by -1,
-// ahead by 1. "" is no time.
+// timeOrSpan reads a flag that is a time, or a span from now: into the past
+// for -1, into the future for 1. "" is the zero time.
 func timeOrSpan(flag, text string, direction int) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -81,8 +80,7 @@ func timeOrSpan(flag, text string, direction int) (time.Time, error) {
 	return at, nil
 }
 
-// withDatabase is a command that works with the database alone, whatever Redis
-// does.
+// withDatabase is a command that needs only the database, not Redis.
 func withDatabase(env Env, c cobra.Command, run func(context.Context, *gorm.DB) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		setting := "MYSQL_DSN"
@@ -106,7 +104,7 @@ func withDatabase(env Env, c cobra.Command, run func(context.Context, *gorm.DB) 
 	})
 }
 
-// operator names who runs a command, for the audit log.
+// operator names the command's user for the audit log.
 func operator() string {
 	who, err := user.Current()
 	if err != nil {

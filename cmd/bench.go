@@ -20,11 +20,11 @@ import (
 	"dibs/proof/load"
 )
 
-// ErrBench says that a run of `dibs bench` ended with books that do not agree,
-// or found no rate that holds.
+// ErrBench means a run of `dibs bench` ended with different figures in
+// Redis, MySQL and the answers, or found no sustainable rate.
 var ErrBench = errors.New("cmd: bench")
 
-// benchRun is what the flags of `dibs bench` say.
+// benchRun is the flags of `dibs bench`.
 type benchRun struct {
 	url      string
 	plan     load.Plan
@@ -94,7 +94,7 @@ polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no 
 	return c
 }
 
-// check refuses what could not be run, before anything is started.
+// check refuses bad flags before anything is started.
 func (b *benchRun) check(rateSet bool) error {
 	b.limit.From = b.plan.Rate
 	if err := b.plan.Validate(); err != nil {
@@ -118,7 +118,7 @@ func (b *benchRun) check(rateSet bool) error {
 	return cmp.Or(
 		must("--p99", b.limit.P99 > 0, "above 0", b.limit.P99),
 		must("--ramp-step", b.step >= 100*time.Millisecond && b.step <= time.Hour, "100ms to 1h", b.step),
-		// NaN is neither
+		// NaN fails both comparisons
 		must("--hold", b.hold > 0 && b.hold <= 1, "above 0 and at most 1", b.hold),
 		must("--ramp-max", b.limit.To >= 1 && b.limit.To <= load.RateMax, fmt.Sprintf("1 to %d", load.RateMax), b.limit.To),
 		must("--sync-wait", b.syncWait > 0, "above 0", b.syncWait),
@@ -169,8 +169,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 	return errors.Join(err, verdict(&report))
 }
 
-// serviceEnviron hands settings that were given as flags on as variables, where
-// other users can't read them.
+// serviceEnviron passes settings from flags on as variables, which other
+// users can't read.
 func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(known)

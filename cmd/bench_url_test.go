@@ -15,14 +15,14 @@ import (
 	"dibs/cmd"
 )
 
-// liar is a Dibs that does just what a bench asks of one, and says of its books
-// what a test wants.
+// liar is a Dibs with just the routes that a bench needs. Tests choose its
+// stock figures.
 type liar struct {
 	*httptest.Server
 
-	token   string        // that it wants
+	token   string        // required token
 	delay   time.Duration // before a claim is answered
-	lost    int64         // units that its stock does not know
+	lost    int64         // units missing in its stock
 	claimed atomic.Int64
 	closed  atomic.Bool
 	bearers atomic.Int64 // requests without the token
@@ -61,7 +61,7 @@ func newLiar(t *testing.T, l *liar) *liar {
 	return l
 }
 
-// quick are flags of a bench of a few claims.
+// quick are flags for a bench of few claims.
 var quick = []string{"bench", "--rate", "100", "--duration", "300ms", "--warm-up", "100ms", "--connections", "10"}
 
 func bench(t *testing.T, l *liar, environ []string, args ...string) ended {
@@ -109,7 +109,7 @@ func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
 	out := requireOK(t, bench(t, newLiar(t, &liar{}), nil,
 		"--ramp", "--rate", "100", "--ramp-max", "200", "--ramp-step", "640ms", "--hold", "0.5", "--p99", "10s"))
 	require.Regexp(t, `(?m)^tried/s +answered/s +p99 ms +p99 < 10000ms\n +100 `, out)
-	// 200, on a machine that is not busy
+	// 200 on an idle machine
 	top := regexp.MustCompile(`(?m)^the highest rate that held: (\d+)/s$`).FindStringSubmatch(out)
 	require.NotNil(t, top, out)
 	rate, err := strconv.Atoi(top[1])
@@ -122,8 +122,8 @@ func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
 	require.InDelta(t, rate, 2*half, 2)
 }
 
-// No rate holds: each is tried down to the lowest, the table shows them all,
-// and nothing is measured.
+// If no rate holds, each must be tried down to the lowest and be shown, and
+// nothing measured.
 func TestBenchFailsWhenNoRateHolds(t *testing.T) {
 	t.Parallel()
 	l := newLiar(t, &liar{delay: 5 * time.Millisecond})

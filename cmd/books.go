@@ -16,18 +16,18 @@ const (
 	listAtOnce = 100
 )
 
-// account is what both servers say of a campaign.
+// account is both servers' figures of a campaign.
 type account struct {
 	compare.Comparison
 
-	shards []models.ShardFigures // none in a campaign of one
+	shards []models.ShardFigures // none in a campaign of one shard
 	moves  struct{ Moves, Units int64 }
-	synced bool          // every claim was in the database within the time allowed
-	took   time.Duration // until it was
+	synced bool          // every claim reached the database in time
+	took   time.Duration // how long that took
 }
 
-// books waits until every claim of a campaign is in the database, then compares
-// both servers.
+// books waits until every claim of a campaign is in the database, then
+// compares both servers.
 func books(ctx context.Context, s *process.Stack, campaignID string, wait time.Duration) (a account, err error) {
 	start := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, wait)

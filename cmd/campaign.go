@@ -26,8 +26,7 @@ func newCampaign(env Env) *cobra.Command {
 		newCampaignPause(env), newCampaignOpen(env))
 }
 
-// listedCampaign is a campaign with what its stock says, as far as that is
-// known.
+// listedCampaign is a campaign with its stock, if that is known.
 type listedCampaign struct {
 	client.Campaign
 
@@ -35,7 +34,6 @@ type listedCampaign struct {
 	Claimed   *int64 `json:"claimed,omitempty"`
 }
 
-// campaignView is how a list of campaigns is shown.
 var campaignView = printer.View[listedCampaign]{
 	Header: []string{"id", "kind", "status", "total", "remaining", "claimed", "per user", "name", "per day"}, Wide: 1,
 	Rows: func(c *listedCampaign, row func(...any)) {
@@ -60,12 +58,12 @@ func limitOrNone(n int64) any {
 	return n
 }
 
-// campaignFlags are what create and set have in common.
+// campaignFlags are common to create and set.
 type campaignFlags struct {
 	title, public          string
 	total, perUser, perDay int64
 	limits                 []string
-	starts, ends           string // as clocks in the campaign's zone show them
+	starts, ends           string // on the clocks of the campaign's zone
 
 	hasTotal func() bool
 }
@@ -83,7 +81,7 @@ func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public stri
 	flags.StringVar(&f.ends, "ends-at", "", "as --starts-at; a time that clocks show twice needs its offset")
 }
 
-// window reads when a campaign of a zone starts and ends.
+// window reads a campaign's start and end in its zone.
 func (f *campaignFlags) window(zoneName string) (starts, ends *time.Time, err error) {
 	zone, err := models.LoadZone(cmp.Or(zoneName, "UTC"))
 	if err != nil {
@@ -170,7 +168,7 @@ func newCampaignList(env Env) *cobra.Command {
 			listed := &listedCampaign{Campaign: one}
 			all = append(all, listed)
 			asking.Go(func() error {
-				// else it is not known, which a dash says
+				// unknown otherwise, shown as a dash
 				if stock, err := q.Stock(ctx, one.ID); err == nil {
 					listed.Remaining = &stock.Remaining
 					listed.Claimed = &stock.Claimed
@@ -191,7 +189,7 @@ func newCampaignList(env Env) *cobra.Command {
 	return c
 }
 
-// stocksAtOnce is for how many campaigns a list asks at the same time.
+// stocksAtOnce bounds a list's concurrent stock requests.
 const stocksAtOnce = 8
 
 // campaignAndStock is a line of JSON.
@@ -234,7 +232,7 @@ func newCampaignSet(env Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		limits = append([]client.Limit{}, limits...) // none is a list, too
+		limits = append([]client.Limit{}, limits...) // an empty list replaces, too
 		patch.Limits = given(q.c, "limit", &limits)
 		if f.starts+f.ends != "" {
 			found, err := q.GetCampaign(ctx, q.id)

@@ -64,7 +64,6 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, run(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "campaign", "get", "spring"), cmd.ExitFailed, "127.0.0.1:1")
 }
 
-// Claims and their history are listed, and packets added, from the command line.
 func TestClaimsPacketsAndTheLedgerFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -104,7 +103,8 @@ func TestClaimsPacketsAndTheLedgerFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, run(t, over, "claims", "spring", "--status", "lost"), cmd.ExitFailed, "status")
 }
 
-// While MySQL does not answer campaigns are paused, one and all; and opened when it is back.
+// While MySQL doesn't answer, campaigns must be paused, one or all. Once it
+// answers, they must be opened.
 func TestCampaignsArePausedWhileMySQLIsFrozen(t *testing.T) {
 	t.Parallel()
 	sql := testenv.SQLServer(t)

@@ -18,7 +18,6 @@ func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[cl
 	return overHTTP(env, c, claimView, ask)
 }
 
-// claimView is how claims are shown.
 var claimView = printer.View[client.Claim]{
 	Header: []string{"id", "user", "units", "seq", "status", "claimed at", "order"}, Wide: 1,
 	Rows: func(c *client.Claim, row func(...any)) {
@@ -100,7 +99,7 @@ func newExtend(env Env) *cobra.Command {
 	return c
 }
 
-// watchAgain is how long a broken watch waits before it asks again.
+// watchAgain is the pause before a broken watch is retried.
 const watchAgain = 2 * time.Second
 
 func newWatch(env Env) *cobra.Command {

@@ -15,20 +15,19 @@ import (
 	"dibs/internal/config"
 )
 
-// trialsProgram has the commands that are built in a clone when they are asked
-// for.
+// trialsProgram has the commands that are built from a clone when needed.
 const trialsProgram = "dibs/proof/trials/dibs-trials"
 
 // Constructor makes a command.
 type Constructor func(Env) *cobra.Command
 
-// endedError is of a program that has said itself why it failed.
+// endedError is the exit code of a program that has printed its own error.
 type endedError struct{ code int }
 
 func (e endedError) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
 
-// trials are the commands that try Dibs: those of the program that has them, or
-// such that build it.
+// trials are the commands that test Dibs: those of env, or commands that
+// build them first.
 func trials(env Env) (commands []*cobra.Command) {
 	for _, construct := range env.Trials {
 		commands = append(commands, construct(env))
@@ -43,8 +42,8 @@ func trials(env Env) (commands []*cobra.Command) {
 	}
 }
 
-// inClone is a command that is built in a clone of the project and given all
-// arguments.
+// inClone is a command that is built from a clone of the project, and gets
+// all arguments.
 func inClone(env Env, name, short string) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -89,7 +88,7 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 	return err
 }
 
-// Command makes a command as all of the program's are, see command.
+// Command makes a command like the program's own, see command.
 func Command(env Env, c cobra.Command, run func(context.Context, *cobra.Command, *config.Config) error) *cobra.Command {
 	return command(env, c, run)
 }

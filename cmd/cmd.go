@@ -1,5 +1,5 @@
-// Package cmd is the command line: its grammar, and how answers are printed.
-// What runs is in internal/process.
+// Package cmd is the command line: its grammar and its output. The work is
+// in internal/process.
 package cmd
 
 import (
@@ -22,32 +22,31 @@ const (
 	ExitOK     = 0
 	ExitFailed = 1
 	ExitUsage  = 2 // bad usage or configuration
-	ExitDrift  = 3 // the books differ
+	ExitDrift  = 3 // Redis and MySQL differ
 )
 
 var (
 	// ErrUsage is wrapped by refusals of the command line.
 	ErrUsage = errors.New("usage")
-	// ErrDrift says that Redis and MySQL differ where they must not.
+	// ErrDrift means Redis and MySQL differ where they must not.
 	ErrDrift = errors.New("cmd: the books differ")
 )
 
-// Env is what a run of the program is given from outside.
+// Env is a run's environment.
 type Env struct {
 	Args           []string
 	Environ        []string  // "NAME=value"
-	Stdout, Stderr io.Writer // Stderr is written to by several goroutines
-	// Registry takes the metrics; nil makes one for each run.
+	Stdout, Stderr io.Writer // several goroutines write to Stderr
+	// Registry gets the metrics; nil creates one for each run.
 	Registry *prometheus.Registry
-	// Trials make the commands of another program than this, see proof/trials.
+	// Trials make the commands of another program, see proof/trials.
 	Trials []Constructor
-	// Listening is called with the API's address once it listens. Nil is no
-	// one.
+	// Listening, if not nil, is called with the API's address once it
+	// listens.
 	Listening func(addr string)
 }
 
-// Run runs the program until its command ends or ctx does, and returns the exit
-// code.
+// Run runs a command until it ends or ctx does, and returns the exit code.
 func Run(ctx context.Context, env Env) int {
 	root := newRoot(env)
 	root.SetArgs(env.Args)
@@ -117,7 +116,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 			addSettings(command)
 		}
 		if command.Name() == "demo" {
-			command.Flags().Lookup("console").NoOptDefVal = "on" // dibs demo --console
+			command.Flags().Lookup("console").NoOptDefVal = "on" // `dibs demo --console`
 		}
 	}
 	decimalFlags(root)
@@ -125,7 +124,8 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	return root
 }
 
-// addSettings gives a command, and those below it, a flag for each setting.
+// addSettings adds a flag for each setting to a command and its
+// subcommands.
 func addSettings(c *cobra.Command) {
 	config.AddFlags(c.Flags())
 	for _, below := range c.Commands() {
@@ -133,8 +133,8 @@ func addSettings(c *cobra.Command) {
 	}
 }
 
-// command fills in what all commands share: the arguments are those of Use, and
-// the settings are read before it runs.
+// command adds what all commands share: arguments are checked against Use,
+// and settings are read before the run.
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
 	if c.Args == nil {
 		c.Args = asUsed
@@ -149,9 +149,9 @@ func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Co
 	return &c
 }
 
-// family is a command that only has others below it.
+// family is a command that only has subcommands.
 func family(c cobra.Command, below ...*cobra.Command) *cobra.Command {
-	c.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own
+	c.Args = cobra.ArbitraryArgs // else cobra refuses an unknown command in its own words
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
@@ -162,7 +162,7 @@ func family(c cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return &c
 }
 
-// must refuses the value of a flag unless it isFine.
+// must refuses a flag's value unless it isFine.
 func must(flag string, isFine bool, what string, value any) error {
 	if isFine {
 		return nil
@@ -170,12 +170,12 @@ func must(flag string, isFine bool, what string, value any) error {
 	return usagef("%s must be %s, not %v", flag, what, value)
 }
 
-// between refuses a number of a flag that is out of bounds.
+// between refuses a number out of bounds.
 func between[N int | int64](flag string, n, least, most N) error {
 	return must(flag, n >= least && n <= most, fmt.Sprintf("%d to %d", least, most), n)
 }
 
-// newLogger writes to stderr, so that stdout is a command's answer alone.
+// newLogger writes to stderr, because stdout is for a command's answer.
 func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.LogLevel)) // config has checked it

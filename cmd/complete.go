@@ -15,17 +15,17 @@ import (
 	"dibs/internal/webhooks"
 )
 
-// completeWithin bounds what a shell waits for names.
+// completeWithin bounds how long a shell waits for names.
 const completeWithin = time.Second
 
-// completions find the names that an argument may have, by how Use writes it.
-// Flags are the same in lower case.
+// completions find the names for an argument, by its word in Use. Flags
+// have the same word in lower case.
 var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, begun string) []string{
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
-// complete has shells complete the names of campaigns, groups and endpoints.
-// A server that is away completes nothing.
+// complete lets shells complete names of campaigns, groups and endpoints.
+// If a server is unreachable, it completes nothing.
 func (env Env) complete(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		env.complete(below)
@@ -50,7 +50,7 @@ func (env Env) complete(c *cobra.Command) {
 		if strings.Contains(c.Use, " "+what) {
 			c.ValidArgsFunction = find
 		}
-		// fails where there is no such flag
+		// fails without such a flag
 		_ = c.RegisterFlagCompletionFunc(strings.ToLower(what), find)
 	}
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))

@@ -14,8 +14,8 @@ var (
 	errDecimal  = errors.New("must be decimal digits")
 )
 
-// decimal is a flag of a number, in decimal digits. pflag reads as Go's source
-// is written: 0100 as 64, also 0x10 and 1_000.
+// decimal is a number flag in decimal digits. pflag would read Go's syntax:
+// 0100 as 64, 0x10 and 1_000.
 type decimal struct{ pflag.Value }
 
 func (d decimal) Set(text string) error {
@@ -29,8 +29,7 @@ func (d decimal) Set(text string) error {
 	return d.Value.Set(strconv.FormatInt(n, 10))
 }
 
-// decimalFlags makes the flags of whole numbers decimal, in a command and those
-// below it.
+// decimalFlags makes a command's and its subcommands' number flags decimal.
 func decimalFlags(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch f.Value.Type() {

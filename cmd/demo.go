@@ -23,8 +23,7 @@ import (
 	"dibs/models"
 )
 
-// demo is the main job in small: one campaign, one crowd, and the books
-// afterwards.
+// demo runs one campaign and one crowd, then compares the results.
 type demo struct {
 	users       int
 	stock       int64
@@ -33,7 +32,7 @@ type demo struct {
 	keepRunning bool
 	console     bool
 	shards      int
-	last        time.Duration // of a rush to watch
+	last        time.Duration // duration of a rush to watch
 	limitFlags  []string
 	limits      []client.Limit
 }
@@ -75,7 +74,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 			cfg.Partitions = d.shards
 		}
 		if !cfg.Given(config.Prefix+"GROUPS") && cfg.Embedded() {
-			cfg.Groups = []string{models.GroupSyncer} // nothing else reads
+			cfg.Groups = []string{models.GroupSyncer} // the only reader
 		}
 		if err := process.CheckListen(cfg); err != nil {
 			return err
@@ -98,7 +97,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	return c
 }
 
-// toWatch makes a rush that people can follow, and a token to sign in with.
+// toWatch makes the rush slow enough to follow, and a token to sign in.
 func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
 	if !c.Flags().Changed("users") {
 		d.users = 6_000
@@ -126,8 +125,7 @@ func (d *demo) check() error {
 		between("--connections", d.connections, 1, 5_000), must("--last", d.last >= time.Second && d.last <= time.Hour, "1s to 1h", d.last))
 }
 
-// run serves every role while the crowd is there; the roles stop when it is
-// over.
+// run runs every role while the crowd claims, then stops them.
 func (d *demo) run(ctx context.Context, env Env, s *process.Stack, address <-chan string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -190,11 +188,10 @@ func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string)
 	return nil
 }
 
-// sharers is how many people of the crowd share a device, or whatever else a
-// limit is by.
+// sharers is how many users share a device or another subject.
 const sharers = 2
 
-// subjects are what the claim of a user carries for the limits.
+// subjects returns the subjects of a user's claim.
 func (d *demo) subjects(user int) map[string]string {
 	subjects := make(map[string]string)
 	for _, l := range d.limits {
@@ -205,7 +202,7 @@ func (d *demo) subjects(user int) map[string]string {
 	return subjects
 }
 
-// limitsOf reads limits as flags have them.
+// limitsOf parses limits from flags.
 func limitsOf(texts []string) ([]client.Limit, error) {
 	var limits []client.Limit
 	for _, text := range texts {
@@ -218,7 +215,7 @@ func limitsOf(texts []string) ([]client.Limit, error) {
 	return limits, nil
 }
 
-// perSecond is how many users begin a second; 0: as many as can.
+// perSecond is how many users start a second; 0: as many as possible.
 func (d *demo) perSecond() float64 {
 	if !d.console {
 		return 0
@@ -226,8 +223,7 @@ func (d *demo) perSecond() float64 {
 	return float64(d.users) / d.last.Seconds()
 }
 
-// drainTimeout is how long the demo waits for the last claims to reach the
-// database.
+// drainTimeout bounds the wait for the last claims to reach the database.
 const drainTimeout = 60 * time.Second
 
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {

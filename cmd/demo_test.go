@@ -17,8 +17,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// outcome reads a line of the demo's table: what the crowd was told, what Redis
-// says, what the database says.
+// outcome reads a line of the demo's table: the figures of the crowd, Redis
+// and the database.
 func outcome(t *testing.T, out, what string) []string {
 	t.Helper()
 	row := regexp.MustCompile(`(?m)^` + what + ` {2,}(.*)$`).FindStringSubmatch(out)
@@ -80,8 +80,8 @@ func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {
 	require.NotContains(t, out, secret)
 }
 
-// meddler claims a unit of the demo's campaign behind the crowd's back, as soon
-// as it reads where that is.
+// meddler claims a unit of the demo's campaign unknown to the crowd, as
+// soon as the address is printed.
 type meddler struct {
 	testenv.Buffer
 
@@ -112,8 +112,7 @@ func (m *meddler) claim(url string) {
 	}
 }
 
-// TestDemoFailsWhenTheBooksDiffer is the control of all the above: one claim
-// that the crowd was not given.
+// The control of the tests above: one claim that the crowd doesn't know.
 func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	t.Parallel()
 	out, problems := &meddler{t: t}, &testenv.Buffer{}
@@ -128,8 +127,8 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	require.Regexp(t, `(?m)^dibs: .*200 and 201`, problems.String())
 }
 
-// TestDemoToWatch: the address and a link that signs in are told before the
-// crowd comes, which takes its time. It serves on until it is interrupted.
+// The address and a sign-in link must be printed before the crowd comes.
+// The crowd is slow, and the demo serves until it is interrupted.
 func TestDemoToWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -173,8 +172,7 @@ func TestDemoToWatch(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, <-code, "%s%s", &out, &problems)
 }
 
-// TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for
-// afterwards, and the end is no failure.
+// The printed request must work afterwards, and an interrupt is no failure.
 func TestDemoKeepsRunningUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	demo := launch(t, nil, "demo", "--users", "30", "--stock", "10", "--connections", "5", "--keep-running")

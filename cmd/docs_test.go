@@ -15,12 +15,11 @@ import (
 	"dibs/cmd"
 )
 
-// shellBlock is a block of commands that a page says is tested on `dibs serve`.
+// shellBlock matches a block that its page marks as tested on `dibs serve`.
 var shellBlock = regexp.MustCompile("(?s)<!-- tested: serve -->\n```sh\n(.*?)```")
 
-// TestTheCommandsOfThePagesWork runs each tested block of README and docs in a
-// shell, against an embedded service of its own: every request must be answered
-// with success.
+// Each tested block of README and docs runs in a shell against its own
+// embedded service. Every request must succeed.
 func TestTheCommandsOfThePagesWork(t *testing.T) {
 	t.Parallel()
 	for page, blocks := range map[string]int{"../README.md": 1, "../docs/storefront.md": 2} {
@@ -37,7 +36,7 @@ func TestTheCommandsOfThePagesWork(t *testing.T) {
 	}
 }
 
-// serveEmbedded runs `dibs serve` until the test ends and returns its address.
+// serveEmbedded runs `dibs serve` during the test and returns its address.
 func serveEmbedded(t *testing.T) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -61,8 +60,7 @@ func serveEmbedded(t *testing.T) string {
 	}
 }
 
-// requireShellWorks runs commands with curl made to fail at an answer above
-// 399.
+// requireShellWorks runs commands. curl fails for a status above 399.
 func requireShellWorks(t *testing.T, commands string) {
 	t.Helper()
 	_, err := exec.LookPath("curl")

@@ -16,7 +16,7 @@ import (
 
 const claims = "dibs:{p0}:claims"
 
-// parkedMessage is what scripts read of `dibs finance parked -o json`.
+// parkedMessage is the output of `dibs finance parked -o json`.
 type parkedMessage struct {
 	ID        string
 	EventID   string `json:"event_id"`
@@ -28,8 +28,8 @@ type parkedMessage struct {
 	Payload   string
 }
 
-// rain is a system whose packets ada and bob claimed, before there was a
-// finance service. It returns their claims' ids.
+// rain is a system where ada and bob claimed packets before a finance
+// service ran. It returns their claims' ids.
 func rain(t *testing.T) (s *servers, ids map[string]string) {
 	t.Helper()
 	s, ids = newServers(t), map[string]string{}
@@ -47,7 +47,7 @@ func rain(t *testing.T) (s *servers, ids map[string]string) {
 	return s, ids
 }
 
-// credited waits until that many entries of accounts make that sum.
+// credited waits for this number of entries, and this sum of accounts.
 func (s *servers) credited(entries, amount int64) {
 	s.t.Helper()
 	eventually(s.t, "not everything is credited", func() bool {
@@ -55,8 +55,8 @@ func (s *servers) credited(entries, amount int64) {
 	})
 }
 
-// TestWhatIsLeftGoesBackToTheSender: the close, by all roles, with the finance
-// service in a database of its own.
+// The close runs with all roles, and with the finance service's own
+// database.
 func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 	t.Parallel()
 	s, _ := rain(t)
@@ -86,8 +86,7 @@ func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, start(t, s.with("DIBS_PARTITIONS=3"), "finance").stop().code)
 }
 
-// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by
-// another's entry, and one that no one can read.
+// One message conflicts with another entry, and one is unreadable.
 func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s, ids := rain(t)
@@ -96,7 +95,7 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	s.exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)"+
 		" VALUES (?, 'an impostor', 'rain', 'p', 4, 'EUR', NOW(3), NOW(3))", ids["ada"])
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{"junk", "1"}}).Err())
-	// nobody applies the junk
+	// no consumer applies the junk
 	finance := start(t, append(slices.Clone(s.environ), "DIBS_READ_AHEAD=true"), "finance")
 	// the impostor's and bob's
 	s.credited(2, 100)

@@ -17,7 +17,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// errGap says that MySQL lacks what Redis has no more.
+// errGap means MySQL lacks entries that Redis no longer has.
 func errGap(all []compare.Gap) error {
 	var failed []error
 	for i := range all {
@@ -27,10 +27,10 @@ func errGap(all []compare.Gap) error {
 	return errors.Join(failed...)
 }
 
-// acceptGaps gives up the entries that MySQL lacks and Redis has no more. A
-// reader then begins where the stream does, as after Redis lost data: each
-// campaign of the partition is loaded again, and the claims that nobody has are
-// counted as lost.
+// acceptGaps gives up the entries that MySQL lacks and Redis no longer has.
+// A reader then starts at the stream's begin, as after a data loss of
+// Redis: each campaign of the partition is loaded again, and claims without
+// a trace are counted as lost.
 func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 	all, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {
@@ -45,7 +45,7 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 			return g.Err
 		}
 		to := g.First
-		to.Generation = g.From.Generation + 1 // of which no reader has taken care
+		to.Generation = g.From.Generation + 1 // no reader has handled this one yet
 		to.State = models.PartitionRecovering
 		moved, err := writer.MoveOffset(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
 			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID},

@@ -12,10 +12,10 @@ import (
 	"dibs/lua"
 )
 
-// MySQL is restored to a dump that is older than the claim stream begins.
-// Claims go on; `dibs reconcile` names both times; once an operator gives up
-// what is between, the campaign is loaded again, and what nobody has is counted
-// and not sold.
+// MySQL is restored to a dump older than the claim stream's begin. Claims
+// must continue, and `dibs reconcile` must name both times. Once an
+// operator gives up the entries between, the campaign must be loaded again,
+// and claims without a trace must be counted, not sold again.
 func TestAnOperatorAcceptsAGap(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -20,8 +20,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// The commands that print no data: roles, shows, statements of SQL for a client
-// of MySQL, a sentence for a probe, and what other programs say.
+// Commands without data to print: roles, demos, SQL for a MySQL client, a
+// line for a probe, and other programs' output.
 var printNothing = []string{
 	"dibs demo", "dibs serve", "dibs api", "dibs consumer", "dibs syncer", "dibs finance", "dibs webhooks",
 	"dibs grants", "dibs healthcheck", "dibs lab", "dibs torture", "dibs help",
@@ -119,7 +119,7 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 	}
 }
 
-// refused reads what -o json has on stderr.
+// refused reads the error that -o json prints on stderr.
 func refused(t *testing.T, problems string) refusal {
 	t.Helper()
 	require.Equal(t, 1, strings.Count(problems, "\n"), problems)
@@ -128,7 +128,7 @@ func refused(t *testing.T, problems string) refusal {
 	return told.Error
 }
 
-// overHTTPS are the commands that ask the API, by their own first examples.
+// overHTTPs are the first examples of the commands that call the API.
 func overHTTPS(root *cobra.Command) (all [][]string) {
 	for _, name := range []string{"campaign", "groups", "packets"} {
 		family, _, _ := root.Find([]string{name})
@@ -183,7 +183,7 @@ func TestEveryCommandOverHTTPNamesTheFlagAndTheVariable(t *testing.T) {
 	}
 }
 
-// What is missing is named, and the example that follows has it.
+// The error must name what is missing, and its example must have it.
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range everyCommand(newRoot(Env{})) {

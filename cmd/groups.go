@@ -38,7 +38,7 @@ func newGroupsList(env Env) *cobra.Command {
 	})
 }
 
-// changedGroup is what a change prints.
+// changedGroup is the output of a change.
 type changedGroup struct {
 	Group string `json:"group"`
 	Is    string `json:"is"` // added or removed

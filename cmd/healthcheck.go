@@ -62,8 +62,8 @@ said in a line.`,
 	return c
 }
 
-// probe asks for each path, and returns which servers are away. A server that
-// says no says why.
+// probe requests each path and returns the unreachable servers. A failed
+// probe's error has the answer.
 func probe(ctx context.Context, secure bool, addr string, paths []string) (away []string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -90,7 +90,7 @@ func probe(ctx context.Context, secure bool, addr string, paths []string) (away 
 		if err != nil {
 			return nil, fmt.Errorf("cmd: %w", err)
 		}
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what came of it will do
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // a part is good enough
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("cmd: %s%s answers %s: %s", addr, path, res.Status, text)

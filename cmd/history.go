@@ -11,13 +11,12 @@ import (
 	"dibs/models"
 )
 
-// eventView is how events of claims are shown. JSON has all that there is of
-// one.
+// eventView shows claims' events. JSON has the complete event.
 var eventView = printer.View[json.RawMessage]{
 	Header: []string{"at", "claim", "user", "units", "type", "campaign", "amount", "currency", "order", "reason"}, Wide: 5,
 	Rows: func(raw *json.RawMessage, row func(...any)) {
 		var e models.Event
-		_ = json.Unmarshal(*raw, &e) // what it lacks stays empty
+		_ = json.Unmarshal(*raw, &e) // missing fields stay empty
 		claim := e.ClaimID
 		if claim == "" {
 			claim = e.ID // of claim.accepted

@@ -15,7 +15,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// installationRow is what a MySQL says of its installation.
+// installationRow is MySQL's record of its installation.
 func installationRow(t *testing.T, dsn string) (value string) {
 	t.Helper()
 	require.NoError(t, openSQL(t, dsn).QueryRow("SELECT value FROM settings WHERE name = 'installation'").Scan(&value))
@@ -29,11 +29,10 @@ func installationOf(t *testing.T, dsn string) string {
 	return id
 }
 
-// rolesThatRead are the roles and commands that open both servers, each with
-// what it is given to start.
+// rolesThatRead are the roles and commands that open both servers.
 var rolesThatRead = []string{"consumer", "syncer", "api", "serve", "finance", "webhooks", "reconcile"}
 
-// requireForeign expects that each role ends at its start, naming both
+// requireForeign expects each role to end at its start and to name both
 // installations.
 func requireForeign(t *testing.T, environ []string, ids ...string) {
 	t.Helper()
@@ -44,8 +43,8 @@ func requireForeign(t *testing.T, environ []string, ids ...string) {
 	}
 }
 
-// groupsOf are the consumer groups of the claim stream, and how much each has
-// pending and read.
+// groupsOf are the claim stream's consumer groups with their pending and
+// read counts.
 func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	groups, err := rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
@@ -57,8 +56,9 @@ func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	return all
 }
 
-// A second deployment with a MySQL of its own on the Redis of the first ends at
-// its start, whatever it runs, and reads and acks nothing.
+// A second deployment with its own MySQL on the first one's Redis must end
+// at its start, whatever it runs, without reading or acknowledging
+// anything.
 func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)
@@ -67,7 +67,7 @@ func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	serve.claim("spring", "ada", "bob")
 	serve.synced("spring", 2)
 	serve.stop()
-	api := start(t, first.environ, "api") // nobody reads: claims wait in the stream
+	api := start(t, first.environ, "api") // without a reader, claims stay in the stream
 	api.claim("spring", "eve", "zoe", "kim")
 	before := groupsOf(t, first.rdb)
 
@@ -83,7 +83,7 @@ func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	serve = start(t, first.environ, "serve")
 	serve.synced("spring", 5)
 
-	// It has campaigns of its own: the same.
+	// The same if it has campaigns of its own.
 	own := newServers(t)
 	other := start(t, own.environ, "serve")
 	other.post("/campaigns", coupon)
@@ -92,15 +92,15 @@ func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	requireForeign(t, []string{first.environ[0], own.environ[1]}, installationOf(t, first.dsn), installationOf(t, own.dsn))
 	requireForeign(t, []string{own.environ[0], first.environ[1]}, installationOf(t, first.dsn), installationOf(t, own.dsn))
 
-	// Redis lost the id alone: a MySQL without campaigns does not get it.
+	// If Redis lost only the id, a MySQL without campaigns must not get it.
 	serve.stop()
 	require.NoError(t, first.rdb.HDel(t.Context(), "dibs:info", "installation").Err())
 	requireForeign(t, environ, installationOf(t, second), "no campaigns", "restore it from its dump")
 	requireOK(t, run(t, first.environ, "reconcile"))
 }
 
-// A Redis that lost everything belongs to the installation of MySQL again, also
-// while processes run, which go on.
+// A Redis that lost everything must belong to its MySQL's installation
+// again, even while processes run, which must continue.
 func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -122,8 +122,8 @@ func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	require.Equal(t, mine, of())
 	serve.stop()
 
-	// An empty one of another installation is taken, unless a process of that
-	// runs.
+	// An empty Redis of another installation may be taken, unless that one
+	// has a running process.
 	other := newServers(t)
 	api := start(t, other.environ, "api")
 	eventually(t, "it says that it runs", func() bool { return other.rdb.Exists(t.Context(), "dibs:processes").Val() == 1 })
@@ -132,7 +132,8 @@ func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	requireOK(t, run(t, []string{other.environ[0], s.environ[1]}, "reconcile"))
 }
 
-// Two that start at once on an empty Redis do not both get it.
+// Two installations that start at once on an empty Redis must not both get
+// it.
 func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
@@ -165,8 +166,8 @@ func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
 	}
 }
 
-// Books of a finance service with a database of its own belong to the
-// installation whose events they have.
+// A finance service's own database belongs to the installation whose events
+// it has.
 func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)
@@ -183,8 +184,8 @@ func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	requireRefusal(t, got, cmd.ExitUsage, "DIBS_FINANCE_DSN", installationOf(t, first.dsn), installationOf(t, second.dsn))
 }
 
-// A role that starts while its MySQL is away reads no stream before the
-// installations were compared.
+// A role that starts while MySQL is unreachable must read no stream before
+// the installations were compared.
 func TestARoleReadsNothingBeforeItKnowsItsInstallation(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)

@@ -25,7 +25,8 @@ func block(t *testing.T, name string) string {
 	return string(found[1])
 }
 
-// What docs/security.md says is enough for every role, and no more than that.
+// The rights in docs/security.md must be enough for every role, and all
+// needed.
 func TestLeastRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	line := strings.Replace(block(t, "redis acl"), "PASSWORD", "s3cret", 1)
@@ -88,8 +89,8 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	}
 }
 
-// grant makes the users of docs/security.md, in the order that stands there,
-// and returns the DSN of the one that roles run as.
+// grant makes the users of docs/security.md, in its order, and returns the
+// DSN of the roles' user.
 func grant(t *testing.T, s *servers) string {
 	t.Helper()
 	at := strings.LastIndex(s.dsn, "@")
@@ -122,7 +123,7 @@ func grant(t *testing.T, s *servers) string {
 	for rows.Next() {
 		var table string
 		require.NoError(t, rows.Scan(&table))
-		if table != "goose_lock" && // that of the migration alone
+		if table != "goose_lock" && // only the migration needs that one
 			!strings.Contains(grants, " ON dibs."+table+" TO ") {
 			missing = append(missing, table)
 		}
@@ -132,7 +133,7 @@ func grant(t *testing.T, s *servers) string {
 	return "dibs_run" + suffix + ":s3cret" + rest
 }
 
-// Bad names are refused, and an account that does not exist.
+// Bad names and unknown accounts must be refused.
 func TestGrantsAreForNamesAlone(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--user", "a'b"}, {"--user", "a", "--host", ""}, {"--user", "a", "--account", "root"}} {

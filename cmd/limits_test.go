@@ -22,7 +22,7 @@ type refusedBy struct {
 	ResetsAt        string `json:"resets_at"`
 }
 
-// claimFor asks for a unit for a user with subjects.
+// claimFor claims a unit for a user with subjects.
 func (r *running) claimFor(campaign, user string, subjects map[string]string) answer {
 	r.t.Helper()
 	if subjects == nil {
@@ -33,7 +33,7 @@ func (r *running) claimFor(campaign, user string, subjects map[string]string) an
 	return call(r.t, http.MethodPost, r.url+"/v1/campaigns/"+campaign+"/claims", string(body))
 }
 
-// refused asks for a unit that is refused.
+// refused claims a unit and expects a refusal.
 func (r *running) refused(campaign, user string, subjects map[string]string) (p refusedBy) {
 	r.t.Helper()
 	got := r.claimFor(campaign, user, subjects)
@@ -53,8 +53,8 @@ func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 
 func device(value string) map[string]string { return map[string]string{"device": value} }
 
-// A device has its limit whoever claims with it, through a change of the
-// limits, a release, and the loss of Redis; rows and events carry it.
+// A device's limit must hold for all users, through a change of the limits,
+// a release, and a loss of Redis. Rows and events must have the device.
 func TestLimitsOfADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -76,7 +76,7 @@ func TestLimitsOfADevice(t *testing.T) {
 	require.Contains(t, batch.body, `"by":"device","per":"week","max":2`)
 	require.Contains(t, batch.body, `"field":"subjects.device"`)
 
-	// One limit stays and one is new: that one counts from now on.
+	// One limit stays. The new one counts from now on.
 	c := serve.patch("spring", `{"per_user":8,"limits":[{"by":"device","per":"week","max":3},{"by":"device","per":"all","max":1}]}`)
 	require.Equal(t, int64(8), c.PerUser)
 	require.Len(t, c.Limits, 3)
@@ -100,7 +100,7 @@ func TestLimitsOfADevice(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 
-	// Redis loses all counts. They come back from MySQL.
+	// Redis loses all counts. They are restored from MySQL.
 	keys, err := s.rdb.Keys(t.Context(), "*spring:users").Result()
 	require.NoError(t, err)
 	held, err := s.rdb.HGet(t.Context(), keys[0], "device\nd 1").Result()
@@ -115,8 +115,8 @@ func TestLimitsOfADevice(t *testing.T) {
 	require.Equal(t, held, again)
 }
 
-// With a secret neither Redis nor MySQL nor the stream holds what was sent, and
-// a process with another secret does not start.
+// With a secret, neither Redis nor MySQL nor the stream may hold the
+// original values. A process with another secret must not start.
 func TestSubjectsAreStoredAsDigests(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -140,8 +140,8 @@ func TestSubjectsAreStoredAsDigests(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// A campaign of several shards has its limits by one subject, which decides
-// about the shard.
+// A sharded campaign's limits must all be by the subject that selects the
+// shard.
 func TestShardsByADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -181,8 +181,8 @@ func TestShardsByADevice(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// Limits are created, replaced and removed from the command line, and the demo
-// has a crowd that shares its devices.
+// Limits are created, replaced and removed from the command line. The
+// demo's crowd shares devices.
 func TestLimitsOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

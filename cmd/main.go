@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// Main is a program: it runs until its command ends, or SIGINT or SIGTERM do
-// it, and never returns.
+// Main is a program: it runs until its command ends, or SIGINT or SIGTERM.
+// It never returns.
 func Main(run func(context.Context, Env) int) {
 	Tune()
-	// what drivers would print to stderr, unstructured, comes back to us as an
-	// error
+	// the drivers' own unstructured output on stderr; we get the same as
+	// errors
 	logging.Disable()
 	_ = mysql.SetLogger(&mysql.NopLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

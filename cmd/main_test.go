@@ -7,7 +7,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestMain is also the program itself, for the services that commands start.
+// TestMain is also the program itself, for services that commands start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		Main(Run)

@@ -10,8 +10,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestAManagedRedisThatHidesWhatItCan takes claims: it refuses CONFIG and ACL,
-// and its INFO lacks what some managed servers leave out.
+// Such a Redis refuses CONFIG and ACL, and its INFO lacks fields that some
+// managed servers omit. Claims must still be possible.
 func TestAManagedRedisThatHidesWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

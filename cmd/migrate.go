@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	migrateTimeout  = time.Hour       // of all migrations together: they may rewrite large tables
-	schemaLockWait  = 5 * time.Second // statements that come later wait for as long
-	schemaLockPause = 2 * time.Second // in which these statements run
+	migrateTimeout  = time.Hour       // for all migrations, which may rewrite large tables
+	schemaLockWait  = 5 * time.Second // later statements wait as long
+	schemaLockPause = 2 * time.Second // in which those statements run
 )
 
 func newMigrate(env Env) *cobra.Command {
@@ -54,21 +54,20 @@ func newMigrate(env Env) *cobra.Command {
 	return c
 }
 
-// migration is what a database has of one, or was given.
+// migration is the state of one migration in a database.
 type migration struct {
 	State     string `json:"state"`     // pending or applied
 	Migration string `json:"migration"` // its file
 	Database  string `json:"database"`  // the setting that names it
 }
 
-// migrationView is how migrations are shown.
 var migrationView = printer.View[migration]{
 	Header: []string{"state", "migration", "database"},
 	Rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
 }
 
-// migrate brings one database up to date, or lists what it has. With a name of
-// who runs it, the database gets the id of an installation.
+// migrate migrates one database, or lists its migrations. If madeBy isn't
+// "", the database gets an installation id.
 func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout,
 		SchemaLockWait: schemaLockWait, Logger: log})
@@ -110,8 +109,9 @@ func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn st
 	return err
 }
 
-// migrateBetweenWriters applies the migrations. A statement that waits for a
-// table in vain is tried again, with a pause in which others may use the table.
+// migrateBetweenWriters applies the migrations. If a statement waits for a
+// table in vain, it is retried after a pause in which others may use the
+// table.
 func migrateBetweenWriters(ctx context.Context, pool *sql.DB, dialect string, log *slog.Logger) (applied []string, err error) {
 	for {
 		done, err := migrations.Up(ctx, pool, dialect)

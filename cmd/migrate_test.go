@@ -17,7 +17,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// schemaFiles are the migrations in their order.
+// schemaFiles are the migrations in order.
 func schemaFiles(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("../internal/migrations/mysql")
@@ -30,9 +30,8 @@ func schemaFiles(t *testing.T) []string {
 	return names
 }
 
-// unmigrated makes a database in which no migration is done, but the
-// bookkeeping of migrations is there; with a version, it is as a development
-// version left it.
+// unmigrated makes a database with only the migrations' own table. A
+// version makes it that of an old development version.
 func unmigrated(t *testing.T, version int64) string {
 	t.Helper()
 	dsn := testenv.Database(t).DSN
@@ -73,8 +72,8 @@ func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
 	requireRefusal(t, run(t, old, "migrate"), cmd.ExitFailed, "version 20", "create an empty database")
 }
 
-// TestAnOldSchemaIsRefusedUntilItIsMigrated: each role names both versions and
-// the command; afterwards it works on what was there.
+// Each role must name both versions and the command. After the migration it
+// must work with the old data.
 func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	t.Parallel()
 	dsn := unmigrated(t, 0)
@@ -95,15 +94,15 @@ func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// A reader that keeps a transaction open, such as a dump, holds up a change of
-// the schema; those that come later wait for a short time only.
+// A long transaction, such as a dump's, delays a schema change. Later
+// statements must wait only briefly.
 func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN
 	environ := []string{"DIBS_MYSQL_DSN=" + dsn}
 	requireOK(t, run(t, environ, "migrate"))
 	db := openSQL(t, dsn)
-	// all is to do once more
+	// makes all migrations pending
 	_, err := db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 0")
 	require.NoError(t, err)
 	open, err := db.BeginTx(t.Context(), nil)

@@ -19,14 +19,14 @@ func jsonOf(t require.TestingT, body any) string {
 	return string(text)
 }
 
-// TestANameThatIsTakenIsFoundByEveryRoute: whatever name is accepted of a user,
-// a subject, a key and an order counts, replays, is listed and is redeemed by,
-// however it is written. What is refused is refused by every route.
+// A name that is accepted for a user, a subject, a key or an order must be
+// the same in every route, however it is encoded: it counts, replays, is
+// listed and redeems. A refused name must be refused by every route.
 func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000000,"per_user":1,"limits":[{"by":"device","per":"all","max":1}]}`)
-	serve.claim("spring") // it is loaded
+	serve.claim("spring") // loads it
 	claims := serve.url + "/v1/campaigns/spring/claims"
 	parts := []string{
 		"a", "B", "\u00eb", "e\u0308", "\u1100\u1161", "\u5b57", "\U0001f600", " ", "/", ".", "..", "%2F", "%", "?", "#", ";", "+", "&", "\"", "\\", "<", "=",
@@ -48,7 +48,7 @@ func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 			} {
 				got := call(t, http.MethodPost, claims, jsonOf(t, refused))
 				if dots := name == "." || name == ".."; dots && field != "user_id" {
-					continue // a subject is in no path
+					continue // subjects aren't in paths
 				}
 				require.Equal(t, http.StatusUnprocessableEntity, got.status, "%+q: %s", name, got.body)
 				require.Contains(t, got.body, `"field":"`+field+`"`)
@@ -89,8 +89,8 @@ func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	require.NotEmpty(t, taken)
 }
 
-// TestAKeyHasOneForm: a blank at the end of a key makes no second claim, in a
-// header or a batch.
+// A blank at the end of a key must not make a second claim, in a header or
+// a batch.
 func TestAKeyHasOneForm(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

@@ -16,7 +16,8 @@ import (
 	"dibs/syncer/compare"
 )
 
-// printOutcome shows a demo's outcome, the three accounts of it side by side.
+// printOutcome prints a demo's figures from the crowd, Redis and the
+// database side by side.
 func printOutcome(w io.Writer, t crowd.Tally, a account) {
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
 	rows := cmp.Or(a.Rows, &compare.RowFigures{})
@@ -43,8 +44,7 @@ func printOutcome(w io.Writer, t crowd.Tally, a account) {
 	printer.Printf(w, "the books agree\n")
 }
 
-// disagreements lists where the crowd, Redis and the database differ; none is
-// what a demo is for.
+// disagreements lists where the three differ. A demo must have none.
 func disagreements(t crowd.Tally, a account) []string {
 	wrong := slices.Concat(t.Faults, a.Differences)
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
@@ -68,8 +68,7 @@ func disagreements(t crowd.Tally, a account) []string {
 	return wrong
 }
 
-// printShards shows the shards of a campaign of several, and what moved between
-// them.
+// printShards prints a sharded campaign's shards and moves.
 func printShards(w io.Writer, a account) {
 	if len(a.shards) == 0 {
 		return

@@ -16,14 +16,14 @@ import (
 	"dibs/syncer/compare"
 )
 
-// Three families of commands deal with what was parked: `dibs parked` with
-// claims that MySQL refuses, `dibs finance` with events that it could not
-// credit, `dibs webhooks` with events that an endpoint did not take.
+// Three command families handle parked items: `dibs parked` has claims that
+// MySQL refuses, `dibs finance` has events that it couldn't credit, `dibs
+// webhooks` has events that an endpoint didn't accept.
 
-// ErrParked says that something is still parked after it was tried again.
+// ErrParked means something is still parked after a retry.
 var ErrParked = errors.New("cmd: still parked")
 
-// stillParked is the error of a try that left something.
+// stillParked is the error of a retry that left something.
 func stillParked(left, tried int64, what string) error {
 	if left == 0 {
 		return nil
@@ -42,7 +42,6 @@ that a service could not handle are parked elsewhere: see 'dibs finance parked' 
 
 const oneCampaign = "id of one campaign; all unless given"
 
-// parkedClaimView is how parked claims are shown.
 var parkedClaimView = printer.View[compare.Parked]{
 	Header: []string{"id", "campaign", "user", "reason", "parked at"}, Wide: 1,
 	Rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
@@ -133,13 +132,13 @@ func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign 
 	return errors.Join(failed...)
 }
 
-// repairView is how what a repair did is shown.
+// repairView shows the steps of a repair.
 var repairView = printer.View[models.Repair]{
 	Header: []string{"campaign", "what", "before", "after"},
 	Rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
-// parkedMessageView is how what `dibs finance` parked is shown.
+// parkedMessageView shows what `dibs finance` parked.
 var parkedMessageView = printer.View[consumer.Parked]{
 	Header: []string{"id", "event", "tries", "reason", "parked at"}, Wide: 1,
 	Rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },

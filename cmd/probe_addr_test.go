@@ -9,8 +9,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Probes have a listener of their own, which needs no token and shows nothing
-// else.
+// Probes' own listener must need no token and show nothing else.
 func TestProbesHaveAListenerOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	addr := testenv.Addr(t)

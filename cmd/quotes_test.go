@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is wrong with an address, and where no one answers: nothing that a
-// command says holds four characters of the password, as setting, as flag and
-// in a file.
+// Whatever is wrong with an address, and if no server answers, no command's
+// output may contain four characters of the password, from a setting, a
+// flag or a file.
 func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
 	t.Parallel()
 	const here = "127.0.0.1:1"
@@ -25,7 +25,7 @@ func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
 		"u:PW@tcp(" + here + ")/dibs", "u:PW@" + here + "/dibs", "u:PW@tcp(" + here + ")", "mysql://u:PW@" + here + "/dibs", "'u:PW@tcp(" + here + ")/dibs'",
 		"u:PW@tcp(127.0.0.1:port)/dibs", "u:PW@tcp(" + here + ")/dibs?ssl-mode=REQUIRED", "u:PW@tcp(" + here + ")/dibs?parseTime=x", "u:PW", "PW",
 	}
-	ways := 0 // to give a setting, in turns
+	ways := 0 // alternates the ways to give a setting
 	file := filepath.Join(t.TempDir(), "file")
 	check := func(secret, setting, value string, command ...string) {
 		others := map[string]string{"DIBS_REDIS_URL": noOne[1], "DIBS_MYSQL_DSN": noOne[0]}
@@ -48,7 +48,7 @@ func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
 	}
 	for special := range strings.SplitSeq("+ / ? # : , % & = ; ( ) [ ] ' \" \\ $ ! %2F %zz :// @", " ") {
 		secret := "QXZ" + special + "JKV" + special + "WYQ"
-		if special == "@" { // without another, what is behind it is a host for anybody who reads it
+		if special == "@" { // without another @, any parser takes the rest for a host
 			redis = slices.DeleteFunc(redis, func(form string) bool { return !strings.Contains(form, "@") })
 			mysql = slices.DeleteFunc(mysql, func(form string) bool { return !strings.Contains(form, "@") })
 		}

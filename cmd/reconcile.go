@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// So many campaigns are compared before what was found is recorded and printed,
-// and so many of these at once.
+// The number of campaigns that are compared before the results are recorded
+// and printed, and how many of them concurrently.
 const reconcileChunk, reconcileAtOnce = 100, 4
 
-// reconcileFlags are what `dibs reconcile` takes beside the settings.
+// reconcileFlags are the flags of `dibs reconcile` beside the settings.
 type reconcileFlags struct {
 	form                      printer.Form
 	campaign                  string
@@ -134,8 +134,8 @@ func reconcile(ctx context.Context, s *process.Stack, w io.Writer, flags reconci
 	return errors.Join(failed...)
 }
 
-// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis
-// holds and MySQL does not have. known are those that MySQL had.
+// onlyInRedis returns ErrDrift, wrapped, with the campaigns that Redis
+// holds and MySQL lacks. known are those that MySQL had.
 func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 	held, err := s.Scripts.Held(ctx)
 	if err != nil {
@@ -152,7 +152,7 @@ func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 			continue
 		}
 		isKnown[id] = true
-		_, err := s.Campaigns.Get(ctx, id) // it may have been made since
+		_, err := s.Campaigns.Get(ctx, id) // it may have been created since
 		switch {
 		case errors.Is(err, models.ErrNotFound):
 			only = append(only, id)
@@ -171,18 +171,18 @@ func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 		ErrDrift, len(only), names)
 }
 
-// onlyNamed is how many campaigns are named that only Redis has.
+// onlyNamed bounds how many such campaigns are named.
 const onlyNamed = 20
 
-// reconcileAll compares or repairs campaigns, some at once, and records what is
-// so afterwards. It returns what was found, in their order.
+// reconcileAll compares or repairs campaigns, some concurrently, and
+// records the state afterwards. It returns the results in order.
 func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags reconcileFlags) ([]compare.Repaired, error) {
 	all := make([]compare.Repaired, len(ids))
 	failed := make([]error, len(ids))
 	var g errgroup.Group
 	g.SetLimit(reconcileAtOnce)
 	if flags.repair {
-		g.SetLimit(1) // what one does is told before the next begins
+		g.SetLimit(1) // each step is reported before the next begins
 	}
 	for i, id := range ids {
 		g.Go(func() error {
@@ -207,7 +207,7 @@ func reconcileAll(ctx context.Context, r *compare.Comparer, ids []string, flags 
 	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
 }
 
-// campaignIDs is one that there is, or all.
+// campaignIDs is the one campaign, if it exists, or all.
 func campaignIDs(ctx context.Context, s *process.Stack, one string) (ids []string, err error) {
 	if one != "" {
 		_, err := s.Campaigns.Get(ctx, one)
@@ -229,7 +229,7 @@ func campaignIDs(ctx context.Context, s *process.Stack, one string) (ids []strin
 	return ids, nil
 }
 
-// printDifferences prints what differs and what was done about it.
+// printDifferences prints what differs and what was repaired.
 func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]
@@ -254,9 +254,8 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	}
 }
 
-// comparisonView is how a campaign is shown, as it is now, after a repair if
-// there was one. Redis, MySQL and the rows of claims each have their number of
-// claimed units.
+// comparisonView shows a campaign's current state, after any repair. Redis,
+// MySQL and the rows of claims each have their count of claimed units.
 var comparisonView = printer.View[compare.Repaired]{
 	Header: []string{
 		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",
@@ -270,7 +269,7 @@ var comparisonView = printer.View[compare.Repaired]{
 			verdict = "DIFFER"
 		case !one.Found.Agrees():
 			verdict = "repaired"
-		case c.Redis != nil && c.Drift == nil: // MySQL has not applied all of the stream
+		case c.Redis != nil && c.Drift == nil: // MySQL hasn't applied the whole stream
 			verdict = "agree so far"
 		}
 		var taken, left, rows *int64

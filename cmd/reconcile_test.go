@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// booked is a system at rest, but for a consumer: five users claimed a unit
-// each of "spring", which has ten.
+// booked is an idle system with a consumer: five users claimed a unit each
+// of "spring", which has ten.
 func booked(t *testing.T) *servers {
 	t.Helper()
 	s := newServers(t)
@@ -22,11 +22,11 @@ func booked(t *testing.T) *servers {
 	serve.claim("spring", "u1", "u2", "u3", "u4", "u5")
 	serve.synced("spring", 5)
 	require.Zero(t, serve.stop().code)
-	start(t, s.environ, "consumer") // what a repair loads is known to MySQL by the stream
+	start(t, s.environ, "consumer") // MySQL learns of a repair's load by the stream
 	return s
 }
 
-// comparison is what scripts read of `dibs reconcile -o json`.
+// comparison is the output of `dibs reconcile -o json`.
 type comparison struct {
 	CampaignID string `json:"campaign_id"`
 	Residency  string
@@ -46,7 +46,7 @@ type comparison struct {
 	Differences    []string
 }
 
-// repaired is what they read of `dibs reconcile --repair -o json`.
+// repaired is the output of `dibs reconcile --repair -o json`.
 type repaired struct {
 	Found, Left comparison
 	Steps       []struct {
@@ -58,7 +58,6 @@ type repaired struct {
 	}
 }
 
-// decode reads one line of JSON.
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
 	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(v), text)
@@ -131,7 +130,7 @@ func TestReconcileFindsADriftAndRepairsIt(t *testing.T) {
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
-// A claim that is on its way is a backlog and no difference.
+// A claim on its way is backlog, not a difference.
 func TestReconcileOfALagIsNoDrift(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -146,7 +145,7 @@ func TestReconcileOfALagIsNoDrift(t *testing.T) {
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
-// parkedClaim is a system in which MySQL would not take the claim of u3.
+// parkedClaim is a system where MySQL refused the claim of u3.
 func parkedClaim(t *testing.T) *servers {
 	t.Helper()
 	s := newServers(t)
@@ -157,7 +156,7 @@ func parkedClaim(t *testing.T) *servers {
 	eventually(t, "nothing is parked", func() bool {
 		return s.number("SELECT COUNT(*) FROM parked_events") == 1 && s.number("SELECT COUNT(*) FROM claims") == 3
 	})
-	var stock struct{ Parked, Claimed, Backlog int64 } // one story wherever it is told
+	var stock struct{ Parked, Claimed, Backlog int64 } // all routes must agree
 	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
 	require.Equal(t, []int64{1, 4, 0}, []int64{stock.Parked, stock.Claimed, stock.Backlog})
 	id := s.parkedID()
@@ -175,14 +174,13 @@ func parkedClaim(t *testing.T) *servers {
 	return s
 }
 
-// parkedID is the id of the claim that is parked.
 func (s *servers) parkedID() (id string) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT id FROM parked_events").Scan(&id))
 	return id
 }
 
-// claimsOf is a user's look-up.
+// claimsOf lists a user's claims.
 func (r *running) claimsOf(user string) []models.Claim {
 	r.t.Helper()
 	var list struct {
@@ -211,7 +209,7 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	require.Regexp(t, `(?m)^spring +10 +3 +3 +3 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")), "its unit is free")
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NOT NULL"), "it is kept for people")
 
-	serve, id := start(t, s.environ, "serve"), s.parkedID() // for storefronts it is none
+	serve, id := start(t, s.environ, "serve"), s.parkedID() // for storefronts it no longer exists
 	require.Equal(t, []string{"claim_not_found", "claim_not_found"}, serve.ends(id))
 	require.Equal(t, "claim_not_found", call(t, "GET", serve.url+"/v1/claims/"+id, "").code())
 	require.Empty(t, serve.claimsOf("u3"))
@@ -221,8 +219,8 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
 }
 
-// A database that is empty, or was restored from a dump of another one, is not
-// in agreement with a Redis that holds campaigns.
+// A database that is empty, or restored from another one's dump, must not
+// agree with a Redis that holds campaigns.
 func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -235,7 +233,7 @@ func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 	require.Equal(t, cmd.ExitOK, api.stop().code)
 
-	older := testenv.Database(t).DSN // as a dump from before the first campaign would make it
+	older := testenv.Database(t).DSN // like a dump from before the first campaign
 	empty := s.with("DIBS_MYSQL_DSN=" + older)
 	requireOK(t, run(t, empty, "migrate"))
 	_, err := openSQL(t, older).Exec("UPDATE settings SET value = ? WHERE name = 'installation'", installationRow(t, s.dsn))

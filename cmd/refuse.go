@@ -16,19 +16,19 @@ import (
 	"dibs/internal/printer"
 )
 
-// refusal is how an error is told with -o json.
+// refusal is an error in the form of -o json.
 type refusal struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Detail  string `json:"detail,omitempty"` // of the API, as Field
+	Detail  string `json:"detail,omitempty"` // from the API, like Field
 	Field   string `json:"field,omitempty"`
 }
 
 var (
-	// wantsJSON finds -o json among arguments, a line each; also among those
-	// that were refused.
+	// wantsJSON finds -o json among arguments, one per line, even refused
+	// ones.
 	wantsJSON = regexp.MustCompile(`(?m)^(--json(=true)?|(-o=?\n?|--output[=\n])json)$`)
-	// packages are names that errors begin with, for logs.
+	// packages are prefixes of errors, meant for logs.
 	packages  = regexp.MustCompile(`(^|: |; )((usage|` + strings.Join(arch.Names(), "|") + `): )+`)
 	plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
 )
@@ -38,7 +38,7 @@ func sentence(err error) string {
 	return packages.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "$1")
 }
 
-// tell says why a command failed.
+// tell prints why a command failed.
 func tell(env Env, err error) {
 	if !wantsJSON.MatchString(strings.Join(env.Args, "\n")) {
 		printer.Printf(env.Stderr, "dibs: %s\n", sentence(err))
@@ -57,7 +57,7 @@ func tell(env Env, err error) {
 		told.Detail = p.Detail
 		told.Field = p.Field
 	}
-	if code, ok := errors.AsType[client.Code](err); ok { // of what was never sent, or has no answer
+	if code, ok := errors.AsType[client.Code](err); ok { // of a request that wasn't sent or not answered
 		told.Code = string(code)
 	}
 	_ = printer.PrintJSON(env.Stderr, map[string]refusal{"error": told})
@@ -76,8 +76,8 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return usagef("no command %s%s Usage: %s COMMAND", quoted(name), hint, c.CommandPath())
 }
 
-// badFlag refuses flags that cobra could not read. A command that there is not
-// comes first: its flags are not known either.
+// badFlag refuses unreadable flags. It reports an unknown command first,
+// because its flags are unknown, too.
 func badFlag(c *cobra.Command, err error) error {
 	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -89,7 +89,7 @@ func badFlag(c *cobra.Command, err error) error {
 	if unknown.GetSpecifiedShortnames() != "" {
 		return usagef("unknown flag -%.1s. Usage: %s", unknown.GetSpecifiedName(), c.UseLine())
 	}
-	flags := &cobra.Command{} // each a command, for cobra to compare
+	flags := &cobra.Command{} // a command for each flag, so that cobra can compare them
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -102,7 +102,7 @@ func badFlag(c *cobra.Command, err error) error {
 	return usagef("unknown flag --%s%s Usage: %s", unknown.GetSpecifiedName(), hint, c.UseLine())
 }
 
-// nearest is the command below c that is spelled most like name, or "".
+// nearest is the subcommand of c with the most similar name, or "".
 func nearest(c *cobra.Command, name string) string {
 	for c.SuggestionsMinimumDistance = 1; c.SuggestionsMinimumDistance <= 2; c.SuggestionsMinimumDistance++ {
 		if near := c.SuggestionsFor(name); len(near) > 0 {
@@ -112,8 +112,8 @@ func nearest(c *cobra.Command, name string) string {
 	return ""
 }
 
-// asUsed refuses arguments that Use does not have, and the lack of one, or of a
-// required flag.
+// asUsed refuses arguments that Use lacks, a missing argument, and a
+// missing required flag.
 func asUsed(c *cobra.Command, args []string) error {
 	_, takes, _ := strings.Cut(c.Use, " ")
 	most := min(len(takes), 1)
@@ -137,7 +137,7 @@ func asUsed(c *cobra.Command, args []string) error {
 	return err
 }
 
-// missing names what is not there, with an example that has it.
+// missing names what is missing, with an example that has it.
 func missing(c *cobra.Command, what string) error {
 	return usagef("%s is missing, such as `%s`", what, firstExample(c))
 }
@@ -147,8 +147,8 @@ func firstExample(c *cobra.Command) string {
 	return first
 }
 
-// quoted is an argument in quotes, unless it may be an address or a secret that
-// stands in the wrong place.
+// quoted quotes an argument, unless it may be an address or a secret in the
+// wrong position.
 func quoted(arg string) string {
 	if plainWord.MatchString(arg) {
 		return strconv.Quote(arg)

@@ -17,7 +17,7 @@ import (
 // remoteTimeout bounds a call: a settlement of a busy day takes minutes.
 const remoteTimeout = 6 * time.Minute
 
-// question is what a command asks the API, and how it shows the answer.
+// question is a command's call of the API, and how it shows the answer.
 type question[T any] struct {
 	*client.Client
 
@@ -26,7 +26,7 @@ type question[T any] struct {
 	out *printer.List[T]
 }
 
-// overHTTP is a command that asks the API of DIBS_URL.
+// overHTTP is a command that calls the API at DIBS_URL.
 func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
 	var form printer.Form
 	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
@@ -40,8 +40,7 @@ func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx c
 	return made
 }
 
-// withRemedy says of an error about the address or the token how to give
-// another.
+// withRemedy adds to an error about address or token how to set it.
 func withRemedy(err error) error {
 	_, isAnswered := errors.AsType[*client.Problem](err)
 	_, isBroken := errors.AsType[*url.Error](err)
@@ -55,7 +54,7 @@ func withRemedy(err error) error {
 	return err
 }
 
-// show prints an answer, unless there is none.
+// show prints an answer, or returns err.
 func (q *question[T]) show(answer T, err error) error {
 	if err != nil {
 		return err
@@ -71,7 +70,7 @@ func (q *question[T]) list(answers ...T) error {
 	return q.out.End()
 }
 
-// given is what a flag was set to, or nil.
+// given is a flag's value, or nil if it isn't set.
 func given[T any](c *cobra.Command, name string, value *T) *T {
 	if c.Flags().Changed(name) {
 		return value

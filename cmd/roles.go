@@ -44,21 +44,21 @@ func newSyncer(env Env) *cobra.Command {
 	})
 }
 
-// role is a command that runs until it is told to end.
+// role is a command that runs until it is stopped.
 func role(env Env, c cobra.Command) *cobra.Command {
 	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		return process.Run(ctx, c.Name(), env.process(cfg))
 	})
 }
 
-// process is what a process of the program is given.
+// process returns a process' options.
 func (env Env) process(cfg *config.Config) process.Options {
 	return process.Options{
 		Config: cfg, Logger: newLogger(cfg, env.Stderr), Environ: env.Environ, Registry: env.Registry, Listening: env.Listening,
 	}
 }
 
-// withServers is a command that works with real servers.
+// withServers is a command that needs real servers.
 func withServers(env Env, c cobra.Command, run func(context.Context, *process.Stack) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := process.NeedsServers(cfg, c.CommandPath()); err != nil {
@@ -68,7 +68,7 @@ func withServers(env Env, c cobra.Command, run func(context.Context, *process.St
 	})
 }
 
-// withBooks is a command that works with what the finance service needs.
+// withBooks is a command that needs the finance service's servers.
 func withBooks(env Env, c cobra.Command, run func(context.Context, *process.Stack) error) *cobra.Command {
 	return command(env, c, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		o := env.process(cfg)

@@ -13,8 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on
-// real servers, and books that agree at the end.
+// API, consumer and syncer run separately on real servers. At the end Redis
+// and MySQL must agree.
 func TestTheRolesTogetherAreADibs(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -63,8 +63,7 @@ func TestTheRolesTogetherAreADibs(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// TestAStopFlushesWhatWasTaken: a consumer that would flush in a minute does it
-// when it is told to end.
+// A consumer that would flush in a minute must flush when it is stopped.
 func TestAStopFlushesWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -110,7 +109,7 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	requireRefusal(t, run(t, s.with("DIBS_REDIS_URL="+mute), "reconcile"), cmd.ExitUsage, "add the option maxmemory_policy=noeviction if it is")
 	requireOK(t, run(t, s.with("DIBS_REDIS_URL="+mute+"?maxmemory_policy=noeviction"), "reconcile"))
 	for _, environ := range [][]string{s.with("DIBS_REDIS_URL=" + redisAway), s.with("DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs")} {
-		got := run(t, environ, "reconcile") // a role waits
+		got := run(t, environ, "reconcile") // a role would wait
 		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
 		require.Contains(t, got.stderr, "127.0.0.1:1")
 	}

@@ -21,7 +21,7 @@ import (
 // within bounds every wait of these tests; busy machines are slow.
 const within = 2 * time.Minute
 
-// secret is a token as an operator would have one.
+// secret is a token of realistic length.
 const secret = "0123456789abcdef-hunter2"
 
 // ended is how a command ended.
@@ -30,8 +30,7 @@ type ended struct {
 	stdout, stderr string
 }
 
-// run runs a command to its end, with nothing in its environment but these
-// lines.
+// run runs a command to its end, with only these lines in its environment.
 func run(t testing.TB, environ []string, args ...string) ended {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -42,16 +41,15 @@ func run(t testing.TB, environ []string, args ...string) ended {
 	return ended{code, out.String(), problems.String()}
 }
 
-// requireOK expects that a command did what it should, and returns what it
-// said.
+// requireOK expects success and returns stdout.
 func requireOK(t testing.TB, got ended) string {
 	t.Helper()
 	require.Equal(t, cmd.ExitOK, got.code, got.stdout+got.stderr)
 	return got.stdout
 }
 
-// requireRefusal expects nothing on stdout and one line on stderr that says all
-// of these words.
+// requireRefusal expects an empty stdout, and one line on stderr that
+// contains these words.
 func requireRefusal(t testing.TB, got ended, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)
@@ -63,7 +61,7 @@ func requireRefusal(t testing.TB, got ended, code int, words ...string) {
 	}
 }
 
-// running is a command that goes on until it is stopped.
+// running is a command that runs until it is stopped.
 type running struct {
 	t             testing.TB
 	url           string
@@ -73,8 +71,7 @@ type running struct {
 	end           *ended
 }
 
-// start starts a role and returns when it answers. It is stopped at the end of
-// the test.
+// start starts a role and returns once it answers. It stops after the test.
 func start(t testing.TB, environ []string, args ...string) *running {
 	t.Helper()
 	addr := testenv.Addr(t)
@@ -103,7 +100,7 @@ func launch(t testing.TB, environ []string, args ...string) *running {
 	return r
 }
 
-// over reports whether the command has ended by itself.
+// over reports whether the command ended by itself.
 func (r *running) over() bool {
 	select {
 	case code := <-r.code:
@@ -122,14 +119,13 @@ func (r *running) answers(url string) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// stop asks the command to end, as SIGTERM does, and returns how it ended.
+// stop stops the command, as SIGTERM does, and returns how it ended.
 func (r *running) stop() ended {
 	r.t.Helper()
 	r.cancel()
 	return r.wait()
 }
 
-// wait returns how the command ended.
 func (r *running) wait() ended {
 	r.t.Helper()
 	if r.end == nil {
@@ -146,20 +142,18 @@ func (r *running) wait() ended {
 // callers keeps no connections, so that none outlives a test.
 var callers = &http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// answer is what a request came to.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// into reads the body.
 func (a answer) into(t testing.TB, v any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.body), v), a.body)
 }
 
-// code is that of a refusal.
+// code is the refusal's code.
 func (a answer) code() string {
 	var problem struct{ Code string }
 	_ = json.Unmarshal([]byte(a.body), &problem)
@@ -186,7 +180,7 @@ func call(t testing.TB, method, url, body string, headers ...string) answer {
 	return answer{res.StatusCode, res.Header, string(text)}
 }
 
-// get is call for what must be there.
+// get is a GET that must succeed.
 func (r *running) get(path string) answer {
 	r.t.Helper()
 	got := call(r.t, http.MethodGet, r.url+path, "")
@@ -194,7 +188,7 @@ func (r *running) get(path string) answer {
 	return got
 }
 
-// post is call for what must go well; the path is below /v1.
+// post is a POST below /v1 that must succeed.
 func (r *running) post(path, body string, headers ...string) answer {
 	r.t.Helper()
 	got := call(r.t, http.MethodPost, r.url+"/v1"+path, body, headers...)
@@ -202,7 +196,8 @@ func (r *running) post(path, body string, headers ...string) answer {
 	return got
 }
 
-// claim has users claim a unit each, again while the campaign is being loaded.
+// claim claims a unit for each user, and retries while the campaign is
+// loaded.
 func (r *running) claim(campaign string, users ...string) {
 	r.t.Helper()
 	for _, user := range users {
@@ -217,7 +212,8 @@ func (r *running) claim(campaign string, users ...string) {
 	}
 }
 
-// synced waits until that many units of a campaign are in the database.
+// synced waits until this number of the campaign's units is in the
+// database.
 func (r *running) synced(campaign string, units int64) {
 	r.t.Helper()
 	eventually(r.t, "claims do not get their rows", func() bool {
@@ -232,15 +228,15 @@ func eventually(t testing.TB, otherwise string, so func() bool) {
 	require.Eventually(t, so, within, 20*time.Millisecond, otherwise)
 }
 
-// servers are a Redis of a test's own and a migrated database on the SQL server
-// that all share.
+// servers are a test's own Redis and a migrated database on the shared SQL
+// server.
 type servers struct {
 	t       testing.TB
 	redis   *testenv.RedisServer
 	rdb     *redis.Client
 	dsn     string
 	db      *sql.DB
-	environ []string // that names both
+	environ []string // names both
 }
 
 // newServers starts the servers; each conf is a line of redis.conf.
@@ -262,22 +258,22 @@ func openSQL(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// exec changes the database behind Dibs' back.
+// exec changes the database without Dibs.
 func (s *servers) exec(statement string, args ...any) {
 	s.t.Helper()
 	_, err := s.db.ExecContext(s.t.Context(), statement, args...)
 	require.NoError(s.t, err)
 }
 
-// number asks the database for one.
+// number reads one number.
 func (s *servers) number(query string) (n int64) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n))
 	return n
 }
 
-// with is the environment with more lines, which win.
+// with adds lines that override the environment.
 func (s *servers) with(lines ...string) []string { return slices.Concat(s.environ, lines) }
 
-// state is the hash of a campaign in Redis, see docs/keys.md.
+// state is a campaign's hash in Redis, see docs/keys.md.
 func state(campaign string) string { return "dibs:{p0}:c:" + campaign }

@@ -11,9 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestNoLogHoldsASecret: a service that logs all it can, of requests that are
-// taken and refused, of people who sign in, and of servers that go away, says
-// none of the secrets that it was given or shown.
+// Logs at the lowest level must contain no secret, through accepted and
+// refused requests, sign-ins, and unreachable servers.
 func TestNoLogHoldsASecret(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, "user dibs on >hunter2-redis ~* &* +@all")

@@ -20,8 +20,8 @@ import (
 
 const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`
 
-// TestServeIsAWholeDibs: with nothing set, what is claimed is in the database a
-// moment later, and a stop is no failure.
+// Without settings, claims must reach the database at once, and a stop must
+// be no failure.
 func TestServeIsAWholeDibs(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -46,8 +46,7 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	require.Empty(t, got.stdout)
 }
 
-// A folder keeps what was accepted: the next serve goes on where the last one
-// ended.
+// The next serve with a folder must continue where the last one ended.
 func TestServeGoesOnFromItsFolder(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "new", "data")
@@ -72,9 +71,9 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// What is parked in a folder keeps no one from starting: the others are served.
-// One campaign has a claim whose id another has, one more parked events than a
-// load reads.
+// Parked claims in a folder must not prevent a start: other campaigns are
+// served. One campaign has a claim with another's id, one has more parked
+// events than a load reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -176,7 +175,7 @@ func TestOneUserMayAskOnlySoOften(t *testing.T) {
 		}
 	}
 	require.Positive(t, limited)
-	serve.claim("spring", "bob") // another's turn is another's
+	serve.claim("spring", "bob") // limits are per user
 }
 
 func TestTheEmbeddedRedisHasNoDisk(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"dibs/internal/printer"
 )
 
-// ErrNotFinal says that events of the day may be missing in a settlement.
+// ErrNotFinal means the settlement may lack events of the day.
 var ErrNotFinal = errors.New("cmd: the settlement is not final")
 
 func newSettlement(env Env) *cobra.Command {

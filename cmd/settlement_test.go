@@ -18,7 +18,7 @@ import (
 	"dibs/models"
 )
 
-// ledgerOf reads the ledger of a campaign in pages of four.
+// ledgerOf reads a campaign's ledger in pages of four.
 func (r *running) ledgerOf(campaign string) (events []models.Event) {
 	r.t.Helper()
 	for after := ""; ; {
@@ -35,7 +35,7 @@ func (r *running) ledgerOf(campaign string) (events []models.Event) {
 	}
 }
 
-// rowsOf are the rows of a table of the books of finance.py.
+// rowsOf are the rows of a table of finance.py's books.
 func rowsOf(t *testing.T, books, query string) (rows []string) {
 	t.Helper()
 	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: books, Logger: slog.New(slog.DiscardHandler)})

@@ -16,8 +16,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestSignalsEndAServiceWell: a process of its own, as an orchestrator and as a
-// person at a terminal ends it.
+// A separate process is ended as an orchestrator and as a person at a
+// terminal do it.
 func TestSignalsEndAServiceWell(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -43,9 +43,8 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 	}
 }
 
-// TestAStopBeforeTheStartIsNoFailure: a role that is told to end while it still
-// connects ends, soon and well. A command that was to find something out has
-// not done so.
+// A role that is stopped while it still connects must end soon and without
+// failure. A command that had something to find out must fail.
 func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

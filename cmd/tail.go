@@ -74,7 +74,7 @@ func printEvent(env Env, l *printer.List[json.RawMessage], campaign, payload str
 	e, err := models.DecodeEvent([]byte(payload))
 	switch {
 	case campaign != "" && (err != nil || e.CampaignID != campaign):
-	case l.Form == printer.JSON: // to the letter, whatever it is
+	case l.Form == printer.JSON: // unchanged, whatever it is
 		printer.Printf(env.Stdout, "%s\n", payload)
 	case err == nil:
 		_ = l.Add(json.RawMessage(payload))

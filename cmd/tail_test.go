@@ -9,7 +9,7 @@ import (
 	"dibs/cmd"
 )
 
-// Events are printed as they come: those from then on, of one campaign.
+// Only events from the start on, of one campaign, must be printed.
 func TestTailPrintsEventsAsTheyCome(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -35,7 +35,7 @@ take the first away when no one uses it any more.`,
 			return err
 		}
 		var secret [32]byte
-		_, _ = rand.Read(secret[:]) // it never fails
+		_, _ = rand.Read(secret[:]) // never fails
 		token := "dibs_" + base64.RawURLEncoding.EncodeToString(secret[:])
 		line, err := auth.Line(name, role, token, until)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// commands are all that people may give, as the contract lists them.
+// commands are all public commands, as the contract lists them.
 var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
 	"groups", "groups list", "groups add", "groups remove", "webhooks", "webhooks parked", "webhooks replay", "webhooks discard",
@@ -19,8 +19,8 @@ var commands = []string{
 	"redeem", "release", "reopen", "extend", "tail", "claims", "ledger", "packets", "packets add", "parked", "parked list", "parked retry", "parked discard", "settlement", "grants", "archive", "webhooks test", "campaign", "campaign create", "campaign list", "campaign get", "campaign set", "campaign pause", "campaign open", "campaign close", "campaign delete", "claim", "watch",
 }
 
-// variables are all settings, each with its default as `dibs config` shows it;
-// "*" is the machine's.
+// variables are all settings with their default in `dibs config`; "*"
+// depends on the machine.
 var variables = map[string]string{
 	"DIBS_HTTP_ADDR": "127.0.0.1:8080", "DIBS_METRICS_ADDR": "", "DIBS_REDIS_URL": "embedded", "DIBS_MYSQL_DSN": "embedded",
 	"DIBS_MYSQL_CONNS": "16",
@@ -40,8 +40,8 @@ func flagOf(variable string) string {
 	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
 }
 
-// no one is an environment with servers that no one runs: what is refused is
-// refused before they are asked.
+// noOne is an environment with servers that don't run: refusals must not
+// need them.
 var noOne = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
 
 func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
@@ -61,8 +61,8 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 	}
 }
 
-// The commands that are built from the source tree say what they need where it
-// is not.
+// Commands that are built from the source tree must say what they need if
+// it is missing.
 func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"lab", "torture"} {
@@ -100,8 +100,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// Every line of an example that is a dibs command is one that the program
-// takes.
+// Every dibs line in an example must be a valid command.
 func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^  (?:[A-Z_]+='?[^ ']*'? )*dibs ([a-z].*?)(?:  +.*)?(?: > \S+)?$`)
@@ -111,7 +110,7 @@ func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 		found := line.FindAllStringSubmatch(strings.SplitN(examples, "\n\n", 2)[0], -1)
 		require.NotEmpty(t, found, name)
 		for _, example := range found {
-			// flags are read before help is given
+			// flags are parsed before help is printed
 			requireOK(t, run(t, nil, append(strings.Fields(example[1]), "--help")...))
 		}
 	}

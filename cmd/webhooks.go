@@ -36,7 +36,7 @@ TypeScript.`,
 	return c
 }
 
-// addWhich adds the flags that choose parked events.
+// addWhich adds the flags that select parked events.
 func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
 	c.Flags().StringVar(&which.Endpoint, "endpoint", "", "events of one endpoint; of all unless given")
 	c.Flags().StringVar(&which.EventID, "id", "", "one event, by its id; all unless given")
@@ -148,7 +148,6 @@ type parkedWebhook struct {
 	Payload    string           `json:"payload"`
 }
 
-// parkedWebhookView is how parked events are shown.
 var parkedWebhookView = printer.View[parkedWebhook]{
 	Header: []string{"endpoint", "campaign", "event", "reason", "type", "parked at"}, Wide: 2,
 	Rows: func(p *parkedWebhook, row func(...any)) {

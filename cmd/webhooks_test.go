@@ -20,11 +20,11 @@ import (
 	"dibs/internal/sleep"
 )
 
-// hook is an endpoint that keeps the places of the claims that it takes.
+// hook is an endpoint that records the seqs of the claims that it accepts.
 type hook struct {
 	*httptest.Server
 
-	takes time.Duration // to answer
+	takes time.Duration // delay of its answer
 
 	down atomic.Bool
 	mu   sync.Mutex
@@ -62,7 +62,8 @@ func newHook(t *testing.T) (*hook, string) {
 	return h, "DIBS_WEBHOOKS_FILE=" + file
 }
 
-// took reports whether the claims from 1 to n were taken, in order.
+// took reports whether exactly the claims from 1 to n were accepted, in
+// order.
 func (h *hook) took(n int) func() bool {
 	return func() bool {
 		h.mu.Lock()
@@ -76,8 +77,8 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one delivers and the other takes over; what was claimed
-// while the receiver was away, or no process there, is delivered in order.
+// Of two processes one must deliver and the other take over. Claims made
+// while the receiver or all processes were down must be delivered in order.
 func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -115,9 +116,10 @@ func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
 }
 
-// Redis loses the lease of the process that delivers, as when its clock jumps
-// ahead. Who takes over waits until the first has noticed, so that no event
-// overtakes another. The first stands by, and takes over in turn.
+// Redis loses the lease of the delivering process, as when its clock jumps
+// ahead. The next holder must wait until the first has noticed, so that no
+// event overtakes another. The first then stands by, and may take over
+// again.
 func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -139,7 +141,7 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 		holder, err := s.rdb.Get(t.Context(), lease).Result()
 		require.NoError(t, err)
 		eventually(t, "one of them stands by again", func() bool {
-			// it may find out first, and take the lease again
+			// it may notice first and take the lease again
 			if s.rdb.Get(t.Context(), lease).Val() == holder {
 				require.NoError(t, s.rdb.Del(t.Context(), lease).Err())
 			}
