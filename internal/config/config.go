@@ -1,6 +1,6 @@
-// Package config reads the settings of a Dibs process: each setting is defined
-// once, with its variable, flag, default and meaning. A flag overrides its
-// variable in the environment.
+// Package config reads a process' settings. Each setting is defined once,
+// with its variable, flag, default and meaning. A flag overrides its
+// environment variable.
 package config
 
 import (
@@ -23,22 +23,22 @@ import (
 	"dibs/lua"
 )
 
-// ErrConfig is wrapped by every refusal of a setting; the message names its
+// ErrConfig is wrapped by every refusal of a setting. The message names its
 // variable.
 var ErrConfig = errors.New("config")
 
-// Prefix starts the name of every variable.
+// Prefix begins every variable.
 const Prefix = "DIBS_"
 
-// Refuse is the refusal of a setting, by its variable without Prefix. It wraps
-// ErrConfig. What is wrong must not quote a value that may hold a secret, nor
-// what a library says of one: see package address.
+// Refuse refuses a setting, by its variable without Prefix. It wraps
+// ErrConfig. wrong must not quote a value that may contain a secret, nor a
+// library's message about one: see package address.
 func Refuse(setting, wrong string, args ...any) error {
 	return fmt.Errorf("%w: %s%s: %w", ErrConfig, Prefix, setting, fmt.Errorf(wrong, args...))
 }
 
-// RefuseIf is Refuse for an error that is a refusal, which is wrapped in it;
-// any other stays as it is.
+// RefuseIf wraps err in Refuse if it is refusal. Any other error stays as
+// it is.
 func RefuseIf(err, refusal error, setting string) error {
 	if errors.Is(err, refusal) {
 		return Refuse(setting, "%w", err)
@@ -46,11 +46,11 @@ func RefuseIf(err, refusal error, setting string) error {
 	return err
 }
 
-// Config holds the settings in force.
+// Config is the current settings.
 type Config struct {
 	HTTPAddr    string
 	MetricsAddr string // of consumer, syncer and finance; "": none
-	ProbeAddr   string // for probes alone; "": none
+	ProbeAddr   string // only for probes; "": none
 	RedisURL    string // "": embedded
 	MySQLDSN    string // "": embedded SQLite
 	MySQLConns  int    // most connections of this process
@@ -63,13 +63,13 @@ type Config struct {
 
 	TokensFile string
 
-	JWKSFile, JWKSURL      string // one of them
+	JWKSFile, JWKSURL      string // set only one
 	JWTIssuer, JWTAudience string
 	JWKSMaxAge             time.Duration
 
 	TLSCert, TLSKey string // files; "": plain HTTP
-	Insecure        bool   // plain HTTP beyond loopback is meant
-	HTTPConns       int    // at once
+	Insecure        bool   // plain HTTP beyond loopback is allowed
+	HTTPConns       int    // concurrent
 	HTTPIdleTimeout time.Duration
 	TrustedProxies  []netip.Prefix
 	CORSOrigins     []string
@@ -77,81 +77,81 @@ type Config struct {
 
 	Partitions int
 	FlushSize  int // claims
-	// a flush happens at FlushSize or FlushInterval, whichever comes first
+	// a flush happens at FlushSize or FlushInterval, whichever is first
 	FlushInterval    time.Duration
 	IdleEvict        time.Duration
-	StreamKeep       time.Duration // entries stay so long in a claim stream
-	StreamKeepBytes  int64         // unless it is larger
+	StreamKeep       time.Duration // least age of trimmed entries
+	StreamKeepBytes  int64         // unless the stream is larger
 	Durability       lua.Durability
 	Groups           []string
-	URL, Token       string // of the API that a command asks, and what it shows there
+	URL, Token       string // the API that commands call, and the token they send
 	WebhooksFile     string // of the endpoints
 	WebhooksPrivate  bool   // endpoints may have private addresses
-	ReadAhead        bool   // finance and webhooks handle what MySQL does not have yet
+	ReadAhead        bool   // finance and webhooks handle events before MySQL has them
 	ShutdownTimeout  time.Duration
 	UserRate         float64 // claims a second, per user and process; 0: no limit
-	UserRateShared   bool    // the rate is of all processes
-	SubjectSecret    string  // "": subjects are stored as they are
-	MetricsCampaigns int     // that have series of their own
+	UserRateShared   bool    // the rate is across all processes
+	SubjectSecret    string  // "": subjects are stored unchanged
+	MetricsCampaigns int     // with their own series
 	Console          bool    // /console is served
 	Name             string  // of this process among its group's consumers
 	LogLevel         string
 	LogFormat        string
 
-	files   map[string]string // by the variable, without Prefix, of the setting that each holds
+	files   map[string]string // path by the variable, without Prefix, of the setting in that file
 	sources []Source
 }
 
-// Where a setting comes from, beside environment and flag.
+// Sources of a setting beside environment and flag.
 const (
-	fromDefault = "default" // no one set it
-	fromFile    = "file"    // which another setting names
+	fromDefault = "default" // not set
+	fromFile    = "file"    // named by another setting
 )
 
-// Source is one setting as `dibs config` lists it.
+// Source is one setting in `dibs config`.
 type Source struct {
 	Variable string `json:"variable"`
 	Value    string `json:"value"` // masked if it is a secret
-	From     string `json:"from"`  // default, environment, flag, file
+	From     string `json:"from"`  // default, environment, flag or file
 	Meaning  string `json:"meaning"`
 }
 
-// Sources lists all settings, in the order of the documentation.
+// Sources lists all settings, in the documentation's order.
 func (c *Config) Sources() []Source { return c.sources }
 
-// Given reports whether a setting comes from outside, by its variable.
+// Given reports whether a setting, by its variable, was set.
 func (c *Config) Given(variable string) bool {
 	return slices.ContainsFunc(c.sources, func(s Source) bool { return s.Variable == variable && s.From != fromDefault })
 }
 
-// Embedded reports whether both servers are built in.
+// Embedded reports whether both servers are embedded.
 func (c *Config) Embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
 
-// setting is one entry of the table of settings.
+// setting is one row of the table of settings.
 type setting struct {
-	// name of the flag; the variable is Prefix and the name in upper case with
-	// underscores
+	// name of the flag; the variable is Prefix and this name in upper case
+	// with underscores
 	key      string
 	fallback string
 	meaning  string
-	// what the listing shows of a value that may hold a secret; nil: all of it
+	// displays a value that may contain a secret; nil: unchanged
 	mask    func(string) string
-	address bool // of a server or a listener: refused when it is set but empty
-	late    bool // who uses its file reads it, as often as it changes
-	// key of the setting whose value is in the file that this one names; ""
-	// else
+	address bool // of a server or a listener: refused if set but empty
+	late    bool // its user reads the file, whenever it changes
+	// key of the setting whose value is in the file that this one names;
+	// else ""
 	of      string
-	ifEmpty string // what the listing shows for an empty value
+	ifEmpty string // display of an empty value
 	set     func(*Config, string) error
 }
 
 func (s setting) variable() string { return Prefix + nameOf(s.key) }
 
-// nameOf is the variable of a setting without Prefix.
+// nameOf is a setting's variable without Prefix.
 func nameOf(key string) string { return strings.ToUpper(strings.ReplaceAll(key, "-", "_")) }
 
-// withFiles adds, behind each setting that holds a secret or an address, the
-// one that names a file with it.
+// withFiles adds, after each setting with a secret or an address, one that
+// names a file with its value.
 func withFiles(table []setting) (all []setting) {
 	for _, s := range table {
 		all = append(all, s)
@@ -169,42 +169,42 @@ func withFiles(table []setting) (all []setting) {
 	return all
 }
 
-// hasFile reports whether the value of a setting may be in a file that another
+// hasFile reports whether a setting's value may be in a file that another
 // setting names.
 func (s setting) hasFile() bool { return s.of == "" && (s.mask != nil || s.address) }
 
 func fileOf(key string) string { return key + "-file" }
 
-// FileOf is the file that holds the value of a setting, by its variable without
+// FileOf is the file with a setting's value, by its variable without
 // Prefix; "" is none.
 func (c *Config) FileOf(name string) string { return c.files[name] }
 
-// masked stands for a secret.
+// masked replaces a secret.
 const masked = "****"
 
 func hidden(string) string { return masked }
 
-// AddFlags adds a flag for every setting to a command that has none of that
-// name.
+// AddFlags adds a flag for every setting, unless the command has one of
+// that name.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, s := range settings {
-		if flags.Lookup(s.key) != nil { // the command has one of its own, as bench has --url
+		if flags.Lookup(s.key) != nil { // the command's own, such as bench's --url
 			continue
 		}
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
-		// fails for a flag that is not there
+		// fails for a missing flag
 		_ = flags.SetAnnotation(s.key, settingAnnotation, []string{s.variable()})
 	}
 }
 
-// settingAnnotation marks the flags that AddFlags makes.
+// settingAnnotation marks the flags of AddFlags.
 const settingAnnotation = "dibs-setting"
 
-// IsSetting reports whether a flag is a setting, which every command has.
+// IsSetting reports whether a flag is a setting.
 func IsSetting(f *pflag.Flag) bool { return f.Annotations[settingAnnotation] != nil }
 
-// Load reads the environment, as "NAME=value" lines, the flags that were set,
-// and the files that either names. Its error wraps ErrConfig.
+// Load reads the environment, as "NAME=value" lines, the flags that were
+// set, and the files that they name. Its error wraps ErrConfig.
 func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	if err := checkNames(environ); err != nil {
 		return nil, err
@@ -258,7 +258,6 @@ func (c *Config) load(s setting, layers []layer) error {
 	return nil
 }
 
-// readFile reads the value of a setting.
 func readFile(path string) (string, error) {
 	text, err := reread.Text(path)
 	if err == nil && text == "" {
@@ -267,9 +266,9 @@ func readFile(path string) (string, error) {
 	return text, err //nolint:wrapcheck // it names the path
 }
 
-// find is the value of a setting, and where it comes from. A later layer
-// overrides an earlier one. Line breaks at its end are those of a secret that
-// was made by echo, as of a file.
+// find is a setting's value and source. A later layer overrides an earlier
+// one. Trailing line breaks are removed, as from files: a secret made by
+// echo has one.
 func find(key, fallback string, layers []layer) (value, from string) {
 	value = fallback
 	from = fromDefault
@@ -282,8 +281,8 @@ func find(key, fallback string, layers []layer) (value, from string) {
 	return value, from
 }
 
-// checkTokens refuses one token for two roles: its holder would have the
-// greater role without anyone meaning it.
+// checkTokens refuses one token for two roles: its holder would
+// unintentionally have the greater one.
 func (c *Config) checkTokens() error {
 	seen := map[string]string{"": ""}
 	for _, t := range []struct{ variable, token string }{
@@ -309,8 +308,7 @@ func (s setting) shown(value string) string {
 	return value
 }
 
-// layer is one place where settings come from. A later layer overrides an
-// earlier one.
+// layer is one source of settings. A later layer overrides an earlier one.
 type layer struct {
 	name   string
 	values *koanf.Koanf
@@ -325,7 +323,7 @@ func readLayers(environ []string, flags *pflag.FlagSet) ([]layer, error) {
 		TransformFunc: func(name, value string) (string, any) {
 			key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, Prefix), "_", "-"))
 			if value == "" && !isAddress(key) {
-				return "", nil // it counts as not set
+				return "", nil // counts as not set
 			}
 			return key, value
 		},
@@ -355,7 +353,7 @@ func (c *Config) BooksDSN() string {
 	return c.MySQLDSN
 }
 
-// CheckFinance refuses settings that lack what the finance service needs: Redis
+// CheckFinance refuses settings without the finance service's needs: Redis
 // and a database.
 func (c *Config) CheckFinance() error {
 	switch {
@@ -367,8 +365,8 @@ func (c *Config) CheckFinance() error {
 	return nil
 }
 
-// CheckServers refuses one server without the other. Commands that need both
-// servers call it.
+// CheckServers refuses one server without the other, for commands that need
+// both.
 func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
 		return Refuse("REDIS_URL", "goes with %sMYSQL_DSN: set both for real servers, or neither for the embedded ones", Prefix)

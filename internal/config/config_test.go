@@ -171,7 +171,7 @@ func TestPasswordsOfOtherURLsAreMasked(t *testing.T) {
 	require.Equal(t, "tcp(db:3306)/books", all["DIBS_FINANCE_DSN"])
 }
 
-// shown is what the listing shows, by variable.
+// shown is the displayed values by variable.
 func shown(c *config.Config) map[string]string {
 	all := map[string]string{}
 	for _, s := range c.Sources() {
@@ -232,8 +232,8 @@ func TestAVariableThatIsNoSettingIsRefusedAndTheRightOneNamed(t *testing.T) {
 	require.ErrorContains(t, err, "DIBS_TWO")
 }
 
-// Kubernetes sets variables in every pod for each Service, also for one whose
-// name begins with dibs.
+// In every pod Kubernetes sets variables for each Service, including those
+// whose names begin with dibs.
 func TestVariablesOfKubernetesForAServiceArePassedOver(t *testing.T) {
 	t.Parallel()
 	var environ []string
@@ -250,8 +250,8 @@ func TestVariablesOfKubernetesForAServiceArePassedOver(t *testing.T) {
 	require.ErrorContains(t, err, "DIBS_HTTP_PORT")
 }
 
-// secrets and addresses are the settings that may be in files, each with a
-// value that it takes.
+// secretsAndAddresses are the settings that may be in files, each with a
+// valid value.
 var secretsAndAddresses = map[string]string{
 	"DIBS_HTTP_ADDR": "127.0.0.1:1", "DIBS_METRICS_ADDR": "127.0.0.1:2", "DIBS_PROBE_ADDR": "127.0.0.1:3", "DIBS_REDIS_URL": "redis://u:hunter2@one",
 	"DIBS_MYSQL_DSN": "u:hunter2@tcp(one)/dibs", "DIBS_FINANCE_DSN": "u:hunter2@tcp(one)/books", "DIBS_JWKS_URL": "https://u:hunter2@one/keys",
@@ -290,7 +290,7 @@ func TestASetButEmptyAddressIsRefusedAndSoIsAnEmptyFile(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("\ufeff\n"), 0o600))
 	for variable := range secretsAndAddresses {
-		// who takes these tokens reads their files
+		// the users of these tokens read their files
 		late := strings.HasSuffix(variable, "_TOKEN") && variable != "DIBS_TOKEN"
 		if !late {
 			_, err := load(t, []string{variable + "_FILE=" + empty})
@@ -347,7 +347,7 @@ func TestTheFinanceServiceNeedsRedisAndItsOwnDatabase(t *testing.T) {
 	}
 }
 
-// TestLoad_LineBreaksBehindAValue: kubectl and echo put them into secrets.
+// kubectl and echo add line breaks to secrets.
 func TestLoad_LineBreaksBehindAValue(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"\n", "\r\n", "\n\n"} {

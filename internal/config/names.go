@@ -9,18 +9,17 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// serviceLink are the variables that Kubernetes sets in every pod for each
-// Service, here for those whose names begin with dibs. Those that end in _PORT
-// are told by their value: DIBS_HTTP_PORT=8080 is a mistake.
+// serviceLink matches the variables that Kubernetes sets in every pod for a
+// Service whose name begins with dibs. Those that end in _PORT are
+// recognized by their value: DIBS_HTTP_PORT=8080 is a mistake.
 var serviceLink = regexp.MustCompile(
 	`^DIBS_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=|^DIBS_(\w+_)?PORT=(tcp|udp|sctp)://`)
 
-// misspeltBy is the most letters by which a variable differs from the one that
-// was meant.
+// misspeltBy is the greatest distance, in letters, of a suggested variable.
 const misspeltBy = 3
 
-// checkNames refuses variables with Prefix that are no settings: what a
-// misspelt one was to say would be passed over.
+// checkNames refuses unknown variables with Prefix: a misspelt setting
+// would be ignored.
 func checkNames(environ []string) error {
 	var unknown []string
 	for _, line := range environ {
@@ -36,7 +35,7 @@ func checkNames(environ []string) error {
 	return fmt.Errorf("%w: %s; `dibs help settings` lists all", ErrConfig, strings.Join(unknown, ", "))
 }
 
-// hint names the setting that a name is nearest to.
+// hint names the most similar setting.
 func hint(name string) string {
 	least := misspeltBy + 1
 	meant := ""

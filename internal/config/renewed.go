@@ -6,9 +6,9 @@ import (
 	"dibs/internal/reread"
 )
 
-// Renewed is the value of a setting by its variable: of the file that holds it
-// as that is by now, if one does. A file that check refuses later is logged,
-// and what it said before stays in force.
+// Renewed returns the current value of a setting, by its variable. If it is
+// in a file, the file is reread. A later content that check refuses is
+// logged, and the previous one stays valid.
 func (c *Config) Renewed(setting, value string, log *slog.Logger, check func(string) error) (func() string, error) {
 	file := c.FileOf(setting)
 	if file == "" {

@@ -15,11 +15,11 @@ import (
 	"dibs/models"
 )
 
-// settings are all settings, in the order of the documentation.
+// settings are all settings, in the documentation's order.
 var settings = withFiles(table) //nolint:gochecknoglobals // a table that nothing writes to
 
-// table is the table of all settings but those that name the file of another. A
-// new setting is one entry here and one field of Config.
+// table is the settings without those that name another one's file. A new
+// setting is a row here and a field of Config.
 var table = []setting{
 	{key: "http-addr", address: true, fallback: "127.0.0.1:8080", meaning: "listen address",
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
@@ -155,8 +155,8 @@ func onOff(field func(*Config) *bool) func(*Config, string) error {
 	}
 }
 
-// name refuses an empty name: Redis keeps this process' unacknowledged entries
-// under its name.
+// name refuses an empty name: Redis keeps this process' unacknowledged
+// entries under it.
 func name(c *Config, value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("must not be empty")
@@ -165,7 +165,7 @@ func name(c *Config, value string) error {
 	return nil
 }
 
-// token refuses what an Authorization header cannot carry.
+// token refuses what an Authorization header can't carry.
 func token(field func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		if strings.ContainsFunc(value, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
@@ -191,7 +191,7 @@ func origins(c *Config, value string) error {
 	return nil
 }
 
-// networks reads CIDRs, and addresses that stand for themselves.
+// networks reads CIDRs and single addresses.
 func networks(c *Config, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
@@ -210,7 +210,7 @@ func networks(c *Config, value string) error {
 	return nil
 }
 
-// durability takes the names that package lua parses.
+// durability reads the names of package lua.
 func durability(c *Config, value string) (err error) {
 	c.Durability, err = lua.ParseDurability(value)
 	return err
@@ -219,7 +219,7 @@ func durability(c *Config, value string) (err error) {
 var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // groups refuses a list without models.GroupSyncer: events would be trimmed
-// before they are in MySQL.
+// before MySQL has them.
 func groups(c *Config, value string) error {
 	syncer := false
 	for name := range strings.SplitSeq(value, ",") {

@@ -22,7 +22,7 @@ import (
 	"dibs/syncer/records"
 )
 
-// consoleDeps are what the console needs besides the API; nil when it is off.
+// consoleDeps is what the console needs beyond the API; nil if it is off.
 func (s *Stack) consoleDeps() *api.ConsoleDeps {
 	if !s.Config.Console {
 		return nil
@@ -38,7 +38,7 @@ func (s *Stack) consoleDeps() *api.ConsoleDeps {
 	return deps
 }
 
-// redisOf answers the console's questions about Redis.
+// redisOf is the console's access to Redis.
 type redisOf struct {
 	*lua.Scripts
 	*softstate.Store
@@ -46,12 +46,12 @@ type redisOf struct {
 	rdb redis.UniversalClient
 }
 
-// Health asks Redis how it is.
+// Health returns Redis' own figures.
 func (r redisOf) Health(ctx context.Context) (redisconn.Health, error) {
 	return redisconn.HealthOf(ctx, r.rdb)
 }
 
-// mysqlPool asks MySQL whether it answers.
+// mysqlPool checks MySQL, and returns the pool's figures and the gaps.
 func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	pool, err := s.DB.DB()
 	if err == nil {
@@ -69,11 +69,11 @@ func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	return answer, err
 }
 
-// parkedOf are the parked messages of all groups, for the console.
+// parkedOf is the console's access to parked messages.
 type parkedOf struct{ s *Stack }
 
-// Counts counts them by group: those of the groups that the settings name or
-// that read the claim streams. Those of webhooks are in MySQL.
+// Counts counts messages by group, of groups in the settings or with a
+// reader. It skips webhooks, whose parked events are in MySQL.
 func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	counts := make(map[string]int64)
 	reading, err := p.s.Scripts.Groups(ctx, 0)
@@ -96,7 +96,7 @@ func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	return counts, nil
 }
 
-// List is what a group has parked.
+// List returns a group's parked messages.
 func (p parkedOf) List(ctx context.Context, group string, most int) (list []console.ParkedMessage, err error) {
 	asked, err := p.s.ParkedBy(group).Asked(ctx)
 	if err != nil {
@@ -131,8 +131,8 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 	return list, nil
 }
 
-// Replay has the processes of the group handle messages once more: they alone
-// know how.
+// Replay requests a replay by the group's processes: only they can handle
+// the messages.
 func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error {
 	for _, id := range ids {
 		if err := p.s.Note(ctx, models.AuditParkedReplayed, group, id); err != nil {
@@ -158,7 +158,7 @@ func (p parkedOf) Discard(ctx context.Context, group, id string) error {
 	return err
 }
 
-// parkedWebhookOf is the event that an id of the console means:
+// parkedWebhookOf parses the console's id of a parked event:
 // "<endpoint>/<event id>".
 func parkedWebhookOf(id string) webhooks.Which {
 	endpoint, event, _ := strings.Cut(id, "/")
@@ -168,7 +168,7 @@ func parkedWebhookOf(id string) webhooks.Which {
 // booksOf compares and repairs for the console.
 type booksOf struct{ *compare.Comparer }
 
-// Compare compares a campaign and records what it found.
+// Compare compares a campaign and records the result.
 func (b booksOf) Compare(ctx context.Context, id string) (console.Verdict, error) {
 	found, err := b.Comparer.Compare(ctx, id)
 	if err == nil {
@@ -177,7 +177,7 @@ func (b booksOf) Compare(ctx context.Context, id string) (console.Verdict, error
 	return console.Verdict{Agrees: found.Agrees(), Lines: found.Differences}, err
 }
 
-// Repair repairs, and never gives up what was answered.
+// Repair repairs, and never gives up an answered claim.
 func (b booksOf) Repair(ctx context.Context, id string) (console.Verdict, error) {
 	done, err := b.Comparer.Repair(ctx, id, false)
 	if err == nil {
@@ -198,8 +198,8 @@ func (s *Stack) Comparer() *compare.Comparer {
 	return compare.New(s.DB, s.Scripts, s.Loader, s.Logger, nil)
 }
 
-// Note writes into the audit log what is about to be done to parked messages.
-// It comes first: what is not noted is not done.
+// Note records in the audit log what is about to be done to parked
+// messages. It precedes the action: what can't be recorded isn't done.
 func (s *Stack) Note(ctx context.Context, action, group, id string) error {
 	return audit.NewLog(s.DB).Note(ctx, action, struct {
 		Group string `json:"group"`
@@ -207,8 +207,7 @@ func (s *Stack) Note(ctx context.Context, action, group, id string) error {
 	}{group, id})
 }
 
-// ParkedBy are the parked messages of a group, but those of webhooks, which are
-// in MySQL.
+// ParkedBy has a group's parked messages. Those of webhooks are in MySQL.
 func (s *Stack) ParkedBy(group string) *consumer.ParkingLot {
 	return consumer.NewParkingLot(s.Redis, s.Config.Partitions, group)
 }

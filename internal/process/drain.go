@@ -9,11 +9,11 @@ import (
 	"dibs/syncer/writer"
 )
 
-// drainPoll lies between two looks at what is not credited yet.
+// drainPoll is the pause between two checks for uncredited events.
 const drainPoll = 20 * time.Millisecond
 
-// drainEmbedded waits until the database has everything that the embedded Redis
-// holds: it ends with this process.
+// drainEmbedded waits until the database has everything in the embedded
+// Redis, whose data ends with this process.
 func (s *Stack) drainEmbedded(credits bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.Config.ShutdownTimeout/2)
 	defer cancel()
@@ -27,8 +27,8 @@ func (s *Stack) drainEmbedded(credits bool) {
 	}
 }
 
-// awaitCredited polls until the finance service has acked everything that a
-// stream holds; false when ctx ends first.
+// awaitCredited polls until the finance service has acknowledged the whole
+// stream; false if ctx ends first.
 func (s *Stack) awaitCredited(ctx context.Context, partition int) bool {
 	for {
 		stream, err := s.Scripts.Stream(ctx, partition)

@@ -9,13 +9,13 @@ import (
 	"dibs/internal/sleep"
 )
 
-// agePause lies between two checks of the time that has passed for an embedded
-// Redis.
+// agePause is the interval at which an embedded Redis' clock advances.
 const agePause = 100 * time.Millisecond
 
-// embedRedis starts a Redis in memory: its data ends with the process. Its keys
-// expire by the clock, which by itself they don't: a lease that ran out while
-// the process stood still would be held for good.
+// embedRedis starts a Redis in memory, whose data ends with the process.
+// Its keys don't expire by themselves, so this advances its clock.
+// Otherwise a lease that expired while the process was suspended would be
+// held forever.
 func embedRedis() (server *miniredis.Miniredis, end func(), err error) {
 	server, err = miniredis.Run()
 	if err != nil {

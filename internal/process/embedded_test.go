@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What has an end in an embedded Redis ends, leases among it.
+// Keys with an expiry must expire, leases among them.
 func TestAnEmbeddedRedisForgetsWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	server, end, err := embedRedis()

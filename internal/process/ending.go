@@ -7,19 +7,19 @@ import (
 	"dibs/internal/sleep"
 )
 
-// A stop has one deadline, DIBS_SHUTDOWN_TIMEOUT after it started, and its
-// parts follow each other: what HTTP took is answered, events in flight are
-// handled, what is pending is flushed. Each has a share of the time, and none
-// goes beyond the deadline.
+// A stop has one deadline, DIBS_SHUTDOWN_TIMEOUT after it started. Its
+// parts run in order: HTTP requests are answered, events in flight are
+// handled, pending rows are flushed. Each has a share of the time, and none
+// exceeds the deadline.
 //
-// A command that Redis does not answer ends no sooner than its timeout,
-// whatever becomes of its context. So that a Redis that hangs holds no one up,
-// its connections are closed before the last share begins: nothing after that
-// needs them, and what was not acked is delivered again.
+// A command to a stalled Redis ends only at its own timeout, whatever its
+// context does. So that a hanging Redis doesn't delay the stop, its
+// connections are closed before the last share. Nothing after that needs
+// them, and unacknowledged events are redelivered.
 
-// startShutdownTimer starts the clock once ctx ends; release must be called
-// when all has ended. The connections to an embedded Redis stay: it does not
-// hang, and has what is nowhere else.
+// startShutdownTimer starts the clock when ctx ends. Call release when
+// everything has ended. Connections to an embedded Redis stay open: it
+// doesn't hang, and it has data that exists only there.
 func (s *Stack) startShutdownTimer(ctx context.Context) (release func()) {
 	running, release := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -33,16 +33,16 @@ func (s *Stack) startShutdownTimer(ctx context.Context) (release func()) {
 			return
 		}
 		s.Logger.Warn("the end takes long: what redis was not told by now will be delivered again")
-		_ = s.Redis.Close() // what fails then fails for this
+		_ = s.Redis.Close() // its commands then fail for this reason
 	}()
 	return release
 }
 
-// share is how long one part of a stop may take.
+// share is the time for one part of a stop.
 func (s *Stack) share() time.Duration { return s.Config.ShutdownTimeout / 3 }
 
-// drainContext is for what is done after ctx: a share of the time, or what is
-// left of it.
+// drainContext is for work after ctx ended: it lasts for a share, or until
+// the deadline.
 func (s *Stack) drainContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(s.share())
 	if end := s.end.Load(); end != nil && end.Before(until) {

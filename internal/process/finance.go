@@ -17,16 +17,16 @@ func (s *Stack) openBooks(ctx context.Context) error {
 	return s.openGated(ctx, setting, s.Config.BooksDSN(), CheckSchema)
 }
 
-// checkStreams refuses a number of partitions that would leave streams unread.
-// The number that is recorded is in Dibs' database, which the service need not
-// have.
+// checkStreams refuses a number of partitions that would leave streams
+// unread. The recorded number is in Dibs' database, which this service may
+// lack.
 func (s *Stack) checkStreams(ctx context.Context) error {
 	return s.orLater(ctx, func(ctx context.Context) error {
 		return config.RefuseIf(consumer.CheckPartitions(ctx, s.Redis, s.Config.Partitions), consumer.ErrConfig, "PARTITIONS")
 	})
 }
 
-// NewBooks are the ones that the role and a replay use.
+// NewBooks makes the books for the role and for a replay.
 func (s *Stack) NewBooks() (*finance.Books, error) {
 	return finance.NewBooks(finance.Config{
 		DB: s.DB, BatchSize: min(s.Config.FlushSize, finance.BatchSizeMax), Interval: s.Config.FlushInterval,
@@ -34,7 +34,7 @@ func (s *Stack) NewBooks() (*finance.Books, error) {
 	})
 }
 
-// runFinance credits events until ctx ends, then books what was taken.
+// runFinance credits events until ctx ends, then credits what it has taken.
 func (s *Stack) runFinance(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
@@ -54,7 +54,7 @@ func (s *Stack) runFinance(ctx context.Context) error {
 	return errors.Join(err, s.CloseBooks(ctx, books))
 }
 
-// CloseBooks books what was taken.
+// CloseBooks credits what was taken.
 func (s *Stack) CloseBooks(ctx context.Context, books *finance.Books) error {
 	closing, cancel := s.drainContext(ctx)
 	defer cancel()

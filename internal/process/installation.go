@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	installationEvery = 2 * time.Second // between two checks of a process that runs
-	// for the check at the start of a role whose servers may be away
+	installationEvery = 2 * time.Second // interval of checks in a running process
+	// for the check when a role starts whose servers may be unreachable
 	installationFirst = 10 * time.Second
 )
 
-// checkInstallation compares the ids at the start. A role whose servers may be
-// away is let on, and reads no stream before a later check.
+// checkInstallation compares the ids at the start. If servers may be
+// unreachable, a role may start, but reads no stream before a later check.
 func (s *Stack) checkInstallation(ctx context.Context) error {
 	s.sameInstallation = make(chan struct{})
 	s.installation = installation.Check{
@@ -38,13 +38,13 @@ func (s *Stack) checkInstallation(ctx context.Context) error {
 		return nil
 	case s.waits && !errors.Is(err, config.ErrConfig):
 		s.Logger.Warn("whether Redis and MySQL are of one installation is not known yet; no stream is read before", "error", err)
-		return nil // watchInstallation goes on
+		return nil // watchInstallation continues
 	}
 	return err
 }
 
-// awaitInstallation waits until the ids were found to be the same. It reports
-// false when ctx ended first.
+// awaitInstallation waits until the ids were found equal; false if ctx ends
+// first.
 func (s *Stack) awaitInstallation(ctx context.Context) bool {
 	select {
 	case <-s.sameInstallation:
@@ -54,9 +54,9 @@ func (s *Stack) awaitInstallation(ctx context.Context) bool {
 	}
 }
 
-// watchInstallation compares until the ids are the same, and then has Redis
-// keep its id: one that lost everything gets it again. It returns an error once
-// Redis belongs to another installation, and nil when ctx ends.
+// watchInstallation compares until the ids are equal. Then it keeps the id
+// in Redis: a Redis that lost everything gets it again. It returns an error
+// if Redis belongs to another installation, and nil when ctx ends.
 func (s *Stack) watchInstallation(ctx context.Context) error {
 	warning := rate.Sometimes{Interval: laterWarnEvery}
 	for sleep.For(ctx, installationEvery) == nil {

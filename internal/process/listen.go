@@ -12,12 +12,10 @@ import (
 	"dibs/internal/config"
 )
 
-// CheckListen comes first, so that an open door is refused before anything is
-// touched.
+// CheckListen refuses an unsafe address before anything is started.
 func CheckListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
 
-// checkMetricsListen is CheckListen for a role that has no HTTP but /metrics,
-// if that.
+// checkMetricsListen is CheckListen for a role without an API.
 func checkMetricsListen(cfg *config.Config) error {
 	if cfg.MetricsAddr == "" {
 		return nil
@@ -39,7 +37,7 @@ func checkAddr(cfg *config.Config, setting, addr string) error {
 	return nil
 }
 
-// Tokens are the bearer tokens of the settings.
+// Tokens returns the settings' bearer tokens.
 func Tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,
@@ -49,11 +47,10 @@ func Tokens(cfg *config.Config) api.Tokens {
 	}
 }
 
-// Certificate is that of the settings.
+// Certificate returns the settings' certificate.
 func Certificate(cfg *config.Config) api.TLS { return api.TLS{Cert: cfg.TLSCert, Key: cfg.TLSKey} }
 
-// listen refuses an address that is none as the setting's fault; one that is
-// taken is not.
+// listen blames the setting for an invalid address, but not for one in use.
 func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {

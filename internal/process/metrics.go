@@ -15,8 +15,8 @@ import (
 	"dibs/lua"
 )
 
-// newRegistry has what every process tells: of Go, of itself, and of what it
-// was built from.
+// newRegistry has the metrics of every process: of Go, the process, and the
+// build.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	info := build.Of()
@@ -28,7 +28,7 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// observeScripts times every script call, by how it ended.
+// observeScripts times every script call, by result.
 func observeScripts(registry prometheus.Registerer) func(script string, took time.Duration, err error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "dibs_script_seconds", Help: "Time of a script call as the caller sees it, by script and result.",
@@ -51,15 +51,14 @@ func scriptResult(err error) string {
 	}
 }
 
-// registerRole says what the process runs, so that one that is missing can be
-// noticed.
+// registerRole exports the role, so that a missing one can be noticed.
 func registerRole(registry prometheus.Registerer, role string) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_role_info", Help: "The role of this process. Always 1.", ConstLabels: prometheus.Labels{"role": role},
 	}, func() float64 { return 1 }))
 }
 
-// registerLeader reports whether this process leads the syncers.
+// registerLeader exports whether this process leads the syncers.
 func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_leader", Help: "1 on the syncer that leads, 0 on the others. Its sum over all syncers is 1.",
@@ -73,7 +72,7 @@ func asGauge(is bool) float64 {
 	return 0
 }
 
-// scraped are metrics that are asked for when they are scraped.
+// scraped are metrics that are computed on each scrape.
 type scraped struct {
 	descs []*prometheus.Desc
 	ask   func(to chan<- prometheus.Metric)
@@ -89,7 +88,7 @@ func (s *scraped) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *scraped) Collect(to chan<- prometheus.Metric) { s.ask(to) }
 
-// registerPools reports the connections to both servers, and of Redis' memory.
+// registerPools exports the connections to both servers, and Redis' memory.
 func (s *Stack) registerPools(context.Context) error {
 	pool, err := s.DB.DB()
 	if err != nil {

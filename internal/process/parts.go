@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// an answer holds so long: whoever asks for /readyz does not ask the
-	// servers each time
+	// how long an answer is cached, so that not every /readyz queries the
+	// servers
 	partsFor     = 500 * time.Millisecond
 	partsTimeout = 1800 * time.Millisecond
 	pingTimeout  = time.Second
 )
 
-// parts are the servers that a process works with, and which of them are away.
+// parts are the servers that a process needs, and their state.
 type parts struct {
-	check func(ctx context.Context) map[string]error // by name; nil is a part that is there
+	check func(ctx context.Context) map[string]error // by name; nil means reachable
 
 	mu   sync.Mutex // held during a check
-	at   time.Time  // when the last check began
+	at   time.Time  // start of the last check
 	done time.Time
 	is   map[string]error
 }
@@ -45,8 +45,8 @@ func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[str
 	return p
 }
 
-// now returns why parts are away, by name; nil is a part that is there. Who
-// asks during a check gets its answer.
+// now returns the error of each part, nil if reachable. A call during a
+// check gets its result.
 func (p *parts) now(ctx context.Context) map[string]error {
 	asked := time.Now()
 	p.mu.Lock()
@@ -54,14 +54,14 @@ func (p *parts) now(ctx context.Context) map[string]error {
 	if !p.done.After(asked) && time.Since(p.at) >= partsFor {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partsTimeout)
 		defer cancel()
-		p.at = time.Now() // a check that waited for one server may know old things of another
+		p.at = time.Now() // before the check: one that waited for a server may have old results of others
 		p.is = p.check(ctx)
 		p.done = time.Now()
 	}
 	return p.is
 }
 
-// away are the names of the parts that are away.
+// away are the names of the unreachable parts.
 func (p *parts) away(ctx context.Context) []string {
 	var names []string
 	for name, err := range p.now(ctx) {
@@ -73,8 +73,8 @@ func (p *parts) away(ctx context.Context) []string {
 	return names
 }
 
-// partMySQL is the name of MySQL as a part, partRedis that of a Redis of which
-// all partitions are needed.
+// partMySQL is MySQL's name as a part. partRedis is that of a Redis all of
+// whose partitions are needed.
 const partMySQL, partRedis = "mysql", "redis"
 
 // partOf is the name of a partition's Redis as a part.
@@ -99,7 +99,7 @@ func (s *Stack) partsOfRole(ctx context.Context) map[string]error {
 	})
 }
 
-// besideMySQL asks other parts while it asks MySQL.
+// besideMySQL checks other parts and MySQL concurrently.
 func (s *Stack) besideMySQL(ctx context.Context, others func(is map[string]error)) map[string]error {
 	mysql := make(chan error, 1)
 	go func() { mysql <- ping(ctx, s.DB) }()
@@ -119,8 +119,8 @@ func ping(ctx context.Context, db *gorm.DB) error {
 	return pool.PingContext(ctx)
 }
 
-// readyAPI says why no claim can be answered; nil when those of at least one
-// partition can. MySQL may be away but in mode mysql.
+// readyAPI returns why no claim can be answered, or nil if those of some
+// partition can. MySQL may be unreachable, except in mode mysql.
 func (s *Stack) readyAPI(ctx context.Context) error {
 	is := s.parts.now(ctx)
 	if err := is[partMySQL]; err != nil && s.Config.Durability == lua.MySQL {
@@ -137,8 +137,8 @@ func (s *Stack) readyAPI(ctx context.Context) error {
 	return fmt.Errorf("no partition takes claims: %w", failed[0])
 }
 
-// readyRole says why a role without an API can't do its work now. One that
-// waits for a server that is away has nothing wrong with it.
+// readyRole returns why a role without an API can't work. One that waits
+// for an unreachable server is ready.
 func (s *Stack) readyRole(ctx context.Context) error {
 	if err := s.pulse.Stuck(0); err != nil && len(s.parts.away(ctx)) == 0 {
 		return err

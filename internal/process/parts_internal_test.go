@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A MySQL that does not answer does not keep what was found of Redis before it.
+// A MySQL that doesn't answer must not keep older results about Redis.
 func TestParts_AnAnswerIsAsOldAsItsCheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestParts_AnAnswerIsAsOldAsItsCheck(t *testing.T) {
 		p := newParts(prometheus.NewRegistry(), func(context.Context) map[string]error {
 			checks++
 			found := redis
-			redis = nil             // it is back in the meantime
+			redis = nil             // it answers again since
 			time.Sleep(pingTimeout) //nolint:forbidigo // MySQL is silent; the clock is a fake
 			return map[string]error{partRedis: found}
 		})
@@ -31,7 +31,7 @@ func TestParts_AnAnswerIsAsOldAsItsCheck(t *testing.T) {
 	})
 }
 
-// Many questions within a moment are one check.
+// Many calls within a moment must cause one check.
 func TestParts_AnAnswerHoldsForAMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	announceEvery = 2 * time.Second // how often a process says that it runs
-	compareEvery  = time.Minute     // how often it looks for processes that answer claims otherwise
+	announceEvery = 2 * time.Second // interval at which a process reports that it runs
+	compareEvery  = time.Minute     // interval of searching processes with another durability
 )
 
-// announced runs a role that the console lists until it ends. What Redis does
-// not take is said again.
+// announced runs a role that the console lists while it runs. Failed
+// reports are repeated.
 func (s *Stack) announced(ctx context.Context, role string, run func(context.Context) error) error {
-	host, _ := os.Hostname() // "" where there is none
+	host, _ := os.Hostname() // "" if unknown
 	p := softstate.Process{
 		ID: uuid.NewString(), Role: role, Name: s.Config.Name, Version: build.Of().Document(), Host: host, StartedAt: models.NewTime(time.Now()),
 	}
@@ -40,13 +40,13 @@ func (s *Stack) announced(ctx context.Context, role string, run func(context.Con
 	return lease.Renewed(ctx, announceEvery, announce, func(ctx context.Context) error { return s.shared.Withdraw(ctx, p.ID) }, run)
 }
 
-// compareDurability warns of processes that answer claims by another durability
-// than this one: callers can't tell what a yes means.
+// compareDurability warns of processes with another durability: callers
+// couldn't know what an accepted claim means.
 func (s *Stack) compareDurability(ctx context.Context, p *softstate.Process) {
 	if p.Durability == "" {
 		return
 	}
-	all, _ := s.shared.Processes(ctx) // the next look tells
+	all, _ := s.shared.Processes(ctx) // the next check would find them
 	for i := range all {
 		other := &all[i]
 		if other.Durability != "" && other.Durability != p.Durability && other.Silent < 2*announceEvery {

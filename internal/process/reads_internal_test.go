@@ -11,7 +11,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// A process whose reads come from a replica that lags ends at its start.
+// A process whose reads come from a lagging replica must end at its start.
 func TestAStoreWhoseReadsLagIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN

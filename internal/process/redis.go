@@ -23,8 +23,8 @@ const (
 	laterWarnEvery    = 30 * time.Second
 )
 
-// orLater runs a check of Redis. If it fails for a reason that may pass, a
-// process that waits tries it again in awaitRedis.
+// orLater runs a check of Redis. If it fails for a temporary reason, a
+// process that waits retries it in awaitRedis.
 func (s *Stack) orLater(ctx context.Context, run func(context.Context) error) error {
 	if !s.waits {
 		return run(ctx)
@@ -44,14 +44,14 @@ func mayPass(err error) bool {
 	return redisconn.MayPass(err) && !errors.Is(err, config.ErrConfig)
 }
 
-// awaitRedis runs the checks that failed at the start until each has passed,
-// and returns nil then or when ctx ends. Errors: a refusal that cannot pass.
+// awaitRedis retries the checks that failed at the start until each has
+// passed or ctx ends. Errors: a permanent refusal.
 func (s *Stack) awaitRedis(ctx context.Context) error {
 	if len(s.later) == 0 {
 		return nil
 	}
 	warning := rate.Sometimes{Interval: laterWarnEvery}
-	warning.Do(func() {}) // the start has said so
+	warning.Do(func() {}) // the start has logged it
 	for len(s.later) > 0 {
 		if sleep.For(ctx, laterCheckEvery) != nil {
 			return nil //nolint:nilerr // it was stopped
@@ -73,8 +73,8 @@ func (s *Stack) awaitRedis(ctx context.Context) error {
 	return nil
 }
 
-// checkRedis checks every master: each holds campaigns of its own. What one
-// refuses for good comes before what may pass.
+// checkRedis checks every master, as each holds its own campaigns. A
+// permanent refusal is returned before a temporary failure.
 func (s *Stack) checkRedis(ctx context.Context) error {
 	err := redisconn.CheckTopology(ctx, s.Redis, s.redisURL())
 	if err == nil {
@@ -83,8 +83,9 @@ func (s *Stack) checkRedis(ctx context.Context) error {
 	return config.RefuseIf(err, redisconn.ErrURL, "REDIS_URL")
 }
 
-// checkServer refuses a server that evicts, and notes one that forgets. It
-// reads INFO, which managed services allow where they forbid CONFIG.
+// checkServer refuses a server that evicts, and notes one without
+// persistence. It reads INFO, which managed services allow even if they
+// forbid CONFIG.
 func (s *Stack) checkServer(ctx context.Context, node *redis.Client) error {
 	info, err := redisconn.Info(ctx, node)
 	if err == nil {
@@ -106,8 +107,8 @@ func (s *Stack) checkServer(ctx context.Context, node *redis.Client) error {
 	return nil
 }
 
-// warn says what may be so but should not: once a role was not refused, for a
-// refusal is one line.
+// warn logs advice after a role was accepted, because a refusal must be a
+// single line.
 func (s *Stack) warn() {
 	if s.redisNotPersistent.Swap(false) {
 		s.Logger.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
@@ -120,8 +121,8 @@ func (s *Stack) warn() {
 // errEmbedded refuses what needs a Redis with a disk.
 var errEmbedded = fmt.Errorf("%w: the embedded Redis has no disk: fsync needs a Redis of its own", redisconn.ErrFsync)
 
-// checkDurability comes before claims are taken: a promise that Redis can't
-// keep is refused, not given.
+// checkDurability runs before claims are accepted, so that no claim gets a
+// promise that Redis can't keep.
 func (s *Stack) checkDurability(ctx context.Context) error {
 	if !s.TakesClaims || s.fsync() == redisconn.NoFsync {
 		return nil
@@ -139,7 +140,7 @@ func (s *Stack) checkFsync(ctx context.Context, node *redis.Client) error {
 	return redisconn.CheckFsync(ctx, node, s.fsync())
 }
 
-// fsync is what the configured durability asks of servers.
+// fsync is the durability that servers need.
 func (s *Stack) fsync() redisconn.Fsync {
 	switch s.Config.Durability {
 	case lua.Fsync:
@@ -158,7 +159,7 @@ type committed struct {
 	scripts *lua.Scripts
 }
 
-// Signaled is what consumers signaled last.
+// Signaled returns the consumers' last signals.
 func (c committed) Signaled(ctx context.Context, partitions []int) []string {
 	return c.scripts.Signaled(ctx, partitions)
 }

@@ -1,6 +1,6 @@
-// Package process runs the processes of Dibs: it opens both servers, checks
-// that they can do what the settings ask of them, wires the packages (api,
-// consumer, syncer, finance, webhooks) into roles, and ends them in order.
+// Package process runs Dibs' processes. It opens both servers, checks them
+// against the settings, connects the packages (api, consumer, syncer,
+// finance, webhooks) into roles, and stops them in order.
 package process
 
 import (
@@ -38,12 +38,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// role is a job of Dibs' processes, by the name of its command.
+// role is a job of a process, by the name of its command.
 type role struct {
 	run        func(*Stack, context.Context) error
-	hasAPI     bool // else it has a small server for metrics, if that
+	hasAPI     bool // else it may have a small server for metrics
 	isFinance  bool
-	isEmbedded bool // it can do without real servers, or without MySQL
+	isEmbedded bool // it can run without real servers, or without MySQL
 }
 
 var roles = map[string]role{
@@ -55,7 +55,8 @@ var roles = map[string]role{
 	"webhooks": {run: (*Stack).runWebhooks},
 }
 
-// Run runs a role until ctx ends. It may start while a server is away.
+// Run runs a role until ctx ends. It may start while a server is
+// unreachable.
 func Run(ctx context.Context, name string, o Options) (err error) {
 	of := roles[name]
 	check := checkMetricsListen
@@ -79,7 +80,7 @@ func Run(ctx context.Context, name string, o Options) (err error) {
 	o.waits = true
 	s, err := Open(ctx, o)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // told to end before it had started, it has nothing to finish
+		return nil // stopped before the start: there is nothing to finish
 	}
 	if err != nil {
 		return err
@@ -94,8 +95,8 @@ func Run(ctx context.Context, name string, o Options) (err error) {
 	})
 }
 
-// NeedsServers refuses a command that would find no one to work with: another
-// process's embedded Redis is out of reach.
+// NeedsServers refuses embedded servers: another process' embedded Redis is
+// out of reach.
 func NeedsServers(cfg *config.Config, command string) error {
 	if cfg.Embedded() {
 		return config.Refuse("REDIS_URL", "`%s` needs real servers; `dibs serve` brings its own", command)
@@ -103,9 +104,9 @@ func NeedsServers(cfg *config.Config, command string) error {
 	return nil
 }
 
-// runGuarded runs a role beside what checks the servers that were away when it
-// started, and as long as the deployment has the number of partitions that this
-// process has. A check that fails ends it.
+// runGuarded runs a role with its background checks: of servers that were
+// unreachable at the start, and of the number of partitions. A failed check
+// ends it.
 func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Context) error) error {
 	s.warn()
 	registerRole(s.Registry, role)
@@ -130,7 +131,7 @@ func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Co
 	return group.Wait()
 }
 
-// announce says where the API listens.
+// announce logs where the API listens.
 func (s *Stack) announce(addr string) {
 	url := "http://" + addr
 	if Certificate(s.Config) != (api.TLS{}) {
@@ -148,13 +149,13 @@ func (s *Stack) announce(addr string) {
 	}
 }
 
-// Serve runs every role on an open stack until ctx ends, without the checks of
-// Run.
+// Serve runs every role on an open stack until ctx ends, without Run's
+// checks.
 func (s *Stack) Serve(ctx context.Context) error { return s.announced(ctx, "serve", s.serve) }
 
-// serve runs every role, and beside embedded servers the finance service: no
-// one else could read their streams. On a stop the API goes first, so that what
-// it took still finds a consumer.
+// serve runs every role. With embedded servers it includes the finance
+// service, because no other process could read their streams. On a stop the
+// API ends first, so that its claims still have a consumer.
 func (s *Stack) serve(ctx context.Context) error {
 	credits := s.Config.Embedded() && s.Config.FinanceDSN == "" && slices.Contains(s.Config.Groups, finance.Group)
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx))
@@ -167,7 +168,7 @@ func (s *Stack) serve(ctx context.Context) error {
 	}
 	front, stopFront := context.WithCancel(ctx)
 	defer stopFront()
-	defer context.AfterFunc(back, stopFront)() // a role that failed takes the API along
+	defer context.AfterFunc(back, stopFront)() // a failed role stops the API
 	err := s.serveAPI(front, s.Config.ShutdownTimeout/2)
 	if s.Config.RedisURL == "" && back.Err() == nil {
 		s.drainEmbedded(credits)
@@ -178,7 +179,7 @@ func (s *Stack) serve(ctx context.Context) error {
 
 func (s *Stack) runAPI(ctx context.Context) error { return s.serveAPI(ctx, s.Config.ShutdownTimeout) }
 
-// serveAPI serves HTTP until ctx ends, and then what was taken for as long as
+// serveAPI serves HTTP until ctx ends, then finishes requests within
 // closeTimeout.
 func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error {
 	s.parts = newParts(s.Registry, s.partsOfAPI)
@@ -223,19 +224,19 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 	})
 }
 
-// info is what this process answers to GET /v1/info.
+// info answers GET /v1/info.
 func (s *Stack) info() api.Info {
 	info := api.Info{
 		Version: build.Of().Version, Partitions: s.Config.Partitions, Durability: s.Config.Durability.String(), Groups: s.Config.Groups,
 	}
-	if s.Campaigns != nil { // not the finance service, whose database may be its own
+	if s.Campaigns != nil { // the finance service may have its own database
 		info.Registered = s.groups().Names
 	}
 	return info
 }
 
-// runConsumer applies the claim streams to MySQL until ctx ends, then flushes
-// what was taken.
+// runConsumer applies the claim streams to MySQL until ctx ends, then
+// flushes what it has taken.
 func (s *Stack) runConsumer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
@@ -265,7 +266,7 @@ func (s *Stack) runConsumer(ctx context.Context) error {
 	closing, cancel := s.drainContext(ctx)
 	defer cancel()
 	err = errors.Join(err, log.Close(closing))
-	stopSharing() // now others find the offset behind what this process took
+	stopSharing() // only now others find the offset that includes everything taken here
 	shared.Wait()
 	return err
 }
@@ -284,24 +285,25 @@ func (s *Stack) reading(group string) redisbatch.Config {
 	}
 }
 
-// windowFor has four flushes on their way: one commits, one fills, and acks and
-// reads take a while. The partitions share them: what is in flight is in this
-// process' memory, all of it while MySQL is away.
+// windowFor allows four flushes in flight: one commits, one fills, the
+// others cover acks and reads. The partitions share them, because events in
+// flight are in this process' memory, all of them while MySQL is
+// unreachable.
 func windowFor(cfg *config.Config) int { return max(4*cfg.FlushSize/cfg.Partitions, windowMin) }
 
 // windowMin is the least window of a partition, in events.
 const windowMin = 512
 
-// liveWithin is for how long a loop may be stuck before the process is better
-// started again. A MySQL that is away stops the consumer's, and no restart
-// brings it back.
+// liveWithin is how long a loop may be stuck before the process should be
+// restarted. It is long because an unreachable MySQL stops the consumer's
+// loop, and a restart doesn't help.
 const liveWithin = 10 * time.Minute
 
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
-// withMetrics runs a role that has no HTTP of its own, beside /metrics and
-// /healthz if an address is set for them.
+// withMetrics runs a role without an API, with /metrics and /healthz if
+// they have an address.
 func (s *Stack) withMetrics(ctx context.Context, run func(context.Context) error) error {
 	if s.Config.MetricsAddr == "" && s.Config.ProbeAddr == "" {
 		return run(ctx)
@@ -323,8 +325,8 @@ func (s *Stack) withMetrics(ctx context.Context, run func(context.Context) error
 	})
 }
 
-// beside runs something while a small server listens at the address of a
-// setting; "" is none.
+// beside runs run while a small server listens at a setting's address; ""
+// is no server.
 func (s *Stack) beside(
 	ctx context.Context, setting, addr string, handler http.Handler, secure *tls.Config, run func(context.Context) error,
 ) error {
@@ -351,8 +353,8 @@ func (s *Stack) groups() *retention.Registry {
 	return retention.NewRegistry(s.DB, s.Scripts, s.Config.Groups)
 }
 
-// trimming is how the claim streams are trimmed. An embedded one ends with this
-// process: nothing is read again.
+// trimming is the trimmer's config. An embedded stream ends with this
+// process, so its entries needn't be kept.
 func (s *Stack) trimming() retention.TrimmerConfig {
 	keep := s.Config.StreamKeep
 	if s.Config.RedisURL == "" {
@@ -366,7 +368,7 @@ func (s *Stack) trimming() retention.TrimmerConfig {
 	}
 }
 
-// runSyncer runs the jobs of the syncer until ctx ends.
+// runSyncer runs the syncer's jobs until ctx ends.
 func (s *Stack) runSyncer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil

@@ -38,26 +38,24 @@ import (
 // startTimeout bounds the checks before a role starts.
 const startTimeout = 30 * time.Second
 
-// Options say what a process needs.
+// Options are what a process needs.
 type Options struct {
 	Config   *config.Config
 	Logger   *slog.Logger
 	Environ  []string             // "NAME=value"
-	Registry *prometheus.Registry // takes the metrics; nil makes one
+	Registry *prometheus.Registry // gets the metrics; nil creates one
 
 	IsFinance   bool // it needs Redis and the finance service's own database
-	TakesClaims bool // it has the API: it stores subjects of claims
+	TakesClaims bool // it has the API and stores subjects of claims
 
-	Listening func(addr string) // is called with the API's address once it listens; nil is no one
+	Listening func(addr string) // called with the API's address once it listens; may be nil
 
 	endpoints func() webhooks.Endpoints // of the webhooks
-	// it may start while a server is away, which it checks as soon as it is
-	// there
+	// it may start while a server is unreachable, and checks it later
 	waits bool
 }
 
-// Stack is what a process holds open: both servers, and what is made of them
-// for every role.
+// Stack is a process' open servers, and what all roles use of them.
 type Stack struct {
 	Options
 
@@ -69,31 +67,31 @@ type Stack struct {
 	Where     string // the servers, for people
 
 	tracer   *tracing.Tracer // nil: no traces
-	redisURL func() string   // as it is by now
+	redisURL func() string   // current value
 	shared   *softstate.Store
 	mover    *shards.Mover
 	relay    *resolve.Relay
 	resolver *resolve.Resolver
 
 	installation     installation.Check
-	sameInstallation chan struct{} // is closed once they were found to be of one
+	sameInstallation chan struct{} // closed once both were found to be of one installation
 
 	later []func(context.Context) error // checks of Redis that failed at the start
-	// of a MySQL that was away when the process started, else nil
+	// if MySQL was unreachable at the start, else nil
 	gate  *sqlstore.Gate
 	parts *parts                    // the servers, for probes and metrics
 	pulse pulse.Heartbeat           // of the loops of consumer, syncer and finance
-	end   atomic.Pointer[time.Time] // of this process at the latest, once it stops
+	end   atomic.Pointer[time.Time] // the deadline once the process stops
 
-	redisNotPersistent atomic.Bool            // a Redis keeps no file of what it is told
-	aclAdvice          atomic.Pointer[string] // about a Redis that would not load its file
+	redisNotPersistent atomic.Bool            // a Redis has no persistence
+	aclAdvice          atomic.Pointer[string] // about a Redis that might not load its file
 
 	closers []func() // in the order of opening
 }
 
-// Open connects to both servers, embedded ones if none are set, and refuses
-// what could not work later: an older schema, another number of partitions, a
-// Redis that evicts.
+// Open connects to both servers, or to embedded ones if none are set. It
+// refuses what would fail later: an older schema, another number of
+// partitions, a Redis that evicts.
 func Open(ctx context.Context, o Options) (*Stack, error) {
 	o.Registry = cmp.Or(o.Registry, newRegistry())
 	s := &Stack{Options: o}
@@ -119,14 +117,14 @@ func Open(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// Close closes in reverse order. It may be called once.
+// Close closes in reverse order. Call it once.
 func (s *Stack) Close() {
 	for _, v := range slices.Backward(s.closers) {
 		v()
 	}
 }
 
-// openTraces has spans sent where OTEL_* say, if they say so.
+// openTraces sends spans as OTEL_* say, if they are set.
 func (s *Stack) openTraces(ctx context.Context) error {
 	provider, err := otlp.Open(ctx, s.Environ, build.Of().Version, s.Logger)
 	if err != nil {
@@ -139,7 +137,7 @@ func (s *Stack) openTraces(ctx context.Context) error {
 	s.closers = append(s.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // what is lost is logged
+		_ = provider.Shutdown(ctx) // losses are logged
 	})
 	return nil
 }
@@ -162,12 +160,12 @@ func (s *Stack) openRedis(ctx context.Context) error {
 		return nil
 	}
 	return s.orLater(ctx, func(ctx context.Context) error {
-		// its connections are checked
+		// the check of its connections
 		return config.RefuseIf(s.checkRedis(ctx), redisconn.ErrFsync, "DURABILITY")
 	})
 }
 
-// connectRedis makes the client of the configured Redis, or of an embedded one.
+// connectRedis makes the client of the configured or the embedded Redis.
 func (s *Stack) connectRedis(ctx context.Context) (redis.UniversalClient, error) {
 	if s.Config.RedisURL == "" {
 		server, end, err := embedRedis()
@@ -185,7 +183,7 @@ func (s *Stack) connectRedis(ctx context.Context) (redis.UniversalClient, error)
 	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
 	defer cancel()
 	fsync := redisconn.NoFsync
-	if s.TakesClaims { // books must be written whatever can be promised
+	if s.TakesClaims { // other commands only need to write
 		fsync = s.fsync()
 	}
 	rdb, err := redisconn.Detect(bounded, url, fsync)
@@ -202,7 +200,8 @@ func (s *Stack) openSQL(ctx context.Context) error {
 	return s.openGated(ctx, "MYSQL_DSN", s.Config.MySQLDSN, s.checkStore)
 }
 
-// openGated opens the MySQL of a setting. A role may start while it is away.
+// openGated opens a setting's MySQL. A role may start while it is
+// unreachable.
 func (s *Stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
 	s.Where = "Redis and MySQL as configured"
 	now, err := s.Config.Renewed(setting, dsn, s.Logger, sqlstore.CheckDSN)
@@ -252,13 +251,13 @@ func (s *Stack) use(db *gorm.DB) {
 	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
 }
 
-// checkStore refuses an older schema, and data that was made with another
-// number of partitions.
+// checkStore refuses an older schema, and data with another number of
+// partitions.
 func (s *Stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := CheckSchema(ctx, db); err != nil {
 		return err
 	}
-	// a MySQL that takes no writes now can't be asked
+	// a MySQL that refuses writes now can't be checked
 	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) {
 		return config.Refuse("MYSQL_DSN", "%w", err)
 	}
@@ -278,15 +277,15 @@ func CheckSchema(ctx context.Context, db *gorm.DB) error {
 	return migrations.Check(ctx, pool, db.Name())
 }
 
-// OpenDB opens a database; a DSN that can't be is the setting's fault.
+// OpenDB opens a database, and blames the setting for an invalid DSN.
 func OpenDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
 	db, err := sqlstore.Open(ctx, cfg)
 	return db, config.RefuseIf(err, sqlstore.ErrConfig, setting)
 }
 
-// sqliteFolder has the file of the embedded database. Embedded Redis keeps
-// nothing, so what an earlier run left there can be read but not claimed from;
-// without a folder of the user's it is a temporary one.
+// sqliteFolder is the folder of the embedded database. The embedded Redis
+// keeps nothing, so an earlier run's campaigns can be read, but not claimed
+// from. Without a configured folder it is a temporary one.
 func (s *Stack) sqliteFolder() (dir string, err error) {
 	if s.Config.DataDir != "" {
 		if err := os.MkdirAll(s.Config.DataDir, 0o700); err != nil {
@@ -313,8 +312,8 @@ func (s *Stack) makeParts(context.Context) error {
 	return nil
 }
 
-// settle is how long processes may take to report what they saw of lots. Of an
-// embedded Redis no other process saw anything.
+// settle is how long processes may take to report what they saw of lots. No
+// other process sees an embedded Redis.
 func (s *Stack) settle() time.Duration {
 	if s.Config.RedisURL == "" {
 		return 0

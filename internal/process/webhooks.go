@@ -17,8 +17,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// ReadEndpoints reads the endpoints file, before servers are asked for
-// anything.
+// ReadEndpoints reads the endpoints file before servers are contacted.
 func ReadEndpoints(cfg *config.Config, log *slog.Logger) (func() webhooks.Endpoints, error) {
 	if cfg.WebhooksFile == "" {
 		return nil, config.Refuse("WEBHOOKS_FILE", "is not set: where are the events to go?")
@@ -44,10 +43,10 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 		return nil
 	}
 	d := s.Dispatcher(s.endpoints)
-	// before this process waits for its turn: nothing is trimmed that a group
-	// has not read
+	// before waiting for the lease, so that nothing is trimmed that the
+	// group hasn't read
 	for partition := range s.Config.Partitions {
-		_ = s.Scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader makes it
+		_ = s.Scripts.NewGroup(ctx, partition, webhooks.Group) // else its reader creates it
 	}
 	one := lease.Consumer{Scripts: s.Scripts, Group: webhooks.Group, Name: webhooks.Group, Taken: webhooks.ErrReplaced}
 	return one.Alone(ctx, func() {
@@ -70,11 +69,12 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 	})
 }
 
-// replayEvery is how often the role looks for parked events that the console
-// wants replayed.
+// replayEvery is the interval of checks for replays that the console
+// requested.
 const replayEvery = 5 * time.Second
 
-// replayWebhooks replays what the console asks for, until ctx ends.
+// replayWebhooks does the replays that the console requests, until ctx
+// ends.
 func (s *Stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
 	lot := s.ParkedBy(webhooks.Group)
 	for sleep.For(ctx, replayEvery) == nil {
