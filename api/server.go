@@ -97,7 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if err := s.makeRooms(&deps); err != nil {
+	if err := s.makeHandlers(&deps); err != nil {
 		return nil, err
 	}
 	routes := s.routes()
@@ -110,7 +110,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) makeRooms(deps *Deps) error {
+func (s *Server) makeHandlers(deps *Deps) error {
 	cfg := &s.cfg
 	s.metrics = newMetrics(cfg.Registerer)
 	s.claiming = claiming.New(claiming.Config{

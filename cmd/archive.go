@@ -92,7 +92,7 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 // archiveAll archives campaigns one by one and reports each. A campaign
 // that can't be archived is an error only if isNamed.
 func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
-	tell func(...archived) error) (err error) {
+	report func(...archived) error) (err error) {
 	for _, id := range ids {
 		one := archived{CampaignID: id}
 		one.Archived, err = archiver.Archive(ctx, id, before)
@@ -105,7 +105,7 @@ func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archi
 		if err := s.DB.WithContext(ctx).Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id).Scan(&one.Left).Error; err != nil {
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
-		if err := tell(one); err != nil {
+		if err := report(one); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func Run(ctx context.Context, env Env) int {
 	if ended, ok := errors.AsType[endedError](err); ok {
 		return ended.code
 	}
-	tell(env, err)
+	printError(env, err)
 	return exitCode(err)
 }
 

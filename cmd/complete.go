@@ -20,7 +20,7 @@ const completeWithin = time.Second
 
 // completions find the names for an argument, by its word in Use. Flags
 // have the same word in lower case.
-var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, begun string) []string{
+var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, prefix string) []string{
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
@@ -34,7 +34,7 @@ func (env Env) complete(c *cobra.Command) {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	for what, names := range completions {
-		find := func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		find := func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			cfg, err := config.Load(env.Environ, c.Flags())
 			if err != nil || len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -45,7 +45,7 @@ func (env Env) complete(c *cobra.Command) {
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
 			defer cancel()
-			return names(ctx, api, cfg, begun), cobra.ShellCompDirectiveNoFileComp
+			return names(ctx, api, cfg, prefix), cobra.ShellCompDirectiveNoFileComp
 		}
 		if strings.Contains(c.Use, " "+what) {
 			c.ValidArgsFunction = find
@@ -56,8 +56,8 @@ func (env Env) complete(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func campaignsLike(ctx context.Context, api *client.Client, _ *config.Config, begun string) (ids []string) {
-	page, _ := api.FindCampaigns(ctx, client.CampaignFilter{Text: begun}, client.Page{})
+func campaignsLike(ctx context.Context, api *client.Client, _ *config.Config, prefix string) (ids []string) {
+	page, _ := api.FindCampaigns(ctx, client.CampaignFilter{Text: prefix}, client.Page{})
 	for i := range page.Campaigns {
 		ids = append(ids, page.Campaigns[i].ID)
 	}

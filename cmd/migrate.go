@@ -38,16 +38,16 @@ func newMigrate(env Env) *cobra.Command {
 		ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 		defer cancel()
 		log := newLogger(cfg, env.Stderr)
-		tell := printer.New(env.Stdout, form, migrationView)
+		out := printer.New(env.Stdout, form, migrationView)
 		if cfg.MySQLDSN != "" {
-			if err := migrate(ctx, tell, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
+			if err := migrate(ctx, out, "MYSQL_DSN", cfg.MySQLDSN, status, log, cfg.Name); err != nil {
 				return err
 			}
 		}
 		if cfg.FinanceDSN == "" || cfg.FinanceDSN == cfg.MySQLDSN {
 			return nil
 		}
-		return migrate(ctx, tell, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
+		return migrate(ctx, out, "FINANCE_DSN", cfg.FinanceDSN, status, log, "")
 	})
 	c.Flags().BoolVar(&status, "status", false, "list the migrations, and which of them the database has; change nothing")
 	form.Add(c)
@@ -68,7 +68,7 @@ var migrationView = printer.View[migration]{
 
 // migrate migrates one database, or lists its migrations. If madeBy isn't
 // "", the database gets an installation id.
-func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
+func migrate(ctx context.Context, out *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout,
 		SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
@@ -86,22 +86,22 @@ func migrate(ctx context.Context, tell *printer.List[migration], setting, dsn st
 			if m.Applied {
 				state = "applied"
 			}
-			err = errors.Join(err, tell.Add(migration{state, m.Name, config.Prefix + setting}))
+			err = errors.Join(err, out.Add(migration{state, m.Name, config.Prefix + setting}))
 		}
-		return errors.Join(err, tell.End())
+		return errors.Join(err, out.End())
 	}
 	applied, err := migrateBetweenWriters(ctx, pool, db.Name(), log)
 	for _, name := range applied {
-		err = errors.Join(err, tell.Add(migration{"applied", name, config.Prefix + setting}))
+		err = errors.Join(err, out.Add(migration{"applied", name, config.Prefix + setting}))
 	}
 	if len(applied) > 0 {
-		err = errors.Join(err, tell.End())
+		err = errors.Join(err, out.End())
 	}
 	if err != nil {
 		return err
 	}
-	if len(applied) == 0 && tell.Form == printer.Table {
-		printer.Printf(tell.W, "nothing to do, the schema is up to date\n")
+	if len(applied) == 0 && out.Form == printer.Table {
+		printer.Printf(out.W, "nothing to do, the schema is up to date\n")
 	}
 	if madeBy != "" {
 		_, err = campaigns.Installation(ctx, db, madeBy)

@@ -50,16 +50,16 @@ func disagreements(t crowd.Tally, a account) []string {
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
 	rows := cmp.Or(a.Rows, &compare.RowFigures{})
 	for _, pair := range []struct {
-		what        string
-		told, found int64
+		what            string
+		answered, found int64
 	}{
 		{"units the crowd was given, units taken in Redis", t.Units, redis.Taken},
 		{"units the crowd was given, units of claims rows", t.Units, rows.Units},
 		{"claims the crowd was given, seq in Redis", int64(t.Accepted), redis.Seq},
 		{"claims the crowd was given, claims rows", int64(t.Accepted), rows.Claims},
 	} {
-		if pair.told != pair.found {
-			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", pair.what, pair.told, pair.found))
+		if pair.answered != pair.found {
+			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", pair.what, pair.answered, pair.found))
 		}
 	}
 	if !a.synced {

@@ -215,8 +215,8 @@ func newDiscard(env Env) *cobra.Command {
 		if err := s.Note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
 			return err
 		}
-		gone, err := s.ParkedBy(finance.Group).Discard(ctx, id)
-		return errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, gone...))
+		discarded, err := s.ParkedBy(finance.Group).Discard(ctx, id)
+		return errors.Join(err, printer.Print(env.Stdout, form, parkedMessageView, discarded...))
 	})
 	form.Add(c)
 	return c

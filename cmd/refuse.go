@@ -38,29 +38,29 @@ func sentence(err error) string {
 	return packages.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "$1")
 }
 
-// tell prints why a command failed.
-func tell(env Env, err error) {
+// printError prints why a command failed.
+func printError(env Env, err error) {
 	if !wantsJSON.MatchString(strings.Join(env.Args, "\n")) {
 		printer.Printf(env.Stderr, "dibs: %s\n", sentence(err))
 		return
 	}
-	told := refusal{Code: "error", Message: sentence(err)}
+	shown := refusal{Code: "error", Message: sentence(err)}
 	for code, named := range map[string]error{
 		"usage": ErrUsage, "config": config.ErrConfig, "drift": ErrDrift, "parked": ErrParked, "not_final": ErrNotFinal,
 	} {
 		if errors.Is(err, named) {
-			told.Code = code
+			shown.Code = code
 		}
 	}
 	if p, ok := errors.AsType[*client.Problem](err); ok {
-		told.Code = string(p.Code)
-		told.Detail = p.Detail
-		told.Field = p.Field
+		shown.Code = string(p.Code)
+		shown.Detail = p.Detail
+		shown.Field = p.Field
 	}
 	if code, ok := errors.AsType[client.Code](err); ok { // of a request that wasn't sent or not answered
-		told.Code = string(code)
+		shown.Code = string(code)
 	}
-	_ = printer.PrintJSON(env.Stderr, map[string]refusal{"error": told})
+	_ = printer.PrintJSON(env.Stderr, map[string]refusal{"error": shown})
 }
 
 // usagef is a refusal of the command line.

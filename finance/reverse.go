@@ -56,11 +56,11 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 // creditedAt returns the credited claims among the seqs of a shard that
 // were given up. No other table has their ids.
 func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
-	for _, places := range e.Seqs {
+	for _, seqs := range e.Seqs {
 		var some []string
 		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries"+
 			" WHERE campaign_id = ? AND shard = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
-			e.CampaignID, e.Shard, places[0], places[1]).Scan(&some).Error
+			e.CampaignID, e.Shard, seqs[0], seqs[1]).Scan(&some).Error
 		if err != nil {
 			return nil, fmt.Errorf("finance: reverse: %w", err)
 		}

@@ -92,7 +92,7 @@ func (b *PacketBatch) CheckList() error {
 	if len(b.List) == 0 || len(b.List) > PacketListMax {
 		return refuse("packets", "must be 1 to %d", PacketListMax)
 	}
-	places := make(map[string]int, len(b.List))
+	indexes := make(map[string]int, len(b.List))
 	sum := int64(0)
 	for i := range b.List {
 		p := &b.List[i]
@@ -105,10 +105,10 @@ func (b *PacketBatch) CheckList() error {
 		if p.Amount < 1 || p.Amount > AmountMax {
 			return refuse(PacketField(i, "amount"), "must be 1 to %d", AmountMax)
 		}
-		if first, twice := places[p.ID]; twice {
+		if first, twice := indexes[p.ID]; twice {
 			return refuse(PacketField(i, "id"), "is the same as that of packets[%d]", first)
 		}
-		places[p.ID] = i
+		indexes[p.ID] = i
 		sum += p.Amount
 		if sum > AmountMax {
 			return refuse(PacketField(i, "amount"), "makes the amounts add up to more than %d", AmountMax)

@@ -79,11 +79,11 @@ type refusals struct {
 type suspect struct {
 	guesses *rate.Limiter
 
-	mu     sync.Mutex
-	untold map[reason]*unsent
+	mu         sync.Mutex
+	unreported map[reason]*unreportedCount
 }
 
-type unsent struct {
+type unreportedCount struct {
 	count int
 	last  time.Time // time of the last report; zero: none
 }
@@ -126,7 +126,7 @@ func (r *refusals) suspect(address string) *suspect {
 	found, ok := r.suspects.Get(address)
 	if !ok {
 		found = &suspect{
-			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), untold: map[reason]*unsent{},
+			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), unreported: map[reason]*unreportedCount{},
 		}
 		if other, ok, _ := r.suspects.PeekOrAdd(address, found); ok {
 			found = other
@@ -187,10 +187,10 @@ func (r *refusals) note(ctx context.Context, refused Refusal) {
 func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.untold[why]
+	u := s.unreported[why]
 	if u == nil {
-		u = &unsent{}
-		s.untold[why] = u
+		u = &unreportedCount{}
+		s.unreported[why] = u
 	}
 	u.count++
 	if !u.last.IsZero() && now.Sub(u.last) < reportEvery || !all.AllowN(now, 1) {

@@ -46,7 +46,7 @@ func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
 	}
 	if in.Cursor != "" {
 		var ok bool
-		q.After, ok = placeOf(in.Cursor)
+		q.After, ok = parseCursor(in.Cursor)
 		if !ok {
 			return q, wire.Invalid("cursor", "must be the next_cursor of a page")
 		}
@@ -71,7 +71,7 @@ func cursorOf(c *models.Claim) string {
 	return strconv.FormatInt(c.ClaimedAt.UnixMilli(), 10) + cursorSeparator + c.ID
 }
 
-func placeOf(cursor string) (models.ClaimPlace, bool) {
+func parseCursor(cursor string) (models.ClaimPlace, bool) {
 	msText, id, _ := strings.Cut(cursor, cursorSeparator)
 	ms, err := strconv.ParseUint(msText, 10, 47) // until the year 6429
 	if err != nil || models.CheckClaimID(id) != nil {

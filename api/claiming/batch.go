@@ -95,16 +95,16 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 
 func byCampaign(claims []batchClaim) []batchPart {
 	var parts []batchPart
-	places := make(map[string]int)
+	indexes := make(map[string]int)
 	for i := range claims {
 		c := &claims[i]
 		if c.refused != nil {
 			continue
 		}
-		at, ok := places[c.CampaignID]
+		at, ok := indexes[c.CampaignID]
 		if !ok {
 			at = len(parts)
-			places[c.CampaignID] = at
+			indexes[c.CampaignID] = at
 			parts = append(parts, batchPart{campaignID: c.CampaignID})
 		}
 		parts[at].claims = append(parts[at].claims, c)

@@ -67,7 +67,7 @@ func (b *breaker) probe(campaignID string) {
 	if !b.isProbing.CompareAndSwap(false, true) {
 		return
 	}
-	begun := b.group.Go(func() {
+	started := b.group.Go(func() {
 		defer b.isProbing.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 		defer cancel()
@@ -78,7 +78,7 @@ func (b *breaker) probe(campaignID string) {
 			time.AfterFunc(probeEvery, func() { b.probe(campaignID) })
 		}
 	})
-	if !begun { // the process is stopping
+	if !started { // the process is stopping
 		b.isProbing.Store(false)
 	}
 }

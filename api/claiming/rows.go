@@ -104,7 +104,7 @@ func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	if len(sent) == 0 {
 		return
 	}
-	began := r.cfg.Clock()
+	started := r.cfg.Clock()
 	ctx, cancel := context.WithTimeout(ctx, rowWait)
 	defer cancel()
 	for i, w := range r.enter(sent) {
@@ -114,7 +114,7 @@ func (r *rows) await(ctx context.Context, sent []sentClaim) {
 		}
 		r.leave(&sent[i], w)
 	}
-	took := r.cfg.Clock().Sub(began).Seconds()
+	took := r.cfg.Clock().Sub(started).Seconds()
 	for range sent {
 		r.metrics.rowWait.Observe(took)
 	}

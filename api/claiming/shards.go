@@ -150,9 +150,9 @@ func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxRefillWait)
 	defer cancel()
-	defer func(began time.Time, claims int) {
+	defer func(started time.Time, claims int) {
 		for range claims {
-			s.metrics.held.Observe(s.cfg.Clock().Sub(began).Seconds())
+			s.metrics.held.Observe(s.cfg.Clock().Sub(started).Seconds())
 		}
 	}(s.cfg.Clock(), len(dry))
 	for len(dry) > 0 {
@@ -234,10 +234,10 @@ func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
 			round := c.campaign.soldOut.round.Load()
-			began := s.cfg.Clock()
+			started := s.cfg.Clock()
 			refill, err := c.shard.refill(models.Need{Units: quantity})
 			if err == nil && refill.SoldOutFrom > 0 {
-				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom)
+				c.campaign.soldOut.learn(round, started, refill.SoldOutFrom)
 			}
 			return refill, err
 		})

@@ -42,8 +42,8 @@ func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 // than by a claim of this process.
 func (s *soldOut) invalidate() { s.round.Add(1) }
 
-func (s *soldOut) learn(round int64, began time.Time, from int64) {
-	s.known.Store(&knownSoldOut{from: from, until: began.Add(soldOutFor), round: round})
+func (s *soldOut) learn(round int64, started time.Time, from int64) {
+	s.known.Store(&knownSoldOut{from: from, until: started.Add(soldOutFor), round: round})
 }
 
 // proveAfter is when the proof that a sharded campaign is sold out is
@@ -69,7 +69,7 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 // window. A replay shows neither. Replies are as old as their call's start.
 // So a returned unit is hidden for at most soldOutFor, however late the
 // replies are read.
-func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimReply, remaining int64) {
+func (s *soldOut) learnFrom(round int64, started time.Time, replies []lua.ClaimReply, remaining int64) {
 	known := false
 	sold := false
 	for i := range replies {
@@ -85,7 +85,7 @@ func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimRep
 	switch {
 	case !known:
 	case sold && remaining == 0:
-		s.learn(round, began, 1)
+		s.learn(round, started, 1)
 	default:
 		s.known.Store(nil)
 	}

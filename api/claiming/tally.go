@@ -15,17 +15,17 @@ import (
 // Refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
-// places maps an outcome to its index in a tally; outcomes is the reverse.
-var places, outcomes = makePlaces() //nolint:gochecknoglobals // nothing writes to them
+// indexes maps an outcome to its index in a tally; outcomes is the reverse.
+var indexes, outcomes = makeIndexes() //nolint:gochecknoglobals // nothing writes to them
 
-func makePlaces() (places map[string]int, outcomes [1 + codesMax]string) {
-	places = map[string]int{string(models.OutcomeClaimed): accepted}
+func makeIndexes() (indexes map[string]int, outcomes [1 + codesMax]string) {
+	indexes = map[string]int{string(models.OutcomeClaimed): accepted}
 	outcomes[accepted] = string(models.OutcomeClaimed)
 	for i, code := range wire.ClaimCodes {
-		places[string(code)] = i + 1
+		indexes[string(code)] = i + 1
 		outcomes[i+1] = string(code)
 	}
-	return places, outcomes
+	return indexes, outcomes
 }
 
 // codesMax bounds wire.ClaimCodes.
@@ -34,18 +34,18 @@ const codesMax = 24
 // tally counts one campaign's claims in this process, by outcome and by
 // duration.
 type tally struct {
-	byPlace [1 + codesMax]atomic.Int64
+	byIndex [1 + codesMax]atomic.Int64
 	byTime  [models.TookBuckets]atomic.Uint32
 
 	// What Answered has reported. Only its caller uses these.
-	toldByPlace [1 + codesMax]int64
-	toldByTime  [models.TookBuckets]uint32
+	reportedByIndex [1 + codesMax]int64
+	reportedByTime  [models.TookBuckets]uint32
 }
 
 // count counts a claim. Replays are not counted.
 func (t *tally) count(outcome string, took time.Duration) {
-	if place, counts := places[outcome]; counts {
-		t.byPlace[place].Add(1)
+	if index, counts := indexes[outcome]; counts {
+		t.byIndex[index].Add(1)
 		t.byTime[models.TookBucket(took)].Add(1)
 	}
 }
@@ -77,19 +77,19 @@ func (t *tally) news() (news map[string]int64) {
 		}
 		news[name] = n
 	}
-	for place := range t.byPlace {
-		n := t.byPlace[place].Load()
-		if since := n - t.toldByPlace[place]; since > 0 {
-			add(outcomes[place], since)
+	for index := range t.byIndex {
+		n := t.byIndex[index].Load()
+		if since := n - t.reportedByIndex[index]; since > 0 {
+			add(outcomes[index], since)
 		}
-		t.toldByPlace[place] = n
+		t.reportedByIndex[index] = n
 	}
 	for i := range t.byTime {
 		n := t.byTime[i].Load()
-		if since := n - t.toldByTime[i]; since > 0 {
+		if since := n - t.reportedByTime[i]; since > 0 {
 			add(models.TookPrefix+strconv.Itoa(i), int64(since))
 		}
-		t.toldByTime[i] = n
+		t.reportedByTime[i] = n
 	}
 	return news
 }
@@ -111,8 +111,8 @@ func (s *Routes) Busiest(most int) []Tally {
 	all := make([]Tally, 0, len(s.lanes.byID))
 	for id, l := range s.lanes.byID {
 		one := Tally{CampaignID: id, Shards: l.meta.Shards}
-		for i := range l.tally.byPlace {
-			one.Claims += l.tally.byPlace[i].Load()
+		for i := range l.tally.byIndex {
+			one.Claims += l.tally.byIndex[i].Load()
 		}
 		if one.Claims > 0 {
 			all = append(all, one)
@@ -130,8 +130,8 @@ func (s *Routes) Busiest(most int) []Tally {
 
 func (t *tally) byOutcome() map[string]int64 {
 	all := make(map[string]int64)
-	for outcome, place := range places {
-		if n := t.byPlace[place].Load(); n > 0 {
+	for outcome, index := range indexes {
+		if n := t.byIndex[index].Load(); n > 0 {
 			all[outcome] = n
 		}
 	}

@@ -42,9 +42,9 @@ type userLimiter struct {
 	workers   *workers.Group
 	clock     func() time.Time
 
-	mu        sync.Mutex
-	untold    map[string]*limitedUser // users who tried since the last exchange
-	exchanges bool                    // an exchange is running
+	mu         sync.Mutex
+	unreported map[string]*limitedUser // users who tried since the last exchange
+	exchanges  bool                    // an exchange is running
 }
 
 type limitedUser struct {
@@ -62,7 +62,7 @@ func newUserLimiter(cfg *Config) *userLimiter {
 		panic(err)
 	}
 	return &userLimiter{
-		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock, untold: make(map[string]*limitedUser),
+		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock, unreported: make(map[string]*limitedUser),
 	}
 }
 
@@ -96,8 +96,8 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	user.tried++
-	if user.tried == 1 && len(u.untold) < maxExchange {
-		u.untold[userID] = user
+	if user.tried == 1 && len(u.unreported) < maxExchange {
+		u.unreported[userID] = user
 	}
 	if !u.exchanges {
 		u.exchanges = u.workers.Go(u.exchangeAll)
@@ -110,14 +110,14 @@ func (u *userLimiter) exchangeAll() {
 	for {
 		_ = sleep.For(ctx, exchangePause)
 		u.mu.Lock()
-		users := u.untold
-		byUser := make(map[string]int64, len(u.untold))
+		users := u.unreported
+		byUser := make(map[string]int64, len(u.unreported))
 		u.exchanges = len(users) > 0
 		if !u.exchanges {
 			u.mu.Unlock()
 			return
 		}
-		u.untold = make(map[string]*limitedUser)
+		u.unreported = make(map[string]*limitedUser)
 		for id, user := range users {
 			byUser[id] = user.tried
 			user.tried = 0

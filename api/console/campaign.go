@@ -67,7 +67,7 @@ func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session
 		err = c.answered(r, campaignPath(id)+"/stock", &stock)
 		return stock, err
 	})
-	ask(r.Context(), &all, &inRedis, func(ctx context.Context) (models.Stock, error) { return c.cfg.Live.Look(ctx, id) })
+	ask(r.Context(), &all, &inRedis, func(ctx context.Context) (models.Stock, error) { return c.cfg.Live.StockInRedis(ctx, id) })
 	ask(r.Context(), &all, &inMySQL, func(ctx context.Context) (models.Books, error) { return c.cfg.Campaigns.Books(ctx, id) })
 	var campaign models.CampaignJSON
 	_, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign)

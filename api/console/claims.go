@@ -53,18 +53,18 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	out := csv.NewWriter(w)
-	for begun := false; !begun || page.Next != ""; begun = true {
+	for started := false; !started || page.Next != ""; started = true {
 		after := page.Next
 		page.Next = ""
 		page.Claims = nil
 		_, p := c.ask(r, http.MethodGet, page.query(after, csvPage), nil, &page)
 		switch {
-		case p != nil && begun:
+		case p != nil && started:
 			panic(http.ErrAbortHandler) // so that no one takes the file for complete
 		case p != nil:
 			c.show(w, s, p.Status, "refused", *p)
 			return
-		case !begun:
+		case !started:
 			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 			w.Header().Set("Content-Disposition", `attachment; filename="claims-`+page.ID+`.csv"`)
 			_ = out.Write([]string{

@@ -67,8 +67,8 @@ type Ended interface {
 // Live streams events: of one campaign, by the id in the path, with its
 // past first; or of several.
 type Live interface {
-	// Look reads the stock from Redis only.
-	Look(ctx context.Context, campaignID string) (models.Stock, error)
+	// StockInRedis reads the stock from Redis only.
+	StockInRedis(ctx context.Context, campaignID string) (models.Stock, error)
 	GetWatchPast(w http.ResponseWriter, r *http.Request) int
 	GetWatchSome(w http.ResponseWriter, r *http.Request) int
 }

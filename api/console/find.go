@@ -157,9 +157,9 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 	return story, err
 }
 
-// placeOf names what the claim's seq counts in. Without its row that may be
+// seqScope names what the claim's seq counts in. Without its row that may be
 // the campaign or one of its shards.
-func placeOf(story *models.ClaimStory) string {
+func seqScope(story *models.ClaimStory) string {
 	switch {
 	case story.Row == nil:
 		return "the campaign or of its shard"
@@ -173,7 +173,7 @@ func placeOf(story *models.ClaimStory) string {
 // answer: then nothing is said about a missing row.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
-		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".",
+		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + seqScope(story) + ".",
 		Event: claim.ID,
 	}}
 	if story.Row != nil {

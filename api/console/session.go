@@ -38,22 +38,22 @@ const (
 // after sessionFor without use, after sessionMax, or when its user signs
 // out. Only the last needs Redis.
 type session struct {
-	ID    string    `json:"id"`
-	Token string    `json:"token"` // checked on each request
-	CSRF  string    `json:"csrf"`  // required in each form
-	Began time.Time `json:"began"`
-	At    time.Time `json:"at"` // when the cookie was set
+	ID        string    `json:"id"`
+	Token     string    `json:"token"` // checked on each request
+	CSRF      string    `json:"csrf"`  // required in each form
+	StartedAt time.Time `json:"began"`
+	At        time.Time `json:"at"` // when the cookie was set
 
 	who Who
 }
 
 func newSession(token string) *session {
-	return &session{ID: rand.Text(), Token: token, CSRF: rand.Text(), Began: time.Now().UTC()}
+	return &session{ID: rand.Text(), Token: token, CSRF: rand.Text(), StartedAt: time.Now().UTC()}
 }
 
 // over reports whether a session has expired.
 func (s *session) over(now time.Time) bool {
-	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.Began) > sessionMax
+	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.StartedAt) > sessionMax
 }
 
 // ended reports whether a session was signed out. An error means unknown.
@@ -227,7 +227,7 @@ func localPath(to string) string {
 
 // postSignOut ends the session for every copy of its cookie.
 func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, s *session) {
-	if err := c.cfg.Ended.EndSession(r.Context(), s.ID, time.Until(s.Began.Add(sessionMax))); err != nil {
+	if err := c.cfg.Ended.EndSession(r.Context(), s.ID, time.Until(s.StartedAt.Add(sessionMax))); err != nil {
 		c.cfg.Logger.WarnContext(r.Context(), "a session of the console can't be ended; is redis up?", slog.Any("error", err))
 		c.refuse(w, r, s, &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "Redis does not answer, so the session is not ended. Sign out again in a moment.",

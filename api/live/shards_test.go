@@ -125,10 +125,10 @@ func TestACampaignOfSeveralShardsIsToldByRedisAlone(t *testing.T) {
 		require.LessOrEqual(t, e.BooksAsOf.Unix(), int64(0), "what MySQL has is not known")
 		require.Len(t, e.Shards, 3)
 		require.Equal(t, models.StatusOpen, e.Status)
-		stock, err := r.Look(t.Context(), "c")
+		stock, err := r.StockInRedis(t.Context(), "c")
 		require.NoError(t, err)
 		require.Equal(t, []int64{100, 65, 35}, []int64{stock.Total, stock.Remaining, stock.Claimed})
-		_, err = r.Look(t.Context(), "nowhere")
+		_, err = r.StockInRedis(t.Context(), "nowhere")
 		require.ErrorIs(t, err, lua.ErrAbsent)
 	})
 }

@@ -34,11 +34,11 @@ func (s *Sampler) addSpread(ctx context.Context, ids []string) {
 // out: its total would be wrong.
 func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.CampaignBooks {
 	found := make(map[string]models.CampaignBooks)
-	firsts := make([]string, len(ids))
+	firstIDs := make([]string, len(ids))
 	for i, id := range ids {
-		firsts[i] = models.ShardID(id, 1)
+		firstIDs[i] = models.ShardID(id, 1)
 	}
-	seen, err := redis.Watch(ctx, firsts)
+	seen, err := redis.Watch(ctx, firstIDs)
 	if err != nil || len(ids) == 0 {
 		return found
 	}
@@ -65,9 +65,9 @@ func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.
 	return found
 }
 
-// Look reads a campaign's stock from Redis only. MySQL's figures are 0.
+// StockInRedis reads a campaign's stock from Redis only. MySQL's figures are 0.
 // Errors as lua.Scripts.Watch.
-func (s *Sampler) Look(ctx context.Context, id string) (models.Stock, error) {
+func (s *Sampler) StockInRedis(ctx context.Context, id string) (models.Stock, error) {
 	spread := spreadOf(ctx, s.cfg.Redis, []string{id})
 	lots := lotsOf([]string{id}, spread)
 	watched, err := s.cfg.Redis.Watch(ctx, lots)
